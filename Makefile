@@ -11,7 +11,7 @@ TEST_WORKERS ?= 2
 VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.stamp
-PIP   := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP   := $(BIN)/python -m pip install -qq --disable-pip-version-check
 TORCH := $(shell sed -n '/^torch==/p' constraints.txt)
 
 # One thread per worker: torch and BLAS would otherwise start one per core in each of them.

@@ -1,0 +1,36 @@
+"""Settings shared by every test: threads, hypothesis, and the reason a GPU test is skipped."""
+
+import importlib.util
+import os
+
+import pytest
+
+# Before anything imports torch or NumPy, which read these once: with one process per core, more
+# threads only take turns, and the order of a parallel reduction would vary.
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+# GPU machines are often bare: tests that need hypothesis are skipped there by their own import.
+if importlib.util.find_spec("hypothesis"):
+    from hypothesis import settings
+
+    settings.register_profile("aerie", derandomize=True, deadline=None, database=None)
+    settings.load_profile("aerie")
+
+
+def _why_no_gpu() -> str | None:
+    """Say why GPU tests cannot run here, or None when they can."""
+    if not importlib.util.find_spec("torch"):
+        return "gpu test: torch is not installed"
+    import torch  # late: a run without GPU tests should not pay for it
+
+    if not torch.cuda.is_available():
+        return f"gpu test: torch {torch.__version__} finds no CUDA device"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    gpu_items = [item for item in items if item.get_closest_marker("gpu")]
+    if gpu_items and (reason := _why_no_gpu()):
+        for item in gpu_items:
+            item.add_marker(pytest.mark.skip(reason=reason))
