@@ -1,0 +1,59 @@
+"""Law: a generated page is what its generator writes today."""
+
+import importlib
+from dataclasses import dataclass
+
+import pytest
+
+from tests.laws.tree import ROOT
+
+
+@dataclass(frozen=True)
+class Page:
+    """`module.function()` returns the text of `path`; `python -m module` writes it."""
+
+    path: str
+    module: str
+    function: str
+
+
+PAGES = (
+    Page("docs/kernels.md", "aerie.kernels.document", "render_markdown"),
+    Page("docs/kernel_abi.json", "aerie.kernels.document", "render_abi"),
+    Page("docs/cli.md", "aerie.cli.document", "render"),
+)
+
+
+def stale(page: Page, written: str | None, rendered: str) -> list[str]:
+    """The first line in which the page differs from what its generator writes."""
+    remedy = f"run python -m {page.module}"
+    if written is None:
+        return [f"{page.path}:1: does not exist; {remedy}"]
+    if written == rendered:
+        return []
+    old, new = written.splitlines(), rendered.splitlines()
+    shared = min(len(old), len(new))
+    differing = (i for i in range(shared) if old[i] != new[i])
+    return [f"{page.path}:{next(differing, shared) + 1}: is out of date; {remedy}"]
+
+
+# The laws import nothing; this one must, because only the generator knows what it writes.
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
+def test_page_is_fresh(page: Page) -> None:
+    rendered = getattr(importlib.import_module(page.module), page.function)()
+    path = ROOT / page.path
+    violations = stale(page, path.read_text("utf-8") if path.exists() else None, rendered)
+    assert not violations, violations[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "line"), [(None, 1), ("", 1), ("a\nb\n", 3), ("a\nX\nc\n", 2), ("a\nb\nc\nd\n", 4)]
+)
+def test_law_bites(written: str | None, line: int) -> None:
+    page = Page("docs/page.md", "aerie.generator", "render")
+    assert stale(page, written, "a\nb\nc\n")[0].startswith(f"docs/page.md:{line}:")
+    assert "python -m aerie.generator" in stale(page, written, "a\nb\nc\n")[0]
+
+
+def test_fresh_page_is_legal() -> None:
+    assert stale(PAGES[0], "a\nb\n", "a\nb\n") == []

@@ -1,0 +1,206 @@
+"""Law: files, functions, parameter lists, classes and lines stay small enough to read."""
+
+import ast
+from collections.abc import Iterable
+
+import pytest
+
+from tests.laws.tree import (
+    ROOT,
+    Function,
+    Law,
+    Module,
+    cpp,
+    everything,
+    matches,
+    report,
+    source,
+    suite,
+)
+
+FILE_SOFT, FILE_HARD, TEST_FILE = 300, 400, 700
+FUNCTION, KERNEL, STEP = 60, 120, 40
+PARAMETERS, ATTRIBUTES, COLUMNS = 7, 12, 100
+
+# Files between the soft and the hard limit, each with the reason it is not two files.
+LONG_FILES: dict[str, str] = {}
+
+# `path:Class` with more attributes than the limit, each with the reason it is one value.
+WIDE_CLASSES: dict[str, str] = {
+    "src/aerie/kernels/card.py:Card": "a kernel's whole contract; splitting it would scatter it",
+}
+
+# A kernel is one algorithm and reads best in one piece; its entry point takes every named array of
+# its card.
+KERNELS = tuple(
+    f"src/aerie/kernels/{backend}/**" for backend in ("reference", "pytorch", "triton_gpu", "hls")
+)
+KERNEL_BODIES = (*KERNELS, "src/aerie/attention/**")
+
+
+def long_files(modules: Iterable[Module]) -> list[str]:
+    out = []
+    for module in modules:
+        n_lines = len(module.lines)
+        if n_lines > FILE_HARD:
+            out.append(f"{module.at(n_lines)}: {n_lines} lines, hard limit {FILE_HARD}")
+        elif n_lines > FILE_SOFT and module.path not in LONG_FILES:
+            out.append(
+                f"{module.at(n_lines)}: {n_lines} lines, limit {FILE_SOFT}; find the seam, or give "
+                "the reason in LONG_FILES"
+            )
+    return out
+
+
+def long_test_files(modules: Iterable[Module]) -> list[str]:
+    return [
+        f"{module.at(len(module.lines))}: {len(module.lines)} lines, limit {TEST_FILE}"
+        for module in modules
+        if len(module.lines) > TEST_FILE
+    ]
+
+
+def function_limit(module: Module, function: Function) -> int:
+    # The engine's step is the architecture on one screen.
+    if module.path == "src/aerie/engine/step.py" and function.name == "run":
+        return STEP
+    return KERNEL if matches(module.path, KERNEL_BODIES) else FUNCTION
+
+
+def long_functions(modules: Iterable[Module]) -> list[str]:
+    out = []
+    for module in modules:
+        for function in module.functions:
+            n_lines = (function.end_lineno or function.lineno) - function.lineno + 1
+            limit = function_limit(module, function)
+            if n_lines > limit:
+                place = module.at(function.lineno)
+                out.append(f"{place}: {function.name} has {n_lines} lines, limit {limit}")
+    return out
+
+
+def many_parameters(modules: Iterable[Module]) -> list[str]:
+    return [
+        f"{module.at(function.lineno)}: {function.name} takes {n}, limit {PARAMETERS}; "
+        "pass one value object"
+        for module in modules
+        if not matches(module.path, KERNELS)
+        for function in module.functions
+        if (n := count_parameters(function)) > PARAMETERS
+    ]
+
+
+def count_parameters(function: Function) -> int:
+    args = function.args
+    named = [arg.arg for arg in args.posonlyargs + args.args]
+    if named and named[0] in ("self", "cls"):
+        del named[0]
+    return len(named) + len(args.kwonlyargs) + sum(x is not None for x in (args.vararg, args.kwarg))
+
+
+def wide_classes(modules: Iterable[Module]) -> list[str]:
+    return [
+        f"{module.at(node.lineno)}: {node.name} has {n} attributes, limit {ATTRIBUTES}; "
+        "split it, or give the reason in WIDE_CLASSES"
+        for module in modules
+        for node in module.classes
+        if (n := len(attributes(node))) > ATTRIBUTES
+        and f"{module.path}:{node.name}" not in WIDE_CLASSES
+    ]
+
+
+def attributes(node: ast.ClassDef) -> set[str]:
+    """Annotated fields of the class body, and everything its methods assign on `self`."""
+    fields = {
+        statement.target.id
+        for statement in node.body
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+        if "ClassVar" not in ast.unparse(statement.annotation)
+    }
+    assigned = {
+        inner.attr
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store)
+        if isinstance(inner.value, ast.Name) and inner.value.id == "self"
+    }
+    return fields | assigned
+
+
+def wide_lines(modules: Iterable[Module]) -> list[str]:
+    return [
+        f"{module.at(number)}: {len(line)} columns, limit {COLUMNS}"
+        for module in modules
+        for number, line in enumerate(module.lines, 1)
+        if len(line) > COLUMNS
+    ]
+
+
+LAWS = (long_files, long_functions, many_parameters, wide_classes)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_package_obeys(law: Law) -> None:
+    violations = law(source())
+    assert not violations, report(violations)
+
+
+def test_test_files_obey() -> None:
+    violations = long_test_files(suite())
+    assert not violations, report(violations)
+
+
+def test_lines_obey() -> None:
+    violations = wide_lines(everything() + cpp())
+    assert not violations, report(violations)
+
+
+@pytest.mark.parametrize(
+    ("table", "paths"),
+    [("LONG_FILES", list(LONG_FILES)), ("WIDE_CLASSES", [k.split(":")[0] for k in WIDE_CLASSES])],
+)
+def test_exceptions_still_exist(table: str, paths: list[str]) -> None:
+    stale = [path for path in paths if not (ROOT / path).exists()]
+    assert not stale, f"{table} excuses files that are gone: {stale}"
+
+
+def function_of(n_lines: int, name: str = "f") -> str:
+    return f"def {name}():\n" + "    x = 1\n" * (n_lines - 1)
+
+
+FIELDS = "class A:\n" + "".join(f"    field_{i}: int\n" for i in range(13))
+ASSIGNED = "class A:\n    def f(self):\n" + "".join(f"        self.x{i} = 0\n" for i in range(13))
+
+
+@pytest.mark.parametrize(
+    ("law", "path", "text", "value"),
+    [
+        (long_files, "engine/a.py", "x = 1\n" * 301, "301 lines, limit 300"),
+        (long_files, "engine/a.py", "x = 1\n" * 401, "401 lines, hard limit 400"),
+        (long_test_files, "../../tests/a.py", "x = 1\n" * 701, "701 lines, limit 700"),
+        (long_functions, "engine/a.py", function_of(61), "f has 61 lines, limit 60"),
+        (long_functions, "kernels/card.py", function_of(61), "f has 61 lines, limit 60"),
+        (long_functions, "kernels/pytorch/a.py", function_of(121), "f has 121 lines, limit 120"),
+        (long_functions, "engine/step.py", function_of(41, "run"), "run has 41 lines, limit 40"),
+        (many_parameters, "engine/a.py", "def f(a, b, c, d, e, *, g, h, i): 0", "f takes 8"),
+        (many_parameters, "engine/a.py", "def f(a, b, c, d, e, g, h, **i): 0", "f takes 8"),
+        (wide_classes, "engine/a.py", FIELDS, "A has 13 attributes"),
+        (wide_classes, "engine/a.py", ASSIGNED, "A has 13 attributes"),
+        (wide_lines, "engine/a.py", "x" * 101, "101 columns, limit 100"),
+    ],
+)
+def test_law_bites(law: Law, path: str, text: str, value: str) -> None:
+    violations = law([Module(f"src/aerie/{path}", text)])
+    assert len(violations) == 1
+    assert value in violations[0]
+
+
+@pytest.mark.parametrize(
+    ("law", "path", "text"),
+    [
+        (long_functions, "kernels/pytorch/a.py", function_of(120)),
+        (many_parameters, "engine/a.py", "class A:\n    def f(self, a, b, c, d, e, g, h): 0"),
+        (many_parameters, "kernels/hls/a.py", "def f(a, b, c, d, e, g, h, i): 0"),
+    ],
+)
+def test_limit_itself_is_legal(law: Law, path: str, text: str) -> None:
+    assert law([Module(f"src/aerie/{path}", text)]) == []

@@ -1,0 +1,213 @@
+"""Reads the source as syntax trees, so that a law can judge a module without importing it."""
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "aerie"
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name: `target` is absolute, down to the name itself (`numpy.linalg.norm`)."""
+
+    target: str
+    line: int
+    is_lazy: bool  # inside a function, so not paid for when the module is imported
+    is_for_types: bool  # under `if TYPE_CHECKING`, so never executed
+
+    @property
+    def top(self) -> str:
+        return self.target.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class Module:
+    """One Python file: `path` is relative to the repository root, with forward slashes."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, self.path)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.endswith("/__init__.py")
+
+    @cached_property
+    def name(self) -> str:
+        """Dotted name: `src/aerie/kernels/card.py` is `aerie.kernels.card`."""
+        dotted = self.path.removeprefix("src/").removesuffix(".py").replace("/", ".")
+        return dotted.removesuffix(".__init__")
+
+    @cached_property
+    def imports(self) -> tuple[Import, ...]:
+        return tuple(_walk_imports(self, self.tree, is_lazy=False, is_for_types=False))
+
+    @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        return tuple(node for node in ast.walk(self.tree) if isinstance(node, Function))
+
+    @cached_property
+    def classes(self) -> tuple[ast.ClassDef, ...]:
+        return tuple(node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
+
+    def at(self, line: int) -> str:
+        return f"{self.path}:{line}"
+
+
+def _walk_imports(
+    module: Module, node: ast.AST, *, is_lazy: bool, is_for_types: bool
+) -> Iterator[Import]:
+    for target in _targets(module, node):
+        yield Import(target, getattr(node, "lineno", 0), is_lazy, is_for_types)
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        for statement in node.body:
+            yield from _walk_imports(module, statement, is_lazy=is_lazy, is_for_types=True)
+        children: Iterable[ast.AST] = node.orelse
+    else:
+        children = ast.iter_child_nodes(node)
+    is_lazy = is_lazy or isinstance(node, Function | ast.Lambda)
+    for child in children:
+        yield from _walk_imports(module, child, is_lazy=is_lazy, is_for_types=is_for_types)
+
+
+def _targets(module: Module, node: ast.AST) -> list[str]:
+    """The absolute names that this one node imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        base = _base_of(module, node)
+        return [f"{base}.{alias.name}" for alias in node.names]
+    # importlib.import_module("x") and __import__("x") import as surely as the statement does.
+    if isinstance(node, ast.Call) and node.args:
+        callee, first = ast.unparse(node.func), node.args[0]
+        is_import = callee in ("__import__", "import_module", "importlib.import_module")
+        if is_import and isinstance(first, ast.Constant) and isinstance(first.value, str):
+            return [first.value]
+    return []
+
+
+def _base_of(module: Module, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    parts = module.name.split(".")
+    # One dot means the package itself, which for `__init__` is the module's own name.
+    keep = len(parts) - node.level + (1 if module.is_package else 0)
+    return ".".join(parts[:keep] + ([node.module] if node.module else []))
+
+
+def read(paths: Iterable[Path]) -> tuple[Module, ...]:
+    return tuple(
+        Module(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+        for path in sorted(paths)
+    )
+
+
+@cache
+def source() -> tuple[Module, ...]:
+    """Every module of the package."""
+    return read((ROOT / "src" / PACKAGE).rglob("*.py"))
+
+
+@cache
+def suite() -> tuple[Module, ...]:
+    """Every module of the tests, these laws included."""
+    return read((ROOT / "tests").rglob("*.py"))
+
+
+@cache
+def everything() -> tuple[Module, ...]:
+    """All Python of the repository: package, tests, examples and scripts."""
+    loose = [path for folder in ("examples", "scripts") for path in (ROOT / folder).rglob("*.py")]
+    return source() + suite() + read(loose)
+
+
+@cache
+def cpp() -> tuple[Module, ...]:
+    """C++ sources. They have no Python syntax tree: only a law that reads lines may judge them."""
+    return read(path for end in ("hpp", "cpp", "h") for path in (ROOT / "src").rglob(f"*.{end}"))
+
+
+@cache
+def prose() -> tuple[Module, ...]:
+    """Markdown pages, for laws that read lines."""
+    return read([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def resolve(target: str, known: dict[str, Module]) -> Module | None:
+    """The module that holds `target`: `aerie.errors.AerieError` is found in `aerie.errors`."""
+    while target:
+        if target in known:
+            return known[target]
+        target = target.rpartition(".")[0]
+    return None
+
+
+def edges(modules: Iterable[Module], *, at_import_only: bool) -> dict[str, set[str]]:
+    """Which module imports which, by name, among `modules`.
+
+    With `at_import_only` the graph is what the interpreter follows when a module is imported: lazy
+    and typing-only imports drop out, and the `__init__` of every enclosing package comes in.
+    """
+    known = {module.name: module for module in modules}
+    graph: dict[str, set[str]] = {name: set() for name in known}
+    for module in known.values():
+        for item in module.imports:
+            if at_import_only and (item.is_lazy or item.is_for_types):
+                continue
+            found = resolve(item.target, known)
+            if found is None:
+                continue
+            graph[module.name].add(found.name)
+            if at_import_only:
+                graph[module.name].update(_parents(found.name, known))
+        graph[module.name].discard(module.name)
+    return graph
+
+
+def _parents(name: str, known: dict[str, Module]) -> Iterator[str]:
+    while name := name.rpartition(".")[0]:
+        if name in known:
+            yield name
+
+
+def reachable(start: str, graph: dict[str, set[str]]) -> set[str]:
+    """Every module that `start` leads to, itself included."""
+    seen, pending = {start}, [start]
+    while pending:
+        new = graph.get(pending.pop(), set()) - seen
+        seen |= new
+        pending.extend(new)
+    return seen
+
+
+def matches(path: str, patterns: Iterable[str]) -> bool:
+    """Whether `path` fits one of the globs; `*` stays within one folder, `**` does not."""
+    return any(_glob(pattern).fullmatch(path) for pattern in patterns)
+
+
+@cache
+def _glob(pattern: str) -> re.Pattern[str]:
+    escaped = re.escape(pattern).replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
+    return re.compile(escaped)
+
+
+# A law returns one line per violation, `file:line: value and limit`; an obeyed law returns none.
+Law = Callable[[Iterable[Module]], list[str]]
+
+
+def report(violations: list[str]) -> str:
+    return f"{len(violations)} broken:\n" + "\n".join(violations)
