@@ -1,0 +1,1 @@
+"""Tree attention over a paged KV pool: one contract, interchangeable implementations."""

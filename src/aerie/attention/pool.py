@@ -1,0 +1,47 @@
+"""KVPool: the keys and values of every layer, addressed by slot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+INERT_SLOT = 0  # padding rows write here; no request ever owns it
+
+
+@dataclass(frozen=True, eq=False)
+class KVPool:
+    """Storage shared by all requests. The value is frozen, the tensors are written in place.
+
+    Slot 0 is reserved: padding rows of a captured batch write there and nobody reads it.
+    """
+
+    keys: Tensor  # [layers, slots, kv_heads, head_dim]
+    values: Tensor  # [layers, slots, kv_heads, head_dim]
+
+    @property
+    def n_slots(self) -> int:
+        """Slots in the pool, the inert one included."""
+        return self.keys.shape[1]
+
+    def write(self, layer_idx: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Store one layer's rows; `slots` [rows] i64, keys and values [rows, kv_heads, dim]."""
+        self.keys[layer_idx].index_copy_(0, slots, keys)
+        self.values[layer_idx].index_copy_(0, slots, values)
+
+    def move(self, source: Tensor, destination: Tensor) -> None:
+        """Copy slots in every layer; all reads happen before any write, as K7's moves need."""
+        # index_select gathers into fresh memory, so overlapping lists are safe.
+        self.keys.index_copy_(1, destination, self.keys.index_select(1, source))
+        self.values.index_copy_(1, destination, self.values.index_select(1, source))
+
+
+def allocate_pool(
+    shape: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device | str
+) -> KVPool:
+    """A pool of zeros; `shape` is (layers, slots, kv_heads, head_dim), slot 0 included."""
+    return KVPool(
+        keys=torch.zeros(shape, dtype=dtype, device=device),
+        values=torch.zeros(shape, dtype=dtype, device=device),
+    )

@@ -1,0 +1,230 @@
+"""Attention in PyTorch: blocks of rows on a CPU, one padded batch without host reads on a GPU.
+
+On a CPU the requests are walked one by one: a request whose slots are consecutive is read in
+place, without a gather, and columns nobody in the block sees are not touched. Measured (one
+thread, fp32, 8 requests of 512 columns, 4 query heads of 128 over one KV head): 0.42 ms a layer
+against 0.60 ms for a gathered and padded batch through scaled_dot_product_attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from aerie.attention.contract import Attend, LayerAttention, Reach
+from aerie.attention.rows import BITS_PER_WORD, Rows
+
+# A block's scores should stay in cache. 512 rows over 8,192 columns, one thread, ms a layer:
+# 32 rows 81, 64 rows 84, 128 rows 113, 256 rows 170; 64 prepares fastest.
+BLOCK_ROWS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Rows of one request with the columns at least one of them sees."""
+
+    first_row: int
+    end_row: int
+    slots: slice | Tensor  # a slice when the slots are consecutive
+    hidden: Tensor | None  # [rows, columns] bool, true where a row must not look
+
+
+def prepare(rows: Rows, reaches: Iterable[Reach]) -> Attend:
+    """Blocks where host reads are free, padding where they would stall the device."""
+    return prepare_padded(rows, reaches) if rows.tokens.is_cuda else prepare_blocks(rows, reaches)
+
+
+def prepare_blocks(rows: Rows, reaches: Iterable[Reach]) -> Attend:
+    """Walk the requests; reads the batch's indices on the host."""
+    walk = _Walk(
+        rows.qo_indptr.tolist(),
+        rows.kv_indptr.tolist(),
+        rows.visible_prefix.tolist(),
+        rows.positions.tolist(),
+        _unpack(rows.ancestor_bits, rows.bounds.tree),
+    )
+    blocks = {reach: _blocks(rows, reach, walk) for reach in set(reaches)}
+
+    def run(queries: Tensor, keys: Tensor, values: Tensor, layer: LayerAttention) -> Tensor:
+        out = torch.empty_like(queries)
+        for block in blocks[layer.reach]:
+            picked = slice(block.first_row, block.end_row)
+            out[picked] = attend_dense(
+                queries[picked].unsqueeze(0),
+                _pick(keys, block.slots).unsqueeze(0),
+                _pick(values, block.slots).unsqueeze(0),
+                block.hidden,
+                layer,
+            )[0]
+        return out
+
+    return run
+
+
+def prepare_padded(rows: Rows, reaches: Iterable[Reach]) -> Attend:
+    """Pad every request to the batch's bounds; device operations only."""
+    n_rows, n_requests, bounds = rows.n_rows, rows.n_requests, rows.bounds
+    device = rows.tokens.device
+    start = rows.qo_indptr[:-1].long()
+    lengths = rows.kv_indptr.diff().long()
+    # Padding repeats a real row or column of the batch: whatever the inert slot holds, even a
+    # NaN, cannot reach a real row.
+    own = torch.arange(bounds.rows, device=device)
+    row_idx = (start[:, None] + own).clamp(max=max(n_rows - 1, 0))  # [requests, rows]
+    column = torch.arange(bounds.columns, device=device)
+    column_idx = rows.kv_indptr[:-1].long()[:, None] + torch.minimum(
+        column, (lengths[:, None] - 1).clamp(min=0)
+    )
+    slots = rows.kv_indices[column_idx.clamp(max=max(rows.kv_indices.shape[0] - 1, 0))]
+    place = torch.searchsorted(rows.qo_indptr[1:], torch.arange(n_rows, device=device), right=True)
+    flat = place * bounds.rows + torch.arange(n_rows, device=device) - start[place]
+    seen = _sees_padded(rows, row_idx, column) & (column < lengths[:, None]).unsqueeze(1)
+    key_positions = rows.column_positions[column_idx][:, None, :]
+    hidden = {
+        reach: ~(seen & _reaches(reach, rows.positions[row_idx][..., None], key_positions))
+        for reach in set(reaches)
+    }
+
+    def run(queries: Tensor, keys: Tensor, values: Tensor, layer: LayerAttention) -> Tensor:
+        mask = hidden[layer.reach][:, None, None]
+        picked = [
+            _pick(t, slots.flatten()).view(*slots.shape, *t.shape[1:]) for t in (keys, values)
+        ]
+        out = attend_dense(queries[row_idx], picked[0], picked[1], mask, layer)
+        return out.reshape(n_requests * bounds.rows, *queries.shape[1:])[flat]
+
+    return run
+
+
+def attend_dense(
+    queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None, layer: LayerAttention
+) -> Tensor:
+    """Queries [batch, rows, heads, dim], keys and values [batch, columns, kv_heads, dim].
+
+    `hidden` broadcasts against [batch, kv_heads, group, rows, columns].
+    """
+    batch, n_rows, n_heads, dim = queries.shape
+    n_columns, n_kv_heads = keys.shape[1:3]
+    group = n_heads // n_kv_heads
+    # All query heads of a group are rows of one product: its keys are read once.
+    grouped = queries.view(batch, n_rows, n_kv_heads, group, dim).permute(0, 2, 3, 1, 4)
+    grouped = grouped.reshape(batch, n_kv_heads, group * n_rows, dim)
+    scores = _product(grouped, keys.permute(0, 2, 3, 1)).mul_(layer.scale)
+    scores = scores.view(batch, n_kv_heads, group, n_rows, n_columns)
+    if hidden is not None:
+        scores = scores.masked_fill_(hidden, -torch.inf)
+    weights = torch.softmax(scores, dim=-1)
+    if layer.sink_logits is not None:
+        # softmax with one more logit s equals softmax scaled by e^L / (e^L + e^s),
+        # L = log-sum-exp of the scores.
+        sinks = layer.sink_logits.view(n_kv_heads, group, 1, 1)
+        weights = weights * torch.sigmoid(torch.logsumexp(scores, -1, keepdim=True) - sinks)
+    flat = weights.view(batch, n_kv_heads, group * n_rows, n_columns).to(values.dtype)
+    out = torch.matmul(flat, values.transpose(1, 2)).view(batch, n_kv_heads, group, n_rows, dim)
+    return out.permute(0, 3, 1, 2, 4).reshape(batch, n_rows, n_heads, dim).to(queries.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class _Walk:
+    """The batch's indices as Python numbers, read once a forward."""
+
+    qo_indptr: list[int]
+    kv_indptr: list[int]
+    visible_prefix: list[int]
+    positions: list[int]
+    tree_bits: Tensor  # [rows, tree columns] bool
+
+
+def _blocks(rows: Rows, reach: Reach, walk: _Walk) -> list[Block]:
+    blocks = []
+    for request in range(rows.n_requests):
+        end = walk.qo_indptr[request + 1]
+        for first in range(walk.qo_indptr[request], end, BLOCK_ROWS):
+            blocks.append(_block(rows, reach, walk, request, (first, min(end, first + BLOCK_ROWS))))
+    return blocks
+
+
+def _block(rows: Rows, reach: Reach, walk: _Walk, request: int, span: tuple[int, int]) -> Block:
+    """Find the columns the block needs, and the mask only if some row misses one of them."""
+    first, end = span
+    base, n_columns = walk.kv_indptr[request], walk.kv_indptr[request + 1] - walk.kv_indptr[request]
+    prefixes = walk.visible_prefix[first:end]
+    low, high = 0, n_columns if rows.bounds.tree else min(n_columns, max(prefixes))
+    if reach.window is not None and reach.n_sink_tokens == 0:
+        # Inside a visible prefix a column's position is its index, so a window cuts it there.
+        oldest = min(walk.positions[first:end]) - reach.window + 1
+        low = max(0, min(oldest, min(prefixes)))
+    slots = _slots(rows.kv_indices[base + low : base + high])
+    is_whole = reach.window is None and rows.bounds.tree == 0 and min(prefixes) >= high
+    if is_whole:
+        return Block(first, end, slots, None)
+    column = torch.arange(low, high)
+    seen = column < rows.visible_prefix[first:end, None]
+    if rows.bounds.tree:
+        seen |= _tree_columns(walk.tree_bits[first:end], column - rows.tree_start[request])
+    key_positions = rows.column_positions[base + low : base + high]
+    seen &= _reaches(reach, rows.positions[first:end, None], key_positions)
+    return Block(first, end, slots, ~seen)
+
+
+def _pick(stored: Tensor, slots: slice | Tensor) -> Tensor:
+    """[columns, kv_heads, dim]; index_select gathers 2.5 times faster than indexing here."""
+    return stored[slots] if isinstance(slots, slice) else stored.index_select(0, slots)
+
+
+def _slots(indices: Tensor) -> slice | Tensor:
+    """A slice if the slots follow each other, for then no gather is needed."""
+    n = indices.shape[0]
+    first = int(indices[0]) if n else 0
+    if n and int(indices[-1]) - first == n - 1 and bool((indices.diff() == 1).all()):
+        return slice(first, first + n)
+    return indices
+
+
+def _sees_padded(rows: Rows, row_idx: Tensor, column: Tensor) -> Tensor:
+    """[requests, rows, columns] bool, before window and length."""
+    seen = column < rows.visible_prefix[row_idx][..., None]
+    if rows.bounds.tree:
+        bits = _unpack(rows.ancestor_bits, rows.bounds.tree)[row_idx]
+        offset = (column - rows.tree_start[:, None])[:, None, :].expand(seen.shape)
+        seen = seen | _tree_columns(bits, offset)
+    return seen
+
+
+def _tree_columns(bits: Tensor, offset: Tensor) -> Tensor:
+    """Spread bits [..., rows, tree] over columns: bit `offset`, false outside the tree."""
+    n_tree = bits.shape[-1]
+    inside = (offset >= 0) & (offset < n_tree)
+    picked = offset.clamp(0, n_tree - 1).long().expand(*bits.shape[:-1], offset.shape[-1])
+    return bits.gather(-1, picked) & inside
+
+
+def _unpack(words: Tensor, n_bits: int) -> Tensor:
+    """[rows, words] i32 to [rows, n_bits] bool; arithmetic shift is fine under `& 1`."""
+    bit = torch.arange(n_bits, device=words.device)
+    shifted = words[:, bit // BITS_PER_WORD] >> (bit % BITS_PER_WORD).int()
+    return (shifted & 1).bool()
+
+
+def _reaches(reach: Reach, position: Tensor, key_position: Tensor) -> Tensor:
+    """Whether a key lies within a row's reach, by position."""
+    if reach.window is None:
+        return torch.ones((), dtype=torch.bool, device=position.device)
+    near = key_position > position - reach.window
+    return near | (key_position < reach.n_sink_tokens)
+
+
+def _product(queries: Tensor, keys: Tensor) -> Tensor:
+    """Scores in float32: a bf16 product would round them to three digits before softmax."""
+    if queries.dtype == torch.float32:
+        return torch.matmul(queries, keys)
+    if not queries.is_cuda:
+        return torch.matmul(queries.float(), keys.float())
+    batch, n_kv_heads, n_rows, dim = queries.shape
+    left = queries.reshape(batch * n_kv_heads, n_rows, dim)
+    right = keys.reshape(batch * n_kv_heads, dim, keys.shape[-1])
+    product = torch.bmm(left, right, out_dtype=torch.float32)
+    return product.view(batch, n_kv_heads, n_rows, -1)
