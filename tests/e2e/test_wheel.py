@@ -1,0 +1,65 @@
+"""The wheel installs into an empty environment, with its own dependencies, and works there.
+
+The real thing on purpose: an environment that could see this one's packages would hide a missing
+dependency or a data file that was left out. About a minute, most of it the installation of torch.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CONSTRAINTS = ROOT / "constraints.txt"
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run to the end in a clean environment; a failure shows everything the command printed."""
+    hidden = ("PYTHON", "AERIE_", "VIRTUAL_ENV")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True
+    )
+    shown = f"{command} exited with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, shown
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def scratch() -> Iterator[Path]:
+    # Not tmp_path: pytest keeps the folders of the last three runs, and this one holds a torch.
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def installed(scratch: Path) -> Path:
+    """The `bin` folder of an environment that holds the wheel and what it asks for, no more."""
+    build = (sys.executable, "-m", "build", "--wheel", "--no-isolation")
+    run(*build, "--outdir", scratch / "dist", ROOT, cwd=scratch)
+    (wheel,) = (scratch / "dist").glob("aerie-*.whl")
+
+    venv.create(scratch / "venv", with_pip=True)
+    bin_ = scratch / "venv" / "bin"
+    pip = (bin_ / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check")
+    # torch first and exactly: see constraints.txt.
+    pins = CONSTRAINTS.read_text("utf-8").splitlines()
+    run(*pip, next(pin for pin in pins if pin.startswith("torch==")), cwd=scratch)
+    run(*pip, "-c", CONSTRAINTS, wheel, cwd=scratch)
+    return bin_
+
+
+def test_doctor_works_in_an_empty_environment(installed: Path, scratch: Path) -> None:
+    output = run(installed / "aerie", "doctor", "--json", cwd=scratch)
+    verdict = json.loads(output.splitlines()[-1])
+    assert verdict["ok"] is True, output
+
+
+def test_help_works_in_an_empty_environment(installed: Path, scratch: Path) -> None:
+    assert "doctor" in run(installed / "aerie", "--help", cwd=scratch)
