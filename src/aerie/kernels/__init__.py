@@ -1,0 +1,6 @@
+"""The thirteen tree kernels: cards, catalogue, registry and their backends."""
+
+from aerie.kernels.catalogue import catalogue
+from aerie.kernels.registry import load
+
+__all__ = ["catalogue", "load"]

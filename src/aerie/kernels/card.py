@@ -1,0 +1,163 @@
+"""What a tree kernel is: a card that names its axes, arrays, limits, ties, tolerance and cost.
+
+A card is data. The registry checks calls against it, parity compares by its tolerance, the bench
+and the budget model read its cost, and the documentation and the C++ config are generated from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from aerie.kernels.formula import Dim, Formula
+from aerie.kernels.status import Status
+
+REQUIRED = object()
+"""Default of a scalar that has none."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A named size with the bounds every backend must support."""
+
+    name: str
+    low: int
+    high: int
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A value that lives on the host: known before the launch, checked always.
+
+    `kind` is `int`, `bool` or `ints` (an ascending tuple of positive integers: graph buckets).
+    """
+
+    name: str
+    kind: str
+    low: int
+    high: int
+    meaning: str
+    default: object = REQUIRED
+
+
+@dataclass(frozen=True)
+class Port:
+    """One array: `in`, `out`, or `inout` (written in place).
+
+    `shape` holds one dimension text per axis. Dimensions of inputs are products of names plus a
+    constant and bind the axes; those of outputs may be any formula of axes and scalars.
+    `fill` is what entries beyond the ragged count, and entries of a refused request, hold.
+    """
+
+    name: str
+    kind: str
+    dtypes: tuple[str, ...]
+    shape: tuple[str, ...]
+    meaning: str
+    optional: bool = False
+    fill: int = 0
+
+    @cached_property
+    def dims(self) -> tuple[Dim, ...]:
+        """The dimensions of an input, parsed once."""
+        return tuple(Dim(text) for text in self.shape)
+
+    @cached_property
+    def sizes(self) -> tuple[Formula, ...]:
+        """The dimensions of an output, parsed once."""
+        return tuple(Formula(text) for text in self.shape)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A host-checked inequality between formulas: `value <= bound`."""
+
+    value: Formula
+    bound: Formula
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A data-dependent refusal: its status word and the limit an error message names."""
+
+    status: Status
+    limit: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Fewest bytes through memory and the operations of one call, as formulas of the axes."""
+
+    bytes_read: Formula
+    bytes_written: Formula
+    operations: Formula
+
+
+@dataclass(frozen=True)
+class Ulps:
+    """Allowed distance of a float output from the reference, in units in the last place."""
+
+    cpu: int = 0
+    gpu: int = 0
+
+
+EXACT = Ulps()
+
+
+@dataclass(frozen=True)
+class Card:
+    """The contract of one kernel. Anything a caller, a backend or a report needs is here."""
+
+    number: str
+    name: str
+    family: str
+    version: int
+    summary: str
+    axes: tuple[Axis, ...]
+    ports: tuple[Port, ...]
+    ties: str
+    cost: Cost
+    scalars: tuple[Scalar, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    # By output name; integers, booleans and whatever is not listed are exact in every dtype.
+    tolerances: Mapping[str, Ulps] | None = None
+    # Groups of optional inputs of which exactly one whole group must be given.
+    alternatives: tuple[tuple[str, ...], ...] = ()
+    # Optional inputs that only make sense together.
+    companions: tuple[tuple[str, ...], ...] = ()
+    defaults: Mapping[str, int] | None = None
+
+    @cached_property
+    def inputs(self) -> tuple[Port, ...]:
+        """Ports a caller passes, state included, in ABI order."""
+        return tuple(port for port in self.ports if port.kind != "out")
+
+    @cached_property
+    def outputs(self) -> tuple[Port, ...]:
+        """Ports a call returns, in ABI order."""
+        return tuple(port for port in self.ports if port.kind == "out")
+
+    @cached_property
+    def written(self) -> tuple[str, ...]:
+        """Names of the arrays written in place."""
+        return tuple(port.name for port in self.ports if port.kind == "inout")
+
+    @cached_property
+    def arguments(self) -> frozenset[str]:
+        """Every keyword a call may carry."""
+        return frozenset([p.name for p in self.inputs] + [s.name for s in self.scalars])
+
+    @cached_property
+    def required(self) -> frozenset[str]:
+        """Keywords a call must carry."""
+        arrays = [port.name for port in self.inputs if not port.optional]
+        return frozenset(arrays + [s.name for s in self.scalars if s.default is REQUIRED])
+
+    def tolerance(self, output: str) -> Ulps:
+        """Allowed distance of an output from the reference."""
+        return (self.tolerances or {}).get(output, EXACT)

@@ -1,0 +1,17 @@
+"""The cards of K1 to K13, one module per kernel family."""
+
+from aerie.kernels.cards.commit import COMMIT_CARDS
+from aerie.kernels.cards.growth import GROWTH_CARDS
+from aerie.kernels.cards.layout import LAYOUT_CARDS
+from aerie.kernels.cards.memory import MEMORY_CARDS
+from aerie.kernels.cards.replay import REPLAY_CARDS
+from aerie.kernels.cards.verdict import VERDICT_CARDS
+
+__all__ = [
+    "COMMIT_CARDS",
+    "GROWTH_CARDS",
+    "LAYOUT_CARDS",
+    "MEMORY_CARDS",
+    "REPLAY_CARDS",
+    "VERDICT_CARDS",
+]

@@ -1,0 +1,78 @@
+"""Axes, dtypes and shorthand that several cards share."""
+
+from __future__ import annotations
+
+from aerie.kernels.card import Axis, Cost, Limit, Port
+from aerie.kernels.formula import Formula
+
+F32 = ("float32",)
+I32 = ("int32",)
+I64 = ("int64",)
+U8 = ("uint8",)
+U32 = ("uint32",)
+BOOL = ("bool",)
+# NumPy has no bfloat16: the reference carries bf16 rows as their 16-bit patterns (uint16).
+HIDDEN = ("float32", "float16", "bfloat16")
+# A plain Python int: known on the host without reading the device.
+HOST = ("host_int",)
+
+INT32_MAX = 2**31 - 1
+MAX_BATCH = 128
+MAX_VERIFY = 128
+MAX_CANDIDATES = 100
+MAX_ROWS = MAX_BATCH * MAX_VERIFY
+
+BATCH = Axis("B", 0, MAX_BATCH, "active requests")
+WIDTH = Axis("W", 1, 10, "width of the current frontier")
+TOP_K = Axis("K", 1, 10, "children per frontier node (node_top_k)")
+HIDDEN_SIZE = Axis("H", 0, 8192, "hidden size")
+NODES = Axis("N", 1, 4096, "node capacity per request")
+VERIFY = Axis("M", 1, MAX_VERIFY, "capacity of sort_scores")
+FED = Axis("F", 1, 1024, "columns of the draft's tree mask (MAX_Input_Size + 1)")
+ROWS = Axis("R", 0, MAX_ROWS, "row capacity of the ragged layout, all requests together")
+VOCAB = Axis("V", 1, 1 << 18, "target vocabulary")
+DRAFT_VOCAB = Axis("VD", 1, 1 << 18, "draft vocabulary")
+TABLE_ROWS = Axis("P", 0, 1 << 16, "rows of the request-to-slot table")
+TABLE_WIDTH = Axis("L", 0, 1 << 21, "columns of the request-to-slot table: longest sequence")
+STOPS = Axis("S", 0, 64, "stop token ids per request")
+DEPTH = Axis("D", 0, 127, "depth limit of the tree")
+
+
+def limit(value: str, bound: str, meaning: str) -> Limit:
+    """A host-checked `value <= bound`."""
+    return Limit(Formula(value), Formula(bound), meaning)
+
+
+def cost(read: str, written: str, operations: str) -> Cost:
+    """Bytes read, bytes written and operations as formulas of the axes."""
+    return Cost(Formula(read), Formula(written), Formula(operations))
+
+
+def reads(name: str, dtypes: tuple[str, ...], shape: tuple[str, ...], meaning: str) -> Port:
+    """An input array."""
+    return Port(name, "in", dtypes, shape, meaning)
+
+
+def may_read(name: str, dtypes: tuple[str, ...], shape: tuple[str, ...], meaning: str) -> Port:
+    """An optional input array."""
+    return Port(name, "in", dtypes, shape, meaning, optional=True)
+
+
+def updates(name: str, dtypes: tuple[str, ...], shape: tuple[str, ...], meaning: str) -> Port:
+    """An array written in place."""
+    return Port(name, "inout", dtypes, shape, meaning)
+
+
+def may_update(name: str, dtypes: tuple[str, ...], shape: tuple[str, ...], meaning: str) -> Port:
+    """An optional array written in place."""
+    return Port(name, "inout", dtypes, shape, meaning, optional=True)
+
+
+def returns(
+    name: str, dtypes: tuple[str, ...], shape: tuple[str, ...], meaning: str, fill: int = 0
+) -> Port:
+    """An output array; `fill` is what unused entries hold."""
+    return Port(name, "out", dtypes, shape, meaning, fill=fill)
+
+
+STATUS = returns("status", I32, ("B",), "per-request status word, 0 = done")

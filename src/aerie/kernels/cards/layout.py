@@ -1,0 +1,145 @@
+"""Cards of the verify layout: K10c rows and links, K4 packed masks, K9 offsets."""
+
+from __future__ import annotations
+
+from aerie.kernels.card import Card, Refusal, Scalar
+from aerie.kernels.cards.axes import (
+    BATCH,
+    BOOL,
+    I32,
+    I64,
+    INT32_MAX,
+    MAX_ROWS,
+    MAX_VERIFY,
+    NODES,
+    ROWS,
+    STATUS,
+    TABLE_ROWS,
+    TABLE_WIDTH,
+    U8,
+    U32,
+    cost,
+    reads,
+    returns,
+)
+from aerie.kernels.status import Status
+
+_ROW = ("row_capacity",)
+_INDPTR = ("B+1",)
+
+NODE_DATA = Card(
+    number="K10c",
+    name="update_node_data",
+    family="layout",
+    version=1,
+    summary=(
+        "From the node store and the planner's choice, the flat ragged rows the target verifies:"
+        " ascending node id inside a request, links as rows within the request, derived from"
+        " prev_indexs alone. ancestor_bits[row] has bit j set when row j of the same request is"
+        " the row itself or an ancestor; word j div 32, bit j mod 32. A refused request gets no"
+        " rows."
+    ),
+    axes=(BATCH, NODES),
+    scalars=(Scalar("row_capacity", "int", 0, MAX_ROWS, "rows of the output buffers"),),
+    ports=(
+        reads("cumu_tokens", I64, ("B", "N"), "token of each node"),
+        reads("cumu_deltas", I64, ("B", "N"), "depth of each node"),
+        reads("prev_indexs", I64, ("B", "N"), "parent of each node, -1 for the root"),
+        reads("node_count", I64, ("B",), "nodes in use; may differ after merging"),
+        reads("selected", BOOL, ("B", "N"), "ancestor-closed choice that contains node 0"),
+        reads("seq_len", I64, ("B",), "tokens with KV in the target, root excluded"),
+        returns("qo_indptr", I32, _INDPTR, "first row of each request"),
+        returns("draft_tokens", I64, _ROW, "token of each row", -1),
+        returns("positions", I64, _ROW, "seq_len + depth"),
+        returns("parent_row", I64, _ROW, "row of the parent, -1 for the root", -1),
+        returns("first_child_row", I64, _ROW, "row of the first child", -1),
+        returns("next_sibling_row", I64, _ROW, "row of the next sibling", -1),
+        returns("ancestor_bits", U32, ("row_capacity", "4"), "ancestor-or-self, 128 bits"),
+        STATUS,
+    ),
+    refusals=(
+        Refusal(Status.OUT_OF_RANGE, "N", "node_count outside [1, N], or a negative seq_len"),
+        Refusal(Status.BROKEN_TREE, "0", "no root, an id not in use, or a parent not selected"),
+        Refusal(Status.DUPLICATE_SIBLING, "1", "two selected siblings share a token"),
+        Refusal(Status.ROW_CAPACITY, "128", "more than 128 rows in one request"),
+        Refusal(
+            Status.SLOT_CAPACITY,
+            "row_capacity",
+            "the rows of this and earlier requests pass row_capacity",
+        ),
+    ),
+    ties="Rows follow node ids, so siblings keep their probability order.",
+    cost=cost("B*N*25 + 16*B", "4*(B+1) + row_capacity*56", "B*N + row_capacity*128"),
+)
+
+TREE_MASK = Card(
+    number="K4",
+    name="fused_tree_mask_operator",
+    family="layout",
+    version=1,
+    summary=(
+        "KV slot lists (prefix, then the request's own tree rows, both from the table row"
+        " [0, seq_len + rows)) and the visibility of every (row, column) packed to bits: prefix"
+        " columns visible, tree columns by ancestor_bits. Little-endian bits, each request starts"
+        " on a fresh byte, ceil(rows*columns/8) bytes, rows inside a segment not byte-aligned,"
+        " pad bits 0. Produced on request; the engine itself reads ancestor_bits."
+    ),
+    axes=(BATCH, ROWS, TABLE_ROWS, TABLE_WIDTH),
+    scalars=(
+        Scalar("kv_capacity", "int", 0, INT32_MAX, "entries of kv_indices"),
+        Scalar("mask_capacity", "int", 0, INT32_MAX, "bytes of packed_mask"),
+    ),
+    ports=(
+        reads("req_to_token", I32, ("P", "L"), "request-to-slot table"),
+        reads("req_pool_indices", I64, ("B",), "table row of each request"),
+        reads("seq_len", I64, ("B",), "prefix length of each request"),
+        reads("qo_indptr", I32, _INDPTR, "first row of each request"),
+        reads("ancestor_bits", U32, ("R", "4"), "from K10c"),
+        returns("kv_indptr", I32, _INDPTR, "first entry of each request in kv_indices"),
+        returns("kv_indices", I32, ("kv_capacity",), "KV slots: prefix, then tree", -1),
+        returns("mask_indptr", I32, _INDPTR, "first byte of each request in packed_mask"),
+        returns("packed_mask", U8, ("mask_capacity",), "visibility bits"),
+        STATUS,
+    ),
+    refusals=(
+        Refusal(Status.BROKEN_LAYOUT, "R", "qo_indptr falls, or points past the rows"),
+        Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),
+        Refusal(Status.OUT_OF_RANGE, "L", "table row or seq_len + rows outside the table"),
+        Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
+        Refusal(Status.MASK_CAPACITY, "mask_capacity", "mask bytes up to here do not fit"),
+    ),
+    ties="None: integers and bits.",
+    cost=cost(
+        "4*kv_capacity + 16*R + 20*B", "4*kv_capacity + mask_capacity + 8*(B+1)", "8*mask_capacity"
+    ),
+)
+
+VERIFY_OFFSETS = Card(
+    number="K9",
+    name="calculate_verify_kv_qo_ms",
+    family="layout",
+    version=1,
+    summary=(
+        "Running offsets of a verify batch: rows, KV entries (seq_len + rows) and mask bytes"
+        " (ceil(rows * columns / 8)) of each request. int32 with an overflow check: a request"
+        " whose end passes int32 in any of the three is refused and counts as empty."
+    ),
+    axes=(BATCH,),
+    ports=(
+        reads("verify_count", I64, ("B",), "rows of each request"),
+        reads("seq_len", I64, ("B",), "prefix length of each request"),
+        returns("qo_indptr", I32, _INDPTR, "first row of each request"),
+        returns("kv_indptr", I32, _INDPTR, "first KV entry of each request"),
+        returns("mask_indptr", I32, _INDPTR, "first mask byte of each request"),
+        STATUS,
+    ),
+    refusals=(
+        Refusal(Status.OUT_OF_RANGE, str(MAX_VERIFY), "verify_count outside [0, 128]"),
+        Refusal(Status.BAD_PARAMETER, "0", "seq_len is negative"),
+        Refusal(Status.OVERFLOW, str(INT32_MAX), "an offset passes int32"),
+    ),
+    ties="None: integers.",
+    cost=cost("16*B", "12*(B+1)", "12*B"),
+)
+
+LAYOUT_CARDS = (TREE_MASK, VERIFY_OFFSETS, NODE_DATA)

@@ -1,0 +1,23 @@
+"""What a backend supplies for one kernel, and how it takes foreign arrays in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One kernel of one backend.
+
+    `run(**inputs)` returns the outputs by name. A kernel that writes in place has a pure `check`
+    that returns `status[B]` and `detail[B]` (the offending value) before anything is written; its
+    `run` then receives `status` and leaves refused requests as they were. Other kernels return
+    `status` and `detail` from `run`, if their card lists refusals. Refusals are tried in the
+    card's order; the first that applies to a request wins. Optional inputs that were not given
+    are not passed.
+    """
+
+    run: Callable[..., dict[str, Any]]
+    check: Callable[..., dict[str, Any]] | None = None

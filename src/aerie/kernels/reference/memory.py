@@ -1,0 +1,141 @@
+"""Reference of the memory kernels: K8 slot lists, K10a and K10b slot assignment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aerie.kernels.reference.ragged import table_span
+from aerie.kernels.reference.refusals import Refusals
+from aerie.kernels.status import Status
+
+Ints = NDArray[np.int64]
+Slots = NDArray[np.int32]
+
+
+def compute_kv_indices(
+    *,
+    req_to_token: Slots,
+    req_pool_indices: Ints,
+    seq_len: Ints,
+    kv_capacity: int,
+    tree_mask: NDArray[np.bool_] | None = None,
+    fed_slots: Slots | None = None,
+) -> dict[str, Any]:
+    """K8: one slot list per request, or per (request, frontier slot) with its ancestor chain."""
+    batch = len(seq_len)
+    width = 1 if tree_mask is None else tree_mask.shape[1]
+    refusals = Refusals(batch)
+    indptr = np.zeros(batch * width + 1, np.int32)
+    indices = np.full(kv_capacity, -1, np.int32)
+    asked = 0
+    for b in range(batch):
+        prefix = table_span(refusals, b, req_to_token, req_pool_indices, int(seq_len[b]), 0)
+        lists = [prefix] * width
+        if tree_mask is not None and fed_slots is not None:
+            lists = [np.concatenate([prefix, fed_slots[b][row]]) for row in tree_mask[b]]
+        if not refusals.refused(b):
+            asked += sum(len(slots) for slots in lists)
+            if asked > kv_capacity:
+                refusals.add(b, Status.KV_CAPACITY, asked)
+        for t, slots in enumerate(lists):
+            first = int(indptr[b * width + t])
+            taken = slots[:0] if refusals.refused(b) else slots
+            indices[first : first + len(taken)] = taken
+            indptr[b * width + t + 1] = first + len(taken)
+    return {"kv_indptr": indptr, "kv_indices": indices, **refusals.words()}
+
+
+def check_draft_cache_locs(
+    *,
+    req_to_token: Slots,
+    req_pool_indices: Ints,
+    start: Ints,
+    end: Ints,
+    out_cache_loc: Slots,
+) -> dict[str, Any]:
+    """K10a, before anything is written."""
+    refusals = _check_spans(req_to_token, req_pool_indices, start, end)
+    for b in range(len(start)):
+        needed = int(end[b] - start[b])
+        if needed > out_cache_loc.shape[1]:
+            refusals.add(b, Status.SLOT_CAPACITY, needed)
+        _check_slots(refusals, b, out_cache_loc[b, : max(needed, 0)])
+    return refusals.words()
+
+
+def assign_draft_cache_locs_operator(
+    *,
+    req_to_token: Slots,
+    req_pool_indices: Ints,
+    start: Ints,
+    end: Ints,
+    out_cache_loc: Slots,
+    status: NDArray[np.int32],
+) -> dict[str, Any]:
+    """K10a: row b of out_cache_loc goes to [start, end) of request b's table row."""
+    for b in range(len(start)):
+        if not status[b]:
+            span = slice(int(start[b]), int(end[b]))
+            req_to_token[req_pool_indices[b], span] = out_cache_loc[b, : span.stop - span.start]
+    return {}
+
+
+def check_req_to_token_pool(
+    *,
+    req_to_token: Slots,
+    req_pool_indices: Ints,
+    start: Ints,
+    end: Ints,
+    out_cache_loc: Slots,
+) -> dict[str, Any]:
+    """K10b, before anything is written."""
+    refusals = _check_spans(req_to_token, req_pool_indices, start, end)
+    shares = _shares(start, end)
+    for b, share in enumerate(shares):
+        if share.stop > len(out_cache_loc):
+            refusals.add(b, Status.SLOT_CAPACITY, share.stop)
+        _check_slots(refusals, b, out_cache_loc[share])
+    return refusals.words()
+
+
+def assign_req_to_token_pool_operator(
+    *,
+    req_to_token: Slots,
+    req_pool_indices: Ints,
+    start: Ints,
+    end: Ints,
+    out_cache_loc: Slots,
+    status: NDArray[np.int32],
+) -> dict[str, Any]:
+    """K10b: each request's share of the flat slots goes to [start, end) of its table row."""
+    for b, share in enumerate(_shares(start, end)):
+        if not status[b]:
+            req_to_token[req_pool_indices[b], int(start[b]) : int(end[b])] = out_cache_loc[share]
+    return {}
+
+
+def _shares(start: Ints, end: Ints) -> list[slice]:
+    bounds = np.concatenate([[0], np.cumsum(np.maximum(end - start, 0))])
+    return [slice(int(bounds[b]), int(bounds[b + 1])) for b in range(len(start))]
+
+
+def _check_spans(table: Slots, pool_rows: Ints, start: Ints, end: Ints) -> Refusals:
+    n_requests, width = table.shape
+    refusals = Refusals(len(start))
+    writers = [int(row) for row, s, e in zip(pool_rows, start, end, strict=True) if e > s]
+    for b, pool_row in enumerate(pool_rows):
+        if not 0 <= pool_row < n_requests:
+            refusals.add(b, Status.OUT_OF_RANGE, int(pool_row))
+        if not 0 <= start[b] <= end[b] <= width:
+            refusals.add(b, Status.OUT_OF_RANGE, int(end[b]))
+        if end[b] > start[b] and writers.count(int(pool_row)) > 1:
+            refusals.add(b, Status.DUPLICATE_REQUEST, int(pool_row))
+    return refusals
+
+
+def _check_slots(refusals: Refusals, b: int, slots: Slots) -> None:
+    for slot in slots[slots < 0]:
+        refusals.add(b, Status.BROKEN_LAYOUT, int(slot))

@@ -1,0 +1,44 @@
+"""Philox4x32-10 and the Gumbel noise of `sample_target_tokens`, keyed by seed and position."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+
+# Multipliers and key increments of Philox4x32 (Salmon et al., SC 2011, table 2).
+_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LOW = np.uint64(0xFFFFFFFF)
+_SHIFT = np.uint64(32)
+ROUNDS = 10
+
+
+def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, ...]:
+    """Four 32-bit words (held in uint64) for each counter, ten rounds."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(ROUNDS):
+        product0, product1 = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
+        c0, c1, c2, c3 = (
+            (product1 >> _SHIFT) ^ c1 ^ np.uint64(k0),
+            product1 & _LOW,
+            (product0 >> _SHIFT) ^ c3 ^ np.uint64(k1),
+            product0 & _LOW,
+        )
+        k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
+    return c0, c1, c2, c3
+
+
+def gumbel(vocabulary: int, seed: int, position: int, sample_index: int) -> NDArray[np.float32]:
+    """Gumbel noise of every token id for the token that follows `position`."""
+    groups = np.arange((vocabulary + 3) // 4, dtype=np.uint64)
+
+    def word(value: int) -> Words:
+        return np.full_like(groups, value & 0xFFFFFFFF)
+
+    key = (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF)
+    words = philox((groups, word(position + 1), word(sample_index), word(0)), key)
+    uniform = (np.stack(words, axis=1).ravel()[:vocabulary].astype(np.float64) + 0.5) * 2.0**-32
+    return (-np.log(-np.log1p(-uniform))).astype(np.float32)

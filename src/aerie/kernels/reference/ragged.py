@@ -1,0 +1,49 @@
+"""Reference checks of the ragged row layout and of the request-to-slot table."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aerie.kernels.reference.refusals import Refusals
+from aerie.kernels.status import Status
+
+MAX_VERIFY = 128
+
+
+def request_rows(
+    refusals: Refusals,
+    b: int,
+    qo_indptr: NDArray[np.int32],
+    n_rows: int,
+    most: int = MAX_VERIFY,
+) -> range:
+    """Flat rows of a request; a falling or overrunning indptr refuses it and yields none."""
+    first, end = int(qo_indptr[b]), int(qo_indptr[b + 1])
+    if not 0 <= first <= end <= n_rows:
+        refusals.add(b, Status.BROKEN_LAYOUT, end)
+        return range(0)
+    if end - first > most:
+        refusals.add(b, Status.ROW_CAPACITY, end - first)
+        return range(0)
+    return range(first, end)
+
+
+def table_span(
+    refusals: Refusals,
+    b: int,
+    req_to_token: NDArray[np.int32],
+    req_pool_indices: NDArray[np.int64],
+    seq_len: int,
+    n_rows: int,
+) -> NDArray[np.int32]:
+    """Slots of positions [0, seq_len + n_rows); a span outside the table refuses the request."""
+    n_requests, width = req_to_token.shape
+    pool_row = int(req_pool_indices[b])
+    if not 0 <= pool_row < n_requests:
+        refusals.add(b, Status.OUT_OF_RANGE, pool_row)
+        return np.zeros(0, np.int32)
+    if seq_len < 0 or seq_len + n_rows > width:
+        refusals.add(b, Status.OUT_OF_RANGE, seq_len + n_rows)
+        return np.zeros(0, np.int32)
+    return req_to_token[pool_row, : seq_len + n_rows]

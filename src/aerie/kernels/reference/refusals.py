@@ -1,0 +1,30 @@
+"""Status words of the reference: the first refusal that applies to a request stays."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aerie.kernels.status import Status
+
+
+class Refusals:
+    """`status[B]` and `detail[B]` of one call, filled request by request."""
+
+    def __init__(self, batch: int) -> None:
+        self.status: NDArray[np.int32] = np.zeros(batch, np.int32)
+        self.detail: NDArray[np.int64] = np.zeros(batch, np.int64)
+
+    def add(self, request: int, code: Status, value: int) -> None:
+        """Refuse a request, unless an earlier check already did."""
+        if self.status[request] == Status.OK:
+            self.status[request] = code
+            self.detail[request] = value
+
+    def refused(self, request: int) -> bool:
+        """True once a request has a status."""
+        return bool(self.status[request] != Status.OK)
+
+    def words(self) -> dict[str, NDArray[np.generic]]:
+        """The two vectors, by name."""
+        return {"status": self.status, "detail": self.detail}

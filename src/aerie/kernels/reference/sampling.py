@@ -1,0 +1,120 @@
+"""One request's sampling rules: penalties, bias, temperature, filters, keyed noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aerie.kernels.reference.noise import gumbel
+
+Floats = NDArray[np.float32]
+Counts = NDArray[np.int64]
+
+GREEDY_TEMPERATURE = np.float32(1e-6)
+# What an absent option means.
+_OFF: dict[str, Any] = {
+    "sample_index": 0,
+    "top_k": 0,
+    "top_p": np.float32(1.0),
+    "min_p": np.float32(0.0),
+    "repetition_penalty": np.float32(1.0),
+    "presence_penalty": np.float32(0.0),
+    "frequency_penalty": np.float32(0.0),
+}
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """The options of one request, every absent one at its neutral value."""
+
+    temperature: np.float32
+    seed: int | None
+    options: Mapping[str, Any]
+    prompt_counts: Counts | None
+    output_counts: Counts | None
+    logit_bias: Floats | None
+
+    @classmethod
+    def of_request(cls, b: int, temperature: Floats, given: Mapping[str, NDArray[Any]]) -> Sampler:
+        """Pick request b's entry of every option that was given."""
+        rows = {name: array[b] for name, array in given.items()}
+        seed = rows.get("seed")
+        return cls(
+            temperature=temperature[b],
+            seed=None if seed is None else int(seed),
+            options={name: rows.get(name, neutral) for name, neutral in _OFF.items()},
+            prompt_counts=rows.get("prompt_counts"),
+            output_counts=rows.get("output_counts"),
+            logit_bias=rows.get("logit_bias"),
+        )
+
+    def is_greedy(self) -> bool:
+        """Whether the token is the plain argmax."""
+        return bool(self.temperature < GREEDY_TEMPERATURE)
+
+    def is_possible(self) -> bool:
+        """Whether every option lies in its range; NaN fails each comparison."""
+        o = self.options
+        return bool(
+            0 <= self.temperature < np.inf
+            and (self.is_greedy() or self.seed is not None)
+            and o["top_k"] >= 0
+            and 0 < o["top_p"] <= 1
+            and 0 <= o["min_p"] <= 1
+            and 0 < o["repetition_penalty"] < np.inf
+            and np.isfinite(o["presence_penalty"])
+            and np.isfinite(o["frequency_penalty"])
+        )
+
+    def adjust(self, logits: Floats, path: list[int]) -> Floats:
+        """Penalties over committed and path tokens, bias and temperature, all in float32."""
+        produced = np.zeros(len(logits), np.int64)
+        if self.output_counts is not None:
+            produced += self.output_counts
+        for token in path:
+            produced[token] += 1
+        seen = produced > 0
+        if self.prompt_counts is not None:
+            seen |= self.prompt_counts > 0
+        repetition = self.options["repetition_penalty"]
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = logits.copy()
+            penalised = np.where(scores > 0, scores / repetition, scores * repetition)
+            scores = np.where(seen, penalised, scores)
+            scores = scores - self.options["frequency_penalty"] * produced.astype(np.float32)
+            scores = scores - np.where(
+                produced > 0, self.options["presence_penalty"], np.float32(0)
+            )
+            if self.logit_bias is not None:
+                scores = scores + self.logit_bias
+            return scores if self.is_greedy() else scores / self.temperature
+
+    def choose(self, scores: Floats, position: int) -> int:
+        """Filter, add the noise of (seed, position), take the best; lowest id on ties."""
+        if self.is_greedy():
+            return int(np.argmax(scores))
+        assert self.seed is not None
+        with np.errstate(invalid="ignore"):
+            kept = self._filter(scores)
+            noise = gumbel(len(scores), self.seed, position, int(self.options["sample_index"]))
+            return int(np.argmax(np.where(kept, scores, -np.inf) + noise))
+
+    def _filter(self, scores: Floats) -> NDArray[np.bool_]:
+        order = np.argsort(-scores, kind="stable")
+        kept = np.ones(len(scores), np.bool_)
+        top_k = int(self.options["top_k"])
+        if 0 < top_k < len(scores):
+            kept[order[top_k:]] = False
+        mass = np.exp((scores - scores.max()).astype(np.float64))
+        if self.options["top_p"] < 1:
+            in_order = np.where(kept, mass, 0.0)[order]
+            running = np.cumsum(in_order)
+            before = np.concatenate([[0.0], running[:-1]])
+            kept[order] &= before < float(self.options["top_p"]) * running[-1]
+        if self.options["min_p"] > 0:
+            kept &= mass >= float(self.options["min_p"])
+        return kept

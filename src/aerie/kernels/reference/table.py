@@ -1,0 +1,54 @@
+"""The reference backend's kernels by name."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from aerie.errors import UsageError
+from aerie.kernels.implementation import Implementation
+from aerie.kernels.reference import commit, growth, layout, memory, replay, verdict
+
+KERNELS: dict[str, Implementation] = {
+    "draft_tree_layer_score_index_gen_op": Implementation(
+        growth.draft_tree_layer_score_index_gen_op
+    ),
+    "update_cumu_draft_state": Implementation(
+        growth.update_cumu_draft_state, growth.check_cumu_draft_state
+    ),
+    "calculate_work_deltas": Implementation(growth.calculate_work_deltas),
+    "fused_tree_mask_operator": Implementation(layout.fused_tree_mask_operator),
+    "convert_logits_to_probas": Implementation(verdict.convert_logits_to_probas),
+    "draft_tree_reject_sample": Implementation(verdict.draft_tree_reject_sample),
+    "sample_target_tokens": Implementation(verdict.sample_target_tokens),
+    "update_verify_result": Implementation(commit.update_verify_result),
+    "compute_kv_indices": Implementation(memory.compute_kv_indices),
+    "calculate_verify_kv_qo_ms": Implementation(layout.calculate_verify_kv_qo_ms),
+    "assign_draft_cache_locs_operator": Implementation(
+        memory.assign_draft_cache_locs_operator, memory.check_draft_cache_locs
+    ),
+    "assign_req_to_token_pool_operator": Implementation(
+        memory.assign_req_to_token_pool_operator, memory.check_req_to_token_pool
+    ),
+    "update_node_data": Implementation(layout.update_node_data),
+    "draft_replay_input_operator": Implementation(replay.draft_replay_input_operator),
+    "extend_replay_input_operator": Implementation(
+        replay.extend_replay_input_operator, replay.check_extend_replay_input
+    ),
+    "build_active_slots": Implementation(replay.build_active_slots),
+}
+
+
+def adopt(array: Any, device: str, is_written: bool) -> Any:
+    """Take NumPy arrays as they are and CPU tensors as views; refuse everything else."""
+    if isinstance(array, np.ndarray):
+        return array
+    if getattr(getattr(array, "device", None), "type", None) == "cpu":
+        if str(array.dtype) == "torch.bfloat16":
+            # NumPy has no bfloat16: the reference carries the bit patterns.
+            # The tensor proves torch is loaded, so this module need not import it.
+            array = array.view(sys.modules["torch"].uint16)
+        return array.detach().numpy()
+    raise UsageError(f"backend reference takes NumPy arrays on {device}, got {type(array)}")

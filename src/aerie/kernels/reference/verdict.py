@@ -1,0 +1,169 @@
+"""Reference of the verifying kernels: K5 probabilities, K6 walk, the target's own tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aerie.kernels.reference.ragged import request_rows
+from aerie.kernels.reference.refusals import Refusals
+from aerie.kernels.reference.sampling import Sampler
+from aerie.kernels.reference.walk import Walk
+from aerie.kernels.status import Status
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+# Below this temperature a request is greedy.
+GREEDY_TEMPERATURE = np.float32(1e-6)
+
+
+def convert_logits_to_probas(
+    *, logits: Floats, temperature: Floats, qo_indptr: NDArray[np.int32]
+) -> dict[str, Any]:
+    """K5: softmax of each request's rows at its temperature; greedy rows are one-hot."""
+    refusals = Refusals(len(temperature))
+    probas = np.zeros(logits.shape, np.float32)
+    for b, heat in enumerate(temperature):
+        rows = request_rows(refusals, b, qo_indptr, len(logits), most=len(logits))
+        if not 0 <= heat < np.inf:
+            refusals.add(b, Status.BAD_PARAMETER, 0)
+        for row in rows:
+            scaled = logits[row] if heat < GREEDY_TEMPERATURE else _divide(logits[row], heat)
+            if np.isnan(scaled).any() or (scaled == np.inf).any():
+                refusals.add(b, Status.NOT_FINITE, row)
+        for row in rows:
+            if (logits[row] == -np.inf).all():
+                refusals.add(b, Status.ALL_MASKED, row)
+        if refusals.refused(b):
+            continue
+        for row in rows:
+            if heat < GREEDY_TEMPERATURE:
+                probas[row, np.argmax(logits[row])] = 1.0
+                continue
+            scaled = _divide(logits[row], heat)
+            raised = np.exp((scaled - scaled.max()).astype(np.float64))
+            probas[row] = (raised / raised.sum()).astype(np.float32)
+    return {"target_probas": probas, **refusals.words()}
+
+
+def _divide(logits: Floats, temperature: np.float32) -> Floats:
+    with np.errstate(over="ignore"):
+        return logits / temperature
+
+
+def draft_tree_reject_sample(
+    *,
+    qo_indptr: NDArray[np.int32],
+    draft_tokens: Ints,
+    first_child_row: Ints,
+    next_sibling_row: Ints,
+    tree_depth: int,
+    target_probas: Floats | None = None,
+    coins: Floats | None = None,
+    target_tokens: Ints | None = None,
+) -> dict[str, Any]:
+    """K6: the accepted root path of each request and the token after it."""
+    batch = len(qo_indptr) - 1
+    refusals = Refusals(batch)
+    accept_index = np.full((batch, tree_depth + 1), -1, np.int64)
+    accept_count = np.zeros(batch, np.int64)
+    bonus_token = np.full(batch, -1, np.int64)
+    for b in range(batch):
+        rows = request_rows(refusals, b, qo_indptr, len(draft_tokens))
+        span = slice(rows.start, rows.stop)
+        walk = Walk(draft_tokens[span], first_child_row[span], next_sibling_row[span])
+        walk.check(refusals, b)
+        if target_probas is not None and coins is not None:
+            _check_coins(refusals, b, walk.tokens, target_probas[span], coins[b])
+        if refusals.refused(b) or not len(rows):
+            continue
+        if target_tokens is not None:
+            verdict = walk.match(target_tokens[span], tree_depth)
+        else:
+            assert target_probas is not None and coins is not None
+            verdict = walk.toss(target_probas[span], coins[b], tree_depth)
+        if verdict is None:
+            refusals.add(b, Status.TOO_DEEP, tree_depth + 1)
+            continue
+        path, bonus = verdict
+        accept_index[b, : len(path)] = path
+        accept_count[b] = len(path) - 1
+        bonus_token[b] = bonus
+    return {
+        "accept_index": accept_index,
+        "accept_count": accept_count,
+        "bonus_token": bonus_token,
+        **refusals.words(),
+    }
+
+
+def _check_coins(refusals: Refusals, b: int, tokens: Ints, probas: Floats, coins: Floats) -> None:
+    vocabulary = probas.shape[1]
+    # The root's token was decided in an earlier round and is not looked up.
+    for token in tokens[1:]:
+        if not 0 <= token < vocabulary:
+            refusals.add(b, Status.OUT_OF_RANGE, int(token))
+    for row, row_probas in enumerate(probas):
+        if not (np.isfinite(row_probas) & (row_probas >= 0)).all():
+            refusals.add(b, Status.NOT_FINITE, row)
+    for column, coin in enumerate(coins):
+        if not 0.0 <= coin < 1.0:
+            refusals.add(b, Status.BAD_PARAMETER, column)
+
+
+def sample_target_tokens(
+    *,
+    logits: Floats,
+    positions: Ints,
+    temperature: Floats,
+    qo_indptr: NDArray[np.int32],
+    draft_tokens: Ints | None = None,
+    ancestor_bits: NDArray[np.uint32] | None = None,
+    **options: NDArray[Any],
+) -> dict[str, Any]:
+    """The target's own token of every row: penalties, filters, then argmax with keyed noise."""
+    refusals = Refusals(len(temperature))
+    chosen = np.full(len(logits), -1, np.int64)
+    for b in range(len(temperature)):
+        sampler = Sampler.of_request(b, temperature, options)
+        rows = request_rows(refusals, b, qo_indptr, len(logits))
+        if not sampler.is_possible():
+            refusals.add(b, Status.BAD_PARAMETER, 0)
+        paths = _paths(rows, draft_tokens, ancestor_bits)
+        for token in (token for path in paths for token in path):
+            if not 0 <= token < logits.shape[1]:
+                refusals.add(b, Status.OUT_OF_RANGE, token)
+        if refusals.refused(b):
+            continue
+        scores = [sampler.adjust(logits[row], path) for row, path in zip(rows, paths, strict=True)]
+        for row, row_scores in zip(rows, scores, strict=True):
+            if np.isnan(row_scores).any() or (row_scores == np.inf).any():
+                refusals.add(b, Status.NOT_FINITE, row)
+        for row, row_scores in zip(rows, scores, strict=True):
+            if (row_scores == -np.inf).all():
+                refusals.add(b, Status.ALL_MASKED, row)
+        if not refusals.refused(b):
+            for row, row_scores in zip(rows, scores, strict=True):
+                chosen[row] = sampler.choose(row_scores, int(positions[row]))
+    return {"target_tokens": chosen, **refusals.words()}
+
+
+def _paths(
+    rows: range, draft_tokens: Ints | None, ancestor_bits: NDArray[np.uint32] | None
+) -> list[list[int]]:
+    if draft_tokens is None or ancestor_bits is None:
+        return [[] for _ in rows]
+    tokens = draft_tokens[rows.start : rows.stop]
+    return [_path_tokens(ancestor_bits[row], tokens) for row in rows]
+
+
+def _path_tokens(bits: NDArray[np.uint32], tokens: Ints) -> list[int]:
+    """Tokens of a row's ancestors and itself, without row 0: the root is already committed."""
+    return [
+        int(token)
+        for j, token in enumerate(tokens)
+        if j > 0 and (int(bits[j // 32]) >> (j % 32)) & 1
+    ]

@@ -1,0 +1,200 @@
+"""The registry: backends declared as data, loaded late, overlaid on a base backend.
+
+A backend is a package with a table `KERNELS: Mapping[str, Implementation]` and a function
+`adopt(array, device, is_written)` that turns an array of another library into its own. It may hold
+a single kernel: the rest comes from its base, so a port with one finished kernel already runs
+everything.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aerie.errors import BackendUnavailableError, UnknownNameError, UsageError
+from aerie.kernels.binding import bind
+from aerie.kernels.card import Card
+from aerie.kernels.catalogue import catalogue
+from aerie.kernels.implementation import Implementation
+from aerie.kernels.status import MEANINGS, Status
+
+
+@dataclass(frozen=True)
+class BackendInfo:
+    """A backend as data: where it lives, what it stands on, what it needs."""
+
+    name: str
+    module: str
+    base: str | None
+    needs: tuple[str, ...]
+    devices: tuple[str, ...]
+    summary: str
+
+
+BACKENDS: tuple[BackendInfo, ...] = (
+    BackendInfo(
+        "reference", "aerie.kernels.reference", None, ("numpy",), ("cpu",), "NumPy: the definition"
+    ),
+    BackendInfo(
+        "pytorch",
+        "aerie.kernels.pytorch",
+        None,
+        ("torch",),
+        ("cpu", "cuda"),
+        "PyTorch, vectorised over the batch, no synchronisation on CUDA",
+    ),
+    BackendInfo(
+        "triton",
+        "aerie.kernels.triton_gpu",
+        "pytorch",
+        ("torch", "triton"),
+        ("cuda",),
+        "Triton, overlay on pytorch",
+    ),
+    BackendInfo(
+        "hls",
+        "aerie.kernels.hls",
+        "reference",
+        ("numpy",),
+        ("cpu",),
+        "HLS C++ in C-simulation, overlay on reference",
+    ),
+)
+
+
+def backend_info(name: str) -> BackendInfo:
+    """The declaration of a backend; a wrong name gets the nearest right ones."""
+    for info in BACKENDS:
+        if info.name == name:
+            return info
+    raise UnknownNameError("backend", name, [info.name for info in BACKENDS])
+
+
+def why_unavailable(info: BackendInfo) -> str | None:
+    """One sentence on why a backend cannot be loaded here, or None if it can."""
+    for library in info.needs:
+        if importlib.util.find_spec(library) is None:
+            return f"the library {library} is not installed"
+    if importlib.util.find_spec(info.module) is None:
+        return f"this version of aerie has no {info.module}"
+    return None
+
+
+Adopt = Callable[[Any, bool], Any]
+
+
+class Kernel:
+    """A kernel of one backend, called with named arrays, returning a named result.
+
+    Shapes, dtypes, scalars and limits are checked on every call. Refusals that need data raise
+    when `raises` is set (the default on a CPU); otherwise the status word is in the result and
+    the refused request's state is unchanged.
+    """
+
+    def __init__(
+        self, card: Card, implementation: Implementation, adopt: Adopt, raises: bool
+    ) -> None:
+        self.card = card
+        self._adopt = adopt
+        self._run = implementation.run
+        self._check = implementation.check
+        self._raises = raises
+        self._result = _result_type(card)
+
+    def __call__(self, **inputs: Any) -> Any:
+        sizes = bind(self.card, inputs)
+        given = {name: value for name, value in inputs.items() if value is not None}
+        for port in self.card.inputs:
+            if port.name in given:
+                given[port.name] = self._adopt(given[port.name], port.kind == "inout")
+        if self._check is None:
+            outputs = self._run(**given)
+            detail = outputs.pop("detail", None)
+            self._refuse(sizes, outputs.get("status"), detail)
+        else:
+            found = self._check(**given)
+            self._refuse(sizes, found["status"], found["detail"])
+            outputs = {**self._run(**given, status=found["status"]), "status": found["status"]}
+        return self._result(**outputs)
+
+    def _refuse(self, sizes: Mapping[str, int], status: Any, detail: Any) -> None:
+        if status is None or not self._raises or not status.any():
+            return
+        words = [int(word) for word in status]
+        request = next(index for index, word in enumerate(words) if word)
+        code, value = Status(words[request]), int(detail[request])
+        refusal = next(entry for entry in self.card.refusals if entry.status == code)
+        limit = sizes.get(refusal.limit, refusal.limit)
+        meaning = MEANINGS[code]
+        raise meaning.error(
+            f"{self.card.name}: request {request}: {refusal.meaning} ({meaning.sentence}):"
+            f" value {value}, limit {limit}; nothing was written",
+            value=value,
+            limit=int(limit) if str(limit).isdigit() else limit,
+            status=words,
+        )
+
+
+def _result_type(card: Card) -> Callable[..., Any]:
+    fields = [port.name for port in card.outputs]
+    return namedtuple(f"{card.name}_result", fields)
+
+
+class Kernels(Mapping[str, Kernel]):
+    """The kernels of one loaded backend, by name."""
+
+    def __init__(self, backend: str, device: str, kernels: dict[str, Kernel]) -> None:
+        self.backend = backend
+        self.device = device
+        self._kernels = kernels
+
+    def __getitem__(self, name: str) -> Kernel:
+        if name not in self._kernels:
+            raise UnknownNameError("kernel", name, self._kernels)
+        return self._kernels[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kernels)
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+
+def load(backend: str, device: str = "cpu", data_errors: str | None = None) -> Kernels:
+    """Load a backend by name: `load("pytorch", device="cuda")["calculate_work_deltas"](...)`.
+
+    `data_errors` is `raise` (default on a CPU) or `status` (default elsewhere: the per-request
+    status word comes back in the result and nothing synchronises). Raises UnknownNameError,
+    BackendUnavailableError, or UsageError for a device the backend does not run on.
+    """
+    info = backend_info(backend)
+    kind = device.partition(":")[0]
+    if kind not in info.devices:
+        raise UsageError(f"backend {backend} runs on {' or '.join(info.devices)}, not on {device}")
+    if data_errors not in (None, "raise", "status"):
+        raise UnknownNameError("data_errors mode", str(data_errors), ("raise", "status"))
+    raises = data_errors == "raise" if data_errors else kind == "cpu"
+    table = _implementations(info)
+    module = importlib.import_module(info.module)
+
+    def adopt(array: Any, is_written: bool) -> Any:
+        return module.adopt(array, device, is_written)
+
+    cards = catalogue()
+    missing = sorted(set(cards) - set(table))
+    if missing:
+        raise BackendUnavailableError(f"backend {backend} lacks {', '.join(missing)}")
+    kernels = {name: Kernel(card, table[name], adopt, raises) for name, card in cards.items()}
+    return Kernels(backend, device, kernels)
+
+
+def _implementations(info: BackendInfo) -> dict[str, Implementation]:
+    reason = why_unavailable(info)
+    if reason:
+        raise BackendUnavailableError(f"backend {info.name} cannot run here: {reason}")
+    base = _implementations(backend_info(info.base)) if info.base else {}
+    return {**base, **importlib.import_module(info.module).KERNELS}
