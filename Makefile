@@ -14,8 +14,9 @@ STAMP := $(VENV)/.stamp
 PIP   := $(BIN)/python -m pip install -qq --disable-pip-version-check
 TORCH := $(shell sed -n '/^torch==/p' constraints.txt)
 
-# One thread per worker: torch and BLAS would otherwise start one per core in each of them.
-PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(TEST_WORKERS)
+# One thread per worker: torch and BLAS would otherwise start one per core in each of them. Tests
+# differ a thousandfold in length, so an idle worker takes over the other's queue.
+PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := test
 .PHONY: demo test check slow clean

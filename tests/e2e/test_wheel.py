@@ -10,10 +10,7 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -31,20 +28,8 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def scratch() -> Iterator[Path]:
-    # Not tmp_path: pytest keeps the folders of the last three runs, and this one holds a torch.
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
-
-
-@pytest.fixture(scope="module")
-def installed(scratch: Path) -> Path:
+def install(wheel: Path, scratch: Path) -> Path:
     """The `bin` folder of an environment that holds the wheel and what it asks for, no more."""
-    build = (sys.executable, "-m", "build", "--wheel", "--no-isolation")
-    run(*build, "--outdir", scratch / "dist", ROOT, cwd=scratch)
-    (wheel,) = (scratch / "dist").glob("aerie-*.whl")
-
     venv.create(scratch / "venv", with_pip=True)
     bin_ = scratch / "venv" / "bin"
     pip = (bin_ / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check")
@@ -55,11 +40,16 @@ def installed(scratch: Path) -> Path:
     return bin_
 
 
-def test_doctor_works_in_an_empty_environment(installed: Path, scratch: Path) -> None:
-    output = run(installed / "aerie", "doctor", "--json", cwd=scratch)
-    verdict = json.loads(output.splitlines()[-1])
-    assert verdict["ok"] is True, output
+# One test, not one per command: parallel workers would each pay for the installation.
+def test_wheel_works_in_an_empty_environment() -> None:
+    # Not tmp_path: pytest keeps the folders of the last three runs, and this one holds a torch.
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        build = (sys.executable, "-m", "build", "--wheel", "--no-isolation")
+        run(*build, "--outdir", scratch / "dist", ROOT, cwd=scratch)
+        (wheel,) = (scratch / "dist").glob("aerie-*.whl")
+        aerie = install(wheel, scratch) / "aerie"
 
-
-def test_help_works_in_an_empty_environment(installed: Path, scratch: Path) -> None:
-    assert "doctor" in run(installed / "aerie", "--help", cwd=scratch)
+        assert "doctor" in run(aerie, "--help", cwd=scratch)
+        output = run(aerie, "doctor", "--json", cwd=scratch)
+        assert json.loads(output.splitlines()[-1])["ok"] is True, output
