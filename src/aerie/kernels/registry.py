@@ -147,9 +147,12 @@ def _result_type(card: Card) -> Callable[..., Any]:
 class Kernels(Mapping[str, Kernel]):
     """The kernels of one loaded backend, by name."""
 
-    def __init__(self, backend: str, device: str, kernels: dict[str, Kernel]) -> None:
+    def __init__(
+        self, backend: str, device: str, data_errors: str, kernels: dict[str, Kernel]
+    ) -> None:
         self.backend = backend
         self.device = device
+        self.data_errors = data_errors
         self._kernels = kernels
 
     def __getitem__(self, name: str) -> Kernel:
@@ -177,7 +180,7 @@ def load(backend: str, device: str = "cpu", data_errors: str | None = None) -> K
         raise UsageError(f"backend {backend} runs on {' or '.join(info.devices)}, not on {device}")
     if data_errors not in (None, "raise", "status"):
         raise UnknownNameError("data_errors mode", str(data_errors), ("raise", "status"))
-    raises = data_errors == "raise" if data_errors else kind == "cpu"
+    mode = data_errors or ("raise" if kind == "cpu" else "status")
     table = _implementations(info)
     module = importlib.import_module(info.module)
 
@@ -188,8 +191,8 @@ def load(backend: str, device: str = "cpu", data_errors: str | None = None) -> K
     missing = sorted(set(cards) - set(table))
     if missing:
         raise BackendUnavailableError(f"backend {backend} lacks {', '.join(missing)}")
-    kernels = {name: Kernel(card, table[name], adopt, raises) for name, card in cards.items()}
-    return Kernels(backend, device, kernels)
+    kernels = {name: Kernel(card, table[name], adopt, mode == "raise") for name, card in cards.items()}
+    return Kernels(backend, device, mode, kernels)
 
 
 def _implementations(info: BackendInfo) -> dict[str, Implementation]:

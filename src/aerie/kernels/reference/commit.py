@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,7 @@ def _accepted_path(
     if not n_rows:
         return []
     path = [int(row) for row in accept_index[: accept_count + 1]]
-    ascends = all(low < high for low, high in zip(path, path[1:], strict=False))
+    ascends = all(low < high for low, high in pairwise(path))
     if path[0] != 0 or not ascends or path[-1] >= n_rows:
         refusals.add(b, Status.BROKEN_TREE, path[-1])
         return []

@@ -1,0 +1,123 @@
+"""Generates docs/kernels.md and docs/kernel_abi.json from the cards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from aerie.kernels.card import REQUIRED, Card, Port
+from aerie.kernels.catalogue import catalogue
+from aerie.kernels.status import MEANINGS, Status
+
+_INTRODUCTION = """# The tree kernels
+
+Generated from the cards in `src/aerie/kernels/cards/` by `python -m aerie.kernels.document`.
+
+```python
+from aerie.kernels import catalogue, load
+
+kernels = load("reference")  # or load("pytorch", device="cuda")
+result = kernels["calculate_work_deltas"](work_scores=scores, node_top_k=4, verify_num=16)
+print(result.G, catalogue()["calculate_work_deltas"].summary)
+```
+
+Arrays are NumPy for `reference` and tensors for `pytorch` (NumPy arrays are taken in without a copy
+on a CPU). `E` in a formula is the width of a hidden element in bytes. Shapes, dtypes, scalars and
+limits are checked on every call. Refusals that depend on data are tried in the order listed; on a
+CPU the first one raises before anything is written, elsewhere (or with
+`load(..., data_errors="status")`) the request's status word says so and its state is unchanged.
+"""
+
+
+def render_markdown() -> str:
+    """The text of docs/kernels.md."""
+    parts = [_INTRODUCTION, _status_table()]
+    parts += [_card_section(card) for card in catalogue().values()]
+    return "\n".join(parts)
+
+
+def render_abi() -> str:
+    """The text of docs/kernel_abi.json: ordered, named, typed ports of every card."""
+    abi = {name: _card_abi(card) for name, card in catalogue().items()}
+    return json.dumps(abi, indent=1) + "\n"
+
+
+def _card_abi(card: Card) -> dict[str, Any]:
+    return {
+        "number": card.number,
+        "version": card.version,
+        "scalars": [[scalar.name, scalar.kind] for scalar in card.scalars],
+        "ports": [
+            [port.kind, port.name, "|".join(port.dtypes), list(port.shape)] for port in card.ports
+        ],
+        "refusals": [refusal.status.name for refusal in card.refusals],
+    }
+
+
+def _status_table() -> str:
+    lines = ["## Status words", "", "| word | name | raises on a CPU | meaning |", "|---|---|---|---|"]
+    for status, meaning in MEANINGS.items():
+        name = meaning.error.__name__
+        lines.append(f"| {int(status)} | `{Status(status).name}` | `{name}` | {meaning.sentence} |")
+    return "\n".join(lines) + "\n"
+
+
+def _card_section(card: Card) -> str:
+    lines = [f"## {card.number} `{card.name}`", "", f"{card.summary}", ""]
+    lines += ["| | name | dtype | shape | meaning |", "|---|---|---|---|---|"]
+    lines += [_scalar_row(card, index) for index in range(len(card.scalars))]
+    lines += [_port_row(port) for port in card.ports]
+    lines += ["", f"- Ties: {card.ties}"]
+    lines.append(f"- Tolerance: {_tolerance(card)}")
+    axes = ", ".join(f"{a.name} {a.low}..{a.high} ({a.meaning})" for a in card.axes)
+    lines.append(f"- Axes: {axes}")
+    for limit in card.limits:
+        lines.append(f"- Limit: `{limit.value.text} <= {limit.bound.text}` ({limit.meaning})")
+    for refusal in card.refusals:
+        lines.append(
+            f"- Refuses: `{refusal.status.name}` {refusal.meaning} (limit `{refusal.limit}`)"
+        )
+    if card.alternatives:
+        groups = " or ".join(" + ".join(f"`{n}`" for n in group) for group in card.alternatives)
+        lines.append(f"- Exactly one of: {groups}")
+    cost = card.cost
+    lines.append(f"- Bytes read `{cost.bytes_read.text}`, written `{cost.bytes_written.text}`")
+    lines.append(f"- Operations `{cost.operations.text}`")
+    lines.append(f"- Card version {card.version}, family `{card.family}`")
+    return "\n".join(lines) + "\n"
+
+
+def _scalar_row(card: Card, index: int) -> str:
+    scalar = card.scalars[index]
+    default = "" if scalar.default is REQUIRED else f", default {scalar.default}"
+    span = f"{scalar.low}..{scalar.high}"
+    return f"| host | `{scalar.name}` | {scalar.kind} | {span}{default} | {scalar.meaning} |"
+
+
+def _port_row(port: Port) -> str:
+    kind = {"in": "in", "inout": "in place", "out": "out"}[port.kind]
+    kind += " (optional)" if port.optional else ""
+    shape = "[" + ", ".join(port.shape) + "]"
+    fill = f"; unused: {port.fill}" if port.kind == "out" and port.fill else ""
+    return f"| {kind} | `{port.name}` | {' / '.join(port.dtypes)} | {shape} | {port.meaning}{fill} |"
+
+
+def _tolerance(card: Card) -> str:
+    if not card.tolerances:
+        return "exact in every dtype"
+    parts = [
+        f"`{name}` float32 {ulps.cpu} ulp on CPU and HLS, {ulps.gpu} on a GPU"
+        for name, ulps in card.tolerances.items()
+    ]
+    return "; ".join(parts) + "; everything else exact"
+
+
+def main() -> None:
+    """Write both files below the current folder's docs/."""
+    Path("docs/kernels.md").write_text(render_markdown(), encoding="utf-8")
+    Path("docs/kernel_abi.json").write_text(render_abi(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Arrays between backends: to a device, back to NumPy, and their distance in ulps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BITS = {np.dtype(np.float32): np.int32, np.dtype(np.float16): np.int16}
+
+
+def on_device(value: Any, device: str) -> Any:
+    """A NumPy array as a tensor on an accelerator; on a CPU, and for scalars, the value itself."""
+    if device == "cpu" or not isinstance(value, np.ndarray):
+        return value
+    import torch
+
+    tensor = torch.from_numpy(value)
+    return (tensor.view(torch.bfloat16) if value.dtype == np.uint16 else tensor).to(device)
+
+
+def as_numpy(value: Any) -> NDArray[Any]:
+    """Any backend's array as NumPy; bfloat16 becomes its 16-bit patterns."""
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, int):
+        return np.asarray(value)
+    tensor = value.detach().cpu()
+    if str(tensor.dtype) == "torch.bfloat16":
+        import torch
+
+        tensor = tensor.view(torch.uint16)
+    return np.asarray(tensor.numpy())
+
+
+def ulp_distance(left: NDArray[Any], right: NDArray[Any]) -> int:
+    """Largest distance in units in the last place; a NaN against a number counts as huge."""
+    if left.size == 0:
+        return 0
+    apart = np.abs(_ordered(left) - _ordered(right))
+    left_nan, right_nan = np.isnan(left), np.isnan(right)
+    apart = np.where(left_nan & right_nan, 0, apart)
+    apart = np.where(left_nan ^ right_nan, np.iinfo(np.int64).max, apart)
+    return int(apart.max())
+
+
+def _ordered(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Floats as integers in the same order; +0 and -0 coincide."""
+    bits = values.view(_BITS[values.dtype]).astype(np.int64)
+    lowest = np.iinfo(_BITS[values.dtype]).min
+    return np.where(bits < 0, lowest - bits, bits)

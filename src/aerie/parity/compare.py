@@ -1,0 +1,72 @@
+"""Compares what two backends returned and wrote for one case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aerie.kernels.card import Card, Port
+from aerie.parity.arrays import as_numpy, ulp_distance
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two backends part: the array, and why; `ulps` is the worst float distance seen."""
+
+    reason: str | None
+    ulps: int
+
+
+def compare_outputs(
+    card: Card, expected: Mapping[str, Any], actual: Mapping[str, Any], is_gpu: bool
+) -> Difference:
+    """Compare outputs and written arrays by name; the first that differs is named."""
+    worst = 0
+    for port in card.ports:
+        if port.kind == "in" or expected.get(port.name) is None:
+            continue
+        tolerance = card.tolerance(port.name)
+        found = _compare_port(
+            port,
+            as_numpy(expected[port.name]),
+            as_numpy(actual[port.name]),
+            tolerance.gpu if is_gpu else tolerance.cpu,
+        )
+        worst = max(worst, found.ulps)
+        if found.reason:
+            return Difference(found.reason, worst)
+    return Difference(None, worst)
+
+
+def _compare_port(port: Port, expected: Any, actual: Any, allowed: int) -> Difference:
+    if expected.shape != actual.shape:
+        return Difference(f"{port.name}: shape {actual.shape}, expected {expected.shape}", 0)
+    if expected.dtype != actual.dtype:
+        return Difference(f"{port.name}: dtype {actual.dtype}, expected {expected.dtype}", 0)
+    if expected.dtype in (np.float32, np.float16):
+        ulps = ulp_distance(expected, actual)
+        if ulps > allowed:
+            where = _first_difference(expected, actual)
+            return Difference(f"{port.name}: {ulps} ulps apart, limit {allowed}; {where}", ulps)
+        return Difference(None, ulps)
+    if not np.array_equal(expected, actual):
+        return Difference(f"{port.name}: {_first_difference(expected, actual)}", 0)
+    return Difference(None, 0)
+
+
+def _first_difference(expected: Any, actual: Any) -> str:
+    index = tuple(int(axis[0]) for axis in np.nonzero(expected != actual))
+    return f"first at {index}: {actual[index]!r}, expected {expected[index]!r}"
+
+
+def first_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
+    """Name of the first input whose bytes changed, or None."""
+    for name, value in before.items():
+        if hasattr(value, "dtype"):
+            old, new = as_numpy(value), as_numpy(after[name])
+            if old.tobytes() != new.tobytes():
+                return name
+    return None

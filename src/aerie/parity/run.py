@@ -1,0 +1,106 @@
+"""Runs parity cases on a backend against the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from aerie.errors import KernelError
+from aerie.kernels.cases.case import Case
+from aerie.kernels.registry import Kernels
+from aerie.parity.arrays import on_device
+from aerie.parity.compare import compare_outputs, first_change
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """Outcome of one case; `reason` says what differed."""
+
+    kernel: str
+    case: str
+    ok: bool
+    reason: str | None
+    ulps: int
+
+
+@dataclass(frozen=True)
+class ParityReport:
+    """Outcome of a parity run."""
+
+    backend: str
+    device: str
+    results: tuple[CaseResult, ...]
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Kernels that were run, in order."""
+        return tuple(dict.fromkeys(result.kernel for result in self.results))
+
+    @property
+    def failed(self) -> tuple[CaseResult, ...]:
+        """Cases that differ."""
+        return tuple(result for result in self.results if not result.ok)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What one backend did with one case."""
+
+    arrays: dict[str, Any]
+    error: KernelError | None
+    changed: str | None
+
+
+def run_parity(
+    kernels: Kernels,
+    reference: Kernels,
+    cases: Iterable[Case],
+    on_result: Callable[[CaseResult], None] = lambda result: None,
+) -> ParityReport:
+    """Run every case on both backends; `reference` must treat data errors as `kernels` does."""
+    results = []
+    for case in cases:
+        result = run_case(kernels, reference, case)
+        on_result(result)
+        results.append(result)
+    return ParityReport(kernels.backend, kernels.device, tuple(results))
+
+
+def run_case(kernels: Kernels, reference: Kernels, case: Case) -> CaseResult:
+    """One case on both backends: outputs, arrays written in place, refusals, untouched state."""
+    expected = _call(reference, case)
+    actual = _call(kernels, case)
+    reason = _refusal_difference(case, expected, actual, reference.data_errors)
+    ulps = 0
+    if reason is None and expected.error is None:
+        is_gpu = not kernels.device.startswith("cpu")
+        card = kernels[case.kernel].card
+        difference = compare_outputs(card, expected.arrays, actual.arrays, is_gpu)
+        reason, ulps = difference.reason, difference.ulps
+    return CaseResult(case.kernel, case.name, reason is None, reason, ulps)
+
+
+def _call(kernels: Kernels, case: Case) -> _Outcome:
+    inputs = {name: on_device(value, kernels.device) for name, value in case.build().items()}
+    try:
+        result = kernels[case.kernel](**inputs)
+    except KernelError as error:
+        return _Outcome({}, error, first_change(case.build(), inputs))
+    return _Outcome({**inputs, **result._asdict()}, None, None)
+
+
+def _refusal_difference(
+    case: Case, expected: _Outcome, actual: _Outcome, data_errors: str
+) -> str | None:
+    if case.expects and data_errors == "raise" and not isinstance(expected.error, case.expects):
+        return f"the reference raised {expected.error!r}, the case expects {case.expects.__name__}"
+    if not case.expects and expected.error:
+        return f"the reference refused: {expected.error}"
+    if type(expected.error) is not type(actual.error):
+        return f"raised {actual.error!r}, the reference {expected.error!r}"
+    if expected.error and actual.error and expected.error.status != actual.error.status:
+        return f"status {actual.error.status}, the reference {expected.error.status}"
+    if actual.changed:
+        return f"raised, but {actual.changed} had been written"
+    return None
