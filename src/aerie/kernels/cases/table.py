@@ -1,0 +1,114 @@
+"""Turns tables into cases: a row names a case, its features, its options and how it is spoiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from aerie.errors import KernelBoundsError, KernelDataError, KernelDtypeError, KernelError
+from aerie.kernels.cases.case import Case, Inputs, generator
+
+Array = np.ndarray[Any, Any]
+Build = Callable[..., Inputs]
+Spoil = Callable[[Inputs], None]
+
+BOUNDS = KernelBoundsError
+DATA = KernelDataError
+DTYPE = KernelDtypeError
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table of cases."""
+
+    name: str
+    features: tuple[str, ...]
+    expects: type[KernelError] | None
+    spoil: Spoil | None
+    options: Mapping[str, Any]
+
+
+def row(
+    name: str,
+    features: str = "",
+    expects: type[KernelError] | None = None,
+    spoil: Spoil | None = None,
+    /,
+    **options: Any,
+) -> Row:
+    """A line of a table: `options` go to the family's builder, then `spoil` edits its inputs."""
+    return Row(name, tuple(features.split()), expects, spoil, options)
+
+
+def cases(kernel: str, build: Build, rows: Iterable[Row]) -> tuple[Case, ...]:
+    """The cases of a kernel; `build(rng, **options)` makes the inputs of a row."""
+    return tuple(
+        Case(kernel, line.name, line.features, partial(_inputs, kernel, build, line), line.expects)
+        for line in rows
+    )
+
+
+def _inputs(kernel: str, build: Build, line: Row) -> Inputs:
+    inputs = build(generator(kernel, line.name), **line.options)
+    if line.spoil:
+        line.spoil(inputs)
+    return inputs
+
+
+def put(name: str, index: Any, value: Any) -> Spoil:
+    """Overwrite entries of one array."""
+
+    def spoil(inputs: Inputs) -> None:
+        inputs[name][index] = value
+
+    return spoil
+
+
+def setting(**values: Any) -> Spoil:
+    """Replace host scalars or whole arrays."""
+    return lambda inputs: inputs.update(values)
+
+
+def cast(name: str, dtype: str) -> Spoil:
+    """Hand one array over in another dtype."""
+
+    def spoil(inputs: Inputs) -> None:
+        inputs[name] = inputs[name].astype(dtype)
+
+    return spoil
+
+
+def blank(name: str, *shape: int) -> Spoil:
+    """Replace one array by zeros of another shape."""
+
+    def spoil(inputs: Inputs) -> None:
+        inputs[name] = np.zeros(shape, inputs[name].dtype)
+
+    return spoil
+
+
+def both(*spoils: Spoil) -> Spoil:
+    """Apply several edits in turn."""
+
+    def spoil(inputs: Inputs) -> None:
+        for one in spoils:
+            one(inputs)
+
+    return spoil
+
+
+def cycle(values: Any, n_entries: int, dtype: str) -> Array:
+    """`values` repeated from the front to the length asked for; a scalar counts as one value."""
+    return np.resize(np.asarray(values, dtype), n_entries)
+
+
+def rows_of_hidden(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+    """Hidden rows; `bfloat16` comes as the upper 16 bits of float32, in uint16."""
+    rows = rng.standard_normal(shape, dtype=np.float32)
+    if dtype == "bfloat16":
+        return (rows.view(np.uint32) >> 16).astype(np.uint16)
+    return rows.astype(dtype)
