@@ -79,12 +79,16 @@ class GrownTree:
         return [node.score for node in self.nodes]
 
     def captured_scores(self) -> list[float]:
-        """Stored scores of the captured runs: root 1.001, layer 1 as is, deeper x 0.9999 once."""
-        stored = []
-        for node in self.nodes:
-            value = node.score if node.depth == 1 else node.score * 0.9999
-            stored.append(float(np.float32(1.001 if node.depth == 0 else value)))
-        return stored
+        """Stored scores of the captured runs: root 1.001, layer 1 as is, deeper x 0.9999 once.
+
+        The factor is a float32 number, as every other operand of a score.
+        """
+        deeper = np.float32(0.9999)
+        stored = [np.float32(1.001)]
+        for node in self.nodes[1:]:
+            score = np.float32(node.score)
+            stored.append(score if node.depth == 1 else np.float32(score * deeper))
+        return [float(score) for score in stored]
 
     def links(self) -> list[tuple[int, int, int]]:
         """(parent, first child, next sibling) of every node, -1 for none."""
