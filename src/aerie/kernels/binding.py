@@ -84,18 +84,18 @@ def _bind_scalar(card: Card, scalar: Scalar, value: object, sizes: dict[str, int
     sizes[scalar.name] = int(value)
 
 
-def _bind_buckets(card: Card, scalar: Scalar, value: object, sizes: dict[str, int]) -> None:
-    ascending = isinstance(value, tuple) and list(value) == sorted(set(value)) and value
-    if not ascending or not all(isinstance(entry, int) for entry in value):  # type: ignore[attr-defined]
+def _bind_buckets(card: Card, scalar: Scalar, value: Any, sizes: dict[str, int]) -> None:
+    is_tuple = isinstance(value, tuple) and all(isinstance(entry, int) for entry in value)
+    if not is_tuple or not value or list(value) != sorted(set(value)):
         raise UsageError(f"{card.name}: {scalar.name} must be an ascending tuple, got {value!r}")
-    for entry in value:  # type: ignore[attr-defined]
+    for entry in value:
         if not scalar.low <= entry <= scalar.high:
             raise KernelBoundsError(
                 f"{card.name}: {scalar.name} holds {entry}, limit {scalar.low}..{scalar.high}",
                 value=entry,
                 limit=scalar.high if entry > scalar.high else scalar.low,
             )
-    sizes[f"largest_{scalar.name}"] = value[-1]  # type: ignore[index]
+    sizes[f"largest_{scalar.name}"] = value[-1]
 
 
 def _check_dtype(card: Card, port: Port, array: Any, sizes: dict[str, int]) -> None:

@@ -56,7 +56,8 @@ def _card_abi(card: Card) -> dict[str, Any]:
 
 
 def _status_table() -> str:
-    lines = ["## Status words", "", "| word | name | raises on a CPU | meaning |", "|---|---|---|---|"]
+    lines = ["## Status words", ""]
+    lines += ["| word | name | raises on a CPU | meaning |", "|---|---|---|---|"]
     for status, meaning in MEANINGS.items():
         name = meaning.error.__name__
         lines.append(f"| {int(status)} | `{Status(status).name}` | `{name}` | {meaning.sentence} |")
@@ -100,7 +101,8 @@ def _port_row(port: Port) -> str:
     kind += " (optional)" if port.optional else ""
     shape = "[" + ", ".join(port.shape) + "]"
     fill = f"; unused: {port.fill}" if port.kind == "out" and port.fill else ""
-    return f"| {kind} | `{port.name}` | {' / '.join(port.dtypes)} | {shape} | {port.meaning}{fill} |"
+    dtypes = " / ".join(port.dtypes)
+    return f"| {kind} | `{port.name}` | {dtypes} | {shape} | {port.meaning}{fill} |"
 
 
 def _tolerance(card: Card) -> str:

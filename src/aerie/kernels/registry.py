@@ -191,7 +191,9 @@ def load(backend: str, device: str = "cpu", data_errors: str | None = None) -> K
     missing = sorted(set(cards) - set(table))
     if missing:
         raise BackendUnavailableError(f"backend {backend} lacks {', '.join(missing)}")
-    kernels = {name: Kernel(card, table[name], adopt, mode == "raise") for name, card in cards.items()}
+    kernels = {
+        name: Kernel(card, table[name], adopt, mode == "raise") for name, card in cards.items()
+    }
     return Kernels(backend, device, mode, kernels)
 
 

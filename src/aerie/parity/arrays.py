@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_BITS = {np.dtype(np.float32): np.int32, np.dtype(np.float16): np.int16}
+_BITS: dict[np.dtype[Any], Any] = {
+    np.dtype(np.float32): np.int32,
+    np.dtype(np.float16): np.int16,
+}
 
 
 def on_device(value: Any, device: str) -> Any:

@@ -1,0 +1,1 @@
+"""Measurements: workloads, timing, provenance, ceilings."""

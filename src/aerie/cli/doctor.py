@@ -1,0 +1,137 @@
+"""`aerie doctor`: versions, backends and every default with its reason."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import typer
+
+from aerie.cli.output import console, finish
+
+# Library, and what is missing without it.
+LIBRARIES = {
+    "torch": "required",
+    "numpy": "required",
+    "safetensors": "required",
+    "tokenizers": "required",
+    "jinja2": "required",
+    "typer": "required",
+    "rich": "required",
+    "triton": "GPU kernels: pip install 'aerie[gpu]'",
+    "fastapi": "the server: pip install 'aerie[serve]'",
+    "matplotlib": "plots: pip install 'aerie[report]'",
+    "transformers": "the oracle of model tests: pip install 'aerie[hf]'",
+    "llguidance": "grammars: pip install 'aerie[grammar]'",
+}
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A value aerie chose, where it came from, and why."""
+
+    name: str
+    value: str
+    origin: str
+    reason: str
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")] = False,
+) -> None:
+    """Print versions, available backends (or why not) and the defaults with their reasons."""
+    from aerie import __version__
+    from aerie.kernels import catalogue
+
+    versions = {"aerie": __version__, "python": platform.python_version(), **_versions()}
+    backends = _backends()
+    defaults = [_default_device(), _default_backend(), _threads()]
+    required = [name for name, need in LIBRARIES.items() if need == "required"]
+    missing = [name for name in required if not versions[name]]
+    _print(versions, backends, defaults)
+    problems = [f"{name} is not installed: pip install {name}" for name in missing]
+    out = console()
+    out.print(f"\nkernels: {len(catalogue())} operations of K1 to K13")
+    for problem in problems:
+        out.print(f"[red]problem[/] {problem}")
+    if not problems:
+        out.print("[green]ready[/]: try `aerie demo` and `aerie parity --backend pytorch`")
+    finish(
+        {
+            "ok": not problems,
+            "versions": versions,
+            "backends": backends,
+            "defaults": [asdict(entry) for entry in defaults],
+            "problems": problems,
+        },
+        as_json,
+    )
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def _backends() -> dict[str, str]:
+    from aerie.kernels.registry import BACKENDS, why_unavailable
+
+    return {info.name: why_unavailable(info) or f"available: {info.summary}" for info in BACKENDS}
+
+
+def _default_device() -> Resolved:
+    if importlib.util.find_spec("torch") is None:
+        return Resolved("device", "cpu", "automatic", "torch is not installed")
+    import torch
+
+    if torch.cuda.is_available():
+        name = torch.cuda.get_device_name(0)
+        return Resolved("device", "cuda", "automatic", f"torch sees {name}")
+    return Resolved("device", "cpu", "automatic", "torch sees no CUDA device")
+
+
+def _default_backend() -> Resolved:
+    return Resolved(
+        "backend", "pytorch", "automatic", "vectorised, and the only one that runs on any device"
+    )
+
+
+def _threads() -> Resolved:
+    cores = os.cpu_count() or 1
+    if importlib.util.find_spec("torch") is None:
+        return Resolved("threads", str(cores), "automatic", f"{cores} cores here")
+    import torch
+
+    reason = f"what torch took from its settings; {cores} cores here"
+    return Resolved("threads", str(torch.get_num_threads()), "torch", reason)
+
+
+def _print(versions: dict[str, Any], backends: dict[str, str], defaults: list[Resolved]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    out = console()
+    table = Table("library", "version", box=None)
+    for name, version in versions.items():
+        table.add_row(name, version or escape(f"not installed ({LIBRARIES[name]})"))
+    found = "found" if shutil.which("g++") else "not found (the hls backend needs it)"
+    table.add_row("g++", found)
+    out.print(table)
+    table = Table("backend", "state", box=None)
+    for name, state in backends.items():
+        table.add_row(name, state)
+    out.print(table)
+    table = Table("default", "value", "origin", "reason", box=None)
+    for entry in defaults:
+        table.add_row(entry.name, entry.value, entry.origin, entry.reason)
+    out.print(table)

@@ -1,0 +1,34 @@
+"""`aerie`: one command per job; heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from aerie.cli import bench, demo, doctor, parity
+from aerie.errors import AerieError
+
+app = typer.Typer(
+    name="aerie",
+    help="Lossless speculative decoding with cost-aware draft trees.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("demo")(demo.demo)
+app.command("doctor")(doctor.doctor)
+app.command("parity")(parity.parity)
+app.add_typer(bench.app, name="bench")
+
+
+def main() -> None:
+    """Run the command line; an expected error is one clear line and exit status 2."""
+    try:
+        app()
+    except AerieError as error:
+        print(f"aerie: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("aerie: interrupted", file=sys.stderr)
+        sys.exit(130)
