@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
+from aerie.kernels.cases.draws import rows_of_hidden
 from aerie.kernels.cases.table import (
     BOUNDS,
     DATA,
@@ -14,7 +15,6 @@ from aerie.kernels.cases.table import (
     cast,
     put,
     row,
-    rows_of_hidden,
     setting,
 )
 from aerie.kernels.cases.trees import VOCAB, draw_candidates

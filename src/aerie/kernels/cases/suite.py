@@ -5,11 +5,12 @@ from __future__ import annotations
 from aerie.errors import UnknownNameError
 from aerie.kernels.cases.case import Case
 from aerie.kernels.cases.growth import GROWTH_CASES
+from aerie.kernels.cases.verdict import VERDICT_CASES
 
 
 def all_cases() -> tuple[Case, ...]:
     """Every case, family by family; nothing is built until a case's `build` is called."""
-    return (*GROWTH_CASES,)
+    return (*GROWTH_CASES, *VERDICT_CASES)
 
 
 def cases_for(kernel_name: str) -> tuple[Case, ...]:

@@ -99,16 +99,3 @@ def both(*spoils: Spoil) -> Spoil:
             one(inputs)
 
     return spoil
-
-
-def cycle(values: Any, n_entries: int, dtype: str) -> Array:
-    """`values` repeated from the front to the length asked for; a scalar counts as one value."""
-    return np.resize(np.asarray(values, dtype), n_entries)
-
-
-def rows_of_hidden(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    """Hidden rows; `bfloat16` comes as the upper 16 bits of float32, in uint16."""
-    rows = rng.standard_normal(shape, dtype=np.float32)
-    if dtype == "bfloat16":
-        return (rows.view(np.uint32) >> 16).astype(np.uint16)
-    return rows.astype(dtype)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aerie.kernels.cases.draws import draw_probas
 from aerie.kernels.cases.table import Array
 
 VOCAB = 32_000
@@ -65,29 +66,6 @@ class Candidates:
     def sorted_scores(self) -> Array:
         """Path scores in order."""
         return np.take_along_axis(self.scores, self.order, 1)
-
-
-def draw_probas(rng: np.random.Generator, shape: tuple[int, int, int], kind: str) -> Array:
-    """Draft probabilities [B, W, K], descending inside a slot where the kind allows it."""
-    usual = np.sort(rng.random(shape) ** 2 + 1e-3, axis=2)[:, :, ::-1]
-    usual = usual / (1.1 * usual.sum(2, keepdims=True))
-    special = rng.random(shape) < 0.3
-    special[:1, :, :1] = True
-    kinds: dict[str, Callable[[], Array]] = {
-        "usual": lambda: usual,
-        "ties": lambda: np.sort(rng.choice([0.5, 0.25, 0.125], shape), 2)[:, :, ::-1],
-        "equal": lambda: np.full(shape, 0.0625),
-        "ones": lambda: np.arange(shape[2]) == np.zeros((*shape[:2], 1)),
-        "zero": lambda: np.zeros(shape),
-        "nan": lambda: np.where(special, np.nan, usual),
-        "all_nan": lambda: np.full(shape, np.nan),
-        "over": lambda: np.where(special, 1.0 + 2.0 * usual, usual),
-        "negative": lambda: np.where(special, -0.5, usual),
-        "infinite": lambda: np.where(special, np.where(usual > 0.1, np.inf, -np.inf), usual),
-        # Path scores of a few such layers are subnormal float32.
-        "tiny": lambda: usual * 1e-22,
-    }
-    return np.asarray(kinds[kind](), np.float32)
 
 
 def draw_candidates(
