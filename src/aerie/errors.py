@@ -89,6 +89,10 @@ class ConfigFieldError(CheckpointError):
     """A field of config.json is missing, of the wrong type, or impossible."""
 
 
+class WeightFileError(CheckpointError):
+    """A weight file is absent, truncated, or its header is not what the format says."""
+
+
 class TensorMismatchError(CheckpointError):
     """Tensors of a checkpoint are unknown, missing, mis-shaped or not finite; all are listed."""
 

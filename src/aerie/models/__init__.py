@@ -1,0 +1,1 @@
+"""Models: one decoder with a table of architectures, strict loading, hub ids."""

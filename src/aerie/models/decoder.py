@@ -1,0 +1,138 @@
+"""The decoder: one forward pass over ragged rows, for every architecture of the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from aerie.attention.contract import Attend, LayerAttention, PrepareAttention
+from aerie.attention.pool import KVPool, allocate_pool
+from aerie.attention.rows import Rows
+from aerie.errors import UsageError
+from aerie.models.feed_forward import FeedForward
+from aerie.models.geometry import Geometry
+from aerie.models.linear import Linear, Projections
+from aerie.models.norm import RMSNorm
+from aerie.models.rope import Rotary, Rotation
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardPass:
+    """What all layers of one forward share."""
+
+    rows: Rows
+    pool: KVPool
+    rotation: Rotation
+    attend: Attend
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionBlock:
+    """Project, normalise heads if the model does, rotate, store, attend, project back.
+
+    The input may be wider than the output: a draft head reads an embedding beside a feature.
+    """
+
+    qkv: Projections
+    output: Linear
+    head_dim: int
+    query_norm: RMSNorm | None
+    key_norm: RMSNorm | None
+    rule: LayerAttention
+
+    def __call__(self, x: Tensor, step: ForwardPass, layer_idx: int) -> Tensor:
+        """[rows, width] to [rows, hidden]; writes the rows' keys and values into the pool."""
+        queries, keys, values = (part.unflatten(-1, (-1, self.head_dim)) for part in self.qkv(x))
+        if self.query_norm is not None:
+            queries = self.query_norm(queries)
+        if self.key_norm is not None:
+            keys = self.key_norm(keys)
+        queries, keys = step.rotation(queries), step.rotation(keys)
+        step.pool.write(layer_idx, step.rows.kv_slots, keys, values)
+        stored = step.pool.keys[layer_idx], step.pool.values[layer_idx]
+        return self.output(step.attend(queries, *stored, self.rule).flatten(1))
+
+
+@dataclass(frozen=True, eq=False)
+class DecoderLayer:
+    """Attention and feed-forward, each on a normalised copy of the residual stream."""
+
+    attention_norm: RMSNorm
+    attention: AttentionBlock
+    feed_forward_norm: RMSNorm
+    feed_forward: FeedForward
+
+    def __call__(self, hidden: Tensor, step: ForwardPass, layer_idx: int) -> Tensor:
+        """The residual stream [rows, hidden] entering the next layer; never in place."""
+        hidden = hidden + self.attention(self.attention_norm(hidden), step, layer_idx)
+        return hidden + self.feed_forward(self.feed_forward_norm(hidden))
+
+
+@dataclass(frozen=True, eq=False)
+class DecoderOutput:
+    """What a forward returns."""
+
+    logits: Tensor  # [logit rows, vocab] f32
+    taps: Tensor  # [rows, taps, hidden], in the order asked for
+
+
+@dataclass(frozen=True, eq=False)
+class Decoder:
+    """A loaded model. Immutable, and the same rows over the same pool give the same bits."""
+
+    geometry: Geometry
+    embedding: Tensor  # [vocab, hidden]
+    layers: tuple[DecoderLayer, ...]
+    final_norm: RMSNorm
+    head: Linear
+    rotary: Rotary
+    prepare_attention: PrepareAttention
+
+    @torch.inference_mode()
+    def forward(
+        self, rows: Rows, pool: KVPool, logit_rows: Tensor, taps: tuple[int, ...] = ()
+    ) -> DecoderOutput:
+        """Run all rows, write their keys and values at `rows.kv_slots`, return what was asked.
+
+        `logit_rows` [n] i64 are the rows whose logits are wanted. A tap b in 0..layers is the
+        whole residual stream entering layer b; the last one is what leaves the last layer,
+        *before* the final norm.
+        """
+        self._check_taps(taps)
+        step = ForwardPass(
+            rows,
+            pool,
+            self.rotary.at(rows.positions),
+            self.prepare_attention(rows, [layer.attention.rule.reach for layer in self.layers]),
+        )
+        hidden = functional.embedding(rows.tokens, self.embedding)
+        captured = {0: hidden}
+        for layer_idx, layer in enumerate(self.layers):
+            hidden = layer(hidden, step, layer_idx)
+            if layer_idx + 1 in taps:
+                captured[layer_idx + 1] = hidden
+        logits = self.head(self.final_norm(hidden[logit_rows]))
+        return DecoderOutput(logits.float(), _stack([captured[b] for b in taps], hidden))
+
+    def allocate_pool(self, n_slots: int) -> KVPool:
+        """An empty pool that fits this model; one of the slots is the inert one."""
+        attention = self.geometry.attention
+        shape = (self.geometry.n_layers, n_slots, attention.n_kv_heads, attention.head_dim)
+        return allocate_pool(shape, self.embedding.dtype, self.embedding.device)
+
+    def _check_taps(self, taps: tuple[int, ...]) -> None:
+        for boundary in taps:
+            if not 0 <= boundary <= self.geometry.n_layers:
+                raise UsageError(
+                    f"tap {boundary} does not exist: boundaries are 0 (the embeddings) to "
+                    f"{self.geometry.n_layers} (what leaves the last layer)"
+                )
+
+
+def _stack(parts: list[Tensor], hidden: Tensor) -> Tensor:
+    if parts:
+        return torch.stack(parts, dim=1)
+    return hidden.new_empty((hidden.shape[0], 0, hidden.shape[1]))

@@ -1,0 +1,50 @@
+"""Hub ids: finds `organisation/name` in the local Hugging Face cache, and never downloads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from aerie.errors import HubError
+
+# The cache belongs to another tool, so its variables keep that tool's names: (name, the folder
+# below it that holds the models). The first one that is set wins, as in that tool.
+CACHE_VARIABLES = (("HF_HUB_CACHE", "."), ("HF_HOME", "hub"))
+DEFAULT_CACHE = "~/.cache/huggingface/hub"
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+REVISION = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+def find_model(model: str, environment: Mapping[str, str], revision: str = "main") -> Path:
+    """The directory of a model: a path that exists, or a hub id found in the local cache."""
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return path
+    if not HUB_ID.fullmatch(model):
+        raise HubError(f"{model!r} is neither a directory nor a hub id like organisation/name")
+    if not REVISION.fullmatch(revision):
+        raise HubError(f"revision {revision!r} is not a branch, tag or commit")
+    return _snapshot(cache_folder(environment), model, revision)
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Where the local cache lies."""
+    for name, below in CACHE_VARIABLES:
+        if environment.get(name):
+            return Path(environment[name]).expanduser() / below
+    return Path(DEFAULT_CACHE).expanduser()
+
+
+def _snapshot(cache: Path, model: str, revision: str) -> Path:
+    folder = cache / f"models--{model.replace('/', '--')}"
+    reference = folder / "refs" / revision
+    commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else revision
+    snapshot = folder / "snapshots" / commit
+    command = f"hf download {model}" + ("" if revision == "main" else f" --revision {revision}")
+    if not REVISION.fullmatch(commit) or not snapshot.is_dir():
+        raise HubError(f"{model} ({revision}) is not in {cache}. Download it with:\n  {command}")
+    if not (snapshot / "config.json").is_file():
+        raise HubError(f"{model} in {snapshot} has no config.json. Complete it with:\n  {command}")
+    return snapshot

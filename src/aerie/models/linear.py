@@ -1,0 +1,113 @@
+"""Linear layers behind one seam: how weights are stored or multiplied is swapped here alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from aerie.models.tensors import TensorSource, TensorSpec
+
+
+@dataclass(frozen=True)
+class LinearShape:
+    """The outside of a linear layer, however its weights are stored."""
+
+    n_out: int
+    n_in: int
+    has_bias: bool = False
+
+
+class Linear(Protocol):
+    """A linear map of rows."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[rows, n_in] to [rows, n_out], same dtype."""
+        ...
+
+
+class LinearFormat(Protocol):
+    """A way to store a linear layer: the tensors it needs, and the layer they make."""
+
+    def tensors(self, prefix: str, shape: LinearShape) -> tuple[TensorSpec, ...]:
+        """The tensors of the layer called `prefix` in a checkpoint."""
+        ...
+
+    def build(self, source: TensorSource, prefix: str, shape: LinearShape) -> Linear:
+        """The layer, from tensors that already passed the checks."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class DenseLinear:
+    """Weights in the run's dtype, multiplied by the library."""
+
+    weight: Tensor  # [n_out, n_in]
+    bias: Tensor | None  # [n_out]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x times the weight's transpose, plus the bias."""
+        return functional.linear(x, self.weight, self.bias)
+
+
+@dataclass(frozen=True)
+class DenseFormat:
+    """`<prefix>.weight` and, if the layer has one, `<prefix>.bias`."""
+
+    def tensors(self, prefix: str, shape: LinearShape) -> tuple[TensorSpec, ...]:
+        """Weight and bias."""
+        weight = TensorSpec(f"{prefix}.weight", (shape.n_out, shape.n_in))
+        bias = TensorSpec(f"{prefix}.bias", (shape.n_out,))
+        return (weight, bias) if shape.has_bias else (weight,)
+
+    def build(self, source: TensorSource, prefix: str, shape: LinearShape) -> DenseLinear:
+        """A layer over the stored weight itself: nothing is copied where it was mapped."""
+        bias = source.take(f"{prefix}.bias") if shape.has_bias else None
+        return DenseLinear(source.take(f"{prefix}.weight"), bias)
+
+
+DENSE = DenseFormat()
+
+
+class Projections(Protocol):
+    """Several linear maps of the same rows."""
+
+    def __call__(self, x: Tensor) -> Sequence[Tensor]:
+        """One result per map."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class SeparateProjections:
+    """One product per map; the weights stay where they are."""
+
+    linears: tuple[Linear, ...]
+
+    def __call__(self, x: Tensor) -> Sequence[Tensor]:
+        """One result per map."""
+        return [linear(x) for linear in self.linears]
+
+
+@dataclass(frozen=True, eq=False)
+class FusedProjections:
+    """One product for all maps: fewer launches, weights copied side by side."""
+
+    linear: DenseLinear
+    widths: tuple[int, ...]
+
+    def __call__(self, x: Tensor) -> Sequence[Tensor]:
+        """One result per map, views of one product."""
+        return torch.split(self.linear(x), list(self.widths), dim=-1)
+
+
+def fuse(linears: Sequence[DenseLinear]) -> FusedProjections:
+    """Concatenate dense layers that read the same rows; all have a bias or none has."""
+    biases = [linear.bias for linear in linears if linear.bias is not None]
+    assert len(biases) in (0, len(linears)), "fused layers must agree on having a bias"
+    weight = torch.cat([linear.weight for linear in linears])
+    widths = tuple(linear.weight.shape[0] for linear in linears)
+    return FusedProjections(DenseLinear(weight, torch.cat(biases) if biases else None), widths)

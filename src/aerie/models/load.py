@@ -1,0 +1,185 @@
+"""Loads a decoder from a model directory, strictly: every tensor is used, or one error says why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from aerie.attention.contract import LayerAttention, PrepareAttention, Reach
+from aerie.errors import UsageError
+from aerie.models.blueprint import (
+    EMBEDDING,
+    FINAL_NORM,
+    HEAD,
+    all_linears,
+    expected_tensors,
+    head_shape,
+    layer_prefix,
+    router_shape,
+)
+from aerie.models.decoder import AttentionBlock, Decoder, DecoderLayer
+from aerie.models.feed_forward import ClampedGate, ExpertLinear, Experts, FeedForward, GatedMLP
+from aerie.models.geometry import ExpertGeometry, Geometry, read_geometry
+from aerie.models.linear import (
+    DENSE,
+    DenseLinear,
+    Linear,
+    LinearFormat,
+    LinearShape,
+    Projections,
+    SeparateProjections,
+    fuse,
+)
+from aerie.models.loader import Loader
+from aerie.models.mxfp4 import dequantise
+from aerie.models.norm import RMSNorm
+from aerie.models.rope import build_rotary
+from aerie.models.tensors import Offence, TensorSpec, compare, refuse
+from aerie.models.weights import DTYPES, Checkpoint, open_checkpoint
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a checkpoint is brought into memory."""
+
+    dtype: torch.dtype | None = None  # None: as the embedding is stored
+    device: torch.device | str = "cpu"
+    linears: LinearFormat = DENSE
+    is_fused: bool = False  # one product for q, k, v and for gate, up; copies those weights
+
+
+def load_decoder(
+    directory: Path, prepare_attention: PrepareAttention, options: LoadOptions
+) -> Decoder:
+    """Read config and weights of an HF-format directory.
+
+    Raises ConfigFieldError, UnsupportedArchitectureError, WeightFileError, PickleRefusedError, or
+    TensorMismatchError with every tensor that is unknown, missing, mis-shaped or not finite.
+    """
+    geometry = read_geometry(directory)
+    files = open_checkpoint(directory)
+    specs = expected_tensors(geometry, options.linears)
+    check_tensors(files, specs, str(directory))
+    dtype = options.dtype or DTYPES[files.entries[EMBEDDING].dtype]
+    loader = Loader(files, dtype, torch.device(options.device))
+    decoder = _Builder(geometry, loader, options, all_linears(geometry)).decoder(prepare_attention)
+    refuse(loader.offences, str(directory))
+    return decoder
+
+
+def check_tensors(files: Checkpoint, specs: Iterable[TensorSpec], source: str) -> None:
+    """Compare headers with the specifications; on any offence the data is searched as well.
+
+    One report is worth the reading: whoever repairs the checkpoint sees everything at once.
+    """
+    wanted = tuple(specs)
+    offences = compare(wanted, files.entries)
+    if not offences:
+        return
+    searcher = Loader(files, torch.float32, torch.device("cpu"))
+    for spec in wanted:
+        if spec.name in files.entries:
+            searcher.check_finite(spec.name, files.view(spec.name))
+    refuse(offences + searcher.offences, source)
+
+
+@dataclass(frozen=True, eq=False)
+class _Builder:
+    """Turns checked tensors into a decoder's parts."""
+
+    geometry: Geometry
+    loader: Loader
+    options: LoadOptions
+    shapes: dict[str, LinearShape]
+
+    def decoder(self, prepare_attention: PrepareAttention) -> Decoder:
+        geometry = self.geometry
+        embedding = self.loader.take(EMBEDDING)
+        return Decoder(
+            geometry=geometry,
+            embedding=embedding,
+            layers=tuple(self.layer(i) for i in range(geometry.n_layers)),
+            final_norm=self.norm(FINAL_NORM),
+            head=self.head(embedding),
+            rotary=build_rotary(geometry.rope, geometry.attention.head_dim, embedding.device),
+            prepare_attention=prepare_attention,
+        )
+
+    def head(self, embedding: Tensor) -> Linear:
+        """The LM head. A tied head that is also written must be the embedding, bit for bit."""
+        name = f"{HEAD}.weight"
+        if not self.geometry.has_tied_head:
+            return DENSE.build(self.loader, HEAD, head_shape(self.geometry))
+        if self.loader.has(name) and not torch.equal(self.loader.take(name), embedding):
+            detail = "differs from the embedding, but tie_word_embeddings is true"
+            self.loader.offences.append(Offence("contradictory", name, detail))
+        return DenseLinear(embedding, None)
+
+    def layer(self, layer_idx: int) -> DecoderLayer:
+        prefix = layer_prefix(layer_idx)
+        return DecoderLayer(
+            attention_norm=self.norm(f"{prefix}.input_layernorm.weight"),
+            attention=self.attention(prefix, layer_idx),
+            feed_forward_norm=self.norm(f"{prefix}.post_attention_layernorm.weight"),
+            feed_forward=self.feed_forward(prefix),
+        )
+
+    def attention(self, prefix: str, layer_idx: int) -> AttentionBlock:
+        shape = self.geometry.attention
+        block = f"{prefix}.self_attn"
+        sinks = self.loader.take(f"{block}.sinks", torch.float32) if shape.has_sinks else None
+        return AttentionBlock(
+            qkv=self.projections(block, "q_proj", "k_proj", "v_proj"),
+            output=self.linear(f"{block}.o_proj"),
+            head_dim=shape.head_dim,
+            query_norm=self.norm(f"{block}.q_norm.weight") if shape.has_qk_norm else None,
+            key_norm=self.norm(f"{block}.k_norm.weight") if shape.has_qk_norm else None,
+            rule=LayerAttention(shape.head_dim**-0.5, Reach(shape.windows[layer_idx]), sinks),
+        )
+
+    def feed_forward(self, prefix: str) -> FeedForward:
+        if self.geometry.experts is not None:
+            return self.experts(f"{prefix}.mlp", self.geometry.experts)
+        gate_up = self.projections(f"{prefix}.mlp", "gate_proj", "up_proj")
+        return GatedMLP(gate_up, self.linear(f"{prefix}.mlp.down_proj"))
+
+    def experts(self, prefix: str, experts: ExpertGeometry) -> Experts:
+        shape = router_shape(self.geometry, experts)
+        return Experts(
+            router=DENSE.build(self.loader, f"{prefix}.router", shape),
+            gate_up=self.expert_linear(f"{prefix}.experts.gate_up_proj", experts),
+            down=self.expert_linear(f"{prefix}.experts.down_proj", experts),
+            activation=ClampedGate(experts.activation_alpha, experts.activation_limit),
+            n_active=experts.n_active,
+        )
+
+    def expert_linear(self, name: str, experts: ExpertGeometry) -> ExpertLinear:
+        bias = self.loader.take(f"{name}_bias")
+        if not experts.is_mxfp4:
+            return ExpertLinear(self.loader.take(name).transpose(1, 2), bias)
+        blocks, scales = (self.loader.take(f"{name}_{part}") for part in ("blocks", "scales"))
+        weight = dequantise(blocks, scales, self.loader.dtype)
+        self.loader.check_finite(f"{name}_scales", weight)
+        for part in ("blocks", "scales"):
+            self.loader.files.release(f"{name}_{part}")
+        return ExpertLinear(weight, bias)
+
+    def projections(self, prefix: str, *names: str) -> Projections:
+        linears = tuple(self.linear(f"{prefix}.{name}") for name in names)
+        if not self.options.is_fused:
+            return SeparateProjections(linears)
+        dense = [linear for linear in linears if isinstance(linear, DenseLinear)]
+        if len(dense) < len(linears):
+            raise UsageError(f"{prefix} is not stored dense and cannot be fused; load it unfused")
+        return fuse(dense)
+
+    def linear(self, name: str) -> Linear:
+        return self.options.linears.build(self.loader, name, self.shapes[name])
+
+    def norm(self, name: str) -> RMSNorm:
+        # float32 whatever the run's dtype: the norm multiplies before it rounds.
+        return RMSNorm(self.loader.take(name, torch.float32), self.geometry.norm_eps)

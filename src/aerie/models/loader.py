@@ -1,0 +1,46 @@
+"""Loader: hands checked tensors to a model's parts, one at a time, and remembers bad values."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from aerie.models.tensors import Offence
+from aerie.models.weights import Checkpoint
+
+
+class Loader:
+    """A TensorSource over a checkpoint.
+
+    On a CPU and in the file's own dtype a tensor is the mapped file itself. Otherwise one copy
+    is made and the file's pages are given back, so that peak memory is the model plus one tensor.
+    """
+
+    def __init__(self, files: Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
+        self.files = files
+        self.dtype = dtype
+        self.device = device
+        self.offences: list[Offence] = []
+
+    def take(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
+        """The tensor on the run's device; floats in `dtype`, or the run's, others as stored."""
+        stored = self.files.view(name)
+        wanted = (dtype or self.dtype) if stored.is_floating_point() else stored.dtype
+        tensor = stored.to(device=self.device, dtype=wanted)
+        self.check_finite(name, tensor)
+        if tensor.data_ptr() != stored.data_ptr():
+            self.files.release(name)
+        return tensor
+
+    def has(self, name: str) -> bool:
+        """Whether an optional tensor is in the checkpoint."""
+        return name in self.files.entries
+
+    def check_finite(self, name: str, tensor: Tensor) -> None:
+        """Note the tensor if it holds a NaN or an infinity, as stored or after its cast."""
+        if not tensor.is_floating_point() or not tensor.numel():
+            return
+        # aminmax passes NaN on and makes no copy: 6 GB/s on one core, isfinite().all() 0.4.
+        low, high = torch.aminmax(tensor)
+        if not bool(torch.isfinite(low) & torch.isfinite(high)):
+            self.offences.append(Offence("not finite", name, f"in {tensor.dtype}"))

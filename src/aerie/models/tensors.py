@@ -1,0 +1,95 @@
+"""Tensor specifications: what a checkpoint must hold, and the comparison with what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from aerie.errors import TensorMismatchError
+
+FLOATS = ("F32", "BF16", "F16")
+BYTES = ("U8",)
+
+MAX_LISTED = 40  # of each kind; the rest is counted
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor a model needs; an optional one may be absent but not different."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtypes: tuple[str, ...] = FLOATS
+    is_optional: bool = False
+
+
+class StoredTensor(Protocol):
+    """What a file's header says of a tensor."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """Its dtype, in the file format's spelling."""
+        ...
+
+
+class TensorSource(Protocol):
+    """Where a model's parts take their tensors from."""
+
+    def take(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
+        """A tensor on the run's device; floats in `dtype`, or in the run's when it is None."""
+        ...
+
+
+@dataclass(frozen=True)
+class Offence:
+    """One tensor that is not as it must be."""
+
+    kind: str  # "missing", "unknown", "wrong shape", "wrong dtype", "not finite", ...
+    name: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.detail}".rstrip()
+
+
+def compare(specs: Iterable[TensorSpec], stored: Mapping[str, StoredTensor]) -> list[Offence]:
+    """Every tensor that is missing, unknown, mis-shaped or of a wrong dtype; reads no data."""
+    expected = {spec.name: spec for spec in specs}
+    found = [Offence("unknown", name) for name in stored if name not in expected]
+    for spec in expected.values():
+        entry = stored.get(spec.name)
+        if entry is None:
+            if not spec.is_optional:
+                found.append(Offence("missing", spec.name, f"{list(spec.shape)}"))
+            continue
+        if entry.shape != spec.shape:
+            detail = f"{list(entry.shape)}, must be {list(spec.shape)}"
+            found.append(Offence("wrong shape", spec.name, detail))
+        if entry.dtype not in spec.dtypes:
+            detail = f"{entry.dtype}, must be {' or '.join(spec.dtypes)}"
+            found.append(Offence("wrong dtype", spec.name, detail))
+    return found
+
+
+def refuse(offences: Sequence[Offence], source: str) -> None:
+    """Raise one error that lists all offences by kind; return if there are none."""
+    if not offences:
+        return
+    lines = [f"{source} does not hold the tensors its config.json describes:"]
+    for kind in sorted({offence.kind for offence in offences}):
+        listed = sorted(str(offence) for offence in offences if offence.kind == kind)
+        lines.append(f"{kind} ({len(listed)}):")
+        lines += [f"  {entry}" for entry in listed[:MAX_LISTED]]
+        if len(listed) > MAX_LISTED:
+            lines.append(f"  and {len(listed) - MAX_LISTED} more")
+    lines.append("Check that config.json and the weights come from the same model, complete.")
+    raise TensorMismatchError("\n".join(lines))
