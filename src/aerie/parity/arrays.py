@@ -50,6 +50,7 @@ def ulp_distance(left: NDArray[Any], right: NDArray[Any]) -> int:
 
 def _ordered(values: NDArray[Any]) -> NDArray[np.int64]:
     """Floats as integers in the same order; +0 and -0 coincide."""
-    bits = values.view(_BITS[values.dtype]).astype(np.int64)
-    lowest = np.iinfo(_BITS[values.dtype]).min
+    integer = _BITS[values.dtype]
+    bits: NDArray[np.int64] = values.view(integer).astype(np.int64)
+    lowest = int(np.iinfo(integer).min)
     return np.where(bits < 0, lowest - bits, bits)

@@ -124,8 +124,8 @@ TARGET_TOKENS = Card(
         " is < top_p times the whole sum), min-p (exp(z - max z) >= min_p in float64); then"
         " argmax(z + g). g is Gumbel noise: Philox4x32-10, key = seed, counter = (id div 4,"
         " positions + 1, sample_index, 0), word id mod 4, v = (word + 1/2) / 2^32,"
-        " g = float32(-log(-log1p(-v))) from float64. T < 1e-6 is greedy: no division, no noise. The"
-        " path of a row is its ancestors and itself without row 0, which the committed counts"
+        " g = float32(-log(-log1p(-v))) from float64. T < 1e-6 is greedy: no division, no noise."
+        " The path of a row is its ancestors and itself without row 0, which the committed counts"
         " already hold."
     ),
     axes=(BATCH, ROWS, VOCAB),

@@ -1,0 +1,55 @@
+"""Keeps the measured table of README.md equal to the raw numbers in reports/."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+_BEGIN, _END = "<!-- measured: begin -->", "<!-- measured: end -->"
+RAW = Path("reports/kernel_bench_cpu.json")
+# The operating point the table shows; the raw file holds all of them.
+_BATCH, _VERIFY = 8, 32
+
+
+def render() -> str:
+    """README.md of the current folder with its measured table made anew."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    head, _, rest = text.partition(_BEGIN)
+    tail = rest.partition(_END)[2]
+    raw = json.loads(RAW.read_text(encoding="utf-8"))
+    return f"{head}{_BEGIN}\n{_table(raw)}{_END}{tail}"
+
+
+def _table(raw: dict[str, Any]) -> str:
+    made = raw["provenance"]
+    lines = [
+        f"Tree kernels, batch {_BATCH}, {_VERIFY} rows a request, median of a call"
+        f" ({made['device']}, torch {made['torch']}, {made['date'][:10]}, commit"
+        f" {made['commit'][:10]}; kind: measured; copy ceiling {raw['ceiling_gbps']} GB/s; all"
+        f" points in [`{RAW}`]({RAW})):",
+        "",
+        "| kernel | reference | pytorch | pytorch, share of the copy ceiling |",
+        "|---|---:|---:|---:|",
+    ]
+    points = {
+        (point["kernel"], point["backend"]): point
+        for point in raw["points"]
+        if point["batch"] == _BATCH and point["verify"] == _VERIFY
+    }
+    for kernel in dict.fromkeys(kernel for kernel, _ in points):
+        slow, fast = points[kernel, "reference"], points[kernel, "pytorch"]
+        lines.append(
+            f"| `{kernel}` | {slow['median_us']:,.0f} µs | {fast['median_us']:,.0f} µs |"
+            f" {100 * fast['ratio_to_ceiling']:.2f} % |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Rewrite README.md of the current folder."""
+    Path("README.md").write_text(render(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
