@@ -1,0 +1,76 @@
+"""Hub ids: found in a cache laid out as the hub's client does, else the download command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aerie.errors import HubError
+from aerie.models.hub import cache_folder, find_model
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    folder = tmp_path / "hub" / "models--org--tiny-model"
+    snapshot = folder / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(COMMIT)
+    blob = folder / "blobs" / "abc"
+    blob.parent.mkdir()
+    blob.write_text("{}")
+    (snapshot / "config.json").symlink_to("../../blobs/abc")
+    return tmp_path / "hub"
+
+
+def test_resolves_from_the_cache(cache: Path) -> None:
+    want = cache / "models--org--tiny-model" / "snapshots" / COMMIT
+    assert find_model("org/tiny-model", {"HF_HUB_CACHE": str(cache)}) == want
+    assert find_model("org/tiny-model", {"HF_HOME": str(cache.parent)}) == want
+    assert find_model("org/tiny-model", {"HF_HUB_CACHE": str(cache)}, COMMIT) == want
+
+
+def test_a_directory_is_itself(tmp_path: Path) -> None:
+    assert find_model(str(tmp_path), {}) == tmp_path
+
+
+def test_the_order_of_the_variables() -> None:
+    both = {"HF_HUB_CACHE": "/a", "HF_HOME": "/b"}
+    assert cache_folder(both) == Path("/a")
+    assert cache_folder({"HF_HOME": "/b"}) == Path("/b/hub")
+    assert cache_folder({}) == Path("~/.cache/huggingface/hub").expanduser()
+
+
+def test_absent_prints_the_command(cache: Path) -> None:
+    environment = {"HF_HUB_CACHE": str(cache)}
+    with pytest.raises(HubError, match=r"hf download org/other\b"):
+        find_model("org/other", environment)
+    with pytest.raises(HubError, match="hf download org/tiny-model --revision v2"):
+        find_model("org/tiny-model", environment, revision="v2")
+
+
+def test_an_incomplete_snapshot_prints_the_command(cache: Path) -> None:
+    (cache / "models--org--tiny-model" / "blobs" / "abc").unlink()
+    with pytest.raises(HubError, match=r"(?s)has no config\.json.*hf download org/tiny-model"):
+        find_model("org/tiny-model", {"HF_HUB_CACHE": str(cache)})
+
+
+@pytest.mark.parametrize("name", ["tiny", "../../etc/passwd", "a/b/c", "org/..", "", "/nowhere"])
+def test_what_is_not_an_id(name: str, cache: Path) -> None:
+    with pytest.raises(HubError, match=r"neither a directory nor a hub id|is not in"):
+        find_model(name or "?", {"HF_HUB_CACHE": str(cache)})
+
+
+@pytest.mark.parametrize("revision", ["../../x", "a/b", ""])
+def test_what_is_not_a_revision(revision: str, cache: Path) -> None:
+    with pytest.raises(HubError, match="not a branch, tag or commit"):
+        find_model("org/tiny-model", {"HF_HUB_CACHE": str(cache)}, revision)
+
+
+def test_a_poisoned_reference_cannot_leave_the_cache(cache: Path) -> None:
+    (cache / "models--org--tiny-model" / "refs" / "main").write_text("../../..")
+    with pytest.raises(HubError, match="hf download"):
+        find_model("org/tiny-model", {"HF_HUB_CACHE": str(cache)})
