@@ -65,3 +65,9 @@ def rows_of_hidden(rng: np.random.Generator, shape: tuple[int, ...], dtype: str)
     if dtype == "bfloat16":
         return (rows.view(np.uint32) >> 16).astype(np.uint16)
     return rows.astype(dtype)
+
+
+def slot_table(rng: np.random.Generator, n_rows: int, width: int) -> Array:
+    """A request-to-slot table of slots that all differ."""
+    slots = rng.permutation(n_rows * width).astype(np.int32)
+    return slots.reshape(n_rows, width)

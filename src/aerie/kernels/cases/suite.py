@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from aerie.errors import UnknownNameError
 from aerie.kernels.cases.case import Case
+from aerie.kernels.cases.commit import COMMIT_CASES
 from aerie.kernels.cases.growth import GROWTH_CASES
+from aerie.kernels.cases.layout import LAYOUT_CASES
+from aerie.kernels.cases.memory import MEMORY_CASES
+from aerie.kernels.cases.replay import REPLAY_CASES
 from aerie.kernels.cases.verdict import VERDICT_CASES
 
 
 def all_cases() -> tuple[Case, ...]:
     """Every case, family by family; nothing is built until a case's `build` is called."""
-    return (*GROWTH_CASES, *VERDICT_CASES)
+    return (
+        *GROWTH_CASES,
+        *LAYOUT_CASES,
+        *VERDICT_CASES,
+        *COMMIT_CASES,
+        *MEMORY_CASES,
+        *REPLAY_CASES,
+    )
 
 
 def cases_for(kernel_name: str) -> tuple[Case, ...]:

@@ -156,18 +156,37 @@ def best_scores(store: Store, n_entries: int, compat: bool = False) -> Array:
     return np.ascontiguousarray(best)
 
 
-def select(rng: np.random.Generator, store: Store, sizes: Array, kind: str = "best") -> Array:
+def merge_paths(rng: np.random.Generator, store: Store, lengths: Array) -> Array:
+    """Append an n-gram path of `lengths[b]` nodes below some node; returns the nodes in use.
+
+    Tokens lie past the vocabulary, so none is already among its siblings.
+    """
+    counts = np.full(len(lengths), store.count, np.int64)
+    for index, length in enumerate(lengths):
+        parent = int(rng.integers(store.count))
+        for offset in range(length):
+            node = store.count + offset
+            store.tokens[index, node] = VOCAB + node
+            store.prev[index, node] = parent
+            store.depths[index, node] = store.depths[index, parent] + 1
+            store.path[index, node] = store.path[index, parent]
+            parent = node
+        counts[index] += length
+    return counts
+
+
+def select(
+    rng: np.random.Generator, store: Store, counts: Array, sizes: Array, kind: str = "best"
+) -> Array:
     """An ancestor-closed choice [B, N]: the best `sizes[b]` nodes, or the closure of random ones.
 
     The closure of random nodes may hold more than `sizes[b]`.
     """
     chosen = np.zeros(store.prev.shape, bool)
-    for index, size in enumerate(sizes):
-        if kind == "best":
-            picked = np.argsort(-store.path[index, : store.count], kind="stable")[:size]
-        else:
-            picked = rng.permutation(store.count)[: size // 2 + 1]
-        for node in picked:
+    for index, (count, size) in enumerate(zip(counts, sizes, strict=True)):
+        order = np.argsort(-store.path[index, :count], kind="stable")
+        picked = order if kind == "best" else rng.permutation(count)
+        for node in picked[:size]:
             while node >= 0 and not chosen[index, node]:
                 chosen[index, node] = True
                 node = store.prev[index, node]
