@@ -1,0 +1,42 @@
+"""Every case of every kernel on the PyTorch backend against the reference."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from aerie.kernels import catalogue, load
+from aerie.kernels.cases import all_cases, cases_for
+from aerie.parity.run import run_parity
+
+LEAST_KERNELS, LEAST_CASES, LEAST_PER_KERNEL = 13, 400, 25
+
+
+def test_there_are_enough_cases() -> None:
+    counts = Counter(case.kernel for case in all_cases())
+    assert set(counts) == set(catalogue())
+    assert len(counts) >= LEAST_KERNELS
+    assert sum(counts.values()) >= LEAST_CASES
+    assert min(counts.values()) >= LEAST_PER_KERNEL, counts
+
+
+def test_no_case_is_there_twice() -> None:
+    """Names are unique, and within a kernel no two cases have the same shapes and features."""
+    names = Counter((case.kernel, case.name) for case in all_cases())
+    assert max(names.values()) == 1
+    for kernel in catalogue():
+        points = Counter(frozenset(case.features) | {case.name} for case in cases_for(kernel))
+        assert max(points.values()) == 1
+
+
+@pytest.mark.parametrize("data_errors", ["raise", "status"])
+@pytest.mark.parametrize("kernel", catalogue())
+def test_pytorch_agrees_with_the_reference(kernel: str, data_errors: str) -> None:
+    report = run_parity(
+        load("pytorch", data_errors=data_errors),
+        load("reference", data_errors=data_errors),
+        cases_for(kernel),
+    )
+    assert len(report.results) >= LEAST_PER_KERNEL
+    assert not report.failed, "\n".join(f"{r.case}: {r.reason}" for r in report.failed)
