@@ -121,6 +121,7 @@ _ROWS = (
     row("sort_buffer_one_short", "beyond_sort", BOUNDS, setting(verify_num=17), plan=_SMALL),
     row("verify_0", "below_verify", BOUNDS, setting(verify_num=0), plan=_SMALL),
     row("verify_129", "beyond_verify", BOUNDS, plan=_SMALL, verify=129),
+    row("sort_buffer_129", "beyond_sort_limit", BOUNDS, plan=_SMALL, kept=129),
     row("count_0", "below_count", BOUNDS, setting(cumu_count=0), plan=_SMALL),
     row("count_4097", "beyond_count", BOUNDS, setting(cumu_count=4097), plan=_SMALL),
     row("fed_negative", "below_fed", BOUNDS, setting(fed_count=-1), plan=_SMALL),

@@ -222,6 +222,7 @@ _EXTEND_ROWS = (
     row("row_bucket_16513", "beyond_row_bucket_limit", BOUNDS, lengths=1,
         buckets=((4,), (8, 16_513)), captured=(4, 8)),
     row("fill_negative", "below_fill", BOUNDS, lengths=1, fill=-1),
+    row("fill_past_limit", "beyond_fill", BOUNDS, lengths=1, fill=2**21 + 1),
     row("hidden_65537", "beyond_hidden", BOUNDS, lengths=1, buckets=((1,), (1,)),
         hidden=(65_537, "float16")),
     row("offsets_too_short", "wrong_shape", BOUNDS, blank("static_qo_indptr", 8), lengths=(2, 1)),

@@ -215,13 +215,13 @@ class Layout:
         """The flat rows of a request."""
         return slice(int(self.indptr[request]), int(self.indptr[request + 1]))
 
-    def path(self, request: int, depth: int) -> list[int]:
-        """Rows of the request from the root to its first row of that depth, or the deepest."""
+    def path(self, rng: np.random.Generator, request: int, depth: int) -> list[int]:
+        """Rows of the request from the root to some row of that depth, or of the deepest."""
         depths = self.depths[self.span(request)]
         if not len(depths):
             return []
         parents = self.parents[self.span(request)]
-        node = int(np.argmax(depths >= min(depth, int(depths.max()))))
+        node = int(rng.choice(np.flatnonzero(depths == min(depth, int(depths.max())))))
         found = [node]
         while parents[node] >= 0:
             node = int(parents[node])

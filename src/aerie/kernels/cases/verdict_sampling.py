@@ -19,7 +19,6 @@ from aerie.kernels.cases.table import (
     cast,
     put,
     row,
-    setting,
 )
 from aerie.kernels.cases.trees import lay_out
 
@@ -208,7 +207,7 @@ _REFUSED = (
         extra=_COUNTS),
     row("bits_of_two_words", "wrong_shape bits", BOUNDS, blank("ancestor_bits", 7, 2),
         extra={"path": True}),
-    row("seed_uint64", "wrong_dtype", DTYPE, setting(seed=np.ones(2, np.uint64))),
+    row("seed_uint64", "wrong_dtype", DTYPE, cast("seed", "uint64")),
     row("counts_int64", "wrong_dtype int64", DTYPE, cast("output_counts", "int64"),
         extra=_COUNTS),
 )  # fmt: skip

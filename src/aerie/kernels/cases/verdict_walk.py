@@ -44,7 +44,7 @@ def _wanted(rng: np.random.Generator, layout: Layout, accept: str) -> list[list[
             "mixed": request % (deepest + 1),
             "any": int(rng.integers(deepest + 1)),
         }[accept]
-        paths.append(layout.path(request, depth))
+        paths.append(layout.path(rng, request, depth))
     return paths
 
 
@@ -167,7 +167,7 @@ _STAR = {"shapes": ("chain4", "star4", "random6")}
 
 _TOSSED: tuple[Row, ...] = (
     row("coins_b1_root_only", "coins root_only", shapes=["chain1"]),
-    row("coins_b1_random12_v7", "coins vocab_7", shapes=["comb7"], vocab=7),
+    row("coins_b1_comb7_v7", "coins vocab_7", shapes=["comb7"], vocab=7, accept="all"),
     row("coins_b6_mix", "coins mixed_lengths", shapes=_MIX),
     row("coins_b128_mix", "coins mixed_lengths batch_limit", shapes=_MIX, batch=128),
     row("coins_b8_chain7_all_lengths", "coins chain mixed_lengths", shapes=["chain8"], batch=8),
@@ -178,8 +178,10 @@ _TOSSED: tuple[Row, ...] = (
     row("coins_b0", "coins empty_batch", shapes=(), depth=3),
     row("coins_b3_some_without_rows", "coins no_rows", shapes=("chain0", "random7", "chain0")),
     row("coins_b2_nobody_has_rows", "coins no_rows all_empty", shapes=("chain0", "chain0")),
-    row("coins_b2_v512_rows_128", "coins rows_128", shapes=("random128", "chain40"), vocab=512),
-    row("coins_b2_v4096", "coins vocab_4096", shapes=("random30", "binary31"), vocab=4096),
+    row("coins_b2_v512_rows_128", "coins rows_128", shapes=("random128", "chain40"), vocab=512,
+        accept="all"),
+    row("coins_b2_v4096", "coins vocab_4096", shapes=("random30", "binary31"), vocab=4096,
+        accept="all"),
     row("coins_b1_v32000", "coins vocab_32000", shapes=["binary7"], vocab=32_000, accept="all"),
     row("coins_b1_v32000_none", "coins vocab_32000 zero_accepted", shapes=["star4"],
         vocab=32_000, accept="none"),
@@ -210,7 +212,8 @@ _MATCHED: tuple[Row, ...] = (
     row("match_b2_deep_tree_short_walk", "match depth_not_reached",
         shapes=("chain6", "chain4"), accept="none", depth=0),
     row("match_b3_cousins_share_token", "match cousins", None,
-        put("draft_tokens", [5, 6, 7, 8, 9, 10], [1, 2, 1, 2, 1, 2]),
+        both(put("draft_tokens", np.s_[5:11], [1, 2, 1, 2, 1, 2]),
+             put("target_tokens", np.s_[4:11], 2)),
         shapes=("chain4", "binary7", "star3")),
 )  # fmt: skip
 
