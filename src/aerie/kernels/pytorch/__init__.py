@@ -1,0 +1,5 @@
+"""PyTorch backend: CPU and CUDA, vectorised over the batch, never waiting for the device."""
+
+from aerie.kernels.pytorch.table import KERNELS, adopt
+
+__all__ = ["KERNELS", "adopt"]

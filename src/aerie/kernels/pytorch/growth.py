@@ -1,0 +1,189 @@
+"""PyTorch drafting kernels K1 to K3: score a layer, store it, weigh its gain."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from aerie.kernels.pytorch.refusals import Refusals, check_range, no_refusals
+from aerie.kernels.status import Status
+
+# Captured runs discount stored scores from depth 2 on by this factor (compat mode).
+COMPAT_DISCOUNT = 0.9999
+
+
+def draft_tree_layer_score_index_gen_op(
+    *,
+    topk_probas: Tensor,
+    topk_tokens: Tensor,
+    last_layer_scores: Tensor,
+    input_hidden: Tensor,
+    cumu_count: int,
+    hot_token_id: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """K1: path scores of a layer, sorted; the best K with parents, hidden rows and node ids."""
+    batch, width = last_layer_scores.shape
+    candidates = topk_probas.shape[1]
+    top_k = candidates // width
+    device = topk_probas.device
+    probas = topk_probas.nan_to_num(0.0).clamp_(0.0, 1.0)
+    curr = probas.reshape(batch, width, top_k) * last_layer_scores[:, :, None]
+    curr = curr.reshape(batch, candidates)
+    sorted_scores, order = torch.sort(curr, dim=1, descending=True, stable=True)
+    chosen = order[:, :top_k]
+    parents = chosen // top_k
+    # [B, K] flat row of each chosen candidate's parent in input_hidden
+    slots = parents + torch.arange(0, batch * width, width, device=device)[:, None]
+    hidden = input_hidden.index_select(0, slots.reshape(-1))
+    outputs = {
+        "curr_layer_scores": curr,
+        "sort_layer_scores": sorted_scores,
+        "sort_layer_indices": order,
+        "cache_topk_indices": chosen + cumu_count,
+        "parent_indices_in_layer": parents,
+        "output_hidden": hidden.reshape(batch, top_k, input_hidden.shape[1]),
+    }
+    if hot_token_id is None:
+        outputs["mapped_tokens"] = topk_tokens.clone()
+        return {**outputs, **no_refusals(batch, device)}
+    refusals = _check_map(topk_tokens, hot_token_id)
+    outputs["mapped_tokens"] = hot_token_id.take(topk_tokens.clamp(0, hot_token_id.shape[0] - 1))
+    for name, array in outputs.items():
+        refused = refusals.refused.view(batch, *[1] * (array.dim() - 1))
+        array.masked_fill_(refused, 0 if name.endswith(("scores", "hidden")) else -1)
+    return {**outputs, **refusals.words()}
+
+
+def _check_map(topk_tokens: Tensor, hot_token_id: Tensor) -> Refusals:
+    batch, size = topk_tokens.shape[0], hot_token_id.shape[0]
+    refusals = Refusals(batch, topk_tokens.device)
+    check_range(refusals, Status.OUT_OF_RANGE, topk_tokens, 0, size)
+    if size > 1:
+        # The target's vocabulary is not an axis of this kernel: sorting finds repeats without it.
+        ordered = hot_token_id.sort().values
+        repeats = ordered[1:] == ordered[:-1]
+        repeated = ordered.gather(0, repeats.byte().argmax(dim=0, keepdim=True))
+        is_repeated = repeats.any().expand(batch)
+        refusals.add(Status.NOT_INJECTIVE, is_repeated, repeated.expand(batch))
+    return refusals
+
+
+def check_cumu_draft_state(
+    *,
+    topk_tokens: Tensor,
+    sort_layer_indices: Tensor,
+    frontier_indexs: Tensor,
+    cumu_count: int,
+    **_: object,
+) -> dict[str, Tensor]:
+    """K2, before anything is written: frontier ids and sort indices exist, siblings differ."""
+    batch, width = frontier_indexs.shape
+    candidates = topk_tokens.shape[1]
+    refusals = Refusals(batch, topk_tokens.device)
+    check_range(refusals, Status.OUT_OF_RANGE, frontier_indexs, 0, cumu_count)
+    check_range(refusals, Status.OUT_OF_RANGE, sort_layer_indices, 0, candidates)
+    if candidates > width:
+        # [B, W, K] siblings side by side once sorted: equal neighbours are twins
+        siblings = topk_tokens.reshape(batch, width, candidates // width).sort(dim=2).values
+        is_twin = (siblings[:, :, 1:] == siblings[:, :, :-1]).flatten(1)
+        twin = siblings[:, :, 1:].flatten(1).gather(1, is_twin.byte().argmax(1, keepdim=True))
+        refusals.add(Status.DUPLICATE_SIBLING, is_twin.any(dim=1), twin[:, 0])
+    return refusals.words()
+
+
+def update_cumu_draft_state(
+    *,
+    cumu_tokens: Tensor,
+    cumu_scores: Tensor,
+    cumu_deltas: Tensor,
+    prev_indexs: Tensor,
+    next_indexs: Tensor,
+    side_indexs: Tensor,
+    sort_scores: Tensor,
+    curr_layer_scores: Tensor,
+    topk_tokens: Tensor,
+    sort_layer_scores: Tensor,
+    sort_layer_indices: Tensor,
+    frontier_indexs: Tensor,
+    input_tree_mask: Tensor,
+    cumu_count: int,
+    verify_num: int,
+    fed_count: int,
+    status: Tensor,
+    compat: bool = False,
+) -> dict[str, Tensor]:
+    """K2: store the layer's nodes and links, emit the next frontier, keep the score order."""
+    batch, width = frontier_indexs.shape
+    candidates = curr_layer_scores.shape[1]
+    top_k = candidates // width
+    device = curr_layer_scores.device
+    n_old, n_new = min(verify_num, cumu_count), min(verify_num, cumu_count + candidates)
+    ok = (status == 0)[:, None]  # [B, 1]
+    # A refused request may name nodes that do not exist; what it would write is dropped below.
+    frontier = frontier_indexs.clamp(0, cumu_count - 1)
+    depths = (cumu_deltas.gather(1, frontier) + 1).repeat_interleave(top_k, dim=1)
+    scores = curr_layer_scores
+    if compat:
+        scores = torch.where(depths > 1, scores * COMPAT_DISCOUNT, scores)
+    following = torch.arange(cumu_count + 1, cumu_count + candidates + 1, device=device)
+    following = following.view(width, top_k)
+    first_child = following[:, 0] - 1  # [W] node id of each slot's first child
+    following[:, -1] = -1
+
+    here = slice(cumu_count, cumu_count + candidates)
+    _store(cumu_tokens[:, here], topk_tokens, ok)
+    _store(cumu_scores[:, here], scores, ok)
+    _store(cumu_deltas[:, here], depths, ok)
+    _store(prev_indexs[:, here], frontier.repeat_interleave(top_k, dim=1), ok)
+    _store(side_indexs[:, here], following.view(1, candidates), ok)
+    next_indexs[:, here].masked_fill_(ok, -1)
+    # A refused request writes back what it reads, so that a clamped index changes nothing.
+    child = torch.where(ok, first_child, next_indexs.gather(1, frontier))
+    next_indexs.scatter_(1, frontier, child)
+
+    chosen = sort_layer_indices[:, :top_k].clamp(0, candidates - 1)
+    output_scores = torch.where(ok, sort_layer_scores[:, :top_k], 0.0)
+    old_scores = torch.where(ok, sort_scores[:, :n_old], 0.0)
+    work_scores = torch.cat([old_scores, output_scores], dim=1)
+    # Old entries stand in front and the sort is stable: on equality the older one stays ahead.
+    merged = torch.cat([sort_scores[:, :n_old], sort_layer_scores], dim=1)
+    merged = torch.sort(merged, dim=1, descending=True, stable=True).values
+    _store(sort_scores[:, :n_new], merged[:, :n_new], ok)
+
+    # [B, K] flat row of each chosen child's parent in input_tree_mask
+    parents = chosen // top_k + torch.arange(0, batch * width, width, device=device)[:, None]
+    mask = input_tree_mask.flatten(0, 1).index_select(0, parents.view(-1))
+    mask = mask.view(batch, top_k, input_tree_mask.shape[2])
+    mask[:, :, fed_count : fed_count + top_k].diagonal(dim1=1, dim2=2).fill_(True)
+    return {
+        "output_scores": output_scores,
+        "output_tokens": topk_tokens.gather(1, chosen).masked_fill_(~ok, -1),
+        "work_scores": work_scores,
+        "output_tree_mask": mask.logical_and_(ok[:, :, None]),
+    }
+
+
+def _store(columns_out: Tensor, values: Tensor, ok: Tensor) -> None:
+    """Write `values` into a slice of the store, for the requests that are ok."""
+    torch.where(ok, values, columns_out, out=columns_out)
+
+
+def calculate_work_deltas(
+    *, work_scores: Tensor, node_top_k: int, verify_num: int
+) -> dict[str, Tensor]:
+    """K3: mean gain of verifying the k best new nodes beside the old ones."""
+    batch, total = work_scores.shape
+    n_old = total - node_top_k
+    gains = torch.zeros(node_top_k + 1, dtype=torch.float64, device=work_scores.device)
+    if batch == 0:
+        return {"G": gains.float()}
+    # The first new scores fill free slots; each later one meets the smallest old score still
+    # kept. Once all old ones are out, a new score could only displace a better new one.
+    n_free = min(verify_num - n_old, node_top_k)
+    n_met = min(node_top_k - n_free, n_old)
+    gained = work_scores[:, n_old : n_old + n_free + n_met].double()  # [B, n_free + n_met]
+    met = work_scores[:, n_old - n_met : n_old].flip(1).double()
+    gained[:, n_free:].sub_(met).clamp_min_(0.0)
+    totals = gains[1:].narrow(0, 0, n_free + n_met)
+    torch.sum(gained, dim=0, out=totals)
+    return {"G": gains.cumsum_(0).div_(batch).float()}

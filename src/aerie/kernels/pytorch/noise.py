@@ -1,0 +1,42 @@
+"""Philox4x32-10 and the Gumbel noise of `sample_target_tokens`, in int64 arithmetic."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# Multipliers and key increments of Philox4x32 (Salmon et al., SC 2011, table 2).
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LOW = 0xFFFFFFFF
+ROUNDS = 10
+
+
+def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+    """Four 32-bit words (held in int64) for each counter, ten rounds; shapes broadcast."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(ROUNDS):
+        # A product wraps into int64's sign; shift and mask give its upper word all the same.
+        product0, product1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0, c1, c2, c3 = (
+            ((product1 >> 32) & _LOW) ^ c1 ^ k0,
+            product1 & _LOW,
+            ((product0 >> 32) & _LOW) ^ c3 ^ k1,
+            product0 & _LOW,
+        )
+        k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
+    return c0, c1, c2, c3
+
+
+def gumbel(vocab: int, seed: Tensor, position: Tensor, sample_index: Tensor | None) -> Tensor:
+    """Noise of every token id for the token that follows `position[R]`. float32 [R, V]"""
+    groups = torch.arange((vocab + 3) // 4, device=seed.device)[None]  # [1, ids div 4]
+    second = (position[:, None] + 1) & _LOW
+    third = torch.zeros_like(second) if sample_index is None else sample_index[:, None] & _LOW
+    key = (seed[:, None] & _LOW, (seed[:, None] >> 32) & _LOW)
+    words = philox((groups, second, third, torch.zeros_like(second)), key)
+    # [R, groups, 4]: word id mod 4 of group id div 4
+    words_of_id = torch.stack(torch.broadcast_tensors(*words), dim=2).flatten(1)[:, :vocab]
+    minus_uniform = words_of_id.double().add_(0.5).mul_(-(2.0**-32))
+    return minus_uniform.log1p_().neg_().log_().neg_().float()

@@ -1,0 +1,105 @@
+"""PyTorch verifying kernels: K5 probabilities and the K6 tree walk."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from aerie.kernels.pytorch.ragged import Spans, at_least_one, request_spans
+from aerie.kernels.pytorch.refusals import Refusals, first_true
+from aerie.kernels.pytorch.walk import Forest, plant
+from aerie.kernels.status import Status
+
+# Below this temperature a request is greedy.
+GREEDY_TEMPERATURE = 1e-6
+
+
+def convert_logits_to_probas(
+    *, logits: Tensor, temperature: Tensor, qo_indptr: Tensor
+) -> dict[str, Tensor]:
+    """K5: softmax of each request's rows at its temperature; greedy rows are one-hot."""
+    n_rows = logits.shape[0]
+    batch = temperature.shape[0]
+    refusals = Refusals(batch, logits.device)
+    spans = request_spans(refusals, qo_indptr, n_rows, most=n_rows)
+    is_possible = (temperature >= 0) & (temperature < torch.inf)
+    refusals.add(Status.BAD_PARAMETER, ~is_possible, 0)
+    if batch == 0 or n_rows == 0:
+        return {"target_probas": torch.zeros_like(logits), **refusals.words()}
+    is_greedy = temperature < GREEDY_TEMPERATURE
+    owner = spans.owners()
+    heat = temperature.masked_fill(is_greedy, 1.0).take(owner.clamp(0))[:, None]  # [R, 1]
+    highest, best = logits.max(dim=1, keepdim=True)
+    # Division by a positive number keeps the order, so this is the maximum of the quotients; a
+    # NaN in the row is its maximum too.
+    peak = highest / heat
+    spans.refuse_rows(refusals, Status.NOT_FINITE, ~(peak < torch.inf)[:, 0])
+    spans.refuse_rows(refusals, Status.ALL_MASKED, (highest == -torch.inf)[:, 0])
+
+    probas = logits / heat
+    probas.sub_(peak).exp_()
+    probas.div_(probas.sum(dim=1, keepdim=True, dtype=torch.float64).float())
+    is_dead = ((owner < 0) | refusals.refused.take(owner.clamp(0)))[:, None]
+    is_one_hot = is_greedy.take(owner.clamp(0))[:, None]
+    probas.masked_fill_(is_dead | is_one_hot, 0.0)
+    at_best = probas.gather(1, best)
+    probas.scatter_(1, best, at_best.masked_fill_(is_one_hot & ~is_dead, 1.0))
+    return {"target_probas": probas, **refusals.words()}
+
+
+def draft_tree_reject_sample(
+    *,
+    qo_indptr: Tensor,
+    draft_tokens: Tensor,
+    first_child_row: Tensor,
+    next_sibling_row: Tensor,
+    tree_depth: int,
+    target_probas: Tensor | None = None,
+    coins: Tensor | None = None,
+    target_tokens: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """K6: the accepted root path of each request and the token after it."""
+    batch = qo_indptr.shape[0] - 1
+    refusals = Refusals(batch, qo_indptr.device)
+    spans = request_spans(refusals, qo_indptr, draft_tokens.shape[0])
+    forest = plant(refusals, spans, draft_tokens, first_child_row, next_sibling_row)
+    n_slots = spans.slots.shape[0]
+    if target_tokens is not None:
+        path = forest.path_by_match(target_tokens, tree_depth)
+    else:
+        assert target_probas is not None and coins is not None
+        _check_coins(refusals, forest, target_probas, coins)
+        path = forest.path_by_coins(target_probas, coins, tree_depth)
+    refusals.add(Status.TOO_DEEP, path[:, -1] < n_slots, tree_depth + 1)
+    path = path[:, : tree_depth + 1]
+    is_none = (refusals.refused | (spans.count == 0))[:, None]
+    path.masked_fill_((path == n_slots) | is_none, -1)
+    # Rows ascend along a path, so its last node is its largest row.
+    node = path.amax(dim=1, keepdim=True).clamp_min_(0)
+    if target_tokens is not None:
+        bonus = forest.bonus_by_match(target_tokens, node)
+    else:
+        assert target_probas is not None and coins is not None
+        bonus = forest.bonus_by_coins(target_probas, coins[:, -1].double(), node)
+    return {
+        "accept_index": path.contiguous(),
+        "accept_count": (path > 0).sum(dim=1),
+        "bonus_token": bonus.masked_fill_(is_none[:, 0], -1),
+        **refusals.words(),
+    }
+
+
+def _check_coins(refusals: Refusals, forest: Forest, probas: Tensor, coins: Tensor) -> None:
+    spans: Spans = forest.spans
+    # The root's token was decided in an earlier round and is not looked up.
+    is_looked_up = spans.is_row & (spans.slots > 0)
+    is_foreign = is_looked_up & ((forest.tokens < 0) | (forest.tokens >= probas.shape[1]))
+    foreign = forest.tokens.gather(1, first_true(is_foreign)[:, None])[:, 0]
+    refusals.add(Status.OUT_OF_RANGE, is_foreign.any(dim=1), foreign)
+    # NaN is both the least and the greatest of its row.
+    low, high = at_least_one(probas).aminmax(dim=1)
+    is_bad = ~((low >= 0) & (high < torch.inf))  # [R]
+    is_bad_row = is_bad.take(spans.flat) & spans.is_row
+    refusals.add(Status.NOT_FINITE, is_bad_row.any(dim=1), first_true(is_bad_row))
+    is_impossible = ~((coins >= 0) & (coins < 1))
+    refusals.add(Status.BAD_PARAMETER, is_impossible.any(dim=1), first_true(is_impossible))
