@@ -67,7 +67,9 @@ VERIFY_RESULT = Card(
         STATUS,
     ),
     refusals=(
-        Refusal(Status.BROKEN_LAYOUT, "R", "qo_indptr falls, or points past the rows"),
+        Refusal(
+            Status.BROKEN_LAYOUT, "R", "qo_indptr falls below an earlier entry, or passes the rows"
+        ),
         Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),
         Refusal(Status.TOO_DEEP, "D", "accept_count outside [0, D]"),
         Refusal(Status.BROKEN_TREE, "R", "accepted rows do not ascend from row 0"),

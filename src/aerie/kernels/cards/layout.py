@@ -102,7 +102,9 @@ TREE_MASK = Card(
         STATUS,
     ),
     refusals=(
-        Refusal(Status.BROKEN_LAYOUT, "R", "qo_indptr falls, or points past the rows"),
+        Refusal(
+            Status.BROKEN_LAYOUT, "R", "qo_indptr falls below an earlier entry, or passes the rows"
+        ),
         Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),
         Refusal(Status.OUT_OF_RANGE, "L", "table row or seq_len + rows outside the table"),
         Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),

@@ -23,7 +23,9 @@ from aerie.kernels.status import Status
 _ROW = ("R",)
 _EACH = ("B",)
 _LAYOUT = reads("qo_indptr", I32, ("B+1",), "first row of each request")
-_BROKEN_LAYOUT = Refusal(Status.BROKEN_LAYOUT, "R", "qo_indptr falls, or points past the rows")
+_BROKEN_LAYOUT = Refusal(
+    Status.BROKEN_LAYOUT, "R", "qo_indptr falls below an earlier entry, or passes the rows"
+)
 _NOT_FINITE = Refusal(Status.NOT_FINITE, "0", "NaN or +inf in a row; value = the row")
 _ALL_MASKED = Refusal(Status.ALL_MASKED, "1", "a row of -inf alone; value = the row")
 

@@ -71,7 +71,9 @@ def request_spans(
     bounds = qo_indptr.long()
     first, end = bounds[:-1], bounds[1:]
     count = end - first
-    broken = (torch.minimum(first, count) < 0) | (end > n_rows)
+    # Rows that an earlier request already had count as falling: no row has two owners.
+    highest = bounds.cummax(0).values[:-1]
+    broken = (torch.minimum(first, count) < 0) | (end > n_rows) | (first < highest)
     refusals.add(Status.BROKEN_LAYOUT, broken, end)
     if most < n_rows:
         refusals.add(Status.ROW_CAPACITY, count > most, count)

@@ -18,9 +18,12 @@ def request_rows(
     n_rows: int,
     most: int = MAX_VERIFY,
 ) -> range:
-    """Flat rows of a request; a falling or overrunning indptr refuses it and yields none."""
+    """Flat rows of a request; a falling or overrunning indptr refuses it and yields none.
+
+    Rows before one an earlier request already had count as falling: no row has two owners.
+    """
     first, end = int(qo_indptr[b]), int(qo_indptr[b + 1])
-    if not 0 <= first <= end <= n_rows:
+    if not 0 <= first <= end <= n_rows or first < qo_indptr[: b + 1].max():
         refusals.add(b, Status.BROKEN_LAYOUT, end)
         return range(0)
     if end - first > most:

@@ -98,7 +98,7 @@ class Sampler:
         if self.is_greedy():
             return int(np.argmax(scores))
         assert self.seed is not None
-        with np.errstate(invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             kept = self._filter(scores)
             noise = gumbel(len(scores), self.seed, position, int(self.options["sample_index"]))
             return int(np.argmax(np.where(kept, scores, -np.inf) + noise))

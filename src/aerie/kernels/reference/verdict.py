@@ -43,8 +43,7 @@ def convert_logits_to_probas(
             if heat < GREEDY_TEMPERATURE:
                 probas[row, np.argmax(logits[row])] = 1.0
                 continue
-            scaled = _divide(logits[row], heat)
-            raised = np.exp((scaled - scaled.max()).astype(np.float64))
+            raised = _raised(_divide(logits[row], heat))
             probas[row] = (raised / raised.sum()).astype(np.float32)
     return {"target_probas": probas, **refusals.words()}
 
@@ -52,6 +51,11 @@ def convert_logits_to_probas(
 def _divide(logits: Floats, temperature: np.float32) -> Floats:
     with np.errstate(over="ignore"):
         return logits / temperature
+
+
+def _raised(scaled: Floats) -> NDArray[np.float64]:
+    with np.errstate(over="ignore"):
+        return np.exp((scaled - scaled.max()).astype(np.float64))
 
 
 def draft_tree_reject_sample(
