@@ -17,16 +17,18 @@ def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, Tensor]) -> tuple[Ten
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):
-        # A product wraps into int64's sign; shift and mask give its upper word all the same.
         product0, product1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
-        c0, c1, c2, c3 = (
-            ((product1 >> 32) & _LOW) ^ c1 ^ k0,
-            product1 & _LOW,
-            ((product0 >> 32) & _LOW) ^ c3 ^ k1,
-            product0 & _LOW,
-        )
+        # c1 and c3 keep their upper halves: they are only mixed into words that drop them.
+        c0, c1 = _mix(product1, c1, k0), product1
+        c2, c3 = _mix(product0, c3, k1), product0
         k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
-    return c0, c1, c2, c3
+    return c0, c1 & _LOW, c2, c3 & _LOW
+
+
+def _mix(product: Tensor, word: Tensor, key: Tensor) -> Tensor:
+    """Upper word of a product, combined with another word and the key."""
+    # A product wraps into int64's sign; shift and mask give its upper word all the same.
+    return ((product >> 32) ^ word).bitwise_xor_(key).bitwise_and_(_LOW)
 
 
 def gumbel(vocab: int, seed: Tensor, position: Tensor, sample_index: Tensor | None) -> Tensor:
@@ -37,6 +39,10 @@ def gumbel(vocab: int, seed: Tensor, position: Tensor, sample_index: Tensor | No
     key = (seed[:, None] & _LOW, (seed[:, None] >> 32) & _LOW)
     words = philox((groups, second, third, torch.zeros_like(second)), key)
     # [R, groups, 4]: word id mod 4 of group id div 4
-    words_of_id = torch.stack(torch.broadcast_tensors(*words), dim=2).flatten(1)[:, :vocab]
-    minus_uniform = words_of_id.double().add_(0.5).mul_(-(2.0**-32))
-    return minus_uniform.log1p_().neg_().log_().neg_().float()
+    size = (*words[0].shape, len(words))
+    rest = torch.empty(size, dtype=torch.float64, device=seed.device)
+    for place, word in enumerate(words):
+        rest[:, :, place] = word
+    # 1 - v is a multiple of 2^-33 and therefore exact, so log(1 - v) is log1p(-v), and faster.
+    rest.mul_(-(2.0**-32)).add_(1.0 - 2.0**-33).log_().neg_().log_()
+    return rest.flatten(1)[:, :vocab].float().neg_()

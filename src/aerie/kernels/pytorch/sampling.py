@@ -103,7 +103,7 @@ def sample_target_tokens(
             scores = scores.masked_fill(mass < rows.of(min_p).double(), -torch.inf)
         index = None if sample_index is None else sample_index.take(rows.owner)
         noise = gumbel(vocab, seed.take(rows.owner), positions, index)
-        drawn = noise.add_(scores).argmax(dim=1, keepdim=True)
+        drawn = noise.add_(scores).max(dim=1, keepdim=True).indices
         chosen = torch.where(rows.of(is_greedy), chosen, drawn)
     is_dead = (owner < 0) | refusals.refused.take(rows.owner)
     return {"target_tokens": chosen[:, 0].masked_fill(is_dead, -1), **refusals.words()}
