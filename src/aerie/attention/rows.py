@@ -17,7 +17,7 @@ it is the column's index; only tree columns differ.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -82,10 +82,16 @@ def owners(indptr: Tensor, total: int) -> Tensor:
     return torch.repeat_interleave(requests, indptr.diff().long(), output_size=total)
 
 
-def read_bounds(qo_indptr: Tensor, kv_indptr: Tensor, tree: bool = False) -> Bounds:
-    """The tightest bounds. Reads both tensors: on a GPU this waits for the device."""
+def read_bounds(qo_indptr: Tensor, kv_indptr: Tensor) -> Bounds:
+    """The tightest bounds of causal rows. Reads both tensors: a GPU is waited for."""
     n_rows = max(qo_indptr.diff().tolist(), default=0)
-    return Bounds(n_rows, max(kv_indptr.diff().tolist(), default=0), n_rows if tree else 0)
+    return Bounds(n_rows, max(kv_indptr.diff().tolist(), default=0))
+
+
+def read_tree_bounds(qo_indptr: Tensor, kv_indptr: Tensor) -> Bounds:
+    """The same for trees whose rows are all in the batch."""
+    bounds = read_bounds(qo_indptr, kv_indptr)
+    return replace(bounds, tree=bounds.rows)
 
 
 def causal_rows(

@@ -16,17 +16,8 @@ def layer_prefix(layer_idx: int) -> str:
     return f"model.layers.{layer_idx}"
 
 
-def all_linears(geometry: Geometry) -> dict[str, LinearShape]:
-    """The linear layers inside the decoder layers, by name."""
-    return {
-        f"{layer_prefix(layer_idx)}.{name}": shape
-        for layer_idx in range(geometry.n_layers)
-        for name, shape in _layer_linears(geometry).items()
-    }
-
-
-def _layer_linears(geometry: Geometry) -> dict[str, LinearShape]:
-    """The linear layers of one decoder layer; the same in every layer."""
+def layer_linears(geometry: Geometry) -> dict[str, LinearShape]:
+    """The linear layers of one decoder layer, without its prefix; the same in every layer."""
     attention, hidden = geometry.attention, geometry.hidden_size
     n_query = attention.n_heads * attention.head_dim
     n_key = attention.n_kv_heads * attention.head_dim
@@ -64,9 +55,10 @@ def expected_tensors(geometry: Geometry, linears: LinearFormat) -> tuple[TensorS
         TensorSpec(f"{HEAD}.weight", vocabulary, is_optional=geometry.has_tied_head),
     ]
     for layer_idx in range(geometry.n_layers):
-        specs += _layer_extras(geometry, layer_prefix(layer_idx))
-    for name, shape in all_linears(geometry).items():
-        specs += linears.tensors(name, shape)
+        prefix = layer_prefix(layer_idx)
+        specs += _layer_extras(geometry, prefix)
+        for name, shape in layer_linears(geometry).items():
+            specs += linears.tensors(f"{prefix}.{name}", shape)
     return tuple(specs)
 
 

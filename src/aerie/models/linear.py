@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,7 +56,12 @@ class DenseLinear:
 
 @dataclass(frozen=True)
 class DenseFormat:
-    """`<prefix>.weight` and, if the layer has one, `<prefix>.bias`."""
+    """`<prefix>.weight` and, if the layer has one, `<prefix>.bias`.
+
+    `make` decides how they are multiplied; a batch-invariant product goes in here.
+    """
+
+    make: Callable[[Tensor, Tensor | None], Linear] = DenseLinear
 
     def tensors(self, prefix: str, shape: LinearShape) -> tuple[TensorSpec, ...]:
         """Weight and bias."""
@@ -64,10 +69,10 @@ class DenseFormat:
         bias = TensorSpec(f"{prefix}.bias", (shape.n_out,))
         return (weight, bias) if shape.has_bias else (weight,)
 
-    def build(self, source: TensorSource, prefix: str, shape: LinearShape) -> DenseLinear:
+    def build(self, source: TensorSource, prefix: str, shape: LinearShape) -> Linear:
         """A layer over the stored weight itself: nothing is copied where it was mapped."""
         bias = source.take(f"{prefix}.bias") if shape.has_bias else None
-        return DenseLinear(source.take(f"{prefix}.weight"), bias)
+        return self.make(source.take(f"{prefix}.weight"), bias)
 
 
 DENSE = DenseFormat()

@@ -15,9 +15,9 @@ from aerie.models.blueprint import (
     EMBEDDING,
     FINAL_NORM,
     HEAD,
-    all_linears,
     expected_tensors,
     head_shape,
+    layer_linears,
     layer_prefix,
     router_shape,
 )
@@ -26,10 +26,10 @@ from aerie.models.feed_forward import ClampedGate, ExpertLinear, Experts, FeedFo
 from aerie.models.geometry import ExpertGeometry, Geometry, read_geometry
 from aerie.models.linear import (
     DENSE,
+    DenseFormat,
     DenseLinear,
     Linear,
     LinearFormat,
-    LinearShape,
     Projections,
     SeparateProjections,
     fuse,
@@ -48,7 +48,7 @@ class LoadOptions:
 
     dtype: torch.dtype | None = None  # None: as the embedding is stored
     device: torch.device | str = "cpu"
-    linears: LinearFormat = DENSE
+    dense: DenseFormat = DENSE  # how dense layers are multiplied: layers, router and head
     is_fused: bool = False  # one product for q, k, v and for gate, up; copies those weights
 
 
@@ -62,11 +62,11 @@ def load_decoder(
     """
     geometry = read_geometry(directory)
     files = open_checkpoint(directory)
-    specs = expected_tensors(geometry, options.linears)
-    check_tensors(files, specs, str(directory))
+    linears: LinearFormat = options.dense  # the seam for quantised layers
+    check_tensors(files, expected_tensors(geometry, linears), str(directory))
     dtype = options.dtype or DTYPES[files.entries[EMBEDDING].dtype]
     loader = Loader(files, dtype, torch.device(options.device))
-    decoder = _Builder(geometry, loader, options, all_linears(geometry)).decoder(prepare_attention)
+    decoder = _Builder(geometry, loader, options, linears).decoder(prepare_attention)
     refuse(loader.offences, str(directory))
     return decoder
 
@@ -94,7 +94,7 @@ class _Builder:
     geometry: Geometry
     loader: Loader
     options: LoadOptions
-    shapes: dict[str, LinearShape]
+    linears: LinearFormat
 
     def decoder(self, prepare_attention: PrepareAttention) -> Decoder:
         geometry = self.geometry
@@ -113,11 +113,11 @@ class _Builder:
         """The LM head. A tied head that is also written must be the embedding, bit for bit."""
         name = f"{HEAD}.weight"
         if not self.geometry.has_tied_head:
-            return DENSE.build(self.loader, HEAD, head_shape(self.geometry))
+            return self.options.dense.build(self.loader, HEAD, head_shape(self.geometry))
         if self.loader.has(name) and not torch.equal(self.loader.take(name), embedding):
             detail = "differs from the embedding, but tie_word_embeddings is true"
             self.loader.offences.append(Offence("contradictory", name, detail))
-        return DenseLinear(embedding, None)
+        return self.options.dense.make(embedding, None)
 
     def layer(self, layer_idx: int) -> DecoderLayer:
         prefix = layer_prefix(layer_idx)
@@ -133,8 +133,8 @@ class _Builder:
         block = f"{prefix}.self_attn"
         sinks = self.loader.take(f"{block}.sinks", torch.float32) if shape.has_sinks else None
         return AttentionBlock(
-            qkv=self.projections(block, "q_proj", "k_proj", "v_proj"),
-            output=self.linear(f"{block}.o_proj"),
+            qkv=self.projections(prefix, "self_attn", ("q_proj", "k_proj", "v_proj")),
+            output=self.linear(prefix, "self_attn.o_proj"),
             head_dim=shape.head_dim,
             query_norm=self.norm(f"{block}.q_norm.weight") if shape.has_qk_norm else None,
             key_norm=self.norm(f"{block}.k_norm.weight") if shape.has_qk_norm else None,
@@ -144,13 +144,13 @@ class _Builder:
     def feed_forward(self, prefix: str) -> FeedForward:
         if self.geometry.experts is not None:
             return self.experts(f"{prefix}.mlp", self.geometry.experts)
-        gate_up = self.projections(f"{prefix}.mlp", "gate_proj", "up_proj")
-        return GatedMLP(gate_up, self.linear(f"{prefix}.mlp.down_proj"))
+        gate_up = self.projections(prefix, "mlp", ("gate_proj", "up_proj"))
+        return GatedMLP(gate_up, self.linear(prefix, "mlp.down_proj"))
 
     def experts(self, prefix: str, experts: ExpertGeometry) -> Experts:
         shape = router_shape(self.geometry, experts)
         return Experts(
-            router=DENSE.build(self.loader, f"{prefix}.router", shape),
+            router=self.options.dense.build(self.loader, f"{prefix}.router", shape),
             gate_up=self.expert_linear(f"{prefix}.experts.gate_up_proj", experts),
             down=self.expert_linear(f"{prefix}.experts.down_proj", experts),
             activation=ClampedGate(experts.activation_alpha, experts.activation_limit),
@@ -168,17 +168,18 @@ class _Builder:
             self.loader.files.release(f"{name}_{part}")
         return ExpertLinear(weight, bias)
 
-    def projections(self, prefix: str, *names: str) -> Projections:
-        linears = tuple(self.linear(f"{prefix}.{name}") for name in names)
+    def projections(self, prefix: str, block: str, names: tuple[str, ...]) -> Projections:
+        linears = tuple(self.linear(prefix, f"{block}.{name}") for name in names)
         if not self.options.is_fused:
             return SeparateProjections(linears)
         dense = [linear for linear in linears if isinstance(linear, DenseLinear)]
         if len(dense) < len(linears):
-            raise UsageError(f"{prefix} is not stored dense and cannot be fused; load it unfused")
+            raise UsageError(f"{prefix}.{block} is not plainly dense and cannot be fused")
         return fuse(dense)
 
-    def linear(self, name: str) -> Linear:
-        return self.options.linears.build(self.loader, name, self.shapes[name])
+    def linear(self, prefix: str, name: str) -> Linear:
+        shape = layer_linears(self.geometry)[name]
+        return self.linears.build(self.loader, f"{prefix}.{name}", shape)
 
     def norm(self, name: str) -> RMSNorm:
         # float32 whatever the run's dtype: the norm multiplies before it rounds.

@@ -65,8 +65,12 @@ class Checkpoint:
         count = math.prod(entry.shape)
         if count == 0:
             return torch.empty(entry.shape, dtype=DTYPES[entry.dtype])
-        flat = torch.frombuffer(mapped, dtype=DTYPES[entry.dtype], count=count, offset=entry.start)
-        return flat.view(entry.shape)
+        dtype = DTYPES[entry.dtype]
+        n_bytes = count * dtype.itemsize
+        raw = torch.frombuffer(mapped, dtype=torch.uint8, count=n_bytes, offset=entry.start)
+        if entry.start % dtype.itemsize:
+            raw = raw.clone()  # a header of odd length: the data must be moved to be read
+        return raw.view(dtype).view(entry.shape)
 
     def release(self, name: str) -> None:
         """Give the tensor's pages back after a copy was made, so that memory holds one of them."""

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from aerie.attention.rows import Rows, causal_rows, ragged, read_bounds, tree_rows
+from aerie.attention.rows import (
+    Rows,
+    causal_rows,
+    ragged,
+    read_bounds,
+    read_tree_bounds,
+    tree_rows,
+)
 
 
 def pack_ancestors(parents: Sequence[int]) -> Tensor:
@@ -82,5 +89,5 @@ def tree_batch(
         qo_indptr,
         kv_indptr,
         indices,
-        read_bounds(qo_indptr, kv_indptr, tree=True),
+        read_tree_bounds(qo_indptr, kv_indptr),
     )

@@ -22,7 +22,7 @@ from aerie.errors import (
     WeightFileError,
 )
 from aerie.models.decoder import Decoder
-from aerie.models.linear import DenseLinear
+from aerie.models.linear import DenseFormat, DenseLinear
 from aerie.models.load import LoadOptions, load_decoder
 from aerie.models.weights import INDEX, SINGLE, save_tensors
 from tests.unit.attention.trees import causal_batch, packed_slots
@@ -339,3 +339,27 @@ def test_bad_configs_are_refused(tmp_path: Path, case: str) -> None:
 def test_a_directory_without_config(tmp_path: Path) -> None:
     with pytest.raises(ConfigFieldError, match=r"has no config\.json"):
         load(tmp_path)
+
+
+def test_a_header_of_odd_length_is_still_read(tmp_path: Path) -> None:
+    directory = write_checkpoint(tmp_path, CONFIG)
+    want = logits(load(directory))
+    header, data = _header(directory)
+    encoded = json.dumps(header).encode()
+    _rewrite(directory, encoded + b" " * (3 - len(encoded) % 2), data)
+    raw = (directory / SINGLE).read_bytes()
+    assert int.from_bytes(raw[:8], "little") % 2 == 1
+    assert torch.equal(logits(load(directory)), want)
+
+
+def test_fusing_what_cannot_be_fused_is_refused(tmp_path: Path) -> None:
+    class Tiled(DenseLinear):
+        """Stands for a product of another kind."""
+
+    directory = write_checkpoint(tmp_path, CONFIG)
+    tiled = load(directory, LoadOptions(dense=DenseFormat(Tiled)))
+    assert isinstance(tiled.head, Tiled)
+    made = DenseFormat(lambda weight, bias: lambda x: x @ weight.T)
+    assert load(directory, LoadOptions(dense=made)).geometry == tiled.geometry
+    with pytest.raises(UsageError, match="cannot be fused"):
+        load(directory, LoadOptions(dense=made, is_fused=True))

@@ -1,0 +1,57 @@
+"""The decoder's padded path: the CPU walk's logits, and no value read by the host."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+from aerie.attention import pytorch
+from aerie.attention.contract import PrepareAttention
+from aerie.attention.rows import causal_rows, tree_rows
+from aerie.models.load import LoadOptions, load_decoder
+from tests.unit.models.batches import CONFIGS, batches, run
+from tests.unit.models.handmade import write_checkpoint
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_padded_equals_blocks(tmp_path: Path, name: str) -> None:
+    directory = write_checkpoint(tmp_path, CONFIGS[name])
+    walked = load_decoder(directory, pytorch.prepare_blocks, LoadOptions())
+    padded = load_decoder(directory, pytorch.prepare_padded, LoadOptions())
+    torch.testing.assert_close(run(padded, batches()), run(walked, batches()), rtol=0, atol=2e-5)
+
+
+def _as_fake(value: Any) -> Any:
+    """The same structure with tensors that have a shape and no values."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+    if isinstance(value, tuple):
+        return tuple(_as_fake(entry) for entry in value)
+    if is_dataclass(value):
+        return replace(value, **{f.name: _as_fake(getattr(value, f.name)) for f in fields(value)})
+    return value
+
+
+def _forward_without_values(directory: Path, prepare: PrepareAttention) -> None:
+    decoder = load_decoder(directory, prepare, LoadOptions())
+    pool, parts = decoder.allocate_pool(200), batches()
+    with FakeTensorMode():
+        for rows in (_as_fake(part) for part in parts):
+            lists = rows.qo_indptr, rows.kv_indptr, rows.kv_indices, rows.bounds
+            causal = causal_rows(rows.tokens, *lists)
+            tree = tree_rows(rows.tokens, rows.positions, rows.ancestor_bits, *lists)
+            for each in (rows, causal, tree):
+                _as_fake(decoder).forward(each, _as_fake(pool), torch.arange(4), (0, 2))
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_rows_and_padded_forward_read_no_value(tmp_path: Path, name: str) -> None:
+    directory = write_checkpoint(tmp_path, CONFIGS[name])
+    _forward_without_values(directory, pytorch.prepare_padded)
+    with pytest.raises(DataDependentOutputException):  # the check notices a reader
+        _forward_without_values(directory, pytorch.prepare_blocks)
