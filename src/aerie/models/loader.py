@@ -36,6 +36,16 @@ class Loader:
         """Whether an optional tensor is in the checkpoint."""
         return name in self.files.entries
 
+    def finish(self, name: str, tensor: Tensor) -> Tensor:
+        """A tensor that was computed from stored ones, in the run's dtype; noted if not finite."""
+        cast = tensor.to(device=self.device, dtype=self.dtype)
+        self.check_finite(name, cast)
+        return cast
+
+    def note(self, offence: Offence) -> None:
+        """Remember an offence that only the values show; loading then ends in one error."""
+        self.offences.append(offence)
+
     def check_finite(self, name: str, tensor: Tensor) -> None:
         """Note the tensor if it holds a NaN or an infinity, as stored or after its cast."""
         if not tensor.is_floating_point() or not tensor.numel():

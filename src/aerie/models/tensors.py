@@ -48,6 +48,18 @@ class TensorSource(Protocol):
         """A tensor on the run's device; floats in `dtype`, or in the run's when it is None."""
         ...
 
+    def has(self, name: str) -> bool:
+        """Whether an optional tensor is there."""
+        ...
+
+    def finish(self, name: str, tensor: Tensor) -> Tensor:
+        """A tensor that was computed from stored ones, in the run's dtype; noted if not finite."""
+        ...
+
+    def note(self, offence: Offence) -> None:
+        """Remember an offence that only the values show; loading then ends in one error."""
+        ...
+
 
 @dataclass(frozen=True)
 class Offence:

@@ -1,0 +1,94 @@
+"""Which hidden states of the target a draft head reads, resolved from any notation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerie.errors import ConfigFieldError
+from aerie.models.eagle3_values import both_notations
+from aerie.models.fields import Fields
+from aerie.models.resolved import CONFIG, DEFAULT, OPTION, TARGET, Resolved
+
+IDS = "eagle_aux_hidden_state_layer_ids"
+DEFAULT_COUNT = 3
+
+
+@dataclass(frozen=True)
+class DeclaredCaptures:
+    """Ids as written: the two places they stand in are read in different notations."""
+
+    top_level: tuple[int, ...] | None  # speculators: boundaries
+    nested: tuple[int, ...] | None  # eagle_config: usually layer outputs
+    count: int | None  # num_aux_hidden_states
+
+
+def read_captures(config: Fields, nested: Fields) -> DeclaredCaptures:
+    """The ids a config states; an empty list states nothing."""
+    name = "num_aux_hidden_states"
+    return DeclaredCaptures(
+        top_level=_integers(config, IDS),
+        nested=_integers(nested, IDS),
+        count=config.integer(name) if config.has(name) else None,
+    )
+
+
+def resolve_boundaries(
+    declared: DeclaredCaptures, option: tuple[int, ...] | None, n_target_layers: int
+) -> Resolved[tuple[int, ...]]:
+    """Boundaries in reading order: option > top level > eagle_config > the field's default.
+
+    Raises ConfigFieldError when a boundary does not exist in the target.
+    """
+    value, origin, reason = _choose(declared, option, n_target_layers)
+    wrong = [boundary for boundary in value if not 0 <= boundary <= n_target_layers]
+    if wrong or len(set(value)) < len(value):
+        raise ConfigFieldError(
+            f"captured states resolve to {both_notations(value)} ({origin}: {reason}), but the "
+            f"target has boundaries 0 to {n_target_layers} and each may be named once; give the "
+            "boundaries as an option"
+        )
+    return Resolved("boundaries", value, origin, f"{reason}; {both_notations(value)}")
+
+
+def final_boundary(n_target_layers: int) -> Resolved[tuple[int, ...]]:
+    """The boundary of a head that reads the target's final hidden state."""
+    reason = "use_aux_hidden_state is false: the final state, after the target's final norm"
+    return Resolved("boundaries", (n_target_layers,), CONFIG, reason)
+
+
+def _choose(
+    declared: DeclaredCaptures, option: tuple[int, ...] | None, n_layers: int
+) -> tuple[tuple[int, ...], str, str]:
+    if option is not None:
+        return option, OPTION, "boundaries given by the caller"
+    if declared.top_level is not None:
+        return declared.top_level, CONFIG, f"top-level {IDS} are boundaries"
+    if declared.nested is not None:
+        if max(declared.nested) == n_layers:
+            reason = f"eagle_config ids reach {n_layers}, which is no layer: they are boundaries"
+            return declared.nested, CONFIG, reason
+        reason = "eagle_config ids are layer outputs, one below their boundaries"
+        return tuple(i + 1 for i in declared.nested), CONFIG, reason
+    if declared.count not in (None, DEFAULT_COUNT):
+        raise ConfigFieldError(
+            f"config.json names {declared.count} captured states but not which; give their "
+            "boundaries as an option"
+        )
+    usual = (2, n_layers // 2, n_layers - 3)
+    if not usual[0] < usual[1] < usual[2]:
+        raise ConfigFieldError(
+            f"config.json names no captured states and the usual {list(usual)} do not exist in a "
+            f"target of {n_layers} layers; give the boundaries as an option"
+        )
+    return usual, DEFAULT if declared.count is None else TARGET, "2, N//2, N-3 as the field has it"
+
+
+def _integers(config: Fields, name: str) -> tuple[int, ...] | None:
+    value = config.values.get(name)
+    if value is None or value == []:
+        return None
+    is_list = isinstance(value, list) and all(type(entry) is int for entry in value)
+    if not isinstance(value, list) or not is_list or min(value) < 0:
+        config.note(name, f"{value!r:.60} is not a list of layer numbers from 0 on")
+        return None
+    return tuple(value)
