@@ -11,6 +11,7 @@ import pytest
 
 from aerie.kernels import load
 from aerie.kernels.registry import Kernels
+from aerie.parity.arrays import as_numpy
 
 BACKENDS = ("reference", "pytorch")
 each_backend = pytest.mark.parametrize("backend", BACKENDS)
@@ -20,13 +21,6 @@ each_backend = pytest.mark.parametrize("backend", BACKENDS)
 def kernels_of(backend: str, data_errors: str = "raise") -> Kernels:
     """A loaded backend; loading it once is enough for the whole run."""
     return load(backend, data_errors=data_errors)
-
-
-def as_numpy(value: Any) -> Any:
-    """A result as NumPy: tensors are converted, host integers stay as they are."""
-    if hasattr(value, "numpy"):
-        return value.numpy()
-    return value
 
 
 def run(backend: str, kernel: str, /, **inputs: Any) -> SimpleNamespace:
