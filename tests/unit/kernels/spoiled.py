@@ -149,6 +149,19 @@ HOST = (
 )  # fmt: skip
 
 
+# Values that no limit describes; every other refusal is a bound that was passed.
+IMPOSSIBLE = {
+    Status.DUPLICATE_SIBLING,
+    Status.NOT_INJECTIVE,
+    Status.NOT_FINITE,
+    Status.ALL_MASKED,
+    Status.BROKEN_TREE,
+    Status.BROKEN_LAYOUT,
+    Status.BAD_PARAMETER,
+    Status.DUPLICATE_REQUEST,
+}
+
+
 def second(code: Status) -> tuple[int, ...]:
     """Status words when request 1 of 3 is refused."""
     return (0, int(code), 0)
@@ -163,30 +176,32 @@ def refused(
     limit: int,
 ) -> Spoiled:
     """Data that spoil request 1 alone."""
-    bounds = code <= Status.TOO_DEEP
-    return Spoiled(example, name, spoil, BOUNDS if bounds else DATA, value, limit, second(code))
+    error = DATA if code in IMPOSSIBLE else BOUNDS
+    return Spoiled(example, name, spoil, error, value, limit, second(code))
 
 
 S = Status
 REFUSED = (
-    refused("tree_mask", "a negative prefix", put("seq_len", 1, -1), S.OUT_OF_RANGE, -1, 20),
+    refused("tree_mask", "a negative prefix", put("seq_len", 1, -1), S.NEGATIVE_LENGTH, -1, 0),
     refused("tree_mask", "a row beyond the table", put("req_pool_indices", 1, 5),
-            S.OUT_OF_RANGE, 5, 5),
-    refused("commit", "a negative prefix", put("seq_len", 1, -1), S.OUT_OF_RANGE, -1, 20),
+            S.TABLE_ROW, 5, 5),
+    refused("commit", "a negative prefix", put("seq_len", 1, -1), S.NEGATIVE_LENGTH, -1, 0),
     refused("commit", "a row beyond the table", put("req_pool_indices", 1, 5),
-            S.OUT_OF_RANGE, 5, 5),
-    refused("kv_lists", "a negative prefix", put("seq_len", 1, -1), S.OUT_OF_RANGE, -1, 20),
+            S.TABLE_ROW, 5, 5),
+    refused("kv_lists", "a negative prefix", put("seq_len", 1, -1), S.NEGATIVE_LENGTH, -1, 0),
     refused("kv_lists", "a row beyond the table", put("req_pool_indices", 1, 5),
-            S.OUT_OF_RANGE, 5, 5),
+            S.TABLE_ROW, 5, 5),
     refused("draft_locations", "a negative start", put("start", 1, -1), S.OUT_OF_RANGE, -1, 20),
     refused("draft_locations", "a row beyond the table", put("req_pool_indices", 1, 5),
-            S.OUT_OF_RANGE, 5, 5),
+            S.TABLE_ROW, 5, 5),
     refused("layer", "a draft id beyond the map", put("topk_tokens", (1, 2), 20),
             S.OUT_OF_RANGE, 20, 20),
     refused("layer", "a negative draft id", put("topk_tokens", (1, 5), -1),
             S.OUT_OF_RANGE, -1, 20),
     refused("store", "a frontier id not stored yet", put("frontier_indexs", (1, 0), 4),
             S.OUT_OF_RANGE, 4, 4),
+    refused("store", "a sort index beyond the layer", put("sort_layer_indices", (1, 4), 6),
+            S.CANDIDATE, 6, 6),
     refused("store", "two siblings with one token", put("topk_tokens", (1, 4), 53),
             S.DUPLICATE_SIBLING, 53, 1),
     refused("tree_mask", "a prefix beyond the table", put("seq_len", 1, 16),
@@ -221,7 +236,7 @@ REFUSED = (
     refused("kv_lists", "a prefix beyond the table", put("seq_len", 1, 21),
             S.OUT_OF_RANGE, 21, 20),
     refused("offsets", "129 rows", put("verify_count", 1, 129), S.OUT_OF_RANGE, 129, 128),
-    refused("offsets", "a negative prefix", put("seq_len", 1, -1), S.BAD_PARAMETER, -1, 0),
+    refused("offsets", "a negative prefix", put("seq_len", 1, -1), S.NEGATIVE_LENGTH, -1, 0),
     refused("draft_locations", "a span beyond the table", put("end", 1, 21),
             S.OUT_OF_RANGE, 21, 20),
     refused("draft_locations", "more slots than given", put("end", 1, 6), S.SLOT_CAPACITY, 6, 5),
@@ -231,7 +246,7 @@ REFUSED = (
             S.BROKEN_LAYOUT, -2, 0),
     refused("node_rows", "more nodes than the store holds", put("node_count", 1, 6),
             S.OUT_OF_RANGE, 6, 5),
-    refused("node_rows", "a negative prefix", put("seq_len", 1, -1), S.OUT_OF_RANGE, -1, 5),
+    refused("node_rows", "a negative prefix", put("seq_len", 1, -1), S.NEGATIVE_LENGTH, -1, 0),
     refused("node_rows", "the root is not chosen", put("selected", (1, 0), False),
             S.BROKEN_TREE, -1, 0),
     refused("node_rows", "a parent is not chosen", put("selected", (1, 3), False),
@@ -262,7 +277,7 @@ WIDER = (
             put_all(("extend_len", 1, 5), ("extend_len", 2, 0)), BOUNDS, 0, 7, (0, 0, 1)),
     Spoiled("extend_replay", "lengths that do not add up", put("extend_len", 1, 3), DATA, 6, 7,
             (13, 13, 13)),
-    Spoiled("probabilities", "rows that fall", put("qo_indptr", 1, 9), DATA, 8, 10, (0, 13, 0)),
+    Spoiled("probabilities", "rows that fall", put("qo_indptr", 1, 9), DATA, 8, 10, (0, 13, 13)),
 )  # fmt: skip
 
 ALL = (*HOST, *REFUSED, *WIDER)
