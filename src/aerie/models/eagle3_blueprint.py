@@ -18,7 +18,7 @@ from aerie.models.eagle3_names import (
     layer_prefix,
 )
 from aerie.models.eagle3_values import HeadConvention, HeadGeometry, HeadStorage
-from aerie.models.linear import DENSE, LinearFormat, LinearShape
+from aerie.models.linear import LinearFormat, LinearShape
 from aerie.models.tensors import Offence, StoredTensor, TensorSpec
 
 FIRST = layer_prefix(0)
@@ -130,8 +130,8 @@ class _Ruler:
         if width is None:
             return expected
         if width % target_hidden:
-            found = f"{FC}.weight reads {width}, no multiple of the target's {target_hidden}"
-            self.contradict("captured states", expected, found)
+            reads = f"{FC}.weight reads {width}, no multiple of the target's {target_hidden}"
+            self.contradict("captured states", expected, reads)
             return expected
         if width // target_hidden != expected:
             self.contradict("captured states", expected, f"{FC}.weight reads {width} values")
@@ -210,9 +210,17 @@ def _layer_linears(
     }
 
 
-def choose_format(name: str, stored: Stored, packed: LinearFormat | None) -> LinearFormat:
-    """How one linear layer is stored: quantisers leave fc and the head as they are."""
-    return packed if packed is not None and f"{name}.qweight" in stored else DENSE
+@dataclass(frozen=True)
+class Formats:
+    """How the linear layers of a head are stored, layer by layer."""
+
+    dense: LinearFormat
+    packed: LinearFormat | None
+
+    def of(self, name: str, stored: Stored) -> LinearFormat:
+        """Quantisers leave fc and the LM head as they are, so each layer is looked at."""
+        is_packed = self.packed is not None and f"{name}.qweight" in stored
+        return self.packed if self.packed is not None and is_packed else self.dense
 
 
 def expected_tensors(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,10 +13,10 @@ from aerie.errors import ConfigFieldError
 from aerie.models import eagle3_names as names
 from aerie.models.decoder import AttentionBlock, Decoder, DecoderLayer
 from aerie.models.eagle3_blueprint import (
+    Formats,
     TargetSizes,
     all_linears,
     check_storage,
-    choose_format,
     derive_geometry,
     derive_storage,
     expected_tensors,
@@ -27,7 +27,7 @@ from aerie.models.eagle3_resolve import HeadOptions, resolve_convention, resolve
 from aerie.models.eagle3_values import HeadConvention, HeadGeometry, HeadStorage, HeadSummary
 from aerie.models.eagle3_vocabulary import check_map, target_ids
 from aerie.models.feed_forward import GatedMLP
-from aerie.models.linear import DenseLinear, Linear, LinearShape, SeparateProjections
+from aerie.models.linear import DenseFormat, Linear, LinearShape, SeparateProjections
 from aerie.models.loader import Loader
 from aerie.models.norm import RMSNorm
 from aerie.models.rope import build_rotary
@@ -56,9 +56,11 @@ def load_head(
     summary, offences = describe(config, renamed, sizes, options)
     dtype, device = options.dtype or target.embedding.dtype, target.embedding.device
     loader = Loader(renamed, dtype, device)
-    offences += [*table.offences, *_search(summary, config, loader)]
+    packed = config.quantisation and replace(config.quantisation, dense=options.dense)
+    builder = _Builder(summary, loader, Formats(options.dense, packed), target)
+    offences += [*table.offences, *builder.search()]
     refuse(offences, str(directory))
-    head = _Builder(summary, loader, config, target).head(prepare_attention)
+    head = builder.head(prepare_attention, options.dense if config.storage.is_head_tied else None)
     refuse(loader.offences, str(directory))
     return head
 
@@ -82,29 +84,13 @@ def describe(
     ), offences
 
 
-def _search(summary: HeadSummary, config: HeadConfig, loader: Loader) -> list[Offence]:
-    """Compare headers with the blueprint; search the data too if anything is wrong."""
-    stored = loader.files.entries
-    specs = expected_tensors(summary.geometry, summary.convention, summary.storage)
-    for name, shape in all_linears(summary.geometry, summary.storage).items():
-        specs += choose_format(name, stored, config.quantisation).tensors(name, shape)
-    found = compare(specs, stored)
-    if found:
-        for spec in specs:
-            if spec.name in stored:
-                loader.check_finite(spec.name, loader.files.view(spec.name))
-    return [
-        Offence(o.kind, o.name, names.explain(o.name)) if o.kind == "unknown" else o for o in found
-    ] + (loader.offences if found else [])
-
-
 @dataclass(frozen=True, eq=False)
 class _Builder:
     """Turns checked tensors into a head's parts."""
 
     summary: HeadSummary
     loader: Loader
-    config: HeadConfig
+    formats: Formats
     target: Decoder
 
     @property
@@ -119,7 +105,27 @@ class _Builder:
     def storage(self) -> HeadStorage:
         return self.summary.storage
 
-    def head(self, prepare_attention: PrepareAttention) -> Eagle3Head:
+    def search(self) -> list[Offence]:
+        """Compare headers with the blueprint; search the data too if anything is wrong."""
+        stored = self.loader.files.entries
+        specs = expected_tensors(self.geometry, self.convention, self.storage)
+        for name, shape in all_linears(self.geometry, self.storage).items():
+            specs += self.formats.of(name, stored).tensors(name, shape)
+        found = compare(specs, stored)
+        if found:
+            for spec in specs:
+                if spec.name in stored:
+                    self.loader.check_finite(spec.name, self.loader.files.view(spec.name))
+        explained = [
+            replace(offence, detail=names.explain(offence.name))
+            if offence.kind == "unknown"
+            else offence
+            for offence in found
+        ]
+        return explained + self.loader.offences
+
+    def head(self, prepare_attention: PrepareAttention, tie: DenseFormat | None) -> Eagle3Head:
+        """The head; `tie` is how a head tied to its own embedding is multiplied, if it may be."""
         embedding = self.embedding()
         return Eagle3Head(
             summary=self.summary,
@@ -128,7 +134,7 @@ class _Builder:
             first=self.first(),
             extra=tuple(self.extra(i) for i in range(1, self.geometry.n_layers)),
             final_norm=self.norm(names.FINAL_NORM),
-            output=self.output(embedding),
+            output=self.output(embedding, tie),
             token_map=self.token_map(),
             rotary=build_rotary(self.geometry.rope, self.geometry.head_dim, embedding.device),
             prepare_attention=prepare_attention,
@@ -143,11 +149,11 @@ class _Builder:
         is_same = own.dtype == shared.dtype and torch.equal(own, shared)
         return shared if is_same else own
 
-    def output(self, embedding: Tensor) -> Linear:
+    def output(self, embedding: Tensor, tie: DenseFormat | None) -> Linear:
         if self.storage.has_own_head:
             return self.linear(names.HEAD)
-        if self.config.storage.is_head_tied and self.storage.has_own_embedding:
-            return DenseLinear(embedding, None)
+        if tie is not None and self.storage.has_own_embedding:
+            return tie.make(embedding, None)
         if self.loader.dtype != self.target.embedding.dtype:
             raise ConfigFieldError(
                 f"the head shares the target's LM head, so it runs in {self.target.embedding.dtype}"
@@ -216,8 +222,7 @@ class _Builder:
 
     def linear(self, name: str) -> Linear:
         shape: LinearShape = all_linears(self.geometry, self.storage)[name]
-        layout = choose_format(name, self.loader.files.entries, self.config.quantisation)
-        return layout.build(self.loader, name, shape)
+        return self.formats.of(name, self.loader.files.entries).build(self.loader, name, shape)
 
     def norm(self, name: str) -> RMSNorm:
         return RMSNorm(self.loader.take(name, torch.float32), self.geometry.norm_eps)

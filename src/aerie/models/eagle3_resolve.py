@@ -11,6 +11,7 @@ from aerie.models.eagle3_capture import final_boundary, resolve_boundaries
 from aerie.models.eagle3_config import HeadConfig
 from aerie.models.eagle3_names import EMBEDDING, HEAD
 from aerie.models.eagle3_values import HeadConvention, HeadGeometry, HeadStorage
+from aerie.models.linear import DENSE, DenseFormat
 from aerie.models.resolved import CONFIG, DEFAULT, FILE, OPTION, TARGET, Resolved
 from aerie.models.tensors import Offence
 
@@ -23,6 +24,7 @@ class HeadOptions:
     is_residual_normed: bool | None = None  # norm_before_residual
     reach: Reach | None = None  # sink + window attention in the draft
     dtype: torch.dtype | None = None  # None: the target's
+    dense: DenseFormat = DENSE  # how dense layers are multiplied
 
 
 def resolve_convention(

@@ -10,7 +10,7 @@ from aerie.models.fields import Fields, read_fields
 from aerie.models.rope import RopeSettings
 from aerie.models.rope_fields import read_rope
 
-MXFP4 = "mxfp4"
+MXFP4, GPTQ = "mxfp4", "gptq"
 MXFP4_BLOCK = 32  # weights that share one scale
 MAX_LAYERS = 4096
 MAX_POSITIONS = 1 << 31
@@ -130,9 +130,11 @@ def _read_head_dim(config: Fields, row: Architecture, n_heads: int) -> int:
 def _read_experts(config: Fields, row: Architecture) -> ExpertGeometry | None:
     method = _quantization(config)
     if not row.has_experts:
-        if method is not None:
+        if method == MXFP4:
             config.note("quantization_config", f"{method} is not supported for {row.name}")
         return None
+    if method == GPTQ:
+        config.note("quantization_config", f"{method} is not supported for {row.name}")
     n_experts = config.integer("num_local_experts")
     n_active = config.integer("num_experts_per_tok")
     if n_active > n_experts:
@@ -150,7 +152,7 @@ def _quantization(config: Fields) -> str | None:
     if not config.has("quantization_config"):
         return None
     method = config.section("quantization_config").text("quant_method")
-    if method != MXFP4:
+    if method not in (MXFP4, GPTQ):
         config.note("quantization_config", f"quant_method {method!r} is not supported here")
     return method
 

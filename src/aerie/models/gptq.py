@@ -15,13 +15,14 @@ unquantised weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from aerie.models.fields import Fields
-from aerie.models.linear import DenseLinear, LinearShape
+from aerie.models.fields import Fields, read_fields
+from aerie.models.linear import DENSE, DenseFormat, Linear, LinearShape
 from aerie.models.tensors import Offence, TensorSource, TensorSpec
 
 BITS = 4
@@ -40,6 +41,7 @@ class GPTQFormat:
 
     group_size: int
     zero_offset: int  # 1 where zero points are stored less one
+    dense: DenseFormat = DENSE  # how the unpacked layer is multiplied
 
     def tensors(self, prefix: str, shape: LinearShape) -> tuple[TensorSpec, ...]:
         """Packed weight, zero points, scales, groups and, if there is one, the bias."""
@@ -51,10 +53,11 @@ class GPTQFormat:
             TensorSpec(f"{prefix}.scales", (groups, shape.n_out)),
             TensorSpec(f"{prefix}.g_idx", (shape.n_in,), INT32, is_optional=True),
         )
-        bias = TensorSpec(f"{prefix}.bias", (shape.n_out,))
-        return (*specs, bias) if shape.has_bias else specs
+        # Older quantisers write a bias of zeros for layers that have none.
+        bias = TensorSpec(f"{prefix}.bias", (shape.n_out,), is_optional=not shape.has_bias)
+        return (*specs, bias)
 
-    def build(self, source: TensorSource, prefix: str, shape: LinearShape) -> DenseLinear:
+    def build(self, source: TensorSource, prefix: str, shape: LinearShape) -> Linear:
         """The unpacked layer in the run's dtype; float32 in between, rounded once."""
         scales = source.take(f"{prefix}.scales", torch.float32)
         weight = dequantise(
@@ -64,8 +67,13 @@ class GPTQFormat:
             self._groups(source, prefix, shape),
             self.zero_offset,
         )
-        bias = source.take(f"{prefix}.bias") if shape.has_bias else None
-        return DenseLinear(source.finish(f"{prefix}.scales", weight), bias)
+        name = f"{prefix}.bias"
+        bias = source.take(name) if source.has(name) else None
+        if bias is not None and not shape.has_bias:
+            if bool(bias.any()):
+                source.note(Offence("not zero", name, "but this layer has no bias"))
+            bias = None
+        return self.dense.make(source.finish(f"{prefix}.scales", weight), bias)
 
     def _n_groups(self, shape: LinearShape) -> int:
         size = shape.n_in if self.group_size == WHOLE_INPUT else self.group_size
@@ -83,6 +91,17 @@ class GPTQFormat:
             source.note(Offence("out of range", name, detail))
             return groups.clamp(0, n_groups - 1)
         return groups
+
+
+def find_gptq(directory: Path, dense: DenseFormat) -> GPTQFormat | None:
+    """The format of a target's directory, None where its layers are not stored this way."""
+    config = read_fields(directory / "config.json")
+    section = config.section("quantization_config")
+    if section.values.get("quant_method") != METHOD:
+        return None
+    found = read_gptq(config)
+    config.finish()
+    return found and replace(found, dense=dense)
 
 
 def read_gptq(config: Fields) -> GPTQFormat | None:

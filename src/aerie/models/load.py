@@ -24,6 +24,7 @@ from aerie.models.blueprint import (
 from aerie.models.decoder import AttentionBlock, Decoder, DecoderLayer
 from aerie.models.feed_forward import ClampedGate, ExpertLinear, Experts, FeedForward, GatedMLP
 from aerie.models.geometry import ExpertGeometry, Geometry, read_geometry
+from aerie.models.gptq import find_gptq
 from aerie.models.linear import (
     DENSE,
     DenseFormat,
@@ -62,7 +63,7 @@ def load_decoder(
     """
     geometry = read_geometry(directory)
     files = open_checkpoint(directory)
-    linears: LinearFormat = options.dense  # the seam for quantised layers
+    linears = find_gptq(directory, options.dense) or options.dense
     check_tensors(files, expected_tensors(geometry, linears), str(directory))
     dtype = options.dtype or DTYPES[files.entries[EMBEDDING].dtype]
     loader = Loader(files, dtype, torch.device(options.device))

@@ -182,6 +182,13 @@ def _files(directory: Path) -> dict[Path, set[str] | None]:
         return {single: None}
     if index.is_file():
         return {**_read_index(index)}
+    # Quantisers choose names of their own; a name that is alone of its kind is no guess.
+    indexes = sorted(directory.glob("*.safetensors.index.json"))
+    files = sorted(directory.glob("*.safetensors"))
+    if len(indexes) == 1:
+        return {**_read_index(indexes[0])}
+    if len(files) == 1 and not indexes:
+        return {files[0]: None}
     pickled = sorted(path.name for pattern in PICKLED for path in directory.glob(pattern))
     if pickled:
         raise PickleRefusedError(

@@ -38,8 +38,8 @@ def random_norm(generator: torch.Generator, width: int) -> Tensor:
     return torch.rand(width, generator=generator) * 0.8 + 0.6
 
 
-def write_target(directory: Path, seed: int = 7, **fields: Any) -> Path:
-    """A random Llama-like target; its weights have the size of trained ones."""
+def target_config(**fields: Any) -> dict[str, Any]:
+    """config.json of the tiny target."""
     config: dict[str, Any] = {
         "architectures": ["LlamaForCausalLM"],
         "vocab_size": VOCAB,
@@ -52,7 +52,12 @@ def write_target(directory: Path, seed: int = 7, **fields: Any) -> Path:
         "rope_theta": 5000.0,
         "max_position_embeddings": 512,
     }
-    config |= fields
+    return config | fields
+
+
+def write_target(directory: Path, seed: int = 7, **fields: Any) -> Path:
+    """A random Llama-like target; its weights have the size of trained ones."""
+    config = target_config(**fields)
     hidden, width, vocab = (
         config[name] for name in ("hidden_size", "intermediate_size", "vocab_size")
     )
