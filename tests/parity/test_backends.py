@@ -6,9 +6,11 @@ from collections import Counter
 
 import pytest
 
+from aerie.errors import KernelError
 from aerie.kernels import catalogue, load
-from aerie.kernels.cases import all_cases, cases_for
+from aerie.kernels.cases import Case, all_cases, cases_for
 from aerie.parity.run import run_parity
+from tests.parity.backend import kernels_of
 
 LEAST_KERNELS, LEAST_CASES, LEAST_PER_KERNEL = 13, 400, 25
 
@@ -40,3 +42,19 @@ def test_pytorch_agrees_with_the_reference(kernel: str, data_errors: str) -> Non
     )
     assert len(report.results) >= LEAST_PER_KERNEL
     assert not report.failed, "\n".join(f"{r.case}: {r.reason}" for r in report.failed)
+
+
+def refusal(backend: str, case: Case) -> tuple[object, object]:
+    """Value and limit of the error a refused case raises."""
+    assert case.expects is not None
+    with pytest.raises(case.expects) as caught:
+        kernels_of(backend)[case.kernel](**case.build())
+    assert isinstance(caught.value, KernelError)
+    return caught.value.value, caught.value.limit
+
+
+@pytest.mark.parametrize("kernel", catalogue())
+def test_refusals_name_the_same_value_and_limit(kernel: str) -> None:
+    refused = [case for case in cases_for(kernel) if case.expects]
+    named = {case.name: (refusal("reference", case), refusal("pytorch", case)) for case in refused}
+    assert {name: both for name, both in named.items() if both[0] != both[1]} == {}
