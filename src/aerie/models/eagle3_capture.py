@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aerie.errors import ConfigFieldError
 from aerie.models.eagle3_values import both_notations
 from aerie.models.fields import Fields
-from aerie.models.resolved import CONFIG, DEFAULT, OPTION, TARGET, Resolved
+from aerie.models.resolved import CONFIG, DEFAULT, OPTION, Resolved
 
 IDS = "eagle_aux_hidden_state_layer_ids"
 DEFAULT_COUNT = 3
@@ -80,7 +80,7 @@ def _choose(
             f"config.json names no captured states and the usual {list(usual)} do not exist in a "
             f"target of {n_layers} layers; give the boundaries as an option"
         )
-    return usual, DEFAULT if declared.count is None else TARGET, "2, N//2, N-3 as the field has it"
+    return usual, DEFAULT, "no ids are stated; 2, N//2, N-3 is what everyone trains with"
 
 
 def _integers(config: Fields, name: str) -> tuple[int, ...] | None:
