@@ -19,6 +19,7 @@ from aerie.errors import BackendUnavailableError, UnknownNameError, UsageError
 from aerie.kernels.binding import bind
 from aerie.kernels.card import Card
 from aerie.kernels.catalogue import catalogue
+from aerie.kernels.formula import Formula
 from aerie.kernels.implementation import Implementation
 from aerie.kernels.status import MEANINGS, Status
 
@@ -128,13 +129,13 @@ class Kernel:
         request = next(index for index, word in enumerate(words) if word)
         code, value = Status(words[request]), int(detail[request])
         refusal = next(entry for entry in self.card.refusals if entry.status == code)
-        limit = sizes.get(refusal.limit, refusal.limit)
+        limit = Formula(refusal.limit)(sizes)
         meaning = MEANINGS[code]
         raise meaning.error(
             f"{self.card.name}: request {request}: {refusal.meaning} ({meaning.sentence}):"
             f" value {value}, limit {limit}; nothing was written",
             value=value,
-            limit=int(limit) if str(limit).isdigit() else limit,
+            limit=limit,
             status=words,
         )
 

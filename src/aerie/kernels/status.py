@@ -27,6 +27,9 @@ class Status(IntEnum):
     BROKEN_LAYOUT = 13
     BAD_PARAMETER = 14
     DUPLICATE_REQUEST = 15
+    TABLE_ROW = 16
+    CANDIDATE = 17
+    NEGATIVE_LENGTH = 18
 
 
 @dataclass(frozen=True)
@@ -61,4 +64,7 @@ MEANINGS: dict[Status, StatusMeaning] = {
     Status.DUPLICATE_REQUEST: StatusMeaning(
         KernelDataError, "two requests of the batch share one table row"
     ),
+    Status.TABLE_ROW: StatusMeaning(KernelBoundsError, "a row the slot table does not have"),
+    Status.CANDIDATE: StatusMeaning(KernelBoundsError, "a candidate the layer does not have"),
+    Status.NEGATIVE_LENGTH: StatusMeaning(KernelBoundsError, "a length below zero"),
 }

@@ -58,6 +58,8 @@ def _compare_port(port: Port, expected: Any, actual: Any, allowed: int) -> Diffe
 
 
 def _first_difference(expected: Any, actual: Any) -> str:
+    if expected.ndim == 0:
+        return f"{actual!r}, expected {expected!r}"
     index = tuple(int(axis[0]) for axis in np.nonzero(expected != actual))
     return f"first at {index}: {actual[index]!r}, expected {expected[index]!r}"
 

@@ -73,7 +73,9 @@ VERIFY_RESULT = Card(
         Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),
         Refusal(Status.TOO_DEEP, "D", "accept_count outside [0, D]"),
         Refusal(Status.BROKEN_TREE, "R", "accepted rows do not ascend from row 0"),
-        Refusal(Status.OUT_OF_RANGE, "L", "table row or seq_len + rows outside the table"),
+        Refusal(Status.TABLE_ROW, "P", "req_pool_indices names no row of the table"),
+        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
+        Refusal(Status.OUT_OF_RANGE, "L", "seq_len + rows passes the table"),
     ),
     ties="None: integers. Moves and freed slots go by request, then by position.",
     cost=cost(

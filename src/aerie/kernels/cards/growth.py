@@ -125,7 +125,8 @@ CUMULATIVE_STATE = Card(
         limit("fed_count + K", "F", "columns of the draft's tree mask"),
     ),
     refusals=(
-        Refusal(Status.OUT_OF_RANGE, "cumu_count", "a frontier id or sort index does not exist"),
+        Refusal(Status.OUT_OF_RANGE, "cumu_count", "a frontier id is not a node yet"),
+        Refusal(Status.CANDIDATE, "W*K", "a sort index is not a candidate"),
         Refusal(Status.DUPLICATE_SIBLING, "1", "a frontier slot proposes one token twice"),
     ),
     ties="sort_scores: on equal scores the older entry stays in front.",

@@ -58,8 +58,11 @@ NODE_DATA = Card(
         STATUS,
     ),
     refusals=(
-        Refusal(Status.OUT_OF_RANGE, "N", "node_count outside [1, N], or a negative seq_len"),
-        Refusal(Status.BROKEN_TREE, "0", "no root, an id not in use, or a parent not selected"),
+        Refusal(Status.OUT_OF_RANGE, "N", "node_count outside [1, N]"),
+        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
+        Refusal(
+            Status.BROKEN_TREE, "0", "no root, an id not in use, or a parent left out"
+        ),
         Refusal(Status.DUPLICATE_SIBLING, "1", "two selected siblings share a token"),
         Refusal(Status.ROW_CAPACITY, "128", "more than 128 rows in one request"),
         Refusal(
@@ -106,7 +109,9 @@ TREE_MASK = Card(
             Status.BROKEN_LAYOUT, "R", "qo_indptr falls below an earlier entry, or passes the rows"
         ),
         Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),
-        Refusal(Status.OUT_OF_RANGE, "L", "table row or seq_len + rows outside the table"),
+        Refusal(Status.TABLE_ROW, "P", "req_pool_indices names no row of the table"),
+        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
+        Refusal(Status.OUT_OF_RANGE, "L", "seq_len + rows passes the table"),
         Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
         Refusal(Status.MASK_CAPACITY, "mask_capacity", "mask bytes up to here do not fit"),
     ),
@@ -124,7 +129,8 @@ VERIFY_OFFSETS = Card(
     summary=(
         "Running offsets of a verify batch: rows, KV entries (seq_len + rows) and mask bytes"
         " (ceil(rows * columns / 8)) of each request. int32 with an overflow check: a request"
-        " whose end passes int32 in any of the three is refused and counts as empty."
+        " whose end passes int32 in any of the three is refused, and so is every later one; refused"
+        " requests get no rows."
     ),
     axes=(BATCH,),
     ports=(
@@ -137,7 +143,7 @@ VERIFY_OFFSETS = Card(
     ),
     refusals=(
         Refusal(Status.OUT_OF_RANGE, str(MAX_VERIFY), "verify_count outside [0, 128]"),
-        Refusal(Status.BAD_PARAMETER, "0", "seq_len is negative"),
+        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
         Refusal(Status.OVERFLOW, str(INT32_MAX), "an offset passes int32"),
     ),
     ties="None: integers.",

@@ -27,8 +27,10 @@ _TABLE = ("P", "L")
 _POOL_ROW = reads("req_pool_indices", I64, _EACH, "table row of each request")
 _START = reads("start", I64, _EACH, "first position to write")
 _END = reads("end", I64, _EACH, "one past the last position")
+_NO_SUCH_ROW = Refusal(Status.TABLE_ROW, "P", "req_pool_indices names no row of the table")
 _WRITE_REFUSALS = (
-    Refusal(Status.OUT_OF_RANGE, "L", "table row or [start, end) outside the table"),
+    _NO_SUCH_ROW,
+    Refusal(Status.OUT_OF_RANGE, "L", "[start, end) outside the table"),
     Refusal(Status.DUPLICATE_REQUEST, "1", "another request writes the same table row"),
 )
 _NEGATIVE_SLOT = Refusal(Status.BROKEN_LAYOUT, "0", "a slot to write is negative; value = the slot")
@@ -59,7 +61,9 @@ KV_INDICES = Card(
     companions=(("tree_mask", "fed_slots"),),
     defaults={"W": 1, "F": 1},
     refusals=(
-        Refusal(Status.OUT_OF_RANGE, "L", "table row or seq_len outside the table"),
+        _NO_SUCH_ROW,
+        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
+        Refusal(Status.OUT_OF_RANGE, "L", "seq_len passes the table"),
         Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
     ),
     ties="None: integers.",

@@ -99,7 +99,7 @@ REJECT_SAMPLE = Card(
         Refusal(Status.BROKEN_TREE, "R", "links do not form one tree, all pointing forward"),
         Refusal(Status.DUPLICATE_SIBLING, "1", "two siblings share a token; value = the token"),
         Refusal(Status.OUT_OF_RANGE, "V", "a draft token outside the vocabulary"),
-        Refusal(Status.NOT_FINITE, "0", "NaN or negative probability; value = the row"),
+        Refusal(Status.NOT_FINITE, "0", "NaN, infinite or negative probability; value = the row"),
         Refusal(Status.BAD_PARAMETER, "1", "a coin outside [0, 1); value = its column"),
         Refusal(Status.TOO_DEEP, "tree_depth", "the walk reaches a node below tree_depth"),
     ),

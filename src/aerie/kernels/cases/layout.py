@@ -165,7 +165,7 @@ _OFFSET_ROWS = (
         seq=(3, 2**63 - 1, 4)),
     row("rows_129", "refused rows", BOUNDS, rows=(3, 129, 4), seq=9),
     row("rows_negative", "refused rows negative", BOUNDS, rows=(3, 4, -1), seq=9),
-    row("sequence_negative", "refused sequence", DATA, rows=3, seq=(4, -1, 9)),
+    row("sequence_negative", "refused sequence", BOUNDS, rows=3, seq=(4, -1, 9)),
     row("rows_and_sequence_bad", "refused rows sequence", BOUNDS, rows=(3, 200), seq=(4, -5)),
     row("b129", "beyond_batch", BOUNDS, rows=1, seq=1, batch=129),
     row("sequence_of_another_batch", "wrong_shape", BOUNDS, blank("seq_len", 3), rows=(1, 2),

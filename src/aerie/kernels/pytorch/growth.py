@@ -81,7 +81,7 @@ def check_cumu_draft_state(
     candidates = topk_tokens.shape[1]
     refusals = Refusals(batch, topk_tokens.device)
     check_range(refusals, Status.OUT_OF_RANGE, frontier_indexs, 0, cumu_count)
-    check_range(refusals, Status.OUT_OF_RANGE, sort_layer_indices, 0, candidates)
+    check_range(refusals, Status.CANDIDATE, sort_layer_indices, 0, candidates)
     if candidates > width:
         # [B, W, K] siblings side by side once sorted: equal neighbours are twins
         siblings = topk_tokens.reshape(batch, width, candidates // width).sort(dim=2).values

@@ -36,8 +36,9 @@ def update_node_data(
     n_slots = min(n_nodes, MAX_VERIFY)
     ids = torch.arange(n_nodes, device=device)
     refusals = Refusals(batch, device)
-    is_outside = (node_count < 1) | (node_count > n_nodes) | (seq_len < 0)
+    is_outside = (node_count < 1) | (node_count > n_nodes)
     refusals.add(Status.OUT_OF_RANGE, is_outside, node_count)
+    refusals.add(Status.NEGATIVE_LENGTH, seq_len < 0, seq_len)
     _check_tree(refusals, prev_indexs, selected, ids, node_count)
     refusals.add(Status.DUPLICATE_SIBLING, *repeated_sibling(prev_indexs, cumu_tokens, selected))
     row_of = selected.cumsum(dim=1).sub_(1)  # [B, N] row of each selected node
@@ -207,7 +208,7 @@ def calculate_verify_kv_qo_ms(*, verify_count: Tensor, seq_len: Tensor) -> dict[
     refusals = Refusals(batch, seq_len.device)
     is_outside = (verify_count < 0) | (verify_count > MAX_VERIFY)
     refusals.add(Status.OUT_OF_RANGE, is_outside, verify_count)
-    refusals.add(Status.BAD_PARAMETER, seq_len < 0, seq_len)
+    refusals.add(Status.NEGATIVE_LENGTH, seq_len < 0, seq_len)
     rows = verify_count.masked_fill(refusals.refused, 0)
     # Far beyond int32 already; a bound keeps the sums of 128 requests within int64.
     columns = seq_len.clamp_max(1 << 40).masked_fill_(refusals.refused, 0) + rows

@@ -152,9 +152,9 @@ def _check_spans(table: Tensor, pool_row: Tensor, start: Tensor, end: Tensor) ->
     n_requests, width = table.shape
     refusals = Refusals(start.shape[0], start.device)
     outside = (pool_row < 0) | (pool_row >= n_requests)
-    refusals.add(Status.OUT_OF_RANGE, outside, pool_row)
+    refusals.add(Status.TABLE_ROW, outside, pool_row)
     past = (start < 0) | (end < start) | (end > width)
-    refusals.add(Status.OUT_OF_RANGE, past, end)
+    refusals.add(Status.OUT_OF_RANGE, past, torch.where(start < 0, start, end))
     writes = end > start
     # [B, B] requests that write the same row, themselves included
     same = (pool_row[:, None] == pool_row) & writes

@@ -100,10 +100,10 @@ def check_table_span(
     """Refuse requests whose table row, or positions [0, seq_len + count), do not exist."""
     n_requests, width = table.shape
     outside = (pool_row < 0) | (pool_row >= n_requests)
-    refusals.add(Status.OUT_OF_RANGE, outside, pool_row)
+    refusals.add(Status.TABLE_ROW, outside, pool_row)
+    refusals.add(Status.NEGATIVE_LENGTH, seq_len < 0, seq_len)
     # Not seq_len + count > width: that sum may pass int64.
-    past = (seq_len < 0) | (seq_len > width - count)
-    refusals.add(Status.OUT_OF_RANGE, past, seq_len + count)
+    refusals.add(Status.OUT_OF_RANGE, seq_len > width - count, seq_len + count)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ def convert_logits_to_probas(
     # NaN in the row is its maximum too.
     peak = highest / heat
     spans.refuse_rows(refusals, Status.NOT_FINITE, ~(peak < torch.inf)[:, 0])
-    spans.refuse_rows(refusals, Status.ALL_MASKED, (highest == -torch.inf)[:, 0])
+    # Quotients may all overflow to -inf, which leaves as little to choose from.
+    spans.refuse_rows(refusals, Status.ALL_MASKED, (peak == -torch.inf)[:, 0])
 
     probas = logits / heat
     probas.sub_(peak).exp_()

@@ -95,7 +95,7 @@ def check_cumu_draft_state(
                 refusals.add(b, Status.OUT_OF_RANGE, int(node))
         for index in sort_layer_indices[b]:
             if not 0 <= index < topk_tokens.shape[1]:
-                refusals.add(b, Status.OUT_OF_RANGE, int(index))
+                refusals.add(b, Status.CANDIDATE, int(index))
         for siblings in topk_tokens[b].reshape(width, -1):
             ids, counts = np.unique(siblings, return_counts=True)
             if (counts > 1).any():

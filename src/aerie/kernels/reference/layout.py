@@ -86,8 +86,11 @@ def _check_tree(
     node_count: Ints,
     seq_len: Ints,
 ) -> None:
-    if not 1 <= node_count[b] <= len(tokens) or seq_len[b] < 0:
+    if not 1 <= node_count[b] <= len(tokens):
         refusals.add(b, Status.OUT_OF_RANGE, int(node_count[b]))
+        return
+    if seq_len[b] < 0:
+        refusals.add(b, Status.NEGATIVE_LENGTH, int(seq_len[b]))
         return
     chosen = set(nodes.tolist())
     if 0 not in chosen:
@@ -170,7 +173,7 @@ def calculate_verify_kv_qo_ms(*, verify_count: Ints, seq_len: Ints) -> dict[str,
         if not 0 <= rows <= MAX_VERIFY:
             refusals.add(b, Status.OUT_OF_RANGE, rows)
         if prefix < 0:
-            refusals.add(b, Status.BAD_PARAMETER, prefix)
+            refusals.add(b, Status.NEGATIVE_LENGTH, prefix)
         if refusals.refused(b):
             continue
         columns = prefix + rows

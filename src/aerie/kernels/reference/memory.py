@@ -128,9 +128,9 @@ def _check_spans(table: Slots, pool_rows: Ints, start: Ints, end: Ints) -> Refus
     writers = [int(row) for row, s, e in zip(pool_rows, start, end, strict=True) if e > s]
     for b, pool_row in enumerate(pool_rows):
         if not 0 <= pool_row < n_requests:
-            refusals.add(b, Status.OUT_OF_RANGE, int(pool_row))
+            refusals.add(b, Status.TABLE_ROW, int(pool_row))
         if not 0 <= start[b] <= end[b] <= width:
-            refusals.add(b, Status.OUT_OF_RANGE, int(end[b]))
+            refusals.add(b, Status.OUT_OF_RANGE, int(start[b] if start[b] < 0 else end[b]))
         if end[b] > start[b] and writers.count(int(pool_row)) > 1:
             refusals.add(b, Status.DUPLICATE_REQUEST, int(pool_row))
     return refusals

@@ -44,9 +44,12 @@ def table_span(
     n_requests, width = req_to_token.shape
     pool_row = int(req_pool_indices[b])
     if not 0 <= pool_row < n_requests:
-        refusals.add(b, Status.OUT_OF_RANGE, pool_row)
+        refusals.add(b, Status.TABLE_ROW, pool_row)
         return np.zeros(0, np.int32)
-    if seq_len < 0 or seq_len + n_rows > width:
+    if seq_len < 0:
+        refusals.add(b, Status.NEGATIVE_LENGTH, seq_len)
+        return np.zeros(0, np.int32)
+    if seq_len + n_rows > width:
         refusals.add(b, Status.OUT_OF_RANGE, seq_len + n_rows)
         return np.zeros(0, np.int32)
     return req_to_token[pool_row, : seq_len + n_rows]
