@@ -60,9 +60,7 @@ NODE_DATA = Card(
     refusals=(
         Refusal(Status.OUT_OF_RANGE, "N", "node_count outside [1, N]"),
         Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
-        Refusal(
-            Status.BROKEN_TREE, "0", "no root, an id not in use, or a parent left out"
-        ),
+        Refusal(Status.BROKEN_TREE, "0", "no root, an id not in use, or a parent left out"),
         Refusal(Status.DUPLICATE_SIBLING, "1", "two selected siblings share a token"),
         Refusal(Status.ROW_CAPACITY, "128", "more than 128 rows in one request"),
         Refusal(
