@@ -10,8 +10,9 @@ AerieError
 ├── BackendUnavailableError  a backend that was asked for cannot run here
 ├── ParityError              two backends disagree where their card says they may not
 └── CheckpointError          a model directory that cannot be read as it claims to be
-    ├── ConfigFieldError, TensorMismatchError, PickleRefusedError
-    └── UnsupportedArchitectureError, HubError
+    ├── ConfigFieldError, WeightFileError, TensorMismatchError, PickleRefusedError
+    ├── UnsupportedArchitectureError, HubError
+    └── ProbeError           a draft head that loads, and does not agree with its target
 """
 
 from __future__ import annotations
@@ -107,3 +108,7 @@ class UnsupportedArchitectureError(CheckpointError):
 
 class HubError(CheckpointError):
     """A hub id is not in the local cache; the message carries the download command."""
+
+
+class ProbeError(CheckpointError):
+    """A draft head loads but does not agree with its target; the message names a better reading."""

@@ -1,0 +1,97 @@
+"""What the probe reads: a built-in text, or text the target writes itself from fixed seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from aerie.attention.rows import Bounds, Rows, causal_rows, ragged
+from aerie.models.decoder import Decoder
+
+Encode = Callable[[str], list[int]]
+
+N_TOKENS = 256
+N_TEXTS = 8  # when the target writes: several short texts see more of it than a long one
+N_SEEDS = 4
+NOISE_SEED = 20
+
+# Ordinary prose, a list, code and an answer: the registers a chat model writes in.
+TEXT = """The lighthouse keeper wrote down the weather every morning before breakfast. On most
+days there was little to say: wind from the west, a low grey sky, two fishing boats going out with
+the tide. But on the third of March he noticed that the barometer had fallen further than he had
+ever seen it fall, and he went down to the harbour to warn the others.
+
+Here are three things to check before a storm:
+1. Close the shutters and tie down anything that can move.
+2. Bring the boats in, or moor them with two lines.
+3. Make sure that the lamp has enough oil for the whole night.
+
+def mean(values: list[float]) -> float:
+    \"\"\"Return the arithmetic mean of a non-empty list.\"\"\"
+    if not values:
+        raise ValueError("mean of an empty list")
+    return sum(values) / len(values)
+
+Question: What is the capital of France, and how many people live there?
+Answer: The capital of France is Paris. About two million people live in the city itself, and more
+than ten million in the whole metropolitan area, which makes it one of the largest in Europe.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeTexts:
+    """Token ids of some texts, and how many leading ids of each were not written by a model."""
+
+    texts: tuple[Tensor, ...]  # each [tokens] i64 on the target's device
+    n_skipped: int
+
+
+def read_built_in(encode: Encode, device: torch.device | str) -> ProbeTexts:
+    """The built-in text through a model's own tokenizer."""
+    ids = encode(TEXT)[:N_TOKENS]
+    return ProbeTexts((torch.tensor(ids, dtype=torch.int64, device=device),), n_skipped=0)
+
+
+def write_freely(target: Decoder) -> ProbeTexts:
+    """Text the target samples itself, for models without a tokenizer; the noise is always the same.
+
+    Greedy text would fall into loops, in which any head that repeats its input agrees.
+    """
+    length, device = N_TOKENS // N_TEXTS, target.embedding.device
+    pool = target.allocate_pool(1 + N_TEXTS * length)
+    # Seeds spread over the vocabulary by two primes.
+    place = torch.arange(N_TEXTS * N_SEEDS, device=device) * 7919 + 104729
+    seeds = (place % target.geometry.vocab_size).view(N_TEXTS, N_SEEDS)
+    noise = torch.Generator().manual_seed(NOISE_SEED)
+    written = [seeds]
+    fresh = seeds
+    for n_seen in range(N_SEEDS, length):
+        rows = _continuation(fresh, n_seen, length)
+        last = torch.arange(1, N_TEXTS + 1, device=device) * fresh.shape[1] - 1
+        logits = target.forward(rows, pool, last).logits
+        uniform = torch.rand(logits.shape, generator=noise).to(device)
+        # The largest of logit - log(-log u) is a sample from their softmax (Gumbel).
+        fresh = (logits - (-uniform.log()).log()).argmax(-1, keepdim=True)
+        written.append(fresh)
+    return ProbeTexts(tuple(torch.cat(written, dim=1)), n_skipped=N_SEEDS)
+
+
+def whole_texts(texts: tuple[Tensor, ...]) -> Rows:
+    """Rows of whole texts; text b owns the slots after those of the texts before it."""
+    tokens, indptr = ragged(texts)
+    slots = torch.arange(1, tokens.shape[0] + 1, dtype=torch.int32, device=tokens.device)
+    longest = max((text.shape[0] for text in texts), default=0)
+    return causal_rows(tokens, indptr, indptr, slots, Bounds(longest, longest))
+
+
+def _continuation(fresh: Tensor, n_seen: int, length: int) -> Rows:
+    """Rows of the newest ids [texts, new]; each text has `length` slots, `n_seen` in use."""
+    n_texts, n_new = fresh.shape
+    step = torch.arange(n_texts + 1, dtype=torch.int32, device=fresh.device)
+    own = torch.arange(1, n_seen + 1, dtype=torch.int32, device=fresh.device)
+    slots = (step[:-1, None] * length + own).flatten()
+    bounds = Bounds(n_new, n_seen)
+    return causal_rows(fresh.flatten(), step * n_new, step * n_seen, slots, bounds)
