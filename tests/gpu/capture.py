@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from aerie.errors import KernelError
+from aerie.kernels.arrays import on_device
 from aerie.kernels.cases.case import Case
 from aerie.kernels.registry import Kernels
-from aerie.parity.arrays import on_device
 from aerie.parity.compare import compare_outputs
 
 DEVICE = "cuda"

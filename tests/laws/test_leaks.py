@@ -26,6 +26,7 @@ PUBLIC_HOSTS = {
     "huggingface.co",
     "keepachangelog.com",
     "peps.python.org",
+    "www.w3.org",  # the namespace of SVG, a name and not a place to fetch from
     "pytorch.org",
     "semver.org",
     "www.apache.org",

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from aerie.kernels import load
+from aerie.kernels.arrays import as_numpy
 from aerie.kernels.registry import Kernels
-from aerie.parity.arrays import as_numpy
 
 BACKENDS = ("reference", "pytorch")
 each_backend = pytest.mark.parametrize("backend", BACKENDS)

@@ -140,13 +140,10 @@ def _tree_mask(made: _Round) -> Inputs:
     }
 
 
-def _logits(made: _Round) -> Any:
-    return made.rng.standard_normal((made.rows, made.shape.vocabulary), np.float32) * 4
-
-
 def _probabilities(made: _Round) -> Inputs:
+    logits = made.rng.standard_normal((made.rows, made.shape.vocabulary), np.float32) * 4
     heat = np.full(made.shape.batch, 0.7, np.float32)
-    return {"logits": _logits(made), "temperature": heat, "qo_indptr": made.layout.indptr}
+    return {"logits": logits, "temperature": heat, "qo_indptr": made.layout.indptr}
 
 
 def _links(made: _Round) -> Inputs:
@@ -182,7 +179,7 @@ def _verify_result(made: _Round) -> Inputs:
     batch = made.shape.batch
     index = np.full((batch, DEPTH + 1), -1, np.int64)
     for request in range(batch):
-        path = made.layout.path(request, 3)
+        path = made.layout.path(made.rng, request, 3)
         index[request, : len(path)] = path
     return {
         "accept_index": index,
@@ -231,12 +228,13 @@ def _pool_locs(made: _Round) -> Inputs:
 
 def _node_data(made: _Round) -> Inputs:
     store, sizes = made.store, np.full(made.shape.batch, made.shape.verify)
+    counts = np.full(made.shape.batch, store.count)
     return {
         "cumu_tokens": store.tokens,
         "cumu_deltas": store.depths,
         "prev_indexs": store.prev,
-        "node_count": np.full(made.shape.batch, store.count),
-        "selected": select(made.rng, store, sizes),
+        "node_count": counts,
+        "selected": select(made.rng, store, counts, sizes),
         "seq_len": made.seq_len,
         "row_capacity": made.shape.batch * made.shape.verify,
     }

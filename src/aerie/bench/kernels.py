@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from aerie.bench.kernel_workload import Shape, workload
 from aerie.bench.provenance import provenance
 from aerie.kernels import load
+from aerie.kernels.arrays import on_device
 from aerie.kernels.binding import bind
 from aerie.kernels.registry import Kernel
-from aerie.parity.arrays import on_device
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from aerie.kernels.arrays import as_numpy, ulp_distance
 from aerie.kernels.card import Card, Port
-from aerie.parity.arrays import as_numpy, ulp_distance
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from aerie.errors import KernelError
+from aerie.kernels.arrays import on_device
 from aerie.kernels.cases.case import Case
 from aerie.kernels.registry import Kernels
-from aerie.parity.arrays import on_device
 from aerie.parity.compare import compare_outputs, first_change
 
 

@@ -126,6 +126,7 @@ CUMULATIVE_STATE = Card(
     ),
     refusals=(
         Refusal(Status.OUT_OF_RANGE, "cumu_count", "a frontier id is not a node yet"),
+        Refusal(Status.BROKEN_TREE, "1", "two frontier slots are the same node"),
         Refusal(Status.CANDIDATE, "W*K", "a sort index is not a candidate"),
         Refusal(Status.DUPLICATE_SIBLING, "1", "a frontier slot proposes one token twice"),
     ),

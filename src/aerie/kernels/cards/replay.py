@@ -119,6 +119,7 @@ EXTEND_REPLAY = Card(
         STATUS,
     ),
     limits=(
+        limit("min(R, 1)", "B", "rows that belong to no request"),
         limit("B", "largest_batch_buckets", "requests of the largest captured bucket"),
         limit("largest_batch_buckets", "C", "requests the static buffers hold"),
         limit(

@@ -93,6 +93,8 @@ REJECT_SAMPLE = Card(
         STATUS,
     ),
     alternatives=(("target_probas", "coins"), ("target_tokens",)),
+    # The rule match reads no distribution.
+    defaults={"V": 1},
     refusals=(
         _BROKEN_LAYOUT,
         Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),

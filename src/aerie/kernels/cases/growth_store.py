@@ -108,6 +108,8 @@ _ROWS = (
     row("b3_w2_k3_same_layer_tokens", "tokens_edge", None,
         put("topk_tokens", np.s_[:, :3], [0, 2**40, -1]), plan=_SMALL),
     row("duplicate_siblings", "refused twins", DATA, _twins, plan=Plan(3, 3, (1, 2))),
+    row("frontier_node_twice", "refused frontier twice", DATA, put("frontier_indexs", 1, 2),
+        plan=_SMALL),
     row("frontier_not_stored", "refused frontier", BOUNDS, put("frontier_indexs", (1, 1), 4),
         plan=_SMALL),
     row("frontier_negative", "refused frontier negative", BOUNDS,

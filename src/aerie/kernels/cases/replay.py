@@ -154,6 +154,12 @@ def _extend(
     }
 
 
+def _orphan_rows(inputs: Inputs) -> None:
+    """Two rows where the batch has no request to own them."""
+    for name in ("input_ids", "positions", "out_cache_loc", "hidden"):
+        inputs[name] = np.zeros((2, *inputs[name].shape[1:]), inputs[name].dtype)
+
+
 _WIDE = (_TO_128, (128, 1024, 2048))
 
 _EXTEND_ROWS = (
@@ -207,6 +213,7 @@ _EXTEND_ROWS = (
     row("lengths_below_rows", "refused sum", DATA, put("extend_len", 2, 3), lengths=(2, 1, 4)),
     row("lengths_above_rows", "refused sum above", DATA, put("extend_len", 1, 2),
         lengths=(2, 1, 4)),
+    row("rows_without_requests", "beyond_requests", BOUNDS, _orphan_rows, lengths=()),
     row("b9_past_buckets", "beyond_bucket", BOUNDS, lengths=1, batch=9),
     row("rows_past_buckets", "beyond_row_bucket", BOUNDS, lengths=(60, 5)),
     row("padding_past_row_buckets", "beyond_row_bucket padding", BOUNDS, lengths=(60, 2, 2)),

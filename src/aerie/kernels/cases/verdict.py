@@ -92,6 +92,8 @@ _ROWS = (
         heat=0.0, **_TWO),
     row("infinite_logit", "refused inf", DATA, put("logits", (3, 0), INF), **_TWO),
     row("quotient_overflows", "refused huge", DATA, heat=(1.0, 0.7), kind="huge", **_TWO),
+    row("quotients_all_underflow", "refused huge low", DATA, put("logits", 0, -3e38), heat=0.5,
+        **_TWO),
     row("all_masked_row", "refused masked", DATA, put("logits", 1, -INF), **_TWO),
     row("all_masked_row_greedy", "refused masked greedy", DATA, put("logits", 4, -INF),
         heat=(1.0, 0.0), **_TWO),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from aerie.kernels.pytorch.refusals import Refusals, check_range, no_refusals
+from aerie.kernels.pytorch.refusals import Refusals, check_range, first_true, no_refusals
 from aerie.kernels.status import Status
 
 # Captured runs discount stored scores from depth 2 on by this factor (compat mode).
@@ -81,14 +81,22 @@ def check_cumu_draft_state(
     candidates = topk_tokens.shape[1]
     refusals = Refusals(batch, topk_tokens.device)
     check_range(refusals, Status.OUT_OF_RANGE, frontier_indexs, 0, cumu_count)
+    _refuse_twins(refusals, Status.BROKEN_TREE, frontier_indexs[:, None, :])
     check_range(refusals, Status.CANDIDATE, sort_layer_indices, 0, candidates)
-    if candidates > width:
-        # [B, W, K] siblings side by side once sorted: equal neighbours are twins
-        siblings = topk_tokens.reshape(batch, width, candidates // width).sort(dim=2).values
-        is_twin = (siblings[:, :, 1:] == siblings[:, :, :-1]).flatten(1)
-        twin = siblings[:, :, 1:].flatten(1).gather(1, is_twin.byte().argmax(1, keepdim=True))
-        refusals.add(Status.DUPLICATE_SIBLING, is_twin.any(dim=1), twin[:, 0])
+    siblings = topk_tokens.reshape(batch, width, candidates // width)
+    _refuse_twins(refusals, Status.DUPLICATE_SIBLING, siblings)
     return refusals.words()
+
+
+def _refuse_twins(refusals: Refusals, code: Status, groups: Tensor) -> None:
+    """Refuse requests where a group of `groups[B, W, K]` holds a value twice; value = the twin."""
+    if groups.shape[2] < 2:
+        return
+    # Side by side once sorted, equal neighbours are twins.
+    ordered = groups.sort(dim=2).values
+    is_twin = (ordered[:, :, 1:] == ordered[:, :, :-1]).flatten(1)
+    twin = ordered[:, :, 1:].flatten(1).gather(1, first_true(is_twin)[:, None])
+    refusals.add(code, is_twin.any(dim=1), twin[:, 0])
 
 
 def update_cumu_draft_state(

@@ -93,6 +93,9 @@ def check_cumu_draft_state(
         for node in frontier_indexs[b]:
             if not 0 <= node < cumu_count:
                 refusals.add(b, Status.OUT_OF_RANGE, int(node))
+        nodes, counts = np.unique(frontier_indexs[b], return_counts=True)
+        if (counts > 1).any():
+            refusals.add(b, Status.BROKEN_TREE, int(nodes[counts > 1][0]))
         for index in sort_layer_indices[b]:
             if not 0 <= index < topk_tokens.shape[1]:
                 refusals.add(b, Status.CANDIDATE, int(index))

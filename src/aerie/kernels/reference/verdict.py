@@ -30,20 +30,22 @@ def convert_logits_to_probas(
         rows = request_rows(refusals, b, qo_indptr, len(logits), most=len(logits))
         if not 0 <= heat < np.inf:
             refusals.add(b, Status.BAD_PARAMETER, 0)
-        for row in rows:
-            scaled = logits[row] if heat < GREEDY_TEMPERATURE else _divide(logits[row], heat)
-            if np.isnan(scaled).any() or (scaled == np.inf).any():
-                refusals.add(b, Status.NOT_FINITE, row)
-        for row in rows:
-            if (logits[row] == -np.inf).all():
-                refusals.add(b, Status.ALL_MASKED, row)
         if refusals.refused(b):
             continue
+        is_greedy = heat < GREEDY_TEMPERATURE
+        scaled = {row: logits[row] if is_greedy else _divide(logits[row], heat) for row in rows}
         for row in rows:
-            if heat < GREEDY_TEMPERATURE:
+            if np.isnan(scaled[row]).any() or (scaled[row] == np.inf).any():
+                refusals.add(b, Status.NOT_FINITE, row)
+        for row in rows:
+            # Quotients may all overflow to -inf, which leaves as little to choose from.
+            if (scaled[row] == -np.inf).all():
+                refusals.add(b, Status.ALL_MASKED, row)
+        for row in rows if not refusals.refused(b) else ():
+            if is_greedy:
                 probas[row, np.argmax(logits[row])] = 1.0
                 continue
-            raised = _raised(_divide(logits[row], heat))
+            raised = _raised(scaled[row])
             probas[row] = (raised / raised.sum()).astype(np.float32)
     return {"target_probas": probas, **refusals.words()}
 
