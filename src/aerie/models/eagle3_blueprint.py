@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from aerie.models.eagle3_config import DeclaredStorage, HeadConfig
@@ -37,7 +37,7 @@ class TargetSizes:
     vocab_size: int
 
 
-def derive_storage(stored: Stored) -> HeadStorage:
+def derive_storage(stored: Collection[str]) -> HeadStorage:
     """What the names alone tell."""
     second = f"{layer_prefix(1)}."
     has_hidden_norm = f"{second}hidden_norm.weight" in stored
