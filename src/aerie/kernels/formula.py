@@ -25,6 +25,14 @@ _ALLOWED = (
 )
 
 
+def _is_arithmetic(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, int)
+    return isinstance(node, _ALLOWED)
+
+
 @dataclass(frozen=True)
 class Formula:
     """Integer arithmetic over names, e.g. `4*B*W*K + E*B*K*H`.
@@ -40,8 +48,8 @@ class Formula:
     def __post_init__(self) -> None:
         tree = ast.parse(self.text, mode="eval")
         for node in ast.walk(tree):
-            if not isinstance(node, _ALLOWED):
-                raise ValueError(f"formula {self.text!r} uses {type(node).__name__}")
+            if not _is_arithmetic(node):
+                raise ValueError(f"formula {self.text!r} uses {ast.unparse(node)!r}")
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         object.__setattr__(self, "names", frozenset(names - _FUNCTIONS.keys()))
         object.__setattr__(self, "_code", compile(tree, "<formula>", "eval"))

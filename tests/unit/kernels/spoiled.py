@@ -248,7 +248,7 @@ REFUSED = (
             S.OUT_OF_RANGE, 6, 5),
     refused("node_rows", "a negative prefix", put("seq_len", 1, -1), S.NEGATIVE_LENGTH, -1, 0),
     refused("node_rows", "the root is not chosen", put("selected", (1, 0), False),
-            S.BROKEN_TREE, -1, 0),
+            S.BROKEN_TREE, 0, 0),
     refused("node_rows", "a parent is not chosen", put("selected", (1, 3), False),
             S.BROKEN_TREE, 4, 0),
     refused("node_rows", "two siblings with one token", put("cumu_tokens", (1, 2), 6),

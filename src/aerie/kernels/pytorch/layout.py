@@ -18,6 +18,8 @@ from aerie.kernels.pytorch.refusals import Refusals, first_true
 from aerie.kernels.status import Status
 
 INT32_MAX = 2**31 - 1
+# An error names an overflow up to here; how far beyond does not matter.
+LARGEST_NAMED = 1 << 40
 
 
 def update_node_data(
@@ -214,7 +216,7 @@ def calculate_verify_kv_qo_ms(*, verify_count: Tensor, seq_len: Tensor) -> dict[
     columns = seq_len.clamp_max(1 << 40).masked_fill_(refusals.refused, 0) + rows
     sizes = torch.stack([rows, columns, (rows * columns + 7) >> 3])  # [3, B]
     asked = sizes.cumsum(dim=1).amax(dim=0)
-    refusals.add(Status.OVERFLOW, asked > INT32_MAX, asked)
+    refusals.add(Status.OVERFLOW, asked > INT32_MAX, asked.clamp(max=LARGEST_NAMED))
     indptr = torch.zeros(3, batch + 1, dtype=torch.int64, device=seq_len.device)
     torch.cumsum(sizes.masked_fill_(refusals.refused, 0), 1, out=indptr[:, 1:])
     qo_indptr, kv_indptr, mask_indptr = indptr.int().unbind()

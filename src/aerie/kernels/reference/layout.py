@@ -15,6 +15,8 @@ Ints = NDArray[np.int64]
 
 MAX_VERIFY = 128
 INT32_MAX = 2**31 - 1
+# An error names an overflow up to here; how far beyond does not matter.
+LARGEST_NAMED = 2**40
 
 
 def update_node_data(
@@ -94,7 +96,7 @@ def _check_tree(
         return
     chosen = set(nodes.tolist())
     if 0 not in chosen:
-        refusals.add(b, Status.BROKEN_TREE, -1)
+        refusals.add(b, Status.BROKEN_TREE, 0)
     for node in nodes:
         parent = int(parents[node])
         is_linked = parent == -1 if node == 0 else parent < node and parent in chosen
@@ -181,7 +183,7 @@ def calculate_verify_kv_qo_ms(*, verify_count: Ints, seq_len: Ints) -> dict[str,
         # Python integers: what is asked for may pass int64 where the offsets may not.
         asked = [total + size for total, size in zip(asked, sizes, strict=True)]
         if max(asked) > INT32_MAX:
-            refusals.add(b, Status.OVERFLOW, min(max(asked), 2**63 - 1))
+            refusals.add(b, Status.OVERFLOW, min(max(asked), LARGEST_NAMED))
             continue
         offsets[:, b + 1] += sizes
     names = ("qo_indptr", "kv_indptr", "mask_indptr")
