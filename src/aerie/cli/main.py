@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from aerie.cli import bench, demo, doctor, parity
+from aerie.cli import bench, demo, doctor, parity, train
 from aerie.errors import AerieError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.command("parity")(parity.parity)
 app.add_typer(bench.app, name="bench")
+app.add_typer(train.app, name="train")
 
 
 def main() -> None:

@@ -1,0 +1,113 @@
+"""The stages of making the pair: corpus, target, head; each leaves its files before the next."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from aerie.train.checkpoints import save_target, write_json
+from aerie.train.corpus import Corpus, CorpusSettings, build_corpus, manifest
+from aerie.train.heldout import SHIPPED, save_prompts, spread_prompts
+from aerie.train.progress import Progress
+from aerie.train.target_model import plain_runner
+from aerie.train.tokenizer import save_tokenizer
+from aerie.train.train_target import LONGEST, TargetPlan, heldout_loss, rounded, train_target
+
+SETUP_SECONDS = 75.0  # compilation before training, saving and measuring after it
+
+MANIFEST_FILE = "corpus.json"
+TARGET_RECORD = "target_record.json"
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where the files of a run go."""
+
+    out: Path
+
+    @property
+    def target(self) -> Path:
+        """The target's model directory."""
+        return self.out / "target"
+
+    @property
+    def head(self) -> Path:
+        """The head's model directory."""
+        return self.out / "head"
+
+    @property
+    def heldout(self) -> Path:
+        """The held-out prompts."""
+        return self.out / "heldout"
+
+
+def make_corpus(settings: CorpusSettings, folders: Folders, progress: Progress) -> Corpus:
+    """Collect the corpus and write its record, the tokenizer and the held-out prompts."""
+    with progress.phase("corpus"):
+        corpus = build_corpus(settings, progress)
+    folders.out.mkdir(parents=True, exist_ok=True)
+    write_json(folders.out / MANIFEST_FILE, manifest(corpus))
+    with progress.phase("held-out prompts"):
+        prompts = spread_prompts(corpus, SHIPPED.items())
+        save_prompts(corpus, prompts, folders.heldout)
+        progress.say(f"held-out prompts: {len(prompts)}")
+    return corpus
+
+
+def within_wall(plan: TargetPlan, wall: float, progress: Progress) -> TargetPlan:
+    """Shorten the budget so that the whole run ends within `wall` seconds of its start."""
+    left = wall - progress.elapsed() - SETUP_SECONDS
+    if not wall or left >= plan.seconds:
+        return plan
+    progress.say(f"budget cut from {plan.seconds:.0f} to {left:.0f} s to end within {wall:.0f} s")
+    return replace(plan, seconds=max(30.0, left))
+
+
+def make_target(
+    corpus: Corpus, plan: TargetPlan, folders: Folders, progress: Progress
+) -> dict[str, object]:
+    """Train the target, save it, then measure its held-out loss as shipped."""
+    with progress.phase("target"):
+        model, state = train_target(corpus, plan, progress)
+    save_target(model, folders.target)
+    save_tokenizer(corpus.tokenizer_json, folders.target, plan.shape.max_positions)
+    progress.say(f"target: saved to {folders.target.name}/")
+    record: dict[str, object] = {
+        "plan": _plain(replace(plan, checkpoints=None)),
+        "steps": state.step,
+        "tokens": state.tokens,
+        "seconds": round(state.seconds, 1),
+        "losses": state.losses,
+        "torch": torch.__version__,
+        "device": device_name(plan.device),
+    }
+    write_json(folders.out / TARGET_RECORD, record)
+    runner = plain_runner(rounded(model, plan.device))
+    with progress.phase("held-out loss"):
+        record["heldout_loss"] = heldout_loss(runner, corpus.heldout.tokens, 1024, 1 << 62)
+        progress.say(f"target: held-out loss {record['heldout_loss']:.4f} nats a token")
+        write_json(folders.out / TARGET_RECORD, record)
+        longest = max(length for stage in plan.stages for length in stage.weights)
+        if longest == LONGEST:
+            by_length = {
+                str(n): heldout_loss(runner, corpus.heldout.tokens, n, 1_000_000)
+                for n in (512, 4096, 17_408, LONGEST)
+            }
+            record["heldout_loss_by_length"] = by_length
+            progress.say(f"target: held-out loss by window length {by_length}")
+    record["phases"] = progress.phases
+    write_json(folders.out / TARGET_RECORD, record)
+    return record
+
+
+def device_name(device: str) -> str:
+    """The GPU's name, or `cpu`."""
+    return torch.cuda.get_device_name() if torch.device(device).type == "cuda" else "cpu"
+
+
+def _plain(plan: TargetPlan) -> object:
+    """The plan as JSON values."""
+    return json.loads(json.dumps(asdict(plan), default=str))
