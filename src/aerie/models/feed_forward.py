@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from aerie.models.linear import Linear, Projections
+from aerie.models.precision import widen
 
 
 class FeedForward(Protocol):
@@ -74,7 +75,7 @@ class Experts:
         """[rows, hidden] to [rows, hidden]; one host read for the experts' row counts."""
         logits = self.router(x)  # [rows, experts]
         best, chosen = torch.topk(logits, self.n_active, dim=-1)
-        shares = torch.softmax(best.float(), dim=-1)  # [rows, active]
+        shares = torch.softmax(widen(best), dim=-1)  # [rows, active]
         # Sorted by expert, every expert's rows are one slice; stable, so the order is fixed.
         flat = chosen.flatten()
         order = torch.argsort(flat, stable=True)
@@ -89,5 +90,5 @@ class Experts:
                 out[order[part]] = self.down(wide, expert_idx)
                 start += count
         # Mixed row by row in rank order: the sum does not depend on who else is in the batch.
-        mixed = (out.view(*chosen.shape, x.shape[-1]).float() * shares[..., None]).sum(dim=1)
+        mixed = (widen(out.view(*chosen.shape, x.shape[-1])) * shares[..., None]).sum(dim=1)
         return mixed.to(x.dtype)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from aerie.models.precision import widen
+
 
 @dataclass(frozen=True, eq=False)
 class RMSNorm:
@@ -17,6 +19,6 @@ class RMSNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Weight times x over its root mean square, in the dtype of x."""
-        wide = x.float()
+        wide = widen(x)
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return (wide * scale * self.weight).to(x.dtype)

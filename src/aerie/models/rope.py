@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from aerie.models.precision import widen
+
 
 @dataclass(frozen=True)
 class RopeSettings:
@@ -85,7 +87,7 @@ class Rotation:
     def __call__(self, heads: Tensor) -> Tensor:
         """Rotate [rows, heads, head_dim]; pairs are (i, i + head_dim / 2)."""
         # In float32 and rounded once: a bf16 cosine would cost as much as the whole product.
-        first, second = heads.float().chunk(2, dim=-1)
+        first, second = widen(heads).chunk(2, dim=-1)
         rotated = torch.cat(
             (first * self.cos - second * self.sin, second * self.cos + first * self.sin), dim=-1
         )
