@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from aerie.cli import bench, demo, doctor, parity, train
+from aerie.cli import bench, compare, demo, doctor, parity, train
 from aerie.errors import AerieError
 
 app = typer.Typer(
@@ -16,6 +16,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("compare")(compare.compare)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.command("parity")(parity.parity)

@@ -1,0 +1,112 @@
+"""`aerie compare`: every stage of a checkpoint against another engine, or against float64."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aerie.cli.output import console, finish
+
+if TYPE_CHECKING:
+    from aerie.parity.stage_dump import StageDump
+    from aerie.parity.stage_run import LoadedPair, Subject
+    from aerie.parity.stages import StageReport
+
+DTYPES = ("float32", "bfloat16", "float16")
+SELF = "self, float64"
+
+Model = Annotated[str, typer.Option(help="Target: a directory, or a hub id in the local cache.")]
+Draft = Annotated[str | None, typer.Option(help="EAGLE-3 head of that target, likewise.")]
+Against = Annotated[
+    Path | None,
+    typer.Option(help="Stages another engine dumped (docs/stages.md). Without it: float64."),
+]
+Dump = Annotated[Path | None, typer.Option(help="Write this run's stages there.")]
+Dtype = Annotated[str, typer.Option(help=f"{', '.join(DTYPES)}; sets the tolerance too.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
+
+
+def compare(
+    model: Model,
+    draft: Draft = None,
+    against: Against = None,
+    dump: Dump = None,
+    dtype: Dtype = "float32",
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Compare each stage of a target, and of its draft head, with a reference run.
+
+    The first stage that departs is named: what follows it is its consequence.
+    """
+    import torch
+
+    from aerie.errors import UnknownNameError
+    from aerie.models.hub import find_model
+    from aerie.parity.stage_dump import write_dump
+    from aerie.parity.stage_run import Subject, load_pair
+    from aerie.parity.stages import TOLERANCES, compare_stages
+
+    if dtype not in DTYPES:
+        raise UnknownNameError("dtype", dtype, DTYPES)
+    head = None if draft is None else find_model(draft, os.environ)
+    subject = Subject(find_model(model, os.environ), head, getattr(torch, dtype), device)
+    pair = load_pair(subject)
+    theirs, ours = _both_runs(subject, pair, against)
+    if dump is not None:
+        write_dump(dump, ours)
+    report = compare_stages(theirs.stages, ours.stages, TOLERANCES[subject.dtype])
+    label = SELF if against is None else str(against)
+    missing = [name for name in ours.stages if name not in theirs.stages]
+    _print(pair, report, f"{model} in {dtype} on {device} against {label}", missing)
+    payload = {
+        "ok": report.ok,
+        "model": model,
+        "draft": draft,
+        "dtype": dtype,
+        "reference": label,
+        "tokens": ours.tokens.shape[0],
+        "stages": [asdict(stage) for stage in report.stages],
+        "first_departure": report.first_departure,
+        "not_compared": missing,
+    }
+    finish(payload, as_json)
+
+
+def _both_runs(
+    subject: Subject, pair: LoadedPair, against: Path | None
+) -> tuple[StageDump, StageDump]:
+    """The reference's stages and ours, over the same tokens."""
+    from aerie.parity.stage_dump import read_dump
+    from aerie.parity.stage_run import N_TOKENS, draw_tokens, load_exact_pair, run_stages
+
+    if against is not None:
+        theirs = read_dump(against)
+        return theirs, run_stages(pair, theirs.tokens, theirs.features)
+    tokens = draw_tokens(pair.target.geometry.vocab_size, N_TOKENS)
+    return run_stages(load_exact_pair(subject), tokens), run_stages(pair, tokens)
+
+
+def _print(pair: LoadedPair, report: StageReport, title: str, missing: list[str]) -> None:
+    from rich.table import Table
+
+    out = console()
+    if pair.head is not None:
+        for resolved in pair.head.summary.resolved:
+            out.print(f"draft {resolved}", markup=False)
+    table = Table("stage", "mean abs", "max abs", "cosine", "top-k", "", box=None, title=None)
+    for stage in report.stages:
+        numbers = (f"{stage.mean_abs:.2e}", f"{stage.max_abs:.2e}", f"{stage.cosine:.6f}")
+        verdict = "[green]ok[/]" if stage.ok else "[red]departs[/]"
+        table.add_row(stage.name, *numbers, f"{stage.topk_overlap:.3f}", verdict)
+    out.print(title, markup=False)
+    out.print(table)
+    if missing:
+        out.print(f"not in the reference: {', '.join(missing)}", markup=False)
+    first = report.first_departure
+    out.print("every stage within tolerance" if first is None else f"first departure: {first}")
