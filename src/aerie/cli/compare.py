@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -71,11 +72,19 @@ def compare(
         "dtype": dtype,
         "reference": label,
         "tokens": ours.tokens.shape[0],
-        "stages": [asdict(stage) for stage in report.stages],
+        "stages": [_strict(asdict(stage)) for stage in report.stages],
         "first_departure": report.first_departure,
         "not_compared": missing,
     }
     finish(payload, as_json)
+
+
+def _strict(stage: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN and no infinity; a number that is not finite becomes null."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in stage.items()
+    }
 
 
 def _both_runs(

@@ -46,7 +46,7 @@ class Dialect:
 DIALECTS = (
     Dialect(
         SPECFORGE,
-        "SGLang, SpecForge, official EAGLE",
+        "SGLang, SpecForge",
         "midlayer",
         "hidden_norm",
         frozenset(
