@@ -44,8 +44,8 @@ _PROBE = """## Probe
 At load about 256 tokens go through the target and the head, teacher-forced. The probe reports the
 head's top-1 agreement as configured and for its neighbours: captured states one boundary lower or
 higher, the other residual. It refuses (or warns, or is off) when another reading is better by more
-than {lead} and {errors:g} standard errors, or when agreement is below {least}, and prints the captured
-states in both notations.
+than {lead} and {errors:g} standard errors, or when agreement is below {least}, and prints the
+captured states in both notations.
 """
 
 
