@@ -44,7 +44,7 @@ def target(
     and of the run.
     """
     from aerie.train.corpus import CorpusSettings
-    from aerie.train.pair import Folders, make_corpus, make_target, within_wall
+    from aerie.train.pair import SETUP_SECONDS, Folders, make_corpus, make_target, within_wall
     from aerie.train.progress import Progress
     from aerie.train.train_target import TargetPlan
 
@@ -52,10 +52,37 @@ def target(
     folders = Folders(out)
     corpus = make_corpus(CorpusSettings(n_workers=workers), folders, progress)
     plan = TargetPlan(
-        seconds=seconds,
+        seconds=within_wall(seconds, wall, SETUP_SECONDS, progress),
         device=device,
         seed=seed,
         checkpoints=out / "target-checkpoint",
         is_resumed=resume,
     )
-    make_target(corpus, within_wall(plan, wall, progress), folders, progress)
+    make_target(corpus, plan, folders, progress)
+
+
+@app.command("head")
+def head(
+    model: Annotated[
+        Path | None, typer.Option(help="Target's directory; the built-in target if absent.")
+    ] = None,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Text files to train on, for a given --model.")
+    ] = None,
+    out: Out = Path("build/pair"),
+    seconds: Seconds = 340.0,
+    device: Device = "cuda",
+    wall: Wall = 0.0,
+    resume: Resume = False,
+) -> None:
+    """Train an EAGLE-3 head and measure its acceptance.
+
+    For the built-in target the text is the corpus it was trained on, and text it writes itself.
+    For any other target give --model and --text.
+    """
+    from aerie.train.run_head import GivenTarget, train_for_built_in, train_for_given
+
+    if model is not None:
+        train_for_given(GivenTarget(model, tuple(text or ()), out, device), seconds, resume)
+    else:
+        train_for_built_in(out, device, seconds, wall, resume)

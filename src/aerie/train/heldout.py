@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ LICENCES_FILE = "licences.json"
 SHORT, LONGEST = 512, 32_768
 BUCKETS = (SHORT, 4096, 16_384, LONGEST)
 SHIPPED = {SHORT: 96, 4096: 8, 16_384: 4, LONGEST: 4}  # prompts in the repository, per bucket
+PLACES, PLACES_AT_ONCE = 1024, 32  # candidate ends per bucket, and how many are cut together
 MARGIN = 64  # tokens that must follow in the file: a prompt is never cut at its very end
 
 
@@ -57,16 +59,22 @@ def make_prompts(corpus: Corpus, bucket: int, count: int) -> list[Prompt]:
     ends = _possible_ends(cutter, bucket)
     if not ends.size:
         return []
-    chosen = ends[np.unique(np.linspace(0, ends.size - 1, 3 * count).astype(int))]
+    places = np.unique(np.linspace(0, ends.size - 1, PLACES).astype(int))
+    # A fixed shuffle: the first `count` are spread over the stream whatever the count, and a
+    # smaller set is the beginning of a larger one.
+    shuffled = np.random.default_rng(bucket).permutation(ends[places])
     prompts: list[Prompt] = []
-    # A fixed shuffle: the first `count` that survive are spread over the stream too.
-    for end in np.random.default_rng(bucket).permutation(chosen):
-        prompt = _cut(cutter, int(end), bucket, len(prompts))
-        if prompt is not None:
-            prompts.append(prompt)
-        if len(prompts) == count:
-            break
-    return prompts
+    with ThreadPoolExecutor() as pool:
+        for first in range(0, shuffled.size, PLACES_AT_ONCE):
+            some = shuffled[first : first + PLACES_AT_ONCE]
+            cut = pool.map(lambda end: _cut(cutter, int(end), bucket), some)
+            prompts += [prompt for prompt in cut if prompt is not None]
+            if len(prompts) >= count:
+                break
+    return [
+        replace(prompt, name=f"{bucket}-{number:03d}")
+        for number, prompt in enumerate(prompts[:count])
+    ]
 
 
 def encode_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -138,7 +146,7 @@ def _possible_ends(cutter: _Cutter, bucket: int) -> NDArray[np.int64]:
     return ends[room & inside & (ends >= bucket)].astype(np.int64)
 
 
-def _cut(cutter: _Cutter, end: int, bucket: int, number: int) -> Prompt | None:
+def _cut(cutter: _Cutter, end: int, bucket: int) -> Prompt | None:
     """The prompt that ends at `end`, or None if its text would be tokenised differently."""
     stream = cutter.stream
     earliest = end - bucket + 1  # one token of the bucket is END_ID
@@ -158,4 +166,4 @@ def _cut(cutter: _Cutter, end: int, bucket: int, number: int) -> Prompt | None:
         (cutter.packages[document.package], document.path)
         for document in stream.documents[first : last + 1]
     )
-    return Prompt(f"{bucket}-{number:03d}", bucket, text, len(tokens) + 1, sources)
+    return Prompt("", bucket, text, len(tokens) + 1, sources)

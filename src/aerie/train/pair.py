@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,6 +16,11 @@ from aerie.train.progress import Progress
 from aerie.train.target_model import plain_runner
 from aerie.train.tokenizer import save_tokenizer
 from aerie.train.train_target import LONGEST, TargetPlan, heldout_loss, rounded, train_target
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+ASSETS = Path(__file__).parents[1] / "assets"
 
 SETUP_SECONDS = 75.0  # compilation before training, saving and measuring after it
 
@@ -57,13 +63,16 @@ def make_corpus(settings: CorpusSettings, folders: Folders, progress: Progress) 
     return corpus
 
 
-def within_wall(plan: TargetPlan, wall: float, progress: Progress) -> TargetPlan:
-    """Shorten the budget so that the whole run ends within `wall` seconds of its start."""
-    left = wall - progress.elapsed() - SETUP_SECONDS
-    if not wall or left >= plan.seconds:
-        return plan
-    progress.say(f"budget cut from {plan.seconds:.0f} to {left:.0f} s to end within {wall:.0f} s")
-    return replace(plan, seconds=max(30.0, left))
+def within_wall(seconds: float, wall: float, reserve: float, progress: Progress) -> float:
+    """Shorten a budget so that the run ends within `wall` seconds of its start.
+
+    `reserve` is what the rest of the run takes; a wall of 0 is none.
+    """
+    left = wall - progress.elapsed() - reserve
+    if not wall or left >= seconds:
+        return seconds
+    progress.say(f"budget cut from {seconds:.0f} to {left:.0f} s to end within {wall:.0f} s")
+    return max(30.0, left)
 
 
 def make_target(
@@ -76,7 +85,7 @@ def make_target(
     save_tokenizer(corpus.tokenizer_json, folders.target, plan.shape.max_positions)
     progress.say(f"target: saved to {folders.target.name}/")
     record: dict[str, object] = {
-        "plan": _plain(replace(plan, checkpoints=None)),
+        "plan": plain_values(plan),
         "steps": state.step,
         "tokens": state.tokens,
         "seconds": round(state.seconds, 1),
@@ -108,6 +117,8 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name() if torch.device(device).type == "cuda" else "cpu"
 
 
-def _plain(plan: TargetPlan) -> object:
-    """The plan as JSON values."""
-    return json.loads(json.dumps(asdict(plan), default=str))
+def plain_values(plan: DataclassInstance) -> object:
+    """A plan as JSON values; where checkpoints lay is nobody's business."""
+    values = asdict(plan)
+    values.pop("checkpoints", None)
+    return json.loads(json.dumps(values, default=str))

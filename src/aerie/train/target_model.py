@@ -145,6 +145,7 @@ def mean_loss(x: Tensor, norm: Tensor, head: Tensor, targets: Tensor, eps: float
 
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+Keep = Callable[[int, Tensor, Tensor], None]
 
 
 def causal_attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -205,8 +206,13 @@ class TargetRunner:
     pieces: Pieces
     dtype: torch.dtype
 
-    def hidden(self, tokens: Tensor, taps: tuple[int, ...] = ()) -> Hidden:
-        """Run [batch, length] tokens; tap b is the stream entering layer b, N after the last."""
+    def hidden(
+        self, tokens: Tensor, taps: tuple[int, ...] = (), keep: Keep | None = None
+    ) -> Hidden:
+        """Run [batch, length] tokens; tap b is the stream entering layer b, N after the last.
+
+        `keep` is told every layer's keys and values, [batch, length, kv_heads, head_dim].
+        """
         batch, length = tokens.shape
         shape = self.model.shape
         turn = self.turns.sequences(batch, length)
@@ -215,7 +221,10 @@ class TargetRunner:
         sizes = (shape.head_dim, shape.norm_eps)
         for index, layer in enumerate(self.model.decoder_layers()):
             rows = self.pieces.project(x, layer.project_weights(), turn.cos, turn.sin, *sizes)
-            attended = self.pieces.attend(*(t.unflatten(0, (batch, length)) for t in rows))
+            queries, keys, values = (t.unflatten(0, (batch, length)) for t in rows)
+            if keep is not None:
+                keep(index, keys, values)
+            attended = self.pieces.attend(queries, keys, values)
             flat = attended.reshape(batch * length, -1)
             x = self.pieces.finish(x, flat, layer.finish_weights(), shape.norm_eps)
             if index + 1 in taps:

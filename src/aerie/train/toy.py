@@ -6,8 +6,12 @@ from pathlib import Path
 
 from aerie.train.batches import Stage
 from aerie.train.corpus import CorpusSettings
+from aerie.train.head_model import head_shape
 from aerie.train.optimizers import OptimizerSettings
-from aerie.train.target_model import TargetShape
+from aerie.train.pair_head import HeadStage
+from aerie.train.self_text import SelfTextPlan
+from aerie.train.target_model import TargetRunner, TargetShape
+from aerie.train.train_head import HeadPlan
 from aerie.train.train_target import TargetPlan
 
 VOCAB = 512
@@ -46,3 +50,19 @@ def toy_target(seconds: float, seed: int, checkpoints: Path | None = None) -> Ta
         device="cpu",
         checkpoints=checkpoints,
     )
+
+
+def toy_head(target: TargetRunner, seconds: float, seed: int) -> HeadStage:
+    """A narrow head with a window of 64, a handful of self-written batches, two tiny buckets."""
+    shape = head_shape(target.model.shape, taps=(1, 2, 4), mlp_width=128, window=64)
+    plan = HeadPlan(
+        seconds=seconds,
+        shape=shape,
+        n_rows=1024,
+        stages=(Stage(0.0, {128: 0.5, 256: 0.5}),),
+        optimizer=OptimizerSettings(matrix_rate=0.03, other_rate=4e-3),
+        seed=seed,
+        device="cpu",
+    )
+    self_text = SelfTextPlan(seconds=2.0, n_prompt=64, n_new=64, batch=64)
+    return HeadStage(plan, self_text, counts={512: 4})

@@ -1,0 +1,191 @@
+"""The head's stage: text the target wrote, training, files, then acceptance bucket by bucket."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from aerie.train.acceleration import fastest_attention
+from aerie.train.batches import Batches
+from aerie.train.checkpoints import load_target, write_json
+from aerie.train.corpus import Corpus, manifest
+from aerie.train.evaluate import (
+    LOOP_RULE,
+    PromptResult,
+    evaluate,
+    say_summary,
+    summarise,
+    write_table,
+)
+from aerie.train.features import RunnerFeatures
+from aerie.train.head_files import save_head
+from aerie.train.head_model import PLAIN_HEAD, HeadModel, HeadRunner, head_shape
+from aerie.train.heldout import encode_prompt, make_prompts
+from aerie.train.loop import LoopState
+from aerie.train.pair import MANIFEST_FILE, Folders, device_name, plain_values
+from aerie.train.progress import Progress
+from aerie.train.self_text import SelfTextPlan, write_self_text
+from aerie.train.target_model import Pieces, TargetRunner, TurnTable
+from aerie.train.train_head import HeadPlan, train_head
+from aerie.train.train_target import activation_dtype, heldout_loss
+
+HEAD_RECORD = "head_record.json"
+EVALUATION = "evaluation.json"
+TABLE = "acceptance.csv"
+
+# The deepest state knows the next token best; the two others lie a third and two thirds down.
+TAPS = (3, 6, 8)
+WINDOW = 512
+MLP_WIDTH = 2048
+
+# Prompts tried per bucket; those that loop are excluded, and 64 must remain.
+COUNTS = {512: 256, 32_768: 176, 16_384: 192, 4096: 224}
+
+
+@dataclass(frozen=True)
+class HeadStage:
+    """What the stage is made of; the defaults are the shipped head's."""
+
+    head: HeadPlan
+    self_text: SelfTextPlan
+    counts: Mapping[int, int] = field(default_factory=lambda: COUNTS)
+    evaluation_wall: float = 0.0  # seconds of the run after which no further bucket begins
+
+
+def open_target(directory: Path, device: str, progress: Progress) -> TargetRunner:
+    """The shipped target, frozen, in the dtype the device computes in."""
+    dtype = activation_dtype(device)
+    model = load_target(directory, device, dtype).requires_grad_(False)
+    runner = TargetRunner(model, TurnTable(model.shape, device), Pieces(), dtype)
+    if torch.device(device).type != "cuda":
+        return runner
+    attend = fastest_attention(runner, [(68, 1024), (2, 34_816)], progress)
+    return TargetRunner(model, runner.turns, Pieces(attend=attend), dtype)
+
+
+def default_plan(target: TargetRunner, seconds: float, device: str) -> HeadPlan:
+    """The shipped head's plan for this target."""
+    shape = head_shape(target.model.shape, TAPS, MLP_WIDTH, WINDOW)
+    return HeadPlan(seconds=seconds, shape=shape, device=device)
+
+
+def make_head(
+    corpus: Corpus, target: TargetRunner, stage: HeadStage, folders: Folders, progress: Progress
+) -> dict[str, object]:
+    """Train the head, save it, measure it; every part is on disk before the next begins."""
+    plan = stage.head
+    with progress.phase("self-written text"):
+        text = write_self_text(target, corpus.train.tokens, stage.self_text, progress)
+    torch.manual_seed(plan.seed)
+    model = HeadModel(plan.shape).to(plan.device)
+    model.begin_from(target.model.norm, target.model.lm_head)
+    own, real = (
+        Batches(tokens, plan.n_rows, plan.stages, plan.seed + i, plan.device)
+        for i, tokens in enumerate((text, corpus.train.tokens))
+    )
+    with progress.phase("head"):
+        # Two batches of the target's own text for one of the corpus.
+        source = RunnerFeatures(target)
+        state = train_head(source, (own, own, real), model, plan, progress)
+    save_head(model, folders.head, target.model.shape.max_positions)
+    progress.say(f"head: saved to {folders.head.name}/")
+    write_json(folders.out / HEAD_RECORD, _record(stage, state, progress))
+    with progress.phase("evaluation"):
+        result = measure(corpus, target, rounded_runner(model, target), stage, folders, progress)
+    write_json(folders.out / HEAD_RECORD, _record(stage, state, progress))
+    return result
+
+
+def rounded_runner(model: HeadModel, target: TargetRunner) -> HeadRunner:
+    """The head as shipped: weights rounded to bf16, arithmetic in float32."""
+    rounded = copy.deepcopy(model).to(torch.bfloat16).float().requires_grad_(False)
+    return HeadRunner(rounded, target.model.embed_tokens.float(), torch.float32, PLAIN_HEAD)
+
+
+def measure(
+    corpus: Corpus,
+    target: TargetRunner,
+    head: HeadRunner,
+    stage: HeadStage,
+    folders: Folders,
+    progress: Progress,
+) -> dict[str, object]:
+    """Acceptance per bucket, written after each one; a bucket that fails is reported as such."""
+    loss = heldout_loss(target, corpus.heldout.tokens, 1024, 1 << 62)
+    progress.say(f"target: held-out loss {loss:.4f}")
+    results: list[PromptResult] = []
+    summaries: dict[int, dict[str, object]] = {}
+    tokenizer = Tokenizer.from_str(corpus.tokenizer_json)
+    for bucket, count in stage.counts.items():
+        if stage.evaluation_wall and progress.elapsed() > stage.evaluation_wall:
+            progress.say(f"acceptance at {bucket}: no time left, not measured")
+            continue
+        prompts = make_prompts(corpus, bucket, count)
+        named = [(p.name, encode_prompt(tokenizer, p.text)) for p in prompts]
+        if not named:
+            progress.say(f"acceptance at {bucket}: the held-out text is too short")
+            continue
+        try:
+            found = evaluate(target, head, named, bucket)
+        except RuntimeError as error:
+            progress.say(f"acceptance at {bucket} failed: {error!r:.300}")
+            continue
+        results += found
+        summaries[bucket] = summarise(found)
+        say_summary(bucket, summaries[bucket], progress)
+        write_table(results, folders.out / TABLE)
+        write_json(folders.out / EVALUATION, evaluation(loss, summaries, head))
+    return evaluation(loss, summaries, head)
+
+
+def evaluation(
+    loss: float, summaries: Mapping[int, dict[str, object]], head: HeadRunner
+) -> dict[str, object]:
+    """The record of an evaluation; `acceptance` has the flat names that gates read."""
+    flat = {}
+    for bucket, summary in summaries.items():
+        suffix = "" if bucket <= 512 else f"_{bucket // 1024}k"
+        for name, value in summary.items():
+            if isinstance(value, dict):
+                flat[f"{name}{suffix}"] = value["mean"]
+    return {
+        "heldout_loss": round(loss, 5),
+        "acceptance": flat,
+        "buckets": {str(bucket): summary for bucket, summary in summaries.items()},
+        "loop_rule": LOOP_RULE,
+        "taps": list(head.model.shape.taps),
+        "window": head.model.shape.window,
+    }
+
+
+def check_corpus(corpus: Corpus, folder: Path, progress: Progress) -> None:
+    """Say whether the held-out files are those the target was kept away from."""
+    path = folder / MANIFEST_FILE
+    if not path.is_file():
+        progress.say(f"{MANIFEST_FILE} of the target's training is not there to compare with")
+        return
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    own = manifest(corpus)
+    for name in ("heldout_files_sha256", "train_files_sha256", "tokenizer_sha256"):
+        verdict = "the same" if stored[name] == own[name] else "DIFFERENT"
+        progress.say(f"corpus: {name} is {verdict} as in the target's training")
+
+
+def _record(stage: HeadStage, state: LoopState, progress: Progress) -> dict[str, object]:
+    return {
+        "plan": plain_values(stage.head),
+        "self_text": plain_values(stage.self_text),
+        "steps": state.step,
+        "tokens": state.tokens,
+        "seconds": round(state.seconds, 1),
+        "losses": state.losses,
+        "phases": progress.phases,
+        "torch": torch.__version__,
+        "device": device_name(stage.head.device),
+    }
