@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.kernels.registry import Kernel, Kernels
+
 _BITS: dict[np.dtype[Any], Any] = {
     np.dtype(np.float32): np.int32,
     np.dtype(np.float16): np.int16,
@@ -54,3 +56,27 @@ def _ordered(values: NDArray[Any]) -> NDArray[np.int64]:
     bits: NDArray[np.int64] = values.view(integer).astype(np.int64)
     lowest = int(np.iinfo(integer).min)
     return np.where(bits < 0, lowest - bits, bits)
+
+
+class TensorKernel:
+    """A kernel of an array library other than torch, called with tensors and returning them."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.card = kernel.card
+        self._kernel = kernel
+
+    def __call__(self, **inputs: Any) -> Any:
+        import torch
+
+        result = self._kernel(**inputs)
+        made = {
+            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            for name, value in result._asdict().items()
+        }
+        return type(result)(**made)
+
+
+def speaking_torch(kernels: Kernels) -> Kernels:
+    """The same kernels for a caller that holds CPU tensors: no copy in, no copy out."""
+    wrapped: dict[str, Any] = {name: TensorKernel(kernel) for name, kernel in kernels.items()}
+    return Kernels(kernels.backend, kernels.device, kernels.data_errors, wrapped)

@@ -1,0 +1,145 @@
+"""Configuration in frozen slices: each part sees its own, and unknown keys are errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from aerie.errors import UnknownNameError, UsageError
+
+Slice = TypeVar("Slice")
+
+MAX_VERIFY = 128
+MAX_CANDIDATES = 100
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise UsageError unless a configured value is possible."""
+    if not condition:
+        raise UsageError(message)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What is loaded, and how it computes."""
+
+    model: str | None = None  # directory or hub id; None: the built-in pair
+    draft: str | None = None  # EAGLE-3 head; None with the built-in model: its own head
+    device: str = "cpu"
+    dtype: str = "float32"
+    numerics: str = "fast"  # "exact": bitwise equal whatever shares the batch
+    probe: str = "warn"  # what to do when the head looks misread: refuse, warn or off
+
+    def __post_init__(self) -> None:
+        _choice("numerics", self.numerics, ("fast", "exact"))
+        _choice("dtype", self.dtype, ("float32", "bfloat16", "float16"))
+        _choice("probe", self.probe, ("refuse", "warn", "off"))
+
+
+@dataclass(frozen=True)
+class CacheConfig:
+    """KV memory: pages of slots shared by target and draft."""
+
+    n_pages: int = 512
+    page_size: int = 16
+
+    def __post_init__(self) -> None:
+        require(self.page_size >= 1, f"page_size is {self.page_size}, must be at least 1")
+        require(self.n_pages >= 2, f"n_pages is {self.n_pages}, must be at least 2: one is inert")
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    """Who runs together."""
+
+    max_batch: int = 32
+    prefill_chunk: int = 512  # prompt tokens a step, all requests together
+    max_waiting: int = 4096
+
+    def __post_init__(self) -> None:
+        require(1 <= self.max_batch <= 128, f"max_batch is {self.max_batch}, limit 1..128")
+        require(self.prefill_chunk >= 1, f"prefill_chunk is {self.prefill_chunk}, at least 1")
+
+
+@dataclass(frozen=True)
+class SpeculationConfig:
+    """The shape of the draft tree; `method` none is plain decoding."""
+
+    method: str = "eagle3"  # "eagle3", "ngram", "eagle3+ngram" or "none"
+    top_k: int = 1  # children per frontier node; 1 is a chain
+    depth: int = 5  # draft levels
+    nodes: int = 6  # rows verified per request, the root included
+    ngram: int = 3  # longest suffix looked up in the request's own text
+    rule: str = "match"  # "match" (same seed, same tokens) or "coins" (same distribution)
+
+    def __post_init__(self) -> None:
+        _choice("method", self.method, ("eagle3", "ngram", "eagle3+ngram", "none"))
+        _choice("rule", self.rule, ("match", "coins"))
+        require(1 <= self.top_k <= 10, f"top_k is {self.top_k}, limit 1..10")
+        most = MAX_VERIFY // self.top_k
+        require(1 <= self.depth <= most, f"depth is {self.depth}, limit 1..{most} at this top_k")
+        require(1 <= self.nodes <= MAX_VERIFY, f"nodes is {self.nodes}, limit 1..{MAX_VERIFY}")
+
+    @classmethod
+    def from_sglang(cls, num_steps: int, topk: int, num_draft_tokens: int) -> SpeculationConfig:
+        """SGLang's three numbers: --speculative-num-steps, -eagle-topk, -num-draft-tokens."""
+        return cls(method="eagle3", top_k=topk, depth=num_steps, nodes=num_draft_tokens)
+
+    @classmethod
+    def from_vllm(cls, text: str) -> tuple[SpeculationConfig, str | None]:
+        """vLLM's --speculative-config JSON; returns the draft model beside the configuration."""
+        values = json.loads(text)
+        known = {"method", "model", "num_speculative_tokens"}
+        for name in values:
+            if name not in known:
+                raise UnknownNameError("key of the speculative config", name, known)
+        method = {"eagle3": "eagle3", "ngram": "ngram"}.get(values.get("method", "eagle3"))
+        require(method is not None, f"method {values.get('method')!r} is not eagle3 or ngram")
+        depth = int(values.get("num_speculative_tokens", 5))
+        made = cls(method=str(method), top_k=1, depth=depth, nodes=depth + 1)
+        return made, values.get("model")
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Everything an engine is built from."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    backend: str = "pytorch"  # kernel backend
+    audit: bool = False  # check every invariant after every step: slow, for tests
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> EngineConfig:
+        """Build from nested mappings; an unknown key at any level is an error."""
+        slices = {
+            "model": ModelConfig,
+            "cache": CacheConfig,
+            "scheduler": SchedulerConfig,
+            "speculation": SpeculationConfig,
+        }
+        known = {entry.name for entry in fields(cls)}
+        made: dict[str, Any] = {}
+        for name, value in values.items():
+            if name not in known:
+                raise UnknownNameError("configuration key", name, known)
+            made[name] = read_slice(slices[name], value) if name in slices else value
+        return cls(**made)
+
+
+def read_slice(kind: type[Slice], values: Mapping[str, Any]) -> Slice:
+    """One slice from a mapping; an unknown key is an error with the nearest known ones."""
+    known = {entry.name for entry in fields(kind)}  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            raise UnknownNameError(f"key of {kind.__name__}", name, known)
+    return kind(**values)
+
+
+def _choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UnknownNameError(name, value, known)

@@ -1,0 +1,1 @@
+"""The engine: requests, memory, scheduling and the step."""

@@ -1,0 +1,85 @@
+"""A request and everything the engine knows about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from torch import Tensor
+
+from aerie.engine.events import FinishEvent
+from aerie.engine.params import SamplingParams
+from aerie.speculation.proposer import Features
+
+
+class State(Enum):
+    """Where a request is in its life."""
+
+    WAITING = "waiting"
+    READING = "reading"  # its prompt is being prefilled
+    DECODING = "decoding"
+    FINISHED = "finished"
+
+
+@dataclass
+class Statistics:
+    """Counts in the words of the evidence page; everything is after clipping."""
+
+    num_drafts: int = 0  # rounds with at least one draft node
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    target_passes: int = 0  # verify rounds
+    prefill_tokens: int = 0
+    preemptions: int = 0
+    accepted_by_depth: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """1 + accepted / drafts, the bonus token included."""
+        return 1.0 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else 1.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What was asked for; never changes."""
+
+    request_id: int
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    seed: int
+    sample_index: int  # which of n samples of one prompt
+    length_limit: int  # most tokens, prompt included
+    stop_ids: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Request:
+    """One sequence. The engine alone writes it."""
+
+    job: Job
+    tokens: list[int]  # prompt and output; the last one has no KV yet while decoding
+    state: State = State.WAITING
+    seq_len: int = 0  # tokens with KV in the target
+    pages: list[int] = field(default_factory=list)
+    table_row: int = -1
+    features: list[Features] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    counts: Tensor | None = None  # [2, vocab] i32, prompt and output, only with penalties
+    ended: FinishEvent | None = None
+    is_cancelled: bool = False
+    statistics: Statistics = field(default_factory=Statistics)
+
+    @property
+    def params(self) -> SamplingParams:
+        """How its tokens are chosen."""
+        return self.job.params
+
+    @property
+    def output(self) -> list[int]:
+        """Tokens generated so far."""
+        return self.tokens[len(self.job.prompt) :]
+
+    @property
+    def n_unread(self) -> int:
+        """Tokens still to be prefilled: all but the last, which is the root of the first tree."""
+        return len(self.tokens) - 1 - self.seq_len

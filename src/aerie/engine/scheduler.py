@@ -1,0 +1,102 @@
+"""The scheduler: who reads, who drafts, and who gives memory back when it runs short."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from aerie.config import SchedulerConfig
+from aerie.engine.memory import Memory
+from aerie.engine.request import Request, State
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A stretch of a prompt to prefill: tokens [start, end)."""
+
+    request: Request
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One step: these requests draft and verify, those read a chunk of their prompt."""
+
+    drafting: tuple[Request, ...]
+    reading: tuple[Reading, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to run."""
+        return not self.drafting and not self.reading
+
+
+class Scheduler:
+    """First come, first served. Finished requests are not in any plan: they cost nothing."""
+
+    def __init__(self, config: SchedulerConfig, memory: Memory, scratch: int) -> None:
+        self._config = config
+        self._memory = memory
+        self._scratch = scratch  # positions a round may use beyond seq_len
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+
+    def plan(self) -> Plan:
+        """Admit what fits, make room for everyone who runs, cut the prompts into chunks."""
+        self._admit()
+        drafting = self._with_room([r for r in self.running if r.state is State.DECODING])
+        reading = self._chunks()
+        return Plan(tuple(drafting), tuple(reading))
+
+    def remove(self, request: Request) -> None:
+        """Forget a request and release its memory."""
+        if request in self.running:
+            self.running.remove(request)
+        elif request in self.waiting:
+            self.waiting.remove(request)
+        self._memory.release(request)
+
+    def _admit(self) -> None:
+        while self.waiting and len(self.running) < self._config.max_batch:
+            request = self.waiting[0]
+            # Everything it has so far, the root and one round's scratch must fit at once, or it
+            # would be preempted right away.
+            if not self._memory.can_start(request, len(request.tokens) + self._scratch):
+                return
+            self.waiting.popleft()
+            self._memory.start(request)
+            request.state = State.READING if request.n_unread else State.DECODING
+            self.running.append(request)
+
+    def _with_room(self, drafting: list[Request]) -> list[Request]:
+        """Cover seq_len and one round's scratch for each; the youngest make room for the oldest."""
+        kept: list[Request] = []
+        for request in drafting:
+            while request.state is State.DECODING:
+                if self._memory.cover(request, request.seq_len + 1 + self._scratch):
+                    kept.append(request)
+                    break
+                self._preempt(self.running[-1])
+        return [request for request in kept if request.state is State.DECODING]
+
+    def _preempt(self, request: Request) -> None:
+        """Take a request's memory; it will read its prompt and its output so far again."""
+        self._memory.release(request)
+        self.running.remove(request)
+        request.seq_len = 0
+        request.features.clear()
+        request.state = State.WAITING
+        request.statistics.preemptions += 1
+        self.waiting.appendleft(request)
+
+    def _chunks(self) -> list[Reading]:
+        budget = self._config.prefill_chunk
+        found: list[Reading] = []
+        for request in self.running:
+            if request.state is State.READING and budget > 0:
+                end = request.seq_len + min(budget, request.n_unread)
+                if self._memory.cover(request, end):
+                    found.append(Reading(request, request.seq_len, end))
+                    budget -= end - request.seq_len
+        return found

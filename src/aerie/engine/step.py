@@ -1,0 +1,104 @@
+"""One step of the engine: propose, verify, commit. It never asks which algorithm runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aerie.attention.pool import KVPool
+from aerie.engine.batch import Batch, forward_rows, gather, stop_table
+from aerie.engine.memory import Memory
+from aerie.engine.scheduler import Plan
+from aerie.engine.verify import Verify
+from aerie.kernels.registry import Kernels
+from aerie.models.decoder import Decoder
+from aerie.speculation.proposer import Proposer
+from aerie.speculation.tree import DraftTree, Layout, Verdict
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What a step runs on; wired once, in `assemble.py`."""
+
+    target: Decoder
+    pool: KVPool
+    memory: Memory
+    kernels: Kernels
+    proposer: Proposer
+    select: Callable[[DraftTree], Tensor]
+    verify: Verify
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What one step decided, for `engine.py` to write into the requests."""
+
+    layout: Layout
+    tree: DraftTree
+    chosen: Tensor  # [B, N] bool
+    verdict: Verdict
+    commit: Any  # the named result of K7
+    logits: Tensor  # [tree rows, vocab] f32
+    taps: Tensor  # [rows, captures, hidden]; tree rows first, then prompt rows
+
+
+def run(parts: Parts, plan: Plan) -> Outcome:
+    """Run one step for everyone in the plan."""
+    batch = gather(plan, parts.memory)
+    roots = parts.proposer.extend(batch.drafting, batch.waiting)
+    tree = parts.proposer.grow(batch.drafting, roots)
+    chosen = parts.select(tree)
+    layout = lay_out(parts.kernels, tree, chosen, batch.seq_len)
+    rows = forward_rows(batch, layout, parts.kernels)
+    tree_rows = torch.arange(layout.draft_tokens.shape[0], device=batch.device)
+    output = parts.target.forward(rows, parts.pool, tree_rows, parts.proposer.taps)
+    depth = int(tree.depths[chosen].max()) if batch.requests else 0
+    verdict = parts.verify(parts.kernels, batch.requests, layout, output.logits, depth)
+    committed = commit(parts.kernels, batch, layout, verdict)
+    n_moves = int(committed.move_count)
+    parts.pool.move(committed.kv_src[:n_moves].long(), committed.kv_dst[:n_moves].long())
+    return Outcome(layout, tree, chosen, verdict, committed, output.logits, output.taps)
+
+
+def lay_out(kernels: Kernels, tree: DraftTree, chosen: Tensor, seq_len: Tensor) -> Layout:
+    """The chosen nodes as rows (K10c)."""
+    rows = kernels["update_node_data"](
+        cumu_tokens=tree.tokens,
+        cumu_deltas=tree.depths,
+        prev_indexs=tree.parents,
+        node_count=tree.node_count,
+        selected=chosen,
+        seq_len=seq_len,
+        row_capacity=int(chosen.sum()),
+    )
+    return Layout(
+        qo_indptr=rows.qo_indptr,
+        draft_tokens=rows.draft_tokens,
+        positions=rows.positions,
+        first_child_row=rows.first_child_row,
+        next_sibling_row=rows.next_sibling_row,
+        ancestor_bits=rows.ancestor_bits,
+        status=rows.status,
+    )
+
+
+def commit(kernels: Kernels, batch: Batch, layout: Layout, verdict: Verdict) -> Any:
+    """Clip, compact and plan the moves (K7). A request that failed emits nothing."""
+    device = batch.device
+    limits = [request.job.length_limit for request in batch.requests]
+    return kernels["update_verify_result"](
+        accept_index=verdict.accept_index,
+        accept_count=verdict.accept_count,
+        bonus_token=verdict.bonus_token,
+        draft_tokens=layout.draft_tokens,
+        qo_indptr=layout.qo_indptr,
+        seq_len=batch.seq_len,
+        length_limit=torch.tensor(limits, dtype=torch.int64, device=device),
+        stop_tokens=stop_table(batch.requests, device),
+        req_to_token=batch.table,
+        req_pool_indices=batch.table_rows,
+    )

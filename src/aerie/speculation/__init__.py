@@ -1,0 +1,1 @@
+"""Drafting and verifying: trees, proposers, verdicts."""

@@ -1,0 +1,80 @@
+"""A trained tiny pair as engine cores, and a loop that runs them; shared, not a test itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aerie.assemble import build_core, load_draft, load_target
+from aerie.config import (
+    CacheConfig,
+    EngineConfig,
+    ModelConfig,
+    SchedulerConfig,
+    SpeculationConfig,
+)
+from aerie.engine.engine import EngineCore, Limits
+from aerie.engine.params import SamplingParams
+from aerie.models.decoder import Decoder
+from aerie.models.eagle3_head import Eagle3Head
+from tests.unit.models import pairs
+from tests.unit.models.trained_pair import BOUNDARIES, train
+
+LIMITS = Limits(context=96, vocabulary=pairs.VOCAB, eos_ids=(5,))
+
+
+@dataclass
+class Pair:
+    """A loaded pair for one kind of numerics."""
+
+    target: Decoder
+    head: Eagle3Head
+
+
+def write_pair(directory: Path) -> Path:
+    """Train the tiny pair and write both checkpoints."""
+    trained = train(directory)
+    ids = [boundary - 1 for boundary in BOUNDARIES]
+    trained.write_head(directory / "head", eagle_config={"eagle_aux_hidden_state_layer_ids": ids})
+    return directory
+
+
+def load_pair(directory: Path, numerics: str) -> Pair:
+    config = ModelConfig(numerics=numerics)
+    target = load_target(directory / "target", config)
+    return Pair(target, load_draft(directory / "head", target, config))
+
+
+def core(pair: Pair, numerics: str = "exact", **settings: Any) -> EngineCore:
+    """An engine over the pair; settings are those of the slices, by name."""
+    speculation = settings.pop("speculation", SpeculationConfig())
+    config = EngineConfig(
+        model=ModelConfig(numerics=numerics),
+        cache=CacheConfig(
+            n_pages=settings.pop("n_pages", 256), page_size=settings.pop("page_size", 4)
+        ),
+        scheduler=SchedulerConfig(
+            max_batch=settings.pop("max_batch", 8), prefill_chunk=settings.pop("chunk", 16)
+        ),
+        speculation=speculation,
+        audit=True,
+        **settings,
+    )
+    return build_core(config, pair.target, pair.head, LIMITS)
+
+
+def finish_all(engine: EngineCore, most_steps: int = 2000) -> None:
+    """Step until nothing is left."""
+    for _ in range(most_steps):
+        if engine.is_idle:
+            return
+        engine.step()
+    raise AssertionError("the engine does not come to an end")
+
+
+def outputs(engine: EngineCore, jobs: list[tuple[list[int], SamplingParams]]) -> list[list[int]]:
+    """Run jobs together; their outputs in order."""
+    ids = [engine.submit(prompt, params) for prompt, params in jobs]
+    finish_all(engine)
+    return [engine.request(request_id).output for request_id in ids]

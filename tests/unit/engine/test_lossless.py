@@ -1,0 +1,149 @@
+"""Speculation on equals speculation off, token for token, whatever the tree, batch or order."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from aerie.config import SpeculationConfig
+from aerie.engine.engine import EngineCore
+from aerie.engine.params import SamplingParams
+from aerie.engine.request import State
+from tests.unit.engine.cores import LIMITS, Pair, core, finish_all, load_pair, outputs, write_pair
+
+SPECULATION = {
+    "chain": SpeculationConfig(top_k=1, depth=4, nodes=5),
+    "tree": SpeculationConfig(top_k=3, depth=3, nodes=12),
+    "wide": SpeculationConfig(top_k=5, depth=2, nodes=20),
+    "ngram": SpeculationConfig(method="ngram", depth=4, nodes=5),
+    "merged": SpeculationConfig(method="eagle3+ngram", top_k=2, depth=3, nodes=9),
+}
+PLAIN = SpeculationConfig(method="none")
+SAMPLING = {
+    "greedy": {"temperature": 0.0},
+    "warm": {"temperature": 0.7},
+    "nucleus": {"temperature": 1.0, "top_p": 0.8, "top_k": 20, "min_p": 0.02},
+    "penalties": {
+        "temperature": 0.8,
+        "repetition_penalty": 1.3,
+        "presence_penalty": 0.4,
+        "frequency_penalty": 0.2,
+        "logit_bias": {3: 1.5, 9: -4.0},
+    },
+}
+Job = tuple[list[int], SamplingParams]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    directory: Path = write_pair(tmp_path_factory.mktemp("pair"))
+    return load_pair(directory, "exact")
+
+
+def make_jobs(rng: random.Random, n_jobs: int, sampling: str) -> list[Job]:
+    """Prompts of odd lengths, different budgets, some with stop ids."""
+    jobs = []
+    for index in range(n_jobs):
+        length = rng.choice([1, 2, 3, 4, 5, 15, 16, 17, 33])
+        prompt = [rng.randrange(LIMITS.vocabulary) for _ in range(length)]
+        params = SamplingParams(
+            max_tokens=rng.choice([1, 2, 7, 15]),
+            seed=1000 * index + rng.randrange(1000),
+            stop_token_ids=tuple(rng.sample(range(LIMITS.vocabulary), rng.choice([0, 2]))),
+            ignore_eos=rng.random() < 0.5,
+            **SAMPLING[sampling],  # type: ignore[arg-type]
+        )
+        jobs.append((prompt, params))
+    return jobs
+
+
+def run_in_random_order(engine: EngineCore, jobs: list[Job], rng: random.Random) -> list[list[int]]:
+    """Submit at random moments, and cancel a few strangers in between."""
+    waiting = list(enumerate(jobs))
+    rng.shuffle(waiting)
+    ids: dict[int, int] = {}
+    strangers: list[int] = []
+    while waiting or not engine.is_idle:
+        for _ in range(rng.choice([0, 0, 1, 2])):
+            if waiting:
+                index, (prompt, params) = waiting.pop()
+                ids[index] = engine.submit(prompt, params)
+        if rng.random() < 0.2 and len(strangers) < 3:
+            strangers.append(engine.submit([1, 2, 3], SamplingParams(max_tokens=9, seed=5)))
+        if strangers and rng.random() < 0.3:
+            engine.cancel(rng.choice(strangers))
+        engine.step()
+    assert all(engine.request(request_id).state is State.FINISHED for request_id in strangers)
+    return [engine.request(ids[index]).output for index in range(len(jobs))]
+
+
+@pytest.mark.parametrize("batch", [1, 3, 8, 17])
+@pytest.mark.parametrize("sampling", SAMPLING)
+@pytest.mark.parametrize("proposer", SPECULATION)
+def test_same_tokens_as_plain_decoding(
+    pair: Pair, proposer: str, sampling: str, batch: int
+) -> None:
+    rng = random.Random(f"{proposer}/{sampling}/{batch}")
+    jobs = make_jobs(rng, batch, sampling)
+    plain = outputs(core(pair, speculation=PLAIN, max_batch=4), jobs)
+    for chunk, page_size in ((1, 1), (7, 3), (64, 16)):
+        engine = core(
+            pair,
+            speculation=SPECULATION[proposer],
+            max_batch=rng.choice([1, 3, 17]),
+            chunk=chunk,
+            page_size=page_size,
+            n_pages=4096 // page_size,
+        )
+        assert run_in_random_order(engine, jobs, rng) == plain
+        assert engine.parts.memory.ledger.n_free == engine.parts.memory.ledger.n_pages - 1
+
+
+@pytest.mark.parametrize("proposer", SPECULATION)
+def test_preemption_loses_nothing(pair: Pair, proposer: str) -> None:
+    rng = random.Random(proposer)
+    # Short prompts are all admitted; long outputs then fight for pages.
+    jobs = [
+        (
+            [rng.randrange(LIMITS.vocabulary) for _ in range(4)],
+            SamplingParams(max_tokens=30, temperature=0.7, seed=index, ignore_eos=True),
+        )
+        for index in range(4)
+    ]
+    plain = outputs(core(pair, speculation=PLAIN), jobs)
+    engine = core(pair, speculation=SPECULATION[proposer], page_size=2, n_pages=46)
+    assert outputs(engine, jobs) == plain
+    preempted = sum(engine.request(index).statistics.preemptions for index in range(len(jobs)))
+    assert preempted > 0, "the pool was large enough, so the test tests nothing"
+
+
+def test_reference_backend_runs_the_whole_engine(pair: Pair) -> None:
+    jobs = make_jobs(random.Random(4), 5, "nucleus")
+    plain = outputs(core(pair, speculation=PLAIN), jobs)
+    for speculation in SPECULATION.values():
+        assert outputs(core(pair, speculation=speculation, backend="reference"), jobs) == plain
+
+
+def test_tokens_are_conserved(pair: Pair) -> None:
+    """Emitted = accepted after clipping + one bonus a round, unless the bonus was clipped."""
+    jobs = make_jobs(random.Random(11), 8, "greedy")
+    engine = core(pair, speculation=SPECULATION["tree"])
+    outputs(engine, jobs)
+    for index in range(len(jobs)):
+        request = engine.request(index)
+        statistics = request.statistics
+        bonus = len(request.output) - statistics.num_accepted_tokens
+        assert statistics.target_passes - 1 <= bonus <= statistics.target_passes
+
+
+def test_speculation_saves_target_passes(pair: Pair) -> None:
+    """On text the target writes itself the trained head is right more often than not."""
+    params = SamplingParams(max_tokens=40, ignore_eos=True)
+    engine = core(pair, speculation=SPECULATION["tree"])
+    request_id = engine.submit([1], params)
+    finish_all(engine)
+    statistics = engine.request(request_id).statistics
+    assert statistics.num_accepted_tokens > 0
+    assert statistics.target_passes < 40
