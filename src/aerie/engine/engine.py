@@ -144,9 +144,9 @@ class EngineCore:
             request.counts[1].index_add_(
                 0, tokens, torch.ones_like(tokens, dtype=request.counts.dtype)
             )
-        events: list[Event] = (
-            [TokenEvent(request.job.request_id, tuple(emitted))] if emitted else []
-        )
+        events: list[Event] = []
+        if emitted:
+            events.append(TokenEvent(request.job.request_id, tuple(emitted)))
         if bool(commit.finished[index]):
             stopped = bool(emitted) and emitted[-1] in request.job.stop_ids
             events.append(self._finish(request, "stop" if stopped else "length"))

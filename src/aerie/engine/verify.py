@@ -63,12 +63,12 @@ RULES: dict[str, Verify] = {"match": match, "coins": coins}
 
 def _tosses(requests: Sequence[Request], depth: int, device: torch.device) -> Tensor:
     """Uniforms keyed by (seed, sample, position), never by call order. [B, depth + 2] f32"""
-    rows = [
-        np.random.default_rng(
-            (r.job.seed & 0xFFFFFFFFFFFFFFFF, r.job.sample_index, len(r.tokens))
-        ).random(depth + 2, np.float32)
-        for r in requests
-    ]
+    rows = []
+    for request in requests:
+        # A seed sequence takes no negative numbers.
+        seed = request.job.seed & 0xFFFFFFFFFFFFFFFF
+        key = (seed, request.job.sample_index, len(request.tokens))
+        rows.append(np.random.default_rng(key).random(depth + 2, np.float32))
     stacked = np.stack(rows) if rows else np.zeros((0, depth + 2), np.float32)
     return torch.from_numpy(stacked).to(device)
 
