@@ -68,6 +68,8 @@ def test_gpu_equals_cpu(tmp_path: Path, case: str) -> None:
         assert torch.cosine_similarity(half, want, dim=-1).min() > 0.98, dtype
 
 
+# torch says once that the mode is a prototype; that must not end the test half-way through it.
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_step_reads_nothing_and_can_be_captured(tmp_path: Path) -> None:
     head = load(tmp_path, "official", "cuda", torch.bfloat16)
     extend, step = (on_gpu(rows) for rows in batch())
@@ -89,7 +91,8 @@ def test_step_reads_nothing_and_can_be_captured(tmp_path: Path) -> None:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         captured = head.step(step, hidden, pool).logits
-    captured.zero_()
+    with torch.inference_mode():
+        captured.zero_()
     graph.replay()
     torch.testing.assert_close(captured, want, rtol=0, atol=0)
 
