@@ -80,9 +80,11 @@ def head(
     For the built-in target the text is the corpus it was trained on, and text it writes itself.
     For any other target give --model and --text.
     """
-    from aerie.train.run_head import GivenTarget, train_for_built_in, train_for_given
-
     if model is not None:
+        from aerie.train.given_target import GivenTarget, train_for_given
+
         train_for_given(GivenTarget(model, tuple(text or ()), out, device), seconds, resume)
-    else:
-        train_for_built_in(out, device, seconds, wall, resume)
+        return
+    from aerie.train.run_head import train_for_built_in
+
+    train_for_built_in(out, device, seconds, wall, resume)

@@ -50,18 +50,21 @@ class Batches:
 
     def __init__(
         self,
-        tokens: NDArray[np.uint16],
+        tokens: NDArray[np.unsignedinteger],
         n_rows: int,
         stages: tuple[Stage, ...],
         seed: int,
         device: torch.device | str,
+        first_token: int | None = END_ID,
     ) -> None:
         lengths = sorted({length for stage in stages for length in stage.weights})
         for length in lengths:
             if n_rows % length:
                 raise UsageError(f"{n_rows} rows a step are not a multiple of length {length}")
-        # int16 is exact: vocabularies here end far below 32,768.
-        self.stream = torch.from_numpy(tokens.astype(np.int16)).to(device)
+        # The built-in vocabulary fits int16, so the whole corpus takes 2 bytes a token.
+        is_small = tokens.size == 0 or int(tokens.max()) < 1 << 15
+        self.stream = torch.from_numpy(tokens.astype(np.int16 if is_small else np.int32)).to(device)
+        self.first_token = first_token
         self.n_rows, self.stages = n_rows, stages
         self.sources = {n: WindowSource(tokens.shape[0], n, seed) for n in lengths}
         self.random = np.random.default_rng(seed)
@@ -80,8 +83,8 @@ class Batches:
     def draw_length(self, length: int) -> tuple[Tensor, Tensor]:
         """Inputs and the tokens that follow them, [batch, length] i64.
 
-        A sequence begins with END_ID whatever stands there in the stream: every text that will
-        ever be continued begins so.
+        A sequence begins with `first_token` whatever stands there in the stream: every text
+        that will ever be continued begins so. None leaves it as it is.
         """
         starts = torch.tensor(self.sources[length].draw(self.n_rows // length))
         index = starts.to(self.stream.device)[:, None] + torch.arange(
@@ -89,5 +92,6 @@ class Batches:
         )
         window = self.stream[index].long()
         inputs = window[:, :-1].clone()
-        inputs[:, 0] = END_ID
+        if self.first_token is not None:
+            inputs[:, 0] = self.first_token
         return inputs, window[:, 1:]

@@ -84,11 +84,11 @@ def _find(train: Tokens, wanted: Hashes) -> tuple[Indices, Hashes]:
     """Positions of training windows whose hash is wanted, and those hashes."""
     table = np.zeros(1 << _FILTER_BITS, dtype=np.bool_)
     mask = np.uint64((1 << _FILTER_BITS) - 1)
-    table[wanted & mask] = True
+    table[(wanted & mask).astype(np.int64)] = True
 
     def search(start: int) -> tuple[Indices, Hashes]:
         hashes = window_hashes(train[start : start + _CHUNK + WINDOW - 1])
-        candidates = np.flatnonzero(table[hashes & mask])
+        candidates = np.flatnonzero(table[(hashes & mask).astype(np.int64)])
         picked = hashes[candidates]
         place = np.searchsorted(wanted, picked)
         place[place == wanted.shape[0]] = 0
@@ -103,6 +103,8 @@ def _find(train: Tokens, wanted: Hashes) -> tuple[Indices, Hashes]:
 
 def _pairs(documents: Indices, found: Hashes, hashes: Hashes, owners: Indices) -> SharedWindows:
     """Every (training, held-out) pair of documents behind the hits."""
+    if not documents.size:
+        return SharedWindows(documents, documents)
     # A document usually shares a run of windows: look at each (document, hash) once.
     key = np.unique(np.stack([documents.astype(np.uint64), found]), axis=1)
     documents, found = key[0].astype(np.int64), key[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from aerie.train.corpus import CorpusSettings, build_corpus
@@ -38,18 +38,3 @@ def train_for_built_in(
     )
     stage = HeadStage(plan, SelfTextPlan(SELF_TEXT_SECONDS), evaluation_wall=max(0.0, wall - 15))
     return make_head(corpus, target, stage, folders, progress)
-
-
-@dataclass(frozen=True)
-class GivenTarget:
-    """A target of the user's, the text to learn from, and where the head goes."""
-
-    model: Path
-    text: tuple[Path, ...]
-    out: Path
-    device: str
-
-
-def train_for_given(given: GivenTarget, seconds: float, is_resumed: bool) -> None:
-    """Head of any supported target, through the engine's own decoder."""
-    raise NotImplementedError

@@ -110,6 +110,7 @@ class HeadJob:
     batches: tuple[Batches, ...]
     unroll: UnrollPlan
     draft_loss: DraftLoss
+    draft_ids: Tensor | None = None  # [draft vocab] i64, target id of each draft id; None: same
     matches: list[Tensor] = field(default_factory=list)  # [steps] share of right first guesses
 
     def next_loss(self, fraction: float) -> tuple[Tensor, int]:
@@ -147,7 +148,8 @@ def unrolled_loss(job: HeadJob, tokens: Tensor, features: Features) -> tuple[Ten
         weight_sum += plan.decay**step * batch * (length - 1 - step)
         # The next step reads the token after that position: was it guessed?
         following = functional.pad(tokens[:, 2 + step :], (0, 2 + step)).flatten()
-        alive = alive * (guess == following)
+        guessed = guess if job.draft_ids is None else job.draft_ids[guess]
+        alive = alive * (guessed == following)
         survivors.append((alive * is_inside).sum() / (batch * (length - 1 - step)))
     return total / weight_sum, torch.stack(survivors).detach()
 
@@ -158,12 +160,13 @@ def train_head(
     model: HeadModel,
     plan: HeadPlan,
     progress: Progress,
+    draft_ids: Tensor | None = None,
 ) -> LoopState:
     """Train the head in place; compilation happens before the budget begins to count."""
     progress.say(f"head: {count_parameters(model.parameters()) / 1e6:.2f} M parameters")
     dtype = activation_dtype(plan.device)
     runner = HeadRunner(model, source.embedding, dtype, PLAIN_HEAD)
-    job = HeadJob(model, runner, source, streams, plan.unroll, draft_loss)
+    job = HeadJob(model, runner, source, streams, plan.unroll, draft_loss, draft_ids)
     with progress.phase("choose pieces of the head"):
         job = accelerated_job(job, progress)
     optimizers = Optimizers(model, plan.optimizer)
