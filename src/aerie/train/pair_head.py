@@ -45,7 +45,7 @@ WINDOW = 512
 MLP_WIDTH = 2048
 
 # Prompts tried per bucket; those that loop are excluded, and 64 must remain.
-COUNTS = {512: 256, 32_768: 176, 16_384: 192, 4096: 224}
+COUNTS = {512: 320, 32_768: 224, 16_384: 240, 4096: 256}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ BUILT_IN = ASSETS / "pair"
 
 # Seconds behind head training: compiling the head's pieces, saving, four buckets of evaluation.
 AFTER_SECONDS = 130.0
-SELF_TEXT_SECONDS = 35.0
+SELF_TEXT_SECONDS = 45.0
 
 
 def train_for_built_in(
