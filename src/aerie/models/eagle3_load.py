@@ -65,6 +65,18 @@ def load_head(
     return head
 
 
+def build_head(
+    summary: HeadSummary,
+    loader: Loader,
+    target: Decoder,
+    prepare_attention: PrepareAttention,
+    dense: DenseFormat,
+) -> Eagle3Head:
+    """A head from a loader that computes its dense tensors: no files, so nothing to check."""
+    builder = _Builder(summary, loader, Formats(dense, None), target)
+    return builder.head(prepare_attention, None)
+
+
 def describe(
     config: HeadConfig, files: Checkpoint, target: TargetSizes, options: HeadOptions
 ) -> tuple[HeadSummary, list[Offence]]:

@@ -72,6 +72,13 @@ def load_decoder(
     return decoder
 
 
+def build_decoder(
+    geometry: Geometry, loader: Loader, prepare_attention: PrepareAttention, options: LoadOptions
+) -> Decoder:
+    """A decoder from a loader that computes its dense tensors: no files, so nothing to check."""
+    return _Builder(geometry, loader, options, options.dense).decoder(prepare_attention)
+
+
 def check_tensors(files: Checkpoint, specs: Iterable[TensorSpec], source: str) -> None:
     """Compare headers with the specifications; on any offence the data is searched as well.
 
