@@ -1,5 +1,12 @@
 """aerie: lossless speculative decoding with cost-aware draft trees."""
 
-__all__ = ["__version__"]
+__all__ = ["Engine", "EngineConfig", "SamplingParams", "__version__"]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """The public names on first use: importing torch takes two seconds, `aerie --help` none."""
+    from aerie.public import find
+
+    return find(name)

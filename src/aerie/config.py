@@ -42,7 +42,7 @@ class ModelConfig:
 class CacheConfig:
     """KV memory: pages of slots shared by target and draft."""
 
-    n_pages: int = 512
+    n_pages: int = 2560
     page_size: int = 16
 
     def __post_init__(self) -> None:

@@ -69,6 +69,17 @@ class EngineCore:
         if request is not None and request.state is not State.FINISHED:
             request.is_cancelled = True
 
+    def stop(self, request_id: int, n_tokens: int) -> FinishEvent:
+        """End a request whose text met a stop string; its last `n_tokens` never happened."""
+        request = self._requests[request_id]
+        if n_tokens:
+            del request.tokens[-n_tokens:]
+            del request.logprobs[len(request.output) :]
+        if request.state is State.FINISHED:
+            request.ended = FinishEvent(request_id, "stop")
+            return request.ended
+        return self._finish(request, "stop")
+
     def request(self, request_id: int) -> Request:
         """A request, finished or not, until it is forgotten."""
         return self._requests[request_id]

@@ -1,0 +1,188 @@
+"""Engine: text in, text out, over the engine core; what `from aerie import Engine` gives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, cast
+
+from aerie.assemble import build_core, load_draft, load_target
+from aerie.config import EngineConfig, require
+from aerie.engine.engine import EngineCore, Limits
+from aerie.engine.events import FinishEvent, TokenEvent
+from aerie.engine.params import SamplingParams
+from aerie.engine.request import Statistics
+from aerie.models.hub import find_model
+from aerie.models.probe import ProbeMode, probe_at_load
+from aerie.text.output import TextOutput
+from aerie.text.tokenizer import Tokenizer, load_tokenizer
+
+Prompt = str | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What one request produced."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    seed: int
+    statistics: Statistics
+    logprobs: tuple[float, ...] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a step added to one request; `finish_reason` is set on the last one."""
+
+    request_id: int
+    text: str
+    token_ids: tuple[int, ...] = ()
+    finish_reason: str | None = None
+
+
+@dataclass
+class _Open:
+    """A request whose text is still growing."""
+
+    output: TextOutput
+    parts: list[str] = field(default_factory=list)
+
+
+class Engine:
+    """A loaded model that decodes losslessly with speculation.
+
+    >>> engine = Engine.load()                                   # the built-in pair
+    >>> engine.generate("def add(a, b):")[0].text                # doctest: +SKIP
+    """
+
+    def __init__(self, core: EngineCore, tokenizer: Tokenizer, config: EngineConfig) -> None:
+        self.core = core
+        self.tokenizer = tokenizer
+        self.config = config
+        self._open: dict[int, _Open] = {}
+
+    @classmethod
+    def load(cls, model: str | None = None, draft: str | None = None, **settings: Any) -> Engine:
+        """Load a directory or hub id, or the built-in pair; settings are `EngineConfig`'s slices.
+
+        `Engine.load(speculation={"top_k": 4, "depth": 5, "nodes": 24}, backend="reference")`
+        """
+        config = EngineConfig.from_mapping(settings)
+        config = replace(config, model=replace(config.model, model=model, draft=draft))
+        target_dir, draft_dir = find_pair(model, draft)
+        target = load_target(target_dir, config.model)
+        tokenizer = load_tokenizer(target_dir)
+        head = None
+        if "eagle3" in config.speculation.method:
+            require(draft_dir is not None, "method eagle3 needs a draft head: give draft=DIR")
+            assert draft_dir is not None
+            head = load_draft(draft_dir, target, config.model)
+            if model is not None:
+                mode = cast(ProbeMode, config.model.probe)
+                probe_at_load(target, head, mode, tokenizer.encode)
+        geometry = target.geometry
+        limits = Limits(geometry.max_positions, geometry.vocab_size, tokenizer.eos_ids)
+        return cls(build_core(config, target, head, limits), tokenizer, config)
+
+    def submit(self, prompt: Prompt, params: SamplingParams, sample_index: int = 0) -> int:
+        """Queue a prompt; returns the request's id."""
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        request_id = self.core.submit(ids, params, sample_index)
+        self._open[request_id] = _Open(TextOutput(self.tokenizer, params.stop))
+        return request_id
+
+    def cancel(self, request_id: int) -> None:
+        """End a request before the next step."""
+        self.core.cancel(request_id)
+
+    def step(self) -> list[Update]:
+        """One round for all requests; the text it added, in order."""
+        updates: list[Update] = []
+        for event in self.core.step():
+            if event.request_id not in self._open:
+                continue  # its text met a stop string earlier in this very step
+            if isinstance(event, TokenEvent):
+                updates.append(self._grow(event))
+            else:
+                updates.append(self._close(event))
+        return updates
+
+    def collect(self, request_id: int) -> Completion:
+        """The result of a finished request, which is then forgotten."""
+        text = "".join(self._open.pop(request_id).parts)
+        request = self.core.forget(request_id)
+        ended = request.ended
+        assert ended is not None, "collect a request after its finish_reason"
+        return Completion(
+            text=text,
+            token_ids=tuple(request.output),
+            finish_reason=ended.reason,
+            seed=request.job.seed,
+            statistics=request.statistics,
+            logprobs=tuple(request.logprobs) if request.params.logprobs else None,
+            error=ended.error,
+        )
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None
+    ) -> list[Completion]:
+        """Complete prompts together; `n` samples of a prompt follow each other."""
+        asked = params or SamplingParams()
+        ids = [
+            self.submit(prompt, asked, sample)
+            for prompt in _as_list(prompts)
+            for sample in range(asked.n)
+        ]
+        while any(self.core.request(request_id).ended is None for request_id in ids):
+            self.step()
+        return [self.collect(request_id) for request_id in ids]
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Update]:
+        """The text of one prompt as it is decided."""
+        request_id = self.submit(prompt, params or SamplingParams())
+        try:
+            while self.core.request(request_id).ended is None:
+                yield from (update for update in self.step() if update.request_id == request_id)
+        finally:
+            # A caller that walks away must not leave a request running.
+            self.cancel(request_id)
+
+    def _grow(self, event: TokenEvent) -> Update:
+        opened = self._open[event.request_id]
+        delta = opened.output.push(event.tokens)
+        opened.parts.append(delta.text)
+        tokens = event.tokens[: delta.n_tokens]
+        if delta.stop is None:
+            return Update(event.request_id, delta.text, tokens)
+        self.core.stop(event.request_id, len(event.tokens) - delta.n_tokens)
+        return Update(event.request_id, delta.text, tokens, "stop")
+
+    def _close(self, event: FinishEvent) -> Update:
+        opened = self._open[event.request_id]
+        delta = opened.output.finish()
+        opened.parts.append(delta.text)
+        reason = "stop" if delta.stop is not None else event.reason
+        return Update(event.request_id, delta.text, (), reason)
+
+
+def find_pair(model: str | None, draft: str | None) -> tuple[Path, Path | None]:
+    """Directories of target and head; the built-in pair when no model is named."""
+    if model is None:
+        built_in = Path(str(resources.files("aerie"))) / "assets" / "pair"
+        head = built_in / "head" if draft is None else find_model(draft, os.environ)
+        return built_in / "target", head
+    return find_model(model, os.environ), find_model(draft, os.environ) if draft else None
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str):
+        return [prompts]
+    if prompts and isinstance(prompts[0], int):
+        return [prompts]  # type: ignore[list-item]
+    return list(prompts)  # type: ignore[arg-type]
