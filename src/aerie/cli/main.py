@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from aerie.cli import bench, compare, demo, doctor, parity, train
+from aerie.cli import bench, compare, demo, doctor, inflate, parity, train
 from aerie.errors import AerieError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command("compare")(compare.compare)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
+app.command("inflate")(inflate.inflate)
 app.command("parity")(parity.parity)
 app.add_typer(bench.app, name="bench")
 app.add_typer(train.app, name="train")

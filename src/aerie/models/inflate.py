@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,8 @@ from aerie.models.load import LoadOptions, build_decoder
 from aerie.models.weights_stream import PlannedTensor, write_shards
 
 TARGET_FOLDER, HEAD_FOLDER, RECORD = "target", "head", "inflation.json"
+
+Advance = Callable[[int, int], None]
 
 # Copied beside an inflated target: live ids are the small pair's own.
 COMPANIONS = (
@@ -152,30 +156,36 @@ class RandomTensors:
 
 
 def inflate_to_directory(
-    pair: SmallPair, geometry: ProductionGeometry, out: Path, options: InflateOptions
+    pair: SmallPair,
+    geometry: ProductionGeometry,
+    out: Path,
+    options: InflateOptions,
+    advance: Advance = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Write `out`/target and `out`/head, tensor by tensor; returns what inflation.json records."""
+    """Write `out`/target and `out`/head, tensor by tensor; returns what inflation.json records.
+
+    `advance` is told (bytes begun, bytes in all) before every tensor.
+    """
     plan = plan_inflation(pair, geometry)
     target, head = large_target(pair, plan, geometry), large_head(pair, plan, geometry)
-    for folder in (out / TARGET_FOLDER, out / HEAD_FOLDER):
-        if any(folder.glob("*.safetensors")):
-            raise UsageError(f"{folder} already holds weights; choose another folder")
-        folder.mkdir(parents=True, exist_ok=True)
+    tensors = planned_target(target, options.dtype), planned_head(head, options.dtype)
+    sizes = [sum(tensor.n_bytes for tensor in planned) for planned in tensors]
+    folders = out / TARGET_FOLDER, out / HEAD_FOLDER
+    _make_folders(folders, sum(sizes))
     details = ExportDetails(target.max_positions, TARGET_FOLDER, target.architecture)
-    _write_json(out / TARGET_FOLDER / "config.json", target_config(pair, target, options.dtype))
-    _write_json(out / HEAD_FOLDER / "config.json", head_config(head, details))
+    _write_json(folders[0] / "config.json", target_config(pair, target, options.dtype))
+    _write_json(folders[1] / "config.json", head_config(head, details))
+    makers: tuple[TensorMaker, TensorMaker] = (
+        InflatedTarget(plan, pair, options.canvas),
+        InflatedHead(plan, pair, options.canvas),
+    )
+    meter = _Meter(advance, sum(sizes))
+    for folder, planned, maker in zip(folders, tensors, makers, strict=True):
+        write_shards(folder, planned, partial(meter.make, maker))
     record = {
-        "target_bytes": _write(
-            out / TARGET_FOLDER,
-            planned_target(target, options.dtype),
-            InflatedTarget(plan, pair, options.canvas),
-        ),
-        "head_bytes": _write(
-            out / HEAD_FOLDER,
-            planned_head(head, options.dtype),
-            InflatedHead(plan, pair, options.canvas),
-        ),
         **describe(pair, geometry, plan),
+        "target_bytes": sizes[0],
+        "head_bytes": sizes[1],
         "dtype": DTYPE_NAMES[options.dtype],
         "seed": options.seed,
     }
@@ -225,8 +235,31 @@ def _build(
     return LargePair(target, head)
 
 
-def _write(folder: Path, planned: list[PlannedTensor], maker: TensorMaker) -> int:
-    return write_shards(folder, planned, lambda tensor: maker.make(tensor.name, tensor.dtype))
+class _Meter:
+    """Counts the bytes of tensors as they are made."""
+
+    def __init__(self, advance: Advance, total: int) -> None:
+        self.advance = advance
+        self.total = total
+        self.done = 0
+
+    def make(self, maker: TensorMaker, tensor: PlannedTensor) -> Tensor:
+        """The tensor; its bytes are reported as begun."""
+        self.done += tensor.n_bytes
+        self.advance(self.done, self.total)
+        return maker.make(tensor.name, tensor.dtype)
+
+
+def _make_folders(folders: Sequence[Path], n_bytes: int) -> None:
+    for folder in folders:
+        if any(folder.glob("*.safetensors")):
+            raise UsageError(f"{folder} already holds weights; choose another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folders[0]).free
+    if free < n_bytes:
+        raise UsageError(
+            f"{folders[0].parent} has {free / 1e9:.1f} GB free, {n_bytes / 1e9:.1f} GB are needed"
+        )
 
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:
