@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
 from aerie.assemble import build_core, load_draft, load_target
-from aerie.config import EngineConfig, require
+from aerie.config import EngineConfig, ModelConfig, require
 from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.events import FinishEvent, TokenEvent
 from aerie.engine.params import SamplingParams
@@ -69,12 +69,13 @@ class Engine:
 
     @classmethod
     def load(cls, model: str | None = None, draft: str | None = None, **settings: Any) -> Engine:
-        """Load a directory or hub id, or the built-in pair; settings are `EngineConfig`'s slices.
+        """Load a directory or hub id, or the built-in pair.
 
-        `Engine.load(speculation={"top_k": 4, "depth": 5, "nodes": 24}, backend="reference")`
+        Settings are the fields of `ModelConfig` (dtype, device, numerics, probe) and the other
+        slices of `EngineConfig` by name:
+        `Engine.load(numerics="exact", speculation={"top_k": 4, "depth": 5, "nodes": 24})`
         """
-        config = EngineConfig.from_mapping(settings)
-        config = replace(config, model=replace(config.model, model=model, draft=draft))
+        config = _configured(model, draft, settings)
         target_dir, draft_dir = find_pair(model, draft)
         target = load_target(target_dir, config.model)
         tokenizer = load_tokenizer(target_dir)
@@ -169,6 +170,15 @@ class Engine:
         opened.parts.append(delta.text)
         reason = "stop" if delta.stop is not None else event.reason
         return Update(event.request_id, delta.text, (), reason)
+
+
+def _configured(model: str | None, draft: str | None, settings: dict[str, Any]) -> EngineConfig:
+    own = {entry.name for entry in fields(ModelConfig)}
+    of_model = {name: value for name, value in settings.items() if name in own}
+    others = {name: value for name, value in settings.items() if name not in own}
+    return EngineConfig.from_mapping(
+        {**others, "model": {**of_model, "model": model, "draft": draft}}
+    )
 
 
 def find_pair(model: str | None, draft: str | None) -> tuple[Path, Path | None]:

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from aerie.cli import bench, compare, demo, doctor, inflate, parity, train
+from aerie.cli import bench, compare, demo, doctor, generate, inflate, parity, train
 from aerie.errors import AerieError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 app.command("compare")(compare.compare)
 app.command("demo")(demo.demo)
+app.command("generate")(generate.generate)
 app.command("doctor")(doctor.doctor)
 app.command("inflate")(inflate.inflate)
 app.command("parity")(parity.parity)

@@ -1,0 +1,142 @@
+"""Plain against speculative decoding in one interleaved run: same tokens, and how fast."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aerie.api import Completion, Engine, Prompt
+from aerie.engine.params import SamplingParams
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One generation and how long it took."""
+
+    completion: Completion
+    seconds: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Emitted tokens over wall clock, prefill included."""
+        return len(self.completion.token_ids) / self.seconds
+
+    @property
+    def seconds_per_pass(self) -> float:
+        """Wall clock of one verify round."""
+        return self.seconds / max(self.completion.statistics.target_passes, 1)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two outputs part, and how close the target's first two choices were there."""
+
+    index: int
+    plain: int
+    speculative: int
+    logit_gap: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The interleaved runs of one prompt."""
+
+    plain: tuple[Timed, ...]
+    speculative: tuple[Timed, ...]
+    difference: Difference | None
+
+    @property
+    def is_identical(self) -> bool:
+        """Same tokens with and without speculation."""
+        return self.difference is None
+
+    def payload(self) -> dict[str, Any]:
+        """The machine-readable result; ratios are medians over the interleaved pairs."""
+        pairs = list(zip(self.plain, self.speculative, strict=True))
+        ratio = statistics.median(s.tokens_per_second / p.tokens_per_second for p, s in pairs)
+        tax = statistics.median(s.seconds_per_pass / p.seconds_per_pass for p, s in pairs)
+        speeds = {
+            "plain": statistics.median(run.tokens_per_second for run in self.plain),
+            "speculative": statistics.median(run.tokens_per_second for run in self.speculative),
+        }
+        one, other = self.plain[0].completion, self.speculative[0].completion
+        gap = None
+        if self.difference:
+            gap = {
+                "index": self.difference.index,
+                "plain": self.difference.plain,
+                "speculative": self.difference.speculative,
+                "logit_gap": self.difference.logit_gap,
+            }
+        return {
+            "ok": self.is_identical,
+            "identical": self.is_identical,
+            "first_difference": gap,
+            "tokens": len(one.token_ids),
+            "tokens_per_second": {name: round(value, 2) for name, value in speeds.items()},
+            "ratio": round(ratio, 4),
+            "mean_acceptance_length": round(other.statistics.mean_acceptance_length, 4),
+            "round_tax": round(tax, 4),
+            "target_passes": {
+                "plain": one.statistics.target_passes,
+                "speculative": other.statistics.target_passes,
+            },
+            "repeats": len(self.plain),
+        }
+
+
+def compare_decoding(
+    plain: Engine,
+    speculative: Engine,
+    prompt: Prompt,
+    params: SamplingParams,
+    repeats: int,
+    on_run: Callable[[], None],
+) -> Comparison:
+    """Warm both engines, then alternate them; the order flips so that drift hits both alike."""
+    for engine in (plain, speculative):
+        engine.generate([prompt], params)
+        on_run()
+    runs: dict[Engine, list[Timed]] = {plain: [], speculative: []}
+    for repeat in range(repeats):
+        order = (plain, speculative) if repeat % 2 == 0 else (speculative, plain)
+        for engine in order:
+            start = time.perf_counter()
+            completion = engine.generate([prompt], params)[0]
+            runs[engine].append(Timed(completion, time.perf_counter() - start))
+            on_run()
+    difference = _first_difference(plain, prompt, runs[plain][0], runs[speculative][0])
+    return Comparison(tuple(runs[plain]), tuple(runs[speculative]), difference)
+
+
+def _first_difference(
+    engine: Engine, prompt: Prompt, plain: Timed, speculative: Timed
+) -> Difference | None:
+    left, right = plain.completion.token_ids, speculative.completion.token_ids
+    if left == right:
+        return None
+    shared = min(len(left), len(right))
+    index = next((i for i in range(shared) if left[i] != right[i]), shared)
+    ids = engine.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+    gap = _logit_gap(engine, [*ids, *left[:index]])
+    pick = (left[index] if index < len(left) else -1, right[index] if index < len(right) else -1)
+    return Difference(index, *pick, logit_gap=gap)
+
+
+def _logit_gap(engine: Engine, tokens: list[int]) -> float:
+    """Distance of the target's first two logits after a text, from a fresh prefill."""
+    from aerie.attention.rows import Bounds, causal_rows
+
+    target = engine.core.parts.target
+    n = len(tokens)
+    slots = torch.arange(1, n + 1, dtype=torch.int32)
+    ends = torch.tensor([0, n], dtype=torch.int32)
+    rows = causal_rows(torch.tensor(tokens), ends, ends, slots, Bounds(n, n))
+    out = target.forward(rows, target.allocate_pool(n + 1), torch.tensor([n - 1]))
+    best = out.logits[0].topk(2).values
+    return float(best[0] - best[1])
