@@ -88,3 +88,64 @@ def head(
     from aerie.train.run_head import train_for_built_in
 
     train_for_built_in(out, device, seconds, wall, resume)
+
+
+@app.command("pair")
+def pair(
+    out: Out = Path("build/pair"),
+    toy: Annotated[
+        bool, typer.Option("--toy", help="Tiny sizes on a CPU: the whole recipe in half a minute.")
+    ] = False,
+    target_seconds: Annotated[float, typer.Option(help="Budget of the target.")] = 380.0,
+    head_seconds: Annotated[float, typer.Option(help="Budget of the head.")] = 340.0,
+    device: Device = "cuda",
+    seed: Seed = 1,
+) -> None:
+    """Train the target and then its head, and write both with their model cards."""
+    from aerie.train.run_pair import PairBudget, train_pair, train_toy_pair
+
+    budget = PairBudget(target_seconds, head_seconds)
+    if toy:
+        train_toy_pair(out, PairBudget(min(12.0, target_seconds), min(10.0, head_seconds)), seed)
+    else:
+        train_pair(out, budget, device, seed)
+
+
+@app.command("cards")
+def cards(
+    pair_folder: Annotated[Path, typer.Argument(help="Folder with target/, head/ and records.")],
+) -> None:
+    """Write the model cards again from the records of the runs."""
+    from aerie.train.card import write_cards
+    from aerie.train.pair import Folders
+
+    write_cards(Folders(pair_folder))
+
+
+@app.command("report")
+def report(
+    short: Annotated[int, typer.Option(help="Short prompts to compute again.")] = 16,
+    long: Annotated[int, typer.Option(help="Prompts at 32K to compute again.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
+) -> None:
+    """Acceptance and held-out loss of the shipped pair, and some of it computed again on a CPU.
+
+    The committed table holds one row per prompt, measured on a GPU. Prompts that were shipped are
+    decoded again here; the means must agree within the interval. The last line of output is JSON.
+    """
+    import sys
+
+    from aerie.cli.output import console, finish
+    from aerie.train.pair import ASSETS
+    from aerie.train.progress import Progress
+    from aerie.train.report import report as make_report
+
+    progress = Progress(write=lambda line: print(line, file=sys.stderr, flush=True))
+    payload = make_report(ASSETS, short, long, progress)
+    if not as_json:
+        out = console()
+        for floor in payload["floors"]:  # type: ignore[attr-defined]
+            out.print(floor)
+        for bucket, again in payload["recomputed"].items():  # type: ignore[attr-defined]
+            out.print(f"computed again at {bucket}: {again}")
+    finish(payload, as_json=True)

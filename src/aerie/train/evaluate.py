@@ -104,12 +104,20 @@ def true_ranks(target: TargetRunner, head: HeadRunner, texts: Continuations) -> 
 def _ranks_of_part(
     target: TargetRunner, head: HeadRunner, tokens: Tensor, lengths: Tensor
 ) -> Tensor:
-    """The head sees the last rows only: its window reaches no further back."""
+    captured = target.hidden(tokens, head.model.shape.taps).taps
+    taps = torch.cat(captured, dim=-1).view(*tokens.shape, -1)
+    return ranks_along(head, tokens, lengths, taps)
+
+
+@torch.inference_mode()
+def ranks_along(head: HeadRunner, tokens: Tensor, lengths: Tensor, taps: Tensor) -> Tensor:
+    """Ranks [prompts, N_NEW, N_STEPS] along texts [prompts, longest] whose states are known.
+
+    The head sees the last rows only: its window reaches no further back.
+    """
     batch, longest = tokens.shape
     window = head.model.shape.window
     span = -(-(N_NEW + window + N_STEPS) // window) * window
-    captured = target.hidden(tokens, head.model.shape.taps).taps
-    taps = torch.cat(captured, dim=-1).view(batch, longest, -1)
     start = (lengths + N_NEW - span).clamp(min=0)
     index = start[:, None] + torch.arange(span, device=tokens.device)
     index = index.clamp(max=longest - 1)  # padding behind the text; nothing looks there
