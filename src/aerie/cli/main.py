@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from aerie.cli import bench, compare, demo, doctor, generate, inflate, parity, train
+from aerie.cli import bench, compare, demo, doctor, draft_vocab, generate, inflate, parity, train
 from aerie.errors import AerieError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("doctor")(doctor.doctor)
 app.command("inflate")(inflate.inflate)
 app.command("parity")(parity.parity)
 app.add_typer(bench.app, name="bench")
+app.add_typer(draft_vocab.app, name="draft-vocab")
 app.add_typer(train.app, name="train")
 
 
