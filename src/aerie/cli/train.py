@@ -103,12 +103,12 @@ def pair(
 ) -> None:
     """Train the target and then its head, and write both with their model cards."""
     from aerie.train.run_pair import PairBudget, train_pair, train_toy_pair
+    from aerie.train.toy import ToySteps
 
-    budget = PairBudget(target_seconds, head_seconds)
     if toy:
-        train_toy_pair(out, PairBudget(min(12.0, target_seconds), min(10.0, head_seconds)), seed)
+        train_toy_pair(out, ToySteps(), seed)
     else:
-        train_pair(out, budget, device, seed)
+        train_pair(out, PairBudget(target_seconds, head_seconds), device, seed)
 
 
 @app.command("cards")

@@ -12,7 +12,7 @@ from aerie.train.pair_head import HeadStage, default_plan, make_head, open_targe
 from aerie.train.progress import Progress
 from aerie.train.run_head import SELF_TEXT_SECONDS
 from aerie.train.self_text import SelfTextPlan
-from aerie.train.toy import toy_corpus, toy_head, toy_target
+from aerie.train.toy import ToySteps, toy_corpus, toy_head, toy_target
 from aerie.train.train_target import TargetPlan
 
 
@@ -38,13 +38,13 @@ def train_pair(out: Path, budget: PairBudget, device: str, seed: int) -> dict[st
     return result
 
 
-def train_toy_pair(out: Path, budget: PairBudget, seed: int) -> dict[str, object]:
+def train_toy_pair(out: Path, steps: ToySteps, seed: int) -> dict[str, object]:
     """The same recipe at toy sizes, on one CPU core."""
     progress, folders = Progress(), Folders(out)
     corpus = make_corpus(toy_corpus(), folders, progress)
-    make_target(corpus, toy_target(budget.target, seed), folders, progress)
+    make_target(corpus, toy_target(steps.target, seed), folders, progress)
     target = open_target(folders.target, "cpu", progress)
-    stage = toy_head(target, budget.head, seed + 1)
+    stage = toy_head(target, steps.head, seed + 1)
     result = make_head(corpus, target, stage, folders, progress)
     write_cards(folders)
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from aerie.train.batches import Stage
@@ -31,17 +32,26 @@ def toy_corpus() -> CorpusSettings:
     return CorpusSettings(
         vocab_size=VOCAB,
         sample_bytes=400_000,
-        heldout_share=0.1,
+        heldout_share=0.05,
         most_dropped=0.02,
         n_workers=1,
         max_files=160,
     )
 
 
-def toy_target(seconds: float, seed: int, checkpoints: Path | None = None) -> TargetPlan:
+@dataclass(frozen=True)
+class ToySteps:
+    """Steps rather than seconds: the toy gives the same weights on a slow machine."""
+
+    target: int = 120
+    head: int = 40
+
+
+def toy_target(n_steps: int, seed: int, checkpoints: Path | None = None) -> TargetPlan:
     """Short sequences and small steps; the last third at twice the length."""
     return TargetPlan(
-        seconds=seconds,
+        seconds=0.0,
+        steps=n_steps,
         shape=SHAPE,
         n_rows=2048,
         stages=(Stage(0.0, {128: 1.0}), Stage(0.7, {128: 0.5, 256: 0.5})),
@@ -52,11 +62,12 @@ def toy_target(seconds: float, seed: int, checkpoints: Path | None = None) -> Ta
     )
 
 
-def toy_head(target: TargetRunner, seconds: float, seed: int) -> HeadStage:
+def toy_head(target: TargetRunner, n_steps: int, seed: int) -> HeadStage:
     """A narrow head with a window of 64, a handful of self-written batches, two tiny buckets."""
     shape = head_shape(target.model.shape, taps=(1, 2, 4), mlp_width=128, window=64)
     plan = HeadPlan(
-        seconds=seconds,
+        seconds=0.0,
+        steps=n_steps,
         shape=shape,
         n_rows=1024,
         stages=(Stage(0.0, {128: 0.5, 256: 0.5}),),
@@ -64,5 +75,5 @@ def toy_head(target: TargetRunner, seconds: float, seed: int) -> HeadStage:
         seed=seed,
         device="cpu",
     )
-    self_text = SelfTextPlan(seconds=2.0, n_prompt=64, n_new=64, batch=64)
+    self_text = SelfTextPlan(seconds=0.0, n_prompt=64, n_new=64, batch=64)
     return HeadStage(plan, self_text, counts={512: 4})
