@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains the built-in pair on a GPU machine, in two calls of at most ten minutes:
 #   OUT=folder scripts/train_pair_gpu.sh 1 [seconds of target training, default 380]
-#   OUT=folder scripts/train_pair_gpu.sh 2 [seconds of head training, default 340]
+#   OUT=folder scripts/train_pair_gpu.sh 2 [seconds of head training, default 360]
 # Stage 1 writes the target, its tokenizer, the held-out prompts and the corpus record. Their place
 # in the repository is src/aerie/assets (unpack small.tar.gz there; the weights go to pair/target).
 # Stage 2 reads the target from there and writes the head and the acceptance tables.
@@ -41,7 +41,7 @@ case "$stage" in
     ;;
 2)
     rm -rf "$work/head" "$work/target"
-    python3 -m aerie train head --out "$work" --seconds "${2:-340}" --wall 560 --device cuda 2>&1 |
+    python3 -m aerie train head --out "$work" --seconds "${2:-360}" --wall 560 --device cuda 2>&1 |
         tee "$OUT/stage2.log"
     ;;
 *)

@@ -70,7 +70,7 @@ def head(
         list[Path] | None, typer.Option(help="Text files to train on, for a given --model.")
     ] = None,
     out: Out = Path("build/pair"),
-    seconds: Seconds = 340.0,
+    seconds: Seconds = 360.0,
     device: Device = "cuda",
     wall: Wall = 0.0,
     resume: Resume = False,
@@ -97,7 +97,7 @@ def pair(
         bool, typer.Option("--toy", help="Tiny sizes on a CPU: the whole recipe in half a minute.")
     ] = False,
     target_seconds: Annotated[float, typer.Option(help="Budget of the target.")] = 380.0,
-    head_seconds: Annotated[float, typer.Option(help="Budget of the head.")] = 340.0,
+    head_seconds: Annotated[float, typer.Option(help="Budget of the head.")] = 360.0,
     device: Device = "cuda",
     seed: Seed = 1,
 ) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -127,7 +129,9 @@ def measure(
             progress.say(f"acceptance at {bucket}: no time left, not measured")
             continue
         prompts = make_prompts(corpus, bucket, count)
-        named = [(p.name, encode_prompt(tokenizer, p.text)) for p in prompts]
+        with ThreadPoolExecutor() as pool:
+            encoded = pool.map(partial(encode_prompt, tokenizer), [p.text for p in prompts])
+            named = list(zip([p.name for p in prompts], encoded, strict=True))
         if not named:
             progress.say(f"acceptance at {bucket}: the held-out text is too short")
             continue

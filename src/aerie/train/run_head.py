@@ -14,7 +14,7 @@ from aerie.train.self_text import SelfTextPlan
 BUILT_IN = ASSETS / "pair"
 
 # Seconds behind head training: compiling the head's pieces, saving, four buckets of evaluation.
-AFTER_SECONDS = 130.0
+AFTER_SECONDS = 115.0
 SELF_TEXT_SECONDS = 45.0
 
 
