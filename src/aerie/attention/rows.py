@@ -194,3 +194,32 @@ def _join_indptr(indptrs: Sequence[Tensor], totals: Sequence[int]) -> Tensor:
         pieces.append(indptr[1:] + offset)
         offset += total
     return torch.cat(pieces)
+
+
+def pad_rows(rows: Rows, multiple: int) -> Rows:
+    """Rows brought to a multiple by inert ones: token 0 at position 0, reading and writing slot 0.
+
+    They form one more request behind the others, so no real row sees them.
+    """
+    missing = -rows.n_rows % multiple
+    if not missing:
+        return rows
+    inert = torch.zeros(missing, dtype=torch.int64, device=rows.tokens.device)
+    return join_rows(
+        [
+            rows,
+            Rows(
+                tokens=inert,
+                positions=inert,
+                kv_slots=inert,
+                visible_prefix=inert.int() + 1,
+                ancestor_bits=inert.new_zeros((missing, MASK_WORDS), dtype=torch.int32),
+                qo_indptr=torch.tensor([0, missing], dtype=torch.int32, device=inert.device),
+                kv_indptr=torch.tensor([0, 1], dtype=torch.int32, device=inert.device),
+                kv_indices=inert[:1].int(),
+                column_positions=inert[:1].int(),
+                tree_start=inert[:1].int(),
+                bounds=Bounds(missing, 1),
+            ),
+        ]
+    )

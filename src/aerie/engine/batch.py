@@ -36,6 +36,19 @@ class Batch:
         """Where the arrays live."""
         return self.table.device
 
+    def trusted(self, chosen: Tensor) -> Tensor:
+        """The choice [B, N] with suspects cut back to their roots.
+
+        A draft token whose row is not a number must not fail a request that plain decoding would
+        have finished; on its root alone the request is judged as plain decoding judges it.
+        """
+        if not any(request.is_suspect for request in self.requests):
+            return chosen
+        kept = chosen.clone()
+        for index, request in enumerate(self.requests):
+            kept[index, 1:] &= not request.is_suspect
+        return kept
+
 
 def gather(plan: Plan, memory: Memory) -> Batch:
     """Collect what a step needs from its requests."""

@@ -136,8 +136,12 @@ class EngineCore:
 
     def _write_drafting(self, index: int, request: Request, outcome: Outcome) -> list[Event]:
         failure = self._failure(index, outcome)
+        if failure and int(outcome.chosen[index].sum()) > 1:
+            request.is_suspect = True
+            return []
         if failure:
             return [self._finish(request, "error", failure)]
+        request.is_suspect = False
         commit = outcome.commit
         span = slice(int(commit.out_indptr[index]), int(commit.out_indptr[index + 1]))
         tokens = commit.out_tokens[span]

@@ -67,6 +67,7 @@ class Request:
     counts: Tensor | None = None  # [2, vocab] i32, prompt and output, only with penalties
     ended: FinishEvent | None = None
     is_cancelled: bool = False
+    is_suspect: bool = False  # its last tree could not be verified: the next has the root alone
     statistics: Statistics = field(default_factory=Statistics)
 
     @property

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from aerie.attention.pool import KVPool
+from aerie.attention.rows import pad_rows
 from aerie.engine.batch import Batch, forward_rows, gather, stop_table
 from aerie.engine.memory import Memory
 from aerie.engine.scheduler import Plan
@@ -31,6 +32,7 @@ class Parts:
     proposer: Proposer
     select: Callable[[DraftTree], Tensor]
     verify: Verify
+    row_multiple: int  # rows of a forward are padded to it; 1 leaves them alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +53,9 @@ def run(parts: Parts, plan: Plan) -> Outcome:
     batch = gather(plan, parts.memory)
     roots = parts.proposer.extend(batch.drafting, batch.waiting)
     tree = parts.proposer.grow(batch.drafting, roots)
-    chosen = parts.select(tree)
+    chosen = batch.trusted(parts.select(tree))
     layout = lay_out(parts.kernels, tree, chosen, batch.seq_len)
-    rows = forward_rows(batch, layout, parts.kernels)
+    rows = pad_rows(forward_rows(batch, layout, parts.kernels), parts.row_multiple)
     tree_rows = torch.arange(layout.draft_tokens.shape[0], device=batch.device)
     output = parts.target.forward(rows, parts.pool, tree_rows, parts.proposer.taps)
     depth = int(tree.depths[chosen].max()) if batch.requests else 0

@@ -84,5 +84,8 @@ def _verdict(walked: Any, status: Tensor) -> Verdict:
 
 def path_logprobs(logits: Tensor, rows: Tensor, tokens: Tensor) -> list[float]:
     """Log-probabilities the target gave the emitted tokens: row i decided token i."""
-    picked = torch.log_softmax(logits[rows].float(), dim=-1)
-    return [float(value) for value in picked.gather(1, tokens[:, None])[:, 0]]
+    # One row at a time, in float64: the bits then do not depend on how many were accepted.
+    return [
+        float(torch.log_softmax(logits[row].double(), dim=0)[token])
+        for row, token in zip(rows.tolist(), tokens.tolist(), strict=True)
+    ]

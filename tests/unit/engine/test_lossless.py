@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import State
-from tests.unit.engine.cores import LIMITS, Pair, core, finish_all, load_pair, outputs, write_pair
+from tests.unit.engine.cores import LIMITS, Pair, core, finish_all, outputs
 
 SPECULATION = {
     "chain": SpeculationConfig(top_k=1, depth=4, nodes=5),
@@ -34,12 +33,6 @@ SAMPLING = {
     },
 }
 Job = tuple[list[int], SamplingParams]
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    directory: Path = write_pair(tmp_path_factory.mktemp("pair"))
-    return load_pair(directory, "exact")
 
 
 def make_jobs(rng: random.Random, n_jobs: int, sampling: str) -> list[Job]:

@@ -1,0 +1,216 @@
+"""The engine's promises beside losslessness: errors, memory, cancellation, coins, logprobs."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from aerie.attention.rows import Bounds, causal_rows, pad_rows
+from aerie.config import EngineConfig, SpeculationConfig
+from aerie.engine.engine import EngineCore
+from aerie.engine.params import SamplingParams
+from aerie.engine.request import Request, State
+from aerie.errors import UnknownNameError, UsageError
+from tests.unit.engine.cores import LIMITS, Pair, core, finish_all, outputs
+
+TREE = SpeculationConfig(top_k=3, depth=3, nodes=10)
+PLAIN = SpeculationConfig(method="none")
+
+
+def fresh_kv(pair: Pair, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values of a text prefilled alone, in one piece. [layers, tokens, heads, dim]"""
+    n = len(tokens)
+    ends = torch.tensor([0, n], dtype=torch.int32)
+    slots = torch.arange(1, n + 1, dtype=torch.int32)
+    rows = pad_rows(causal_rows(torch.tensor(tokens), ends, ends, slots, Bounds(n, n)), 32)
+    pool = pair.target.allocate_pool(n + 1)
+    pair.target.forward(rows, pool, torch.zeros(0, dtype=torch.int64))
+    return pool.keys[:, 1:], pool.values[:, 1:]
+
+
+def assert_kv_is_fresh(pair: Pair, engine: EngineCore, request: Request) -> None:
+    slots = engine.parts.memory.slots(request)[: request.seq_len].long()
+    keys, values = fresh_kv(pair, request.tokens[: request.seq_len])
+    assert torch.equal(engine.parts.pool.keys[:, slots], keys)
+    assert torch.equal(engine.parts.pool.values[:, slots], values)
+
+
+@pytest.mark.parametrize("page_size", [1, 3, 16])
+def test_committed_kv_equals_a_fresh_prefill(pair: Pair, page_size: int) -> None:
+    engine = core(pair, speculation=TREE, page_size=page_size, n_pages=600, chunk=5)
+    for seed in range(3):
+        prompt = list(range(1, 4 + 5 * seed))
+        engine.submit(prompt, SamplingParams(max_tokens=12, seed=seed, ignore_eos=True))
+    while not engine.is_idle:
+        engine.step()
+        for request in engine._scheduler.running:
+            if request.seq_len:
+                assert_kv_is_fresh(pair, engine, request)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "settings", "said"),
+    [
+        ([], {}, "the prompt is empty"),
+        (list(range(50)) * 2, {}, "the prompt has 100 tokens, the context holds 96"),
+        ([61], {}, "token id 61 is outside the vocabulary of 61"),
+        ([1], {"stop_token_ids": (99,)}, "token id 99 is outside"),
+        ([1], {"logit_bias": {70: 1.0}}, "token id 70 is outside"),
+    ],
+)
+def test_impossible_requests_are_refused_alone(
+    pair: Pair, prompt: list[int], settings: dict[str, Any], said: str
+) -> None:
+    engine = core(pair, speculation=TREE)
+    kept = engine.submit([1, 2, 3], SamplingParams(max_tokens=5))
+    with pytest.raises(UsageError, match=said):
+        engine.submit(prompt, SamplingParams(**settings))
+    finish_all(engine)
+    assert engine.request(kept).ended is not None
+
+
+def test_a_pool_too_small_for_one_request_says_so(pair: Pair) -> None:
+    engine = core(pair, speculation=TREE, n_pages=4, page_size=4)
+    with pytest.raises(UsageError, match=r"the pool has 12: raise cache\.n_pages"):
+        engine.submit([1, 2, 3], SamplingParams(max_tokens=40))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"temperature": -1.0}, "temperature is -1.0"),
+        ({"temperature": math.nan}, "temperature is nan"),
+        ({"top_p": 0.0}, "top_p is 0.0"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty"),
+        ({"logit_bias": {1: math.inf}}, "logit_bias"),
+        ({"stop": ("",)}, "stop string is empty"),
+        ({"n": 0}, "n is 0"),
+    ],
+)
+def test_impossible_options_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        SamplingParams(**settings)
+
+
+def test_unknown_configuration_keys_are_errors() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean depth"):
+        EngineConfig.from_mapping({"speculation": {"deepth": 3}})
+    with pytest.raises(UnknownNameError, match="did you mean speculation"):
+        EngineConfig.from_mapping({"speculations": {}})
+    with pytest.raises(UnknownNameError, match="did you mean eagle3"):
+        SpeculationConfig(method="eagle")
+
+
+def test_names_other_engines_use_are_understood() -> None:
+    made = SpeculationConfig.from_sglang(num_steps=5, topk=4, num_draft_tokens=16)
+    assert (made.depth, made.top_k, made.nodes) == (5, 4, 16)
+    text = '{"method": "eagle3", "model": "some/head", "num_speculative_tokens": 3}'
+    chain, draft = SpeculationConfig.from_vllm(text)
+    assert (chain.depth, chain.top_k, chain.nodes, draft) == (3, 1, 4, "some/head")
+    with pytest.raises(UnknownNameError, match="did you mean method"):
+        SpeculationConfig.from_vllm('{"methode": "eagle3"}')
+
+
+def test_poisoned_logits_fail_one_request_alone(pair: Pair) -> None:
+    embedding = pair.target.embedding.clone()
+    embedding[7] = torch.nan
+    poisoned = Pair(replace(pair.target, embedding=embedding), pair.head)
+    params = SamplingParams(max_tokens=8, logit_bias={7: -1e9}, ignore_eos=True)
+    good = [[1, 2, 3], [4, 5], [9, 8, 10, 11]]
+    alone = outputs(core(pair, speculation=PLAIN), [(prompt, params) for prompt in good])
+    engine = core(poisoned, speculation=TREE)
+    ids = [engine.submit(prompt, params) for prompt in (good[0], [3, 7, 1], *good[1:])]
+    finish_all(engine)
+    bad = engine.request(ids[1])
+    assert bad.ended is not None and bad.ended.reason == "error"
+    assert "NaN" in str(bad.ended.error)
+    assert [engine.request(ids[i]).output for i in (0, 2, 3)] == alone
+    assert engine.parts.memory.ledger.n_free == engine.parts.memory.ledger.n_pages - 1
+
+
+def test_cancelled_requests_leave_at_once(pair: Pair) -> None:
+    engine = core(pair, speculation=TREE, max_batch=2)
+    ids = [engine.submit([1, 2], SamplingParams(max_tokens=50, ignore_eos=True)) for _ in range(4)]
+    engine.step()
+    engine.step()
+    for request_id in (ids[0], ids[3]):
+        engine.cancel(request_id)
+    engine.cancel(12345)
+    events = engine.step()
+    assert [event.request_id for event in events[:2]] == [ids[0], ids[3]]
+    assert engine.request(ids[0]).state is State.FINISHED
+    finish_all(engine)
+    assert len(engine.request(ids[1]).output) == 50
+
+
+def test_logprobs_are_the_targets_own(pair: Pair) -> None:
+    params = SamplingParams(max_tokens=10, logprobs=True, ignore_eos=True, temperature=0.7, seed=3)
+    runs = []
+    for speculation in (PLAIN, TREE):
+        engine = core(pair, speculation=speculation)
+        request_id = engine.submit([1, 2, 3], params)
+        finish_all(engine)
+        runs.append(engine.request(request_id))
+    assert runs[0].output == runs[1].output
+    assert len(runs[1].logprobs) == 10
+    assert runs[0].logprobs == runs[1].logprobs
+
+
+def test_coins_keep_the_distribution(pair: Pair) -> None:
+    """First two tokens under the rule coins against many plain samples: chi-square, 2 x 800."""
+    counts = []
+    for speculation, first_seed in (
+        (replace(TREE, rule="coins"), 0),
+        (replace(PLAIN, rule="match"), 10_000),
+    ):
+        engine = core(pair, "exact", speculation=speculation, max_batch=128, n_pages=4096)
+        jobs = [
+            ([1, 2, 3], SamplingParams(max_tokens=2, temperature=0.6, seed=seed, ignore_eos=True))
+            for seed in range(first_seed, first_seed + 800)
+        ]
+        counts.append(Counter(tuple(tokens) for tokens in outputs(engine, jobs)))
+    frequent = [cell for cell in counts[0] | counts[1] if counts[0][cell] + counts[1][cell] >= 20]
+    observed = [[count[cell] for cell in frequent] for count in counts]
+    for row, count in zip(observed, counts, strict=True):
+        row.append(sum(count.values()) - sum(row))
+    statistic = sum(
+        (row[i] - (observed[0][i] + observed[1][i]) / 2) ** 2
+        / ((observed[0][i] + observed[1][i]) / 2)
+        for row in observed
+        for i in range(len(row))
+        if observed[0][i] + observed[1][i]
+    )
+    degrees = len(observed[0]) - 1
+    # Wilson-Hilferty: far beyond 4.5 sigma for a wrong rule, fixed seeds keep it repeatable.
+    z = ((statistic / degrees) ** (1 / 3) - (1 - 2 / (9 * degrees))) / math.sqrt(2 / (9 * degrees))
+    assert degrees >= 5
+    assert z < 4.5, f"chi-square {statistic:.1f} on {degrees} degrees of freedom"
+
+
+def test_coins_refuse_options_they_cannot_honour(pair: Pair) -> None:
+    engine = core(pair, speculation=replace(TREE, rule="coins"))
+    with pytest.raises(UsageError, match="rule coins takes temperature and seed only"):
+        engine.submit([1], SamplingParams(top_p=0.5))
+
+
+def test_fast_numerics_agree_up_to_near_ties(pair_directory: Any) -> None:
+    from tests.unit.engine.cores import load_pair
+
+    fast = load_pair(pair_directory, "fast")
+    rng = random.Random(2)
+    jobs = [
+        (
+            [rng.randrange(LIMITS.vocabulary) for _ in range(rng.choice([2, 9, 30]))],
+            SamplingParams(max_tokens=20, seed=index, temperature=rng.choice([0.0, 0.8])),
+        )
+        for index in range(6)
+    ]
+    plain = outputs(core(fast, "fast", speculation=PLAIN), jobs)
+    assert outputs(core(fast, "fast", speculation=TREE), jobs) == plain
