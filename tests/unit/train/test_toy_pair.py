@@ -20,14 +20,22 @@ from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
+from aerie.train import evaluate
 from aerie.train.acceptance import Walked, chain, walk
-from aerie.train.evaluate import N_NEW, Continuations, continue_prompts, true_ranks
+from aerie.train.evaluate import (
+    N_NEW,
+    Continuations,
+    continue_prompts,
+    read_table,
+    true_ranks,
+    write_table,
+)
 from aerie.train.given_target import GivenTarget, train_for_given
 from aerie.train.head_model import HeadRunner
 from aerie.train.heldout import Prompt, encode_prompt, load_prompts
-from aerie.train.pair_head import open_target
+from aerie.train.pair_head import EVALUATION, TABLE, open_target
 from aerie.train.progress import Progress
-from aerie.train.report import evaluate_one, open_head
+from aerie.train.report import evaluate_one, open_head, report
 from aerie.train.run_pair import train_toy_pair
 from aerie.train.target_model import TargetRunner
 from aerie.train.tokenizer import load_tokenizer
@@ -179,6 +187,36 @@ def test_a_smaller_prompt_set_begins_a_larger_one(toy: Toy) -> None:
     tokenizer = load_tokenizer(toy.folder / "target")
     for prompt in prompts[:5]:
         assert len(encode_prompt(tokenizer, prompt.text)) == prompt.n_tokens <= prompt.bucket
+
+
+def test_report_reads_the_table_and_computes_prompts_again(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate, "MOST_REPEATED", 1.0)  # a toy only ever loops
+    pair = tmp_path / "pair"
+    pair.mkdir()
+    for name in ("target", "head", EVALUATION):
+        (pair / name).symlink_to(toy.folder / name)
+    (tmp_path / "heldout").symlink_to(toy.folder / "heldout")
+    tokenizer = load_tokenizer(pair / "target")
+    shipped = [p for p in load_prompts(tmp_path / "heldout") if p.bucket == 512][:2]
+    rows = [
+        evaluate_one(toy.target, toy.head, p, encode_prompt(tokenizer, p.text)) for p in shipped
+    ]
+    write_table(rows, pair / TABLE)
+    assert read_table(pair / TABLE) == rows
+    payload: Any = report(tmp_path, 2, 0, Progress(write=lambda line: None))
+    again = payload["recomputed"]["512"]
+    assert again["agrees"]
+    assert again["chain3"]["mean"] == again["chain3"]["committed_same_prompts"]
+    assert again["chain3"]["mean"] == payload["acceptance"]["chain3"]
+    assert not payload["ok"]  # a toy reaches no floor
+    assert {floor["name"] for floor in payload["floors"]} >= {"heldout_loss", "chain3", "tree3_32k"}
+    for row in rows:
+        row.walks["chain3"] = Walked(1000, 3000)
+    write_table(rows, pair / TABLE)
+    payload = report(tmp_path, 2, 0, Progress(write=lambda line: None))
+    assert not payload["recomputed"]["512"]["agrees"]
 
 
 def test_head_for_a_given_target(toy: Toy, tmp_path: Path) -> None:
