@@ -83,7 +83,8 @@ def generate(
         seed=0 if seed is None and compare else seed,
         stop=tuple(stop or ()),
     )
-    text = sys.stdin.read() if prompt == "-" else prompt or PROMPT
+    given = PROMPT if prompt is None else prompt
+    text = sys.stdin.read() if given == "-" else given
     settings: dict[str, Any] = {"backend": backend, "numerics": numerics}
     engine = _load(model, draft, settings | {"speculation": asdict(speculation)})
     payload = _stream(engine, text, params, show_tree)

@@ -61,7 +61,7 @@ def gather(plan: Plan, memory: Memory) -> Batch:
         seq_len=torch.tensor([r.seq_len for r in plan.drafting], dtype=torch.int64, device=device),
         table=memory.table,
         table_rows=torch.tensor(
-            [r.table_row for r in plan.drafting], dtype=torch.int64, device=device
+            [r.held.row for r in plan.drafting], dtype=torch.int64, device=device
         ),
     )
 
@@ -113,7 +113,7 @@ def _chunk_rows(batch: Batch) -> Rows:
             for part in batch.reading
         ]
     )
-    slots = [batch.table[part.request.table_row, : part.end] for part in batch.reading]
+    slots = [batch.table[part.request.held.row, : part.end] for part in batch.reading]
     kv_indices, kv_indptr = ragged(slots)
     longest = max(part.end - part.start for part in batch.reading)
     bounds = Bounds(longest, max(part.end for part in batch.reading))

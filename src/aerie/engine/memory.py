@@ -29,26 +29,26 @@ class Memory:
 
     def start(self, request: Request) -> None:
         """Give a request its table row."""
-        request.table_row = self._rows.pop()
+        request.held.row = self._rows.pop()
 
     def cover(self, request: Request, n_positions: int) -> bool:
         """Make sure positions [0, n_positions) have slots; False and unchanged if they cannot."""
         size = self.ledger.page_size
-        covered = len(request.pages) * size
+        covered = len(request.held.pages) * size
         wanted = min(n_positions, self.table.shape[1])
-        missing = self.ledger.pages_for(wanted) - len(request.pages)
+        missing = self.ledger.pages_for(wanted) - len(request.held.pages)
         if missing <= 0:
             return True
         pages = self.ledger.take(missing)
         if pages is None:
             return False
-        request.pages += pages
+        request.held.pages += pages
         device = self.table.device
         first = torch.tensor(pages, dtype=torch.int32, device=device)[:, None] * size
         slots = (first + torch.arange(size, dtype=torch.int32, device=device)).reshape(-1)
         self._kernels["assign_req_to_token_pool_operator"](
             req_to_token=self.table,
-            req_pool_indices=torch.tensor([request.table_row], device=device),
+            req_pool_indices=torch.tensor([request.held.row], device=device),
             start=torch.tensor([covered], device=device),
             end=torch.tensor([covered + slots.shape[0]], device=device),
             out_cache_loc=slots,
@@ -57,21 +57,23 @@ class Memory:
 
     def slots(self, request: Request) -> Tensor:
         """Slots of every covered position, a view of the table."""
-        return self.table[request.table_row, : len(request.pages) * self.ledger.page_size]
+        return self.table[request.held.row, : len(request.held.pages) * self.ledger.page_size]
 
     def release(self, request: Request) -> None:
         """Take back everything a request holds."""
-        self.ledger.give(request.pages)
-        request.pages = []
-        if request.table_row >= 0:
-            self._rows.append(request.table_row)
-            request.table_row = -1
+        self.ledger.give(request.held.pages)
+        request.held.pages = []
+        if request.held.row >= 0:
+            self._rows.append(request.held.row)
+            request.held.row = -1
 
     def audit(self, requests: list[Request]) -> None:
         """The ledger balances and the table says what the pages say."""
-        self.ledger.audit(request.pages for request in requests)
+        self.ledger.audit(request.held.pages for request in requests)
         size = self.ledger.page_size
         for request in requests:
-            expected = [page * size + offset for page in request.pages for offset in range(size)]
+            expected = [
+                page * size + offset for page in request.held.pages for offset in range(size)
+            ]
             if self.slots(request).tolist() != expected:
                 raise LedgerError(f"request {request.job.request_id}: table and pages differ")

@@ -52,6 +52,14 @@ class Job:
     stop_ids: tuple[int, ...]
 
 
+@dataclass
+class Holding:
+    """KV memory a request holds: pages in order of position, and its row of the slot table."""
+
+    pages: list[int] = field(default_factory=list)
+    row: int = -1
+
+
 @dataclass(eq=False)
 class Request:
     """One sequence. The engine alone writes it."""
@@ -60,8 +68,7 @@ class Request:
     tokens: list[int]  # prompt and output; the last one has no KV yet while decoding
     state: State = State.WAITING
     seq_len: int = 0  # tokens with KV in the target
-    pages: list[int] = field(default_factory=list)
-    table_row: int = -1
+    held: Holding = field(default_factory=Holding)
     features: list[Features] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     counts: Tensor | None = None  # [2, vocab] i32, prompt and output, only with penalties
