@@ -1,5 +1,5 @@
 # Every target creates .venv when it is missing and does nothing that is already done.
-#   make demo    the kernels on a worked example
+#   make demo    decode with the built-in pair: draw the trees, compare with plain decoding
 #   make test    what CI runs: checks, then all tests that need no GPU and no patience
 #   make check   lint, format, types
 #   make slow    the tests that take minutes
@@ -22,7 +22,7 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(TE
 .PHONY: demo test check slow clean
 
 demo: $(STAMP)
-	@$(BIN)/aerie demo
+	@$(BIN)/aerie generate --compare --show-tree --max-new-tokens 96
 
 test: check
 	@echo "tests: $(TEST_WORKERS) workers, a few minutes"

@@ -39,20 +39,22 @@ class Numerics:
     dense: DenseFormat
     prepare_attention: PrepareAttention
     row_multiple: int
+    is_fused: bool  # one product for q, k, v and one for gate, up
 
 
 NUMERICS = {
-    "fast": Numerics(DENSE, pytorch.prepare, 1),
+    "fast": Numerics(DENSE, pytorch.prepare, 1, True),
     # Vectorised exp and cos round differently from the scalar code that handles the last, odd
     # elements of an array. A multiple of 32 rows has no odd elements (16 lanes, unrolled twice).
-    "exact": Numerics(DenseFormat(TiledLinear), exact.prepare, 32),
+    "exact": Numerics(DenseFormat(TiledLinear), exact.prepare, 32, False),
 }
 
 
 def load_target(directory: Path, config: ModelConfig) -> Decoder:
     """Load a target with the numerics the configuration asks for."""
     numerics = NUMERICS[config.numerics]
-    options = LoadOptions(getattr(torch, config.dtype), config.device, numerics.dense)
+    dtype = getattr(torch, config.dtype)
+    options = LoadOptions(dtype, config.device, numerics.dense, numerics.is_fused)
     return load_decoder(directory, numerics.prepare_attention, options)
 
 

@@ -18,6 +18,8 @@ PROMPT = '''def read_lines(path):
     """Read a text file and return its lines."""
 '''
 
+MOST_DRAWN = 8  # rounds of --show-tree; a screen or two
+
 Text = Annotated[str | None, typer.Argument(help="Prompt; - reads standard input.")]
 Model = Annotated[str | None, typer.Option(help="Directory or hub id; built-in pair if absent.")]
 Draft = Annotated[str | None, typer.Option(help="EAGLE-3 head for --model.")]
@@ -115,7 +117,10 @@ def _stream(engine: Engine, text: str, params: SamplingParams, show_tree: bool) 
         outcome = engine.core.last_outcome
         if show_tree and outcome is not None and outcome.layout.qo_indptr.shape[0] > 1:
             number += 1
-            out.print(draw_round(outcome, 0, number, engine.tokenizer))
+            if number <= MOST_DRAWN:
+                out.print(draw_round(outcome, 0, number, engine.tokenizer))
+            elif number == MOST_DRAWN + 1:
+                out.print("[dim]later rounds are not drawn[/]")
         elif not show_tree:
             print("".join(update.text for update in updates), end="", flush=True)
     completion = engine.collect(request_id)

@@ -78,7 +78,8 @@ def head(
     """Train an EAGLE-3 head and measure its acceptance.
 
     For the built-in target the text is the corpus it was trained on, and text it writes itself.
-    For any other target give --model and --text.
+    With --resume and no checkpoint, training goes on from the shipped head; with --seconds 0 it
+    is only measured. For any other target give --model and --text.
     """
     if model is not None:
         from aerie.train.given_target import GivenTarget, train_for_given

@@ -26,9 +26,10 @@ def draw_round(outcome: Outcome, index: int, number: int, tokenizer: Tokenizer) 
     for node in nodes[1:]:
         word = label(tokenizer, int(tokens[node]))
         is_accepted = node in accepted
-        style = "bold green" if is_accepted else "default"
+        style, mark = ("bold green", " accepted") if is_accepted else ("default", "")
         parent = branches[int(outcome.tree.parents[index, node])]
-        branches[node] = parent.add(f"[{style}]{word}[/] [dim]{float(scores[node]):.3f}[/]")
+        score = f"[dim]{float(scores[node]):.3f}{mark}[/]"
+        branches[node] = parent.add(f"[{style}]{word}[/] {score}")
         last = node if is_accepted else last
     bonus = label(tokenizer, int(outcome.verdict.bonus_token[index]))
     branches[last].add(f"[bold cyan]{bonus}[/] [dim]the target's own[/]")
