@@ -66,7 +66,8 @@ def target_card(manifest: dict[str, Any], record: dict[str, Any]) -> str:
         "|---|---|---|---|---|",
     ]
     lines += [
-        f"| {p['name']} | {p['version']} | {p['licence']} | {p['files']} | {p['heldout_files']} |"
+        # A `v` in front: four numbers with dots would read as a network address.
+        f"| {p['name']} | v{p['version']} | {p['licence']} | {p['files']} | {p['heldout_files']} |"
         for p in manifest["packages"]
     ]
     refused = ", ".join(name for name, _, _ in manifest["refused"])
@@ -77,6 +78,8 @@ def target_card(manifest: dict[str, Any], record: dict[str, Any]) -> str:
 def head_card(record: dict[str, Any], measured: dict[str, Any]) -> str:
     """Recipe and acceptance of the head."""
     shape, unroll = record["plan"]["shape"], record["plan"]["unroll"]
+    earlier = record.get("went_on_from")
+    before = f"{earlier['steps']} and then " if earlier else ""
     lines = [
         "# The built-in EAGLE-3 head",
         "",
@@ -87,8 +90,8 @@ def head_card(record: dict[str, Any], measured: dict[str, Any]) -> str:
         f"{shape['draft_vocab_size']}; reads the target's boundaries {shape['taps']} "
         f"(layer outputs {[b - 1 for b in shape['taps']]}); sliding window {shape['window']}; "
         "embedding shared with the target.",
-        f"- Recipe: {record['steps']} steps, {record['tokens'] / 1e6:.0f} M feature tokens in "
-        f"{record['seconds']:.0f} s on one {record['device']}; drafting unrolled over "
+        f"- Recipe: {before}{record['steps']} steps, {record['tokens'] / 1e6:.0f} M feature "
+        f"tokens in {record['seconds']:.0f} s on one {record['device']}; drafting unrolled over "
         f"{unroll['n_steps']} steps at every position, labels {unroll['hard_share']:.0%} the "
         "target's best token and the rest its distribution; two batches of three hold text the "
         "target wrote itself; contexts of 1K to 34K. Numbers are in `../head_record.json`.",

@@ -22,7 +22,8 @@ LICENCES_FILE = "licences.json"
 
 SHORT, LONGEST = 512, 32_768
 BUCKETS = (SHORT, 4096, 16_384, LONGEST)
-SHIPPED = {SHORT: 96, 4096: 8, 16_384: 4, LONGEST: 4}  # prompts in the repository, per bucket
+# Prompts in the repository, per bucket: the first of those that are evaluated.
+SHIPPED = {SHORT: 128, 4096: 16, 16_384: 12, LONGEST: 16}
 PLACES, PLACES_AT_ONCE = 1024, 32  # candidate ends per bucket, and how many are cut together
 MARGIN = 64  # tokens that must follow in the file: a prompt is never cut at its very end
 

@@ -56,11 +56,16 @@ def make_corpus(settings: CorpusSettings, folders: Folders, progress: Progress) 
         corpus = build_corpus(settings, progress)
     folders.out.mkdir(parents=True, exist_ok=True)
     write_json(folders.out / MANIFEST_FILE, manifest(corpus))
+    make_prompt_files(corpus, folders, progress)
+    return corpus
+
+
+def make_prompt_files(corpus: Corpus, folders: Folders, progress: Progress) -> None:
+    """Write the held-out prompts that are shipped."""
     with progress.phase("held-out prompts"):
         prompts = spread_prompts(corpus, SHIPPED.items())
         save_prompts(corpus, prompts, folders.heldout)
         progress.say(f"held-out prompts: {len(prompts)}")
-    return corpus
 
 
 def within_wall(seconds: float, wall: float, reserve: float, progress: Progress) -> float:

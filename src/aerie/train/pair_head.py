@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
+from aerie.models.eagle3_blueprint import TargetSizes
 from aerie.train.acceleration import fastest_attention
 from aerie.train.batches import Batches
 from aerie.train.checkpoints import load_target, write_json
@@ -26,7 +27,7 @@ from aerie.train.evaluate import (
     write_table,
 )
 from aerie.train.features import RunnerFeatures
-from aerie.train.head_files import save_head
+from aerie.train.head_files import load_head_model, save_head
 from aerie.train.head_model import PLAIN_HEAD, HeadModel, HeadRunner, head_shape
 from aerie.train.heldout import encode_prompt, make_prompts
 from aerie.train.loop import LoopState
@@ -46,8 +47,9 @@ TAPS = (3, 6, 8)
 WINDOW = 512
 MLP_WIDTH = 2048
 
-# Prompts tried per bucket; those that loop are excluded, and 64 must remain.
-COUNTS = {512: 320, 32_768: 224, 16_384: 240, 4096: 256}
+# Prompts tried per bucket. Three in four loop and are excluded; 64 must remain.
+COUNTS = {512: 320, 32_768: 304, 16_384: 304, 4096: 272}
+PROMPTS_AT_ONCE = 160  # 160 contexts of 32K keep 22 GB of keys and values
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class HeadStage:
     self_text: SelfTextPlan
     counts: Mapping[int, int] = field(default_factory=lambda: COUNTS)
     evaluation_wall: float = 0.0  # seconds of the run after which no further bucket begins
+    begin_from: Path | None = None  # a trained head to go on from
 
 
 def open_target(directory: Path, device: str, progress: Progress) -> TargetRunner:
@@ -82,26 +85,52 @@ def make_head(
 ) -> dict[str, object]:
     """Train the head, save it, measure it; every part is on disk before the next begins."""
     plan = stage.head
+    model = first_weights(target, stage, progress)
+    state = None
+    if plan.seconds or plan.steps:
+        state = _train(corpus, target, stage, model, progress)
+    save_head(model, folders.head, target.model.shape.max_positions)
+    progress.say(f"head: saved to {folders.head.name}/")
+    if state is not None:
+        write_json(folders.out / HEAD_RECORD, _record(stage, state, progress))
+    with progress.phase("evaluation"):
+        result = measure(corpus, target, rounded_runner(model, target), stage, folders, progress)
+    if state is not None:
+        write_json(folders.out / HEAD_RECORD, _record(stage, state, progress))
+    return result
+
+
+def first_weights(target: TargetRunner, stage: HeadStage, progress: Progress) -> HeadModel:
+    """Fresh weights, or those of a trained head of the same shape."""
+    plan = stage.head
+    torch.manual_seed(plan.seed)
+    if stage.begin_from is None:
+        model = HeadModel(plan.shape).to(plan.device)
+        model.begin_from(target.model.norm, target.model.lm_head)
+        return model
+    shape = target.model.shape
+    sizes = TargetSizes(shape.n_layers, shape.hidden, shape.vocab_size)
+    progress.say("head: going on from the trained one")
+    return load_head_model(stage.begin_from, sizes).to(plan.device)
+
+
+def _train(
+    corpus: Corpus,
+    target: TargetRunner,
+    stage: HeadStage,
+    model: HeadModel,
+    progress: Progress,
+) -> LoopState:
+    plan = stage.head
     with progress.phase("self-written text"):
         text = write_self_text(target, corpus.train.tokens, stage.self_text, progress)
-    torch.manual_seed(plan.seed)
-    model = HeadModel(plan.shape).to(plan.device)
-    model.begin_from(target.model.norm, target.model.lm_head)
     own, real = (
         Batches(tokens, plan.n_rows, plan.stages, plan.seed + i, plan.device)
         for i, tokens in enumerate((text, corpus.train.tokens))
     )
     with progress.phase("head"):
         # Two batches of the target's own text for one of the corpus.
-        source = RunnerFeatures(target)
-        state = train_head(source, (own, own, real), model, plan, progress)
-    save_head(model, folders.head, target.model.shape.max_positions)
-    progress.say(f"head: saved to {folders.head.name}/")
-    write_json(folders.out / HEAD_RECORD, _record(stage, state, progress))
-    with progress.phase("evaluation"):
-        result = measure(corpus, target, rounded_runner(model, target), stage, folders, progress)
-    write_json(folders.out / HEAD_RECORD, _record(stage, state, progress))
-    return result
+        return train_head(RunnerFeatures(target), (own, own, real), model, plan, progress)
 
 
 def rounded_runner(model: HeadModel, target: TargetRunner) -> HeadRunner:
@@ -119,6 +148,8 @@ def measure(
     progress: Progress,
 ) -> dict[str, object]:
     """Acceptance per bucket, written after each one; a bucket that fails is reported as such."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()  # what training reserved, evaluation needs for its caches
     loss = heldout_loss(target, corpus.heldout.tokens, 1024, 1 << 62)
     progress.say(f"target: held-out loss {loss:.4f}")
     results: list[PromptResult] = []
@@ -136,7 +167,11 @@ def measure(
             progress.say(f"acceptance at {bucket}: the held-out text is too short")
             continue
         try:
-            found = evaluate(target, head, named, bucket)
+            found = [
+                result
+                for first in range(0, len(named), PROMPTS_AT_ONCE)
+                for result in evaluate(target, head, named[first : first + PROMPTS_AT_ONCE], bucket)
+            ]
         except RuntimeError as error:
             progress.say(f"acceptance at {bucket} failed: {error!r:.300}")
             continue
@@ -185,6 +220,7 @@ def _record(stage: HeadStage, state: LoopState, progress: Progress) -> dict[str,
     return {
         "plan": plain_values(stage.head),
         "self_text": plain_values(stage.self_text),
+        "went_on_from": _earlier(stage),
         "steps": state.step,
         "tokens": state.tokens,
         "seconds": round(state.seconds, 1),
@@ -193,3 +229,11 @@ def _record(stage: HeadStage, state: LoopState, progress: Progress) -> dict[str,
         "torch": torch.__version__,
         "device": device_name(stage.head.device),
     }
+
+
+def _earlier(stage: HeadStage) -> object:
+    """The record of the run that made the head this one went on from."""
+    path = stage.begin_from.parent / HEAD_RECORD if stage.begin_from is not None else None
+    if path is None or not path.is_file():
+        return None
+    return json.loads(path.read_text(encoding="utf-8"))

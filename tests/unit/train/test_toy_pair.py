@@ -192,7 +192,7 @@ def test_a_smaller_prompt_set_begins_a_larger_one(toy: Toy) -> None:
 def test_report_reads_the_table_and_computes_prompts_again(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluate, "MOST_REPEATED", 1.0)  # a toy only ever loops
+    monkeypatch.setattr(evaluate, "MOST_REPEATED", 1.0)  # a toy mostly loops
     pair = tmp_path / "pair"
     pair.mkdir()
     for name in ("target", "head", EVALUATION):
