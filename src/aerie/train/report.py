@@ -39,6 +39,8 @@ FLOORS = (
     Floor("chain5", 4.2),
     Floor("chain3_16k", 0.92, of="chain3"),
     Floor("chain3_32k", 0.92, of="chain3"),
+    Floor("chain5_16k", 0.92, of="chain5"),
+    Floor("chain5_32k", 0.92, of="chain5"),
     Floor("tree3_16k", 3.0),
     Floor("tree3_32k", 3.0),
 )
