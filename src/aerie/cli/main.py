@@ -6,7 +6,18 @@ import sys
 
 import typer
 
-from aerie.cli import bench, compare, demo, doctor, draft_vocab, generate, inflate, parity, train
+from aerie.cli import (
+    bench,
+    compare,
+    convert,
+    demo,
+    doctor,
+    draft_vocab,
+    generate,
+    inflate,
+    parity,
+    train,
+)
 from aerie.errors import AerieError
 
 app = typer.Typer(
@@ -17,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("compare")(compare.compare)
+app.command("convert")(convert.convert)
 app.command("demo")(demo.demo)
 app.command("generate")(generate.generate)
 app.command("doctor")(doctor.doctor)

@@ -1,0 +1,146 @@
+"""The shipped pair: it loads everywhere, decodes losslessly and leaves for other engines intact."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from aerie import Engine, SamplingParams
+from aerie.api import find_pair
+from aerie.assemble import load_draft, load_target
+from aerie.attention.rows import Bounds, causal_rows
+from aerie.config import ModelConfig
+from aerie.models.eagle3_blueprint import TargetSizes
+from aerie.models.eagle3_convert import DIALECTS, read_normal, write_head
+from aerie.models.eagle3_export import ExportDetails
+from aerie.models.eagle3_head import Eagle3Head
+
+TARGET, HEAD = find_pair(None, None)
+TOKENS = torch.tensor([17, 300, 42, 1999, 7, 7, 81, 4000, 12, 5])
+SPECULATION = {
+    "chain": {"top_k": 1, "depth": 5, "nodes": 6},
+    "tree": {"top_k": 4, "depth": 4, "nodes": 20},
+    "merged": {"method": "eagle3+ngram", "top_k": 2, "depth": 3, "nodes": 10},
+}
+
+
+def heldout(n_prompts: int) -> list[str]:
+    path = Path("src/aerie/assets/heldout/prompts.jsonl.gz")
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    return [json.loads(line)["text"] for line in lines[:n_prompts]]
+
+
+def rows_of(tokens: torch.Tensor) -> tuple[object, int]:
+    n = tokens.shape[0]
+    ends = torch.tensor([0, n], dtype=torch.int32)
+    slots = torch.arange(1, n + 1, dtype=torch.int32)
+    return causal_rows(tokens, ends, ends, slots, Bounds(n, n)), n
+
+
+def draft_logits(head: Eagle3Head, target_taps: torch.Tensor) -> torch.Tensor:
+    rows, n = rows_of(TOKENS[1:])
+    return head.extend(rows, target_taps[:-1], head.allocate_pool(n + 1)).logits  # type: ignore[arg-type]
+
+
+def test_sizes_stay_within_what_a_repository_can_carry() -> None:
+    def megabytes(folder: Path) -> float:
+        return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+
+    assert HEAD is not None
+    assert megabytes(TARGET) <= 24
+    assert megabytes(HEAD) <= 8
+    assert megabytes(Path("src/aerie/assets/heldout")) <= 2
+
+
+def test_transformers_reads_the_target_too() -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32)
+    target = load_target(TARGET, ModelConfig())
+    rows, n = rows_of(TOKENS)
+    ours = target.forward(rows, target.allocate_pool(n + 1), torch.arange(n)).logits  # type: ignore[arg-type]
+    with torch.inference_mode():
+        expected = theirs(TOKENS[None]).logits[0]
+    assert (ours - expected).abs().max() <= 1e-4
+    text = "def f(x):\n    return x + 1\n"
+    encoded = transformers.AutoTokenizer.from_pretrained(TARGET)(text)["input_ids"]
+    assert encoded == Engine.load(speculation={"method": "none"}).tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("dialect", [entry.name for entry in DIALECTS])
+def test_head_survives_every_dialect(dialect: str, tmp_path: Path) -> None:
+    assert HEAD is not None
+    config = ModelConfig()
+    target = load_target(TARGET, config)
+    geometry = target.geometry
+    sizes = TargetSizes(geometry.n_layers, geometry.hidden_size, geometry.vocab_size)
+    details = ExportDetails(geometry.max_positions, "built-in", geometry.architecture)
+    write_head(tmp_path, read_normal(HEAD, sizes), dialect, details)
+    original, converted = load_draft(HEAD, target, config), load_draft(tmp_path, target, config)
+    assert converted.taps == original.taps
+    rows, n = rows_of(TOKENS)
+    pool = target.allocate_pool(n + 1)
+    taps = target.forward(rows, pool, torch.zeros(0, dtype=torch.int64), original.taps).taps  # type: ignore[arg-type]
+    assert torch.equal(draft_logits(original, taps), draft_logits(converted, taps))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", SPECULATION)
+def test_lossless_in_a_batch(name: str, temperature: float) -> None:
+    """Exact numerics, three held-out prompts at once, random lengths: the same tokens."""
+    rng = random.Random(name)
+    lengths = [rng.choice([40, 75, 90]) for _ in range(3)]
+    params = [
+        SamplingParams(max_tokens=rng.choice([9, 16, 24]), temperature=temperature, seed=seed)
+        for seed in range(3)
+    ]
+    results = []
+    for settings in ({"method": "none"}, SPECULATION[name]):
+        engine = Engine.load(numerics="exact", audit=True, speculation=settings)
+        texts = zip(heldout(3), lengths, strict=True)
+        prompts = [engine.tokenizer.encode(text)[:length] for text, length in texts]
+        ids = [engine.submit(p, asked) for p, asked in zip(prompts, params, strict=True)]
+        while not engine.core.is_idle:
+            engine.step()
+        results.append([engine.collect(request_id) for request_id in ids])
+    plain, speculative = results
+    assert [c.token_ids for c in plain] == [c.token_ids for c in speculative]
+    assert [c.text for c in plain] == [c.text for c in speculative]
+
+
+def test_stop_strings_end_a_run_where_plain_decoding_ends() -> None:
+    prompt = "def read_lines(path):\n"
+    found = []
+    for settings in ({"method": "none"}, SPECULATION["chain"]):
+        engine = Engine.load(numerics="exact", speculation=settings)
+        params = SamplingParams(max_tokens=40, stop=("lines", "return"))
+        found.append(engine.generate(prompt, params)[0])
+    assert found[0].finish_reason == "stop"
+    assert (found[0].text, found[0].token_ids) == (found[1].text, found[1].token_ids)
+    assert "lines" not in found[0].text and "return" not in found[0].text
+
+
+def test_streaming_adds_up_and_walking_away_cancels() -> None:
+    engine = Engine.load()
+    params = SamplingParams(max_tokens=20, seed=1)
+    whole = engine.generate("import json\n", params)[0].text
+    assert "".join(update.text for update in engine.stream("import json\n", params)) == whole
+    stream = engine.stream("import json\n", params)
+    next(stream)
+    stream.close()
+    engine.step()
+    assert engine.core.is_idle
+
+
+def test_n_samples_of_one_prompt_differ_and_repeat() -> None:
+    engine = Engine.load(speculation=SPECULATION["tree"])
+    params = SamplingParams(max_tokens=12, temperature=1.0, seed=9, n=3)
+    first = [completion.token_ids for completion in engine.generate("import ", params)]
+    again = [completion.token_ids for completion in engine.generate("import ", params)]
+    assert len(set(first)) == 3
+    assert first == again
