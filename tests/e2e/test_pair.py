@@ -13,7 +13,7 @@ import torch
 from aerie import Engine, SamplingParams
 from aerie.api import find_pair
 from aerie.assemble import load_draft, load_target
-from aerie.attention.rows import Bounds, causal_rows
+from aerie.attention.rows import Bounds, Rows, causal_rows
 from aerie.config import ModelConfig
 from aerie.models.eagle3_blueprint import TargetSizes
 from aerie.models.eagle3_convert import DIALECTS, read_normal, write_head
@@ -36,7 +36,7 @@ def heldout(n_prompts: int) -> list[str]:
     return [json.loads(line)["text"] for line in lines[:n_prompts]]
 
 
-def rows_of(tokens: torch.Tensor) -> tuple[object, int]:
+def rows_of(tokens: torch.Tensor) -> tuple[Rows, int]:
     n = tokens.shape[0]
     ends = torch.tensor([0, n], dtype=torch.int32)
     slots = torch.arange(1, n + 1, dtype=torch.int32)
@@ -45,7 +45,7 @@ def rows_of(tokens: torch.Tensor) -> tuple[object, int]:
 
 def draft_logits(head: Eagle3Head, target_taps: torch.Tensor) -> torch.Tensor:
     rows, n = rows_of(TOKENS[1:])
-    return head.extend(rows, target_taps[:-1], head.allocate_pool(n + 1)).logits  # type: ignore[arg-type]
+    return head.extend(rows, target_taps[:-1], head.allocate_pool(n + 1)).logits
 
 
 def test_sizes_stay_within_what_a_repository_can_carry() -> None:
@@ -63,7 +63,7 @@ def test_transformers_reads_the_target_too() -> None:
     theirs = transformers.AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32)
     target = load_target(TARGET, ModelConfig())
     rows, n = rows_of(TOKENS)
-    ours = target.forward(rows, target.allocate_pool(n + 1), torch.arange(n)).logits  # type: ignore[arg-type]
+    ours = target.forward(rows, target.allocate_pool(n + 1), torch.arange(n)).logits
     with torch.inference_mode():
         expected = theirs(TOKENS[None]).logits[0]
     assert (ours - expected).abs().max() <= 1e-4
@@ -85,7 +85,7 @@ def test_head_survives_every_dialect(dialect: str, tmp_path: Path) -> None:
     assert converted.taps == original.taps
     rows, n = rows_of(TOKENS)
     pool = target.allocate_pool(n + 1)
-    taps = target.forward(rows, pool, torch.zeros(0, dtype=torch.int64), original.taps).taps  # type: ignore[arg-type]
+    taps = target.forward(rows, pool, torch.zeros(0, dtype=torch.int64), original.taps).taps
     assert torch.equal(draft_logits(original, taps), draft_logits(converted, taps))
 
 

@@ -21,6 +21,8 @@ PAGES = (
     Page("docs/kernels.md", "aerie.kernels.document", "render_markdown"),
     Page("docs/kernel_abi.json", "aerie.kernels.document", "render_abi"),
     Page("docs/cli.md", "aerie.cli.document", "render"),
+    Page("docs/images/round.svg", "aerie.cli.picture", "render"),
+    Page("README.md", "aerie.bench.readme", "render"),
     Page("docs/models.md", "aerie.models.document", "render"),
 )
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from aerie.api import Completion, Engine, Prompt
+from aerie.bench.provenance import provenance
 from aerie.engine.params import SamplingParams
 
 
@@ -87,6 +88,7 @@ class Comparison:
                 "speculative": other.statistics.target_passes,
             },
             "repeats": len(self.plain),
+            "provenance": provenance("cpu"),
         }
 
 
