@@ -39,7 +39,8 @@ def _decoding(raw: dict[str, Any]) -> str:
         f"{raw['ratio']:.2f} times plain decoding at an acceptance length of"
         f" {raw['mean_acceptance_length']:.2f} and a round tax of {raw['round_tax']:.2f}; all"
         f" tokens {'identical' if raw['identical'] else 'NOT identical'}. The prompt is the demo's,"
-        " and its text repeats itself, which flatters acceptance; held-out text is in the model card.",
+        " and its text repeats itself, which flatters acceptance; the model card has held-out"
+        " text.",
     ]
     return "\n".join(lines) + "\n"
 
