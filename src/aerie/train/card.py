@@ -71,7 +71,7 @@ def target_card(manifest: dict[str, Any], record: dict[str, Any]) -> str:
         for p in manifest["packages"]
     ]
     refused = ", ".join(name for name, _, _ in manifest["refused"])
-    lines += ["", f"Refused for their licence: {refused or 'none'}.", ""]
+    lines += ["", f"Refused for their licence: {refused or 'none'}.", *_remarks(manifest), ""]
     return "\n".join(lines)
 
 
@@ -111,8 +111,13 @@ def head_card(record: dict[str, Any], measured: dict[str, Any]) -> str:
         share = f"{summary['repeated_8gram_share']:.1%}"
         row = [bucket, str(summary["prompts"]), str(summary["used"]), share, *cells]
         lines.append("| " + " | ".join(row) + " |")
-    lines += ["", f"Target's held-out loss: {measured['heldout_loss']:.4f} nats a token.", ""]
-    return "\n".join(lines)
+    loss = f"Target's held-out loss: {measured['heldout_loss']:.4f} nats a token."
+    return "\n".join([*lines, "", loss, *_remarks(measured), ""])
+
+
+def _remarks(record: dict[str, Any]) -> list[str]:
+    """What was noted by hand about a run, a paragraph each."""
+    return [line for remark in record.get("remarks", ()) for line in ("", remark)]
 
 
 def _cell(value: dict[str, float] | None) -> str:
