@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from aerie import Engine, SamplingParams
 from aerie.api import find_pair
 from aerie.assemble import load_draft, load_target
 from aerie.attention.rows import Bounds, Rows, causal_rows
+from aerie.cli.main import app
 from aerie.config import ModelConfig
 from aerie.models.eagle3_blueprint import TargetSizes
 from aerie.models.eagle3_convert import DIALECTS, read_normal, write_head
@@ -27,6 +29,11 @@ SPECULATION = {
     "tree": {"top_k": 4, "depth": 4, "nodes": 20},
     "merged": {"method": "eagle3+ngram", "top_k": 2, "depth": 3, "nodes": 10},
 }
+
+
+def run(*arguments: str) -> None:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
 
 
 def heldout(n_prompts: int) -> list[str]:
@@ -83,6 +90,41 @@ def test_head_survives_every_dialect(dialect: str, tmp_path: Path) -> None:
     write_head(tmp_path, read_normal(HEAD, sizes), dialect, details)
     original, converted = load_draft(HEAD, target, config), load_draft(tmp_path, target, config)
     assert converted.taps == original.taps
+    rows, n = rows_of(TOKENS)
+    pool = target.allocate_pool(n + 1)
+    taps = target.forward(rows, pool, torch.zeros(0, dtype=torch.int64), original.taps).taps
+    assert torch.equal(draft_logits(original, taps), draft_logits(converted, taps))
+
+
+@pytest.mark.parametrize("dialect", ["specforge", "speculators"])
+def test_inflated_head_leaves_for_other_engines(dialect: str, tmp_path: Path) -> None:
+    """Inflated to a larger geometry, written for SGLang or vLLM, read back: the same drafts."""
+    geometry = {
+        "hidden_size": 1024,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 9,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "vocab_size": 5000,
+        "draft_vocab_size": 4500,
+    }
+    (tmp_path / "geometry.json").write_text(json.dumps(geometry))
+    big = tmp_path / "big"
+    run(
+        *("inflate", "--model", str(TARGET), "--draft", str(HEAD), "--out", str(big)),
+        *("--geometry", str(tmp_path / "geometry.json"), "--dtype", "float32"),
+    )
+    folders = {path.parent.name: path.parent for path in big.rglob("config.json")}
+    target_dir, head_dir = folders["target"], folders["head"]
+    run(
+        *("convert", "--model", str(target_dir), "--draft", str(head_dir)),
+        *("--dialect", dialect, "--out", str(tmp_path / "out")),
+    )
+    config = ModelConfig()
+    target = load_target(target_dir, config)
+    original = load_draft(head_dir, target, config)
+    converted = load_draft(tmp_path / "out", target, config)
     rows, n = rows_of(TOKENS)
     pool = target.allocate_pool(n + 1)
     taps = target.forward(rows, pool, torch.zeros(0, dtype=torch.int64), original.taps).taps

@@ -13,7 +13,7 @@ Model = Annotated[Path, typer.Option(help="Directory of the small target.")]
 Draft = Annotated[Path, typer.Option(help="Directory of its EAGLE-3 head, in any dialect.")]
 Geometry = Annotated[str, typer.Option(help="llama-3.1-8b, or a JSON file with the sizes.")]
 Out = Annotated[Path, typer.Option(help="Folder that receives target/ and head/.")]
-Dtype = Annotated[str, typer.Option(help="bf16 or fp32.")]
+Dtype = Annotated[str, typer.Option(help="bfloat16 or float32 (bf16, fp32).")]
 Device = Annotated[str, typer.Option(help="Where tensors are made: cpu or cuda.")]
 Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
@@ -23,7 +23,7 @@ def inflate(
     draft: Draft,
     out: Out,
     geometry: Geometry = "llama-3.1-8b",
-    dtype: Dtype = "bf16",
+    dtype: Dtype = "bfloat16",
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -37,7 +37,8 @@ def inflate(
     from aerie.models.inflate_pair import read_pair
     from aerie.models.load import LoadOptions
 
-    dtypes = {"bf16": torch.bfloat16, "fp32": torch.float32}
+    dtypes = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+    dtypes |= {"bf16": torch.bfloat16, "fp32": torch.float32}
     if dtype not in dtypes:
         raise UnknownNameError("dtype", dtype, dtypes)
     options = InflateOptions(LoadOptions(dtype=dtypes[dtype], device=device))
