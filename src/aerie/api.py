@@ -93,6 +93,8 @@ class Engine:
 
     def submit(self, prompt: Prompt, params: SamplingParams, sample_index: int = 0) -> int:
         """Queue a prompt; returns the request's id."""
+        # A beginning-of-text token would make an empty text look like a prompt.
+        require(len(prompt) > 0, "the prompt is empty: give at least one token")
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         request_id = self.core.submit(ids, params, sample_index)
         self._open[request_id] = _Open(TextOutput(self.tokenizer, params.stop))

@@ -44,6 +44,7 @@ class CacheConfig:
 
     n_pages: int = 2560
     page_size: int = 16
+    prefix_reuse: bool = True  # keep finished texts' pages until the memory is needed
 
     def __post_init__(self) -> None:
         require(self.page_size >= 1, f"page_size is {self.page_size}, must be at least 1")

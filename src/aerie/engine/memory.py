@@ -7,6 +7,7 @@ from torch import Tensor
 
 from aerie.config import CacheConfig
 from aerie.engine.pages import Ledger, LedgerError
+from aerie.engine.prefix import PrefixCache
 from aerie.engine.request import Request
 from aerie.kernels.registry import Kernels
 
@@ -18,32 +19,49 @@ class Memory:
         self, config: CacheConfig, n_requests: int, longest: int, kernels: Kernels, device: str
     ) -> None:
         self.ledger = Ledger(config.n_pages, config.page_size)
+        self._prefixes = PrefixCache(self.ledger) if config.prefix_reuse else None
         width = min(self.ledger.n_slots, self.ledger.pages_for(longest) * config.page_size)
         self.table = torch.zeros((n_requests, width), dtype=torch.int32, device=device)
         self._kernels = kernels
         self._rows = list(range(n_requests - 1, -1, -1))
 
-    def can_start(self, request: Request, n_positions: int) -> bool:
-        """Whether a row is free and so many positions would fit now."""
-        return bool(self._rows) and self.ledger.pages_for(n_positions) <= self.ledger.n_free
+    def start(self, request: Request, n_positions: int) -> bool:
+        """Give a request a table row and the pages that already hold its text.
 
-    def start(self, request: Request) -> None:
-        """Give a request its table row."""
+        False and unchanged if no row is free or so many positions do not fit now.
+        """
+        found = self._prefixes.find(request.tokens) if self._prefixes else []
+        # Pages found idle cannot be given up for the others as well.
+        n_idle = self.ledger.n_idle - sum(self.ledger.is_idle(page) for page in found)
+        needed = self.ledger.pages_for(n_positions) - len(found)
+        if not self._rows or needed > self.ledger.n_free + n_idle:
+            return False
+        self.ledger.share(found)
         request.held.row = self._rows.pop()
+        self._hold(request, found)
+        request.seq_len = len(found) * self.ledger.page_size
+        request.statistics.reused_tokens += request.seq_len
+        return True
 
     def cover(self, request: Request, n_positions: int) -> bool:
         """Make sure positions [0, n_positions) have slots; False and unchanged if they cannot."""
-        size = self.ledger.page_size
-        covered = len(request.held.pages) * size
         wanted = min(n_positions, self.table.shape[1])
         missing = self.ledger.pages_for(wanted) - len(request.held.pages)
         if missing <= 0:
             return True
+        if self._prefixes:
+            self._prefixes.make_room(missing)
         pages = self.ledger.take(missing)
         if pages is None:
             return False
+        self._hold(request, pages)
+        return True
+
+    def _hold(self, request: Request, pages: list[int]) -> None:
+        """Append pages to what a request holds, in its list and in the table (K10b)."""
+        size, device = self.ledger.page_size, self.table.device
+        covered = len(request.held.pages) * size
         request.held.pages += pages
-        device = self.table.device
         first = torch.tensor(pages, dtype=torch.int32, device=device)[:, None] * size
         slots = (first + torch.arange(size, dtype=torch.int32, device=device)).reshape(-1)
         self._kernels["assign_req_to_token_pool_operator"](
@@ -53,14 +71,17 @@ class Memory:
             end=torch.tensor([covered + slots.shape[0]], device=device),
             out_cache_loc=slots,
         )
-        return True
 
     def slots(self, request: Request) -> Tensor:
         """Slots of every covered position, a view of the table."""
         return self.table[request.held.row, : len(request.held.pages) * self.ledger.page_size]
 
     def release(self, request: Request) -> None:
-        """Take back everything a request holds."""
+        """Take back everything a request holds; its text may be found again."""
+        if self._prefixes and request.features:
+            # The draft has seen everything before the features that still wait for it.
+            valid = request.features[0].start
+            self._prefixes.insert(request.tokens, request.held.pages, valid)
         self.ledger.give(request.held.pages)
         request.held.pages = []
         if request.held.row >= 0:
@@ -72,8 +93,7 @@ class Memory:
         self.ledger.audit(request.held.pages for request in requests)
         size = self.ledger.page_size
         for request in requests:
-            expected = [
-                page * size + offset for page in request.held.pages for offset in range(size)
-            ]
+            pages = request.held.pages
+            expected = [page * size + offset for page in pages for offset in range(size)]
             if self.slots(request).tolist() != expected:
                 raise LedgerError(f"request {request.job.request_id}: table and pages differ")

@@ -1,7 +1,8 @@
-"""The KV ledger: pages of slots, who owns them, and an audit that nothing is lost or shared."""
+"""The KV ledger: pages of slots, who holds them, and an audit that nothing is lost or shared."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from aerie.errors import AerieError
@@ -12,19 +13,29 @@ class LedgerError(AerieError):
 
 
 class Ledger:
-    """Hands out pages of `page_size` slots. Page 0 is inert and never handed out."""
+    """Counts holders of pages of `page_size` slots. Page 0 is inert and never handed out.
+
+    A page is free, held by one or more requests, or idle: kept for its content though nobody
+    holds it. Idle pages are given up one by one, by whoever kept them.
+    """
 
     def __init__(self, n_pages: int, page_size: int) -> None:
         self.n_pages = n_pages
         self.page_size = page_size
         # Ascending on purpose: consecutive pages give attention runs of consecutive slots.
         self._free = list(range(n_pages - 1, 0, -1))
-        self._owned: set[int] = set()
+        self._holders: Counter[int] = Counter()
+        self._kept: set[int] = set()
 
     @property
     def n_free(self) -> int:
-        """Pages that can be taken."""
+        """Pages nobody holds or keeps."""
         return len(self._free)
+
+    @property
+    def n_idle(self) -> int:
+        """Pages kept for their content that nobody holds."""
+        return sum(page not in self._holders for page in self._kept)
 
     @property
     def n_slots(self) -> int:
@@ -36,28 +47,53 @@ class Ledger:
         return -(-n_positions // self.page_size)
 
     def take(self, n_pages: int) -> list[int] | None:
-        """So many pages, or None and nothing taken."""
+        """So many free pages, or None and nothing taken."""
         if n_pages > len(self._free):
             return None
         taken = [self._free.pop() for _ in range(n_pages)]
-        self._owned.update(taken)
+        self._holders.update(taken)
         return taken
 
-    def give(self, pages: Iterable[int]) -> None:
-        """Return pages; returning one that is not owned is an error."""
+    def share(self, pages: Iterable[int]) -> None:
+        """One more holder for pages that are held or kept."""
         for page in pages:
-            if page not in self._owned:
-                raise LedgerError(f"page {page} was returned but nobody owned it")
-            self._owned.remove(page)
-            self._free.append(page)
+            if page not in self._holders and page not in self._kept:
+                raise LedgerError(f"page {page} was shared but has no content")
+            self._holders[page] += 1
 
-    def audit(self, owners: Iterable[Iterable[int]]) -> None:
-        """Every page is free or owned by exactly one request; raises LedgerError otherwise."""
-        held = [page for pages in owners for page in pages]
-        if len(held) != len(set(held)):
-            raise LedgerError("a page has two owners")
-        if set(held) != self._owned:
-            raise LedgerError(f"owned {sorted(self._owned ^ set(held))} do not match the requests")
-        everything = sorted([*held, *self._free])
-        if everything != list(range(1, self.n_pages)):
+    def give(self, pages: Iterable[int]) -> None:
+        """One holder fewer; a page without holders is free unless it is kept."""
+        for page in pages:
+            if page not in self._holders:
+                raise LedgerError(f"page {page} was returned but nobody held it")
+            self._holders[page] -= 1
+            if not self._holders[page]:
+                del self._holders[page]
+                if page not in self._kept:
+                    self._free.append(page)
+
+    def keep(self, page: int) -> None:
+        """Keep a held page's content beyond its holders."""
+        if page not in self._holders:
+            raise LedgerError(f"page {page} is to be kept but nobody holds it")
+        self._kept.add(page)
+
+    def is_idle(self, page: int) -> bool:
+        """Kept, and held by nobody."""
+        return page in self._kept and page not in self._holders
+
+    def drop(self, page: int) -> None:
+        """Give up an idle page's content."""
+        if not self.is_idle(page):
+            raise LedgerError(f"page {page} is not idle")
+        self._kept.remove(page)
+        self._free.append(page)
+
+    def audit(self, holdings: Iterable[Iterable[int]]) -> None:
+        """Holders match the requests and every page is in one state; raises LedgerError."""
+        held = Counter(page for pages in holdings for page in pages)
+        if held != self._holders:
+            raise LedgerError(f"holders differ from the requests: {held - self._holders}")
+        everything = [*self._free, *(set(held) | self._kept)]
+        if sorted(everything) != list(range(1, self.n_pages)):
             raise LedgerError("pages are missing or counted twice")

@@ -31,6 +31,7 @@ class Statistics:
     target_passes: int = 0  # verify rounds
     prefill_tokens: int = 0
     preemptions: int = 0
+    reused_tokens: int = 0  # found in the prefix cache instead of computed
     accepted_by_depth: dict[int, int] = field(default_factory=dict)
 
     @property

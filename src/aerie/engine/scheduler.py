@@ -62,10 +62,9 @@ class Scheduler:
             request = self.waiting[0]
             # Everything it has so far, the root and one round's scratch must fit at once, or it
             # would be preempted right away.
-            if not self._memory.can_start(request, len(request.tokens) + self._scratch):
+            if not self._memory.start(request, len(request.tokens) + self._scratch):
                 return
             self.waiting.popleft()
-            self._memory.start(request)
             request.state = State.READING if request.n_unread else State.DECODING
             self.running.append(request)
 

@@ -52,7 +52,9 @@ def core(pair: Pair, numerics: str = "exact", **settings: Any) -> EngineCore:
     config = EngineConfig(
         model=ModelConfig(numerics=numerics),
         cache=CacheConfig(
-            n_pages=settings.pop("n_pages", 256), page_size=settings.pop("page_size", 4)
+            n_pages=settings.pop("n_pages", 256),
+            page_size=settings.pop("page_size", 4),
+            prefix_reuse=settings.pop("prefix_reuse", True),
         ),
         scheduler=SchedulerConfig(
             max_batch=settings.pop("max_batch", 8), prefill_chunk=settings.pop("chunk", 16)
@@ -62,6 +64,12 @@ def core(pair: Pair, numerics: str = "exact", **settings: Any) -> EngineCore:
         **settings,
     )
     return build_core(config, pair.target, pair.head, LIMITS)
+
+
+def assert_pool_is_unheld(engine: EngineCore) -> None:
+    """Every page is free, or kept only for its content."""
+    ledger = engine.parts.memory.ledger
+    assert ledger.n_free + ledger.n_idle == ledger.n_pages - 1
 
 
 def finish_all(engine: EngineCore, most_steps: int = 2000) -> None:

@@ -17,7 +17,15 @@ from pathlib import Path
 from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
-from tests.unit.engine.cores import LIMITS, Pair, core, load_pair, outputs, write_pair
+from tests.unit.engine.cores import (
+    LIMITS,
+    Pair,
+    assert_pool_is_unheld,
+    core,
+    load_pair,
+    outputs,
+    write_pair,
+)
 
 TREE = SpeculationConfig(method="eagle3+ngram", top_k=2, depth=3, nodes=8)
 
@@ -67,7 +75,7 @@ def live(pair: Pair, n_steps: int, say: Callable[[str], None]) -> Life:
         engine.cancel(request_id)
     engine.step()
     assert engine.is_idle
-    assert engine.parts.memory.ledger.n_free == engine.parts.memory.ledger.n_pages - 1
+    assert_pool_is_unheld(engine)
     return life
 
 

@@ -17,7 +17,7 @@ from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Request, State
 from aerie.errors import UnknownNameError, UsageError
-from tests.unit.engine.cores import LIMITS, Pair, core, finish_all, outputs
+from tests.unit.engine.cores import LIMITS, Pair, assert_pool_is_unheld, core, finish_all, outputs
 
 TREE = SpeculationConfig(top_k=3, depth=3, nodes=10)
 PLAIN = SpeculationConfig(method="none")
@@ -132,7 +132,7 @@ def test_poisoned_logits_fail_one_request_alone(pair: Pair) -> None:
     assert bad.ended is not None and bad.ended.reason == "error"
     assert "NaN" in str(bad.ended.error)
     assert [engine.request(ids[i]).output for i in (0, 2, 3)] == alone
-    assert engine.parts.memory.ledger.n_free == engine.parts.memory.ledger.n_pages - 1
+    assert_pool_is_unheld(engine)
 
 
 def test_cancelled_requests_leave_at_once(pair: Pair) -> None:

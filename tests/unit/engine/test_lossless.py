@@ -10,7 +10,7 @@ from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import State
-from tests.unit.engine.cores import LIMITS, Pair, core, finish_all, outputs
+from tests.unit.engine.cores import LIMITS, Pair, assert_pool_is_unheld, core, finish_all, outputs
 
 SPECULATION = {
     "chain": SpeculationConfig(top_k=1, depth=4, nodes=5),
@@ -98,7 +98,7 @@ def test_same_tokens_as_plain_decoding(
             n_pages=4096 // page_size,
         )
         assert run_in_random_order(engine, jobs, rng) == plain
-        assert engine.parts.memory.ledger.n_free == engine.parts.memory.ledger.n_pages - 1
+        assert_pool_is_unheld(engine)
 
 
 @pytest.mark.parametrize("proposer", SPECULATION)
