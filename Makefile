@@ -22,7 +22,7 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(TE
 .PHONY: demo test check slow clean
 
 demo: $(STAMP)
-	@$(BIN)/aerie generate --compare --show-tree --max-new-tokens 96
+	@$(BIN)/aerie generate --compare --show-tree --rounds 8 --max-new-tokens 96
 
 test: check
 	@echo "tests: $(TEST_WORKERS) workers, a few minutes"

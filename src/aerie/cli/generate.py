@@ -18,8 +18,6 @@ PROMPT = '''def read_lines(path):
     """Read a text file and return its lines."""
 '''
 
-MOST_DRAWN = 8  # rounds of --show-tree; a screen or two
-
 Text = Annotated[str | None, typer.Argument(help="Prompt; - reads standard input.")]
 Model = Annotated[str | None, typer.Option(help="Directory or hub id; built-in pair if absent.")]
 Draft = Annotated[str | None, typer.Option(help="EAGLE-3 head for --model.")]
@@ -41,6 +39,7 @@ VllmConfig = Annotated[
 Backend = Annotated[str, typer.Option(help="Kernel backend.")]
 Numerics = Annotated[str, typer.Option(help="fast, or exact: bitwise equal in any batch.")]
 ShowTree = Annotated[bool, typer.Option("--show-tree", help="Draw each round's tree.")]
+Rounds = Annotated[int, typer.Option(min=0, help="Rounds --show-tree draws; 0: all.")]
 Compare = Annotated[bool, typer.Option("--compare", help="Also decode plainly, interleaved.")]
 Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0: 1 for the built-in pair.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Interleaved pairs of --compare.")]
@@ -66,6 +65,7 @@ def generate(
     numerics: Numerics = "fast",
     threads: Threads = 0,
     show_tree: ShowTree = False,
+    rounds: Rounds = 0,
     compare: Compare = False,
     repeats: Repeats = 3,
     as_json: Json = False,
@@ -92,7 +92,7 @@ def generate(
     settings: dict[str, Any] = {"backend": backend, "numerics": numerics}
     _set_threads(threads, model)
     engine = _load(model, draft, settings | {"speculation": asdict(speculation)})
-    payload = _stream(engine, text, params, show_tree)
+    payload = _stream(engine, text, params, (rounds or sys.maxsize) if show_tree else 0)
     if compare:
         plain = _load(model, None, settings | {"speculation": {"method": "none"}})
         payload = _compare(plain, engine, text, params, repeats)
@@ -118,28 +118,28 @@ def _load(model: str | None, draft: str | None, settings: dict[str, Any]) -> Eng
         return Engine.load(model, draft, **settings)
 
 
-def _stream(engine: Engine, text: str, params: SamplingParams, show_tree: bool) -> dict[str, Any]:
-    """Print the text as it is decided, each round's tree above what it added if asked."""
+def _stream(engine: Engine, text: str, params: SamplingParams, most_drawn: int) -> dict[str, Any]:
+    """Print the text as it is decided, or draw each round's tree and print the text at the end."""
     from aerie.cli.tree_view import draw_round
 
     out = console()
     request_id = engine.submit(text, params)
-    if not show_tree:
+    if not most_drawn:
         print(text, end="", flush=True)
     number = 0
     while engine.core.request(request_id).ended is None:
         updates = engine.step()
         outcome = engine.core.last_outcome
-        if show_tree and outcome is not None and outcome.layout.qo_indptr.shape[0] > 1:
+        if most_drawn and outcome is not None and outcome.layout.qo_indptr.shape[0] > 1:
             number += 1
-            if number <= MOST_DRAWN:
+            if number <= most_drawn:
                 out.print(draw_round(outcome, 0, number, engine.tokenizer))
-            elif number == MOST_DRAWN + 1:
-                out.print("[dim]later rounds are not drawn[/]")
-        elif not show_tree:
+            elif number == most_drawn + 1:
+                out.print("[dim]later rounds are not drawn (--rounds 0 draws all)[/]")
+        elif not most_drawn:
             print("".join(update.text for update in updates), end="", flush=True)
     completion = engine.collect(request_id)
-    print(f"\n{text}{completion.text}" if show_tree else "")
+    print(f"\n{text}{completion.text}" if most_drawn else "")
     if completion.error:
         print(f"aerie: {completion.error}", file=sys.stderr)
     statistics = completion.statistics

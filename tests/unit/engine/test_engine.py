@@ -150,6 +150,23 @@ def test_cancelled_requests_leave_at_once(pair: Pair) -> None:
     assert len(engine.request(ids[1]).output) == 50
 
 
+def test_finished_requests_cost_nothing(pair: Pair) -> None:
+    """Rows of a step belong to requests that still decode, and to nobody else."""
+    engine = core(pair, speculation=TREE)
+    for max_tokens in (2, 6, 20, 40):
+        engine.submit([1, 2, 3], SamplingParams(max_tokens=max_tokens, ignore_eos=True))
+    rows_by_active: dict[int, set[int]] = {}
+    while not engine.is_idle:
+        active = sum(r.state is State.DECODING for r in engine._scheduler.running)
+        engine.step()
+        assert engine.last_outcome is not None
+        n_rows = engine.last_outcome.layout.draft_tokens.shape[0]
+        rows_by_active.setdefault(active, set()).add(n_rows)
+    for active, found in rows_by_active.items():
+        assert max(found) <= active * TREE.nodes
+    assert {1, 2, 4} <= rows_by_active.keys()
+
+
 def test_logprobs_are_the_targets_own(pair: Pair) -> None:
     params = SamplingParams(max_tokens=10, logprobs=True, ignore_eos=True, temperature=0.7, seed=3)
     runs = []
