@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from aerie import Engine, SamplingParams
 from aerie.api import find_pair
 from aerie.assemble import load_draft, load_target
 from aerie.attention.rows import Bounds, Rows, causal_rows
+from aerie.bench.comparison import first_difference
 from aerie.cli.main import app
 from aerie.config import ModelConfig
 from aerie.models.eagle3_blueprint import TargetSizes
@@ -186,3 +188,30 @@ def test_n_samples_of_one_prompt_differ_and_repeat() -> None:
     again = [completion.token_ids for completion in engine.generate("import ", params)]
     assert len(set(first)) == 3
     assert first == again
+
+
+def test_fast_numerics_part_only_at_near_ties() -> None:
+    """Default numerics on held-out text, greedy and sampled: a divergence is a near tie, listed."""
+    plain = Engine.load(speculation={"method": "none"})
+    engine = Engine.load(speculation=SPECULATION["tree"])
+    listed = []
+    for seed, text in enumerate(heldout(8)):
+        prompt = plain.tokenizer.encode(text)[:60]
+        params = SamplingParams(max_tokens=40, temperature=0.8 * (seed % 2), seed=seed)
+        pair = [found.generate([prompt], params)[0] for found in (plain, engine)]
+        difference = first_difference(plain, prompt, params, *pair)
+        if difference is not None:
+            listed.append((seed, difference))
+    assert all(difference.logit_gap < 1e-4 for _, difference in listed), listed
+
+
+def test_the_gap_is_that_of_the_noisy_choice() -> None:
+    """A forged difference is measured where it lies, with the seed's own noise."""
+    engine = Engine.load(speculation={"method": "none"})
+    params = SamplingParams(max_tokens=6, temperature=0.9, seed=11)
+    found = engine.generate("import sys\n", params)[0]
+    forged = replace(found, token_ids=(*found.token_ids[:3], 1, *found.token_ids[4:]))
+    difference = first_difference(engine, "import sys\n", params, found, forged)
+    assert difference is not None
+    assert (difference.index, difference.plain) == (3, found.token_ids[3])
+    assert difference.logit_gap > 0

@@ -9,10 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from aerie.api import Completion, Engine, Prompt
+from aerie.attention.rows import Bounds, causal_rows
 from aerie.bench.provenance import provenance
 from aerie.engine.params import SamplingParams
+from aerie.kernels.noise import gumbel
+
+# Below this temperature a request is greedy, as in `sample_target_tokens`.
+GREEDY_TEMPERATURE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,11 @@ class Timed:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two outputs part, and how close the target's first two choices were there."""
+    """Where two outputs part, and how close the target's first two choices were there.
+
+    The gap is between the two largest of logits / T plus the seed's noise, or of the logits when
+    greedy: what decided the token. Penalties and filters are left out of it.
+    """
 
     index: int
     plain: int
@@ -112,33 +122,41 @@ def compare_decoding(
             completion = engine.generate([prompt], params)[0]
             runs[engine].append(Timed(completion, time.perf_counter() - start))
             on_run()
-    difference = _first_difference(plain, prompt, runs[plain][0], runs[speculative][0])
+    difference = first_difference(
+        plain, prompt, params, runs[plain][0].completion, runs[speculative][0].completion
+    )
     return Comparison(tuple(runs[plain]), tuple(runs[speculative]), difference)
 
 
-def _first_difference(
-    engine: Engine, prompt: Prompt, plain: Timed, speculative: Timed
+def first_difference(
+    engine: Engine,
+    prompt: Prompt,
+    params: SamplingParams,
+    plain: Completion,
+    speculative: Completion,
 ) -> Difference | None:
-    left, right = plain.completion.token_ids, speculative.completion.token_ids
+    """Compare two outputs of one prompt and seed; None if they are the same."""
+    left, right = plain.token_ids, speculative.token_ids
     if left == right:
         return None
     shared = min(len(left), len(right))
     index = next((i for i in range(shared) if left[i] != right[i]), shared)
     ids = engine.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
-    gap = _logit_gap(engine, [*ids, *left[:index]])
+    decided = _decided_by(engine, [*ids, *left[:index]], params.temperature, plain.seed)
+    best = torch.topk(decided, 2).values
     pick = (left[index] if index < len(left) else -1, right[index] if index < len(right) else -1)
-    return Difference(index, *pick, logit_gap=gap)
+    return Difference(index, *pick, logit_gap=float(best[0] - best[1]))
 
 
-def _logit_gap(engine: Engine, tokens: list[int]) -> float:
-    """Distance of the target's first two logits after a text, from a fresh prefill."""
-    from aerie.attention.rows import Bounds, causal_rows
-
+def _decided_by(engine: Engine, tokens: list[int], temperature: float, seed: int) -> Tensor:
+    """What the token after a text was chosen by, from a fresh prefill. [vocab] f32"""
     target = engine.core.parts.target
     n = len(tokens)
     slots = torch.arange(1, n + 1, dtype=torch.int32)
     ends = torch.tensor([0, n], dtype=torch.int32)
     rows = causal_rows(torch.tensor(tokens), ends, ends, slots, Bounds(n, n))
-    out = target.forward(rows, target.allocate_pool(n + 1), torch.tensor([n - 1]))
-    best = out.logits[0].topk(2).values
-    return float(best[0] - best[1])
+    logits = target.forward(rows, target.allocate_pool(n + 1), torch.tensor([n - 1])).logits[0]
+    if temperature < GREEDY_TEMPERATURE:
+        return logits
+    noise = gumbel(logits.shape[0], seed, n - 1, 0)
+    return logits / temperature + torch.from_numpy(noise)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aerie.kernels.reference.noise import gumbel
+from aerie.kernels.noise import gumbel
 
 Floats = NDArray[np.float32]
 Counts = NDArray[np.int64]

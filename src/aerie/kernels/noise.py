@@ -1,4 +1,4 @@
-"""Philox4x32-10 and the Gumbel noise of `sample_target_tokens`, keyed by seed and position."""
+"""Philox4x32-10 and the Gumbel noise of `sample_target_tokens`: the definition, in NumPy."""
 
 from __future__ import annotations
 
