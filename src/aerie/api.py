@@ -15,6 +15,7 @@ from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.events import FinishEvent, TokenEvent
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Statistics
+from aerie.errors import AerieError
 from aerie.models.hub import find_model
 from aerie.models.probe import ProbeMode, probe_at_load
 from aerie.text.output import TextOutput
@@ -52,6 +53,7 @@ class _Open:
 
     output: TextOutput
     parts: list[str] = field(default_factory=list)
+    is_stopped: bool = False  # its text met a stop string
 
 
 class Engine:
@@ -66,6 +68,7 @@ class Engine:
         self.tokenizer = tokenizer
         self.config = config
         self._open: dict[int, _Open] = {}
+        self._abandoned: set[int] = set()
 
     @classmethod
     def load(cls, model: str | None = None, draft: str | None = None, **settings: Any) -> Engine:
@@ -108,13 +111,21 @@ class Engine:
         """One round for all requests; the text it added, in order."""
         updates: list[Update] = []
         for event in self.core.step():
-            if event.request_id not in self._open:
-                continue  # its text met a stop string earlier in this very step
             if isinstance(event, TokenEvent):
                 updates.append(self._grow(event))
-            else:
+            elif not self._open[event.request_id].is_stopped:
+                # A stop string may end the text in the very step that ends the tokens.
                 updates.append(self._close(event))
+        for request_id in [i for i in self._abandoned if self.core.request(i).ended is not None]:
+            self._abandoned.remove(request_id)
+            self.collect(request_id)
         return updates
+
+    def abandon(self, request_id: int) -> None:
+        """Cancel a request nobody will collect; it is forgotten when it ends."""
+        if request_id in self._open:
+            self._abandoned.add(request_id)
+            self.core.cancel(request_id)
 
     def collect(self, request_id: int) -> Completion:
         """The result of a finished request, which is then forgotten."""
@@ -137,11 +148,14 @@ class Engine:
     ) -> list[Completion]:
         """Complete prompts together; `n` samples of a prompt follow each other."""
         asked = params or SamplingParams()
-        ids = [
-            self.submit(prompt, asked, sample)
-            for prompt in _as_list(prompts)
-            for sample in range(asked.n)
-        ]
+        ids: list[int] = []
+        try:
+            for prompt in _as_list(prompts):
+                ids += [self.submit(prompt, asked, sample) for sample in range(asked.n)]
+        except AerieError:
+            for request_id in ids:
+                self.abandon(request_id)
+            raise
         while any(self.core.request(request_id).ended is None for request_id in ids):
             self.step()
         return [self.collect(request_id) for request_id in ids]
@@ -153,8 +167,8 @@ class Engine:
             while self.core.request(request_id).ended is None:
                 yield from (update for update in self.step() if update.request_id == request_id)
         finally:
-            # A caller that walks away must not leave a request running.
-            self.cancel(request_id)
+            # A caller that walks away must not leave a request running, nor its record.
+            self.abandon(request_id)
 
     def _grow(self, event: TokenEvent) -> Update:
         opened = self._open[event.request_id]
@@ -163,6 +177,7 @@ class Engine:
         tokens = event.tokens[: delta.n_tokens]
         if delta.stop is None:
             return Update(event.request_id, delta.text, tokens)
+        opened.is_stopped = True
         self.core.stop(event.request_id, len(event.tokens) - delta.n_tokens)
         return Update(event.request_id, delta.text, tokens, "stop")
 

@@ -19,6 +19,7 @@ from aerie.attention.rows import Bounds, Rows, causal_rows
 from aerie.bench.comparison import first_difference
 from aerie.cli.main import app
 from aerie.config import ModelConfig
+from aerie.errors import UsageError
 from aerie.models.eagle3_blueprint import TargetSizes
 from aerie.models.eagle3_convert import DIALECTS, read_normal, write_head
 from aerie.models.eagle3_export import ExportDetails
@@ -179,6 +180,29 @@ def test_streaming_adds_up_and_walking_away_cancels() -> None:
     stream.close()
     engine.step()
     assert engine.core.is_idle
+    assert not engine._open and not engine._abandoned
+
+
+def test_one_bad_prompt_leaves_nothing_behind() -> None:
+    engine = Engine.load()
+    with pytest.raises(UsageError, match="the prompt is empty"):
+        engine.generate(["import os\n", ""], SamplingParams(max_tokens=4))
+    engine.step()
+    assert engine.core.is_idle and not engine._open
+    assert engine.generate("import os\n", SamplingParams(max_tokens=4))[0].finish_reason == "length"
+
+
+def test_a_text_ends_once() -> None:
+    """A stop string completed by the last token that was allowed: one end, and it is the stop."""
+    engine = Engine.load(speculation={"method": "none"})
+    whole = engine.generate("import ", SamplingParams(max_tokens=3))[0]
+    last = engine.tokenizer.decode(whole.token_ids[2:]).strip()
+    ends = [
+        update.finish_reason
+        for update in engine.stream("import ", SamplingParams(max_tokens=3, stop=(last,)))
+        if update.finish_reason
+    ]
+    assert ends == ["stop"]
 
 
 def test_n_samples_of_one_prompt_differ_and_repeat() -> None:
