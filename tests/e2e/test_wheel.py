@@ -53,3 +53,8 @@ def test_wheel_works_in_an_empty_environment() -> None:
         assert "doctor" in run(aerie, "--help", cwd=scratch)
         output = run(aerie, "doctor", "--json", cwd=scratch)
         assert json.loads(output.splitlines()[-1])["ok"] is True, output
+
+        # The built-in pair travels inside the wheel.
+        told = run(aerie, "generate", "import os\n", "--max-new-tokens", "8", "--json", cwd=scratch)
+        found = json.loads(told.splitlines()[-1])
+        assert found["ok"] is True and len(found["token_ids"]) == 8, told
