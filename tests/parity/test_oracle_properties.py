@@ -196,9 +196,9 @@ def test_active_slots_and_their_inverse(
         index = int(found.active_inverse[slot])
         assert (int(found.active_slots[index]) == slot) if lives else index == -1
     after = zip([accept_count, draft_tokens, ancestor_bits], before, [0, -1, 0], strict=True)
-    for now, then, dead in after:
+    for array, old, dead in after:
         for slot, lives in enumerate(alive):
-            assert (now[slot] == (then[slot] if lives else dead)).all()
+            assert (array[slot] == (old[slot] if lives else dead)).all()
 
 
 @each_backend

@@ -37,7 +37,7 @@ def load(parent: Path, case: str, prepare: PrepareAttention) -> Eagle3Head:
     return load_head(directory, target, prepare, HeadOptions(reach=Reach(5, 2)))
 
 
-def draft_without_values(head: Eagle3Head) -> None:
+def check_draft_without_values(head: Eagle3Head) -> None:
     rows = causal_batch([torch.arange(9), torch.arange(2)], packed_slots([9, 2]))
     with FakeTensorMode():
         shell, fake_rows, pool = as_fake(head), as_fake(rows), as_fake(head.allocate_pool(16))
@@ -50,12 +50,12 @@ def draft_without_values(head: Eagle3Head) -> None:
 
 @pytest.mark.parametrize("case", sorted(pairs.CASES))
 def test_padded_draft_reads_no_value(tmp_path: Path, case: str) -> None:
-    draft_without_values(load(tmp_path, case, pytorch.prepare_padded))
+    check_draft_without_values(load(tmp_path, case, pytorch.prepare_padded))
 
 
 def test_the_check_notices_a_reader(tmp_path: Path) -> None:
     with pytest.raises(DataDependentOutputException):
-        draft_without_values(load(tmp_path, "official", pytorch.prepare_blocks))
+        check_draft_without_values(load(tmp_path, "official", pytorch.prepare_blocks))
 
 
 def test_nothing_asked_and_nothing_to_run(tmp_path: Path) -> None:
