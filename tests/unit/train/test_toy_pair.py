@@ -91,7 +91,8 @@ def test_losses_fall_and_are_recorded(toy: Toy) -> None:
     # How far a head falls in 40 steps depends on the sources of the machine: 0.18 to 0.5 was seen.
     for record, least in ((target, 1.5), (head, 0.1)):
         assert record["losses"][0][1] - record["losses"][-1][1] > least
-    assert target["losses"][-1][1] < target["heldout_loss"] < target["losses"][0][1] - 1.0
+    # Not below the last training loss: with 120 steps the two cross on some machines' sources.
+    assert target["heldout_loss"] < target["losses"][0][1] - 1.0
     assert target["phases"].keys() >= {"corpus", "target", "held-out loss"}
 
 
