@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from aerie.config import EngineConfig, require
+from aerie.engine.audit import audit_step
 from aerie.engine.events import Event, FinishEvent, TokenEvent
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Job, Request, State
@@ -37,7 +38,7 @@ class EngineCore:
         self.limits = limits
         self._config = config
         self._scratch = scratch
-        self._scheduler = Scheduler(config.scheduler, parts.memory, scratch)
+        self._scheduler = Scheduler(config.scheduler, parts.memory, parts.kernels, scratch)
         self._requests: dict[int, Request] = {}
         self._next_id = 0
         self.last_outcome: Outcome | None = None
@@ -91,7 +92,7 @@ class EngineCore:
     @property
     def is_idle(self) -> bool:
         """Nothing waits and nothing runs."""
-        return not self._scheduler.waiting and not self._scheduler.running
+        return self._scheduler.is_idle
 
     def step(self) -> list[Event]:
         """One round for everyone who can run; what happened, in request order."""
@@ -105,14 +106,16 @@ class EngineCore:
         for index, request in enumerate(plan.drafting):
             events += self._write_drafting(index, request, outcome)
         if self._config.audit:
-            self.parts.memory.audit(self._scheduler.running)
+            audit_step(plan.drafting, outcome)
+            running = self._scheduler.running
+            self.parts.memory.audit([r for r in running if r.state is not State.FINISHED])
         return events
 
     def _drop_cancelled(self) -> list[Event]:
         dropped = [
             request
             for request in (*self._scheduler.running, *self._scheduler.waiting)
-            if request.is_cancelled
+            if request.is_cancelled and request.state is not State.FINISHED
         ]
         return [self._finish(request, "cancelled") for request in dropped]
 
@@ -189,9 +192,8 @@ class EngineCore:
                 table[depth] = table.get(depth, 0) + 1
 
     def _finish(self, request: Request, reason: str, error: str | None = None) -> FinishEvent:
-        self._scheduler.remove(request)
+        self._scheduler.end(request)
         request.features.clear()
-        request.state = State.FINISHED
         request.ended = FinishEvent(request.job.request_id, reason, error)
         return request.ended
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from aerie.config import SchedulerConfig
 from aerie.engine.memory import Memory
 from aerie.engine.request import Request, State
+from aerie.kernels.registry import Kernels
 
 
 @dataclass(frozen=True)
@@ -35,27 +39,53 @@ class Plan:
 class Scheduler:
     """First come, first served. Finished requests are not in any plan: they cost nothing."""
 
-    def __init__(self, config: SchedulerConfig, memory: Memory, scratch: int) -> None:
+    def __init__(
+        self, config: SchedulerConfig, memory: Memory, kernels: Kernels, scratch: int
+    ) -> None:
         self._config = config
         self._memory = memory
+        self._kernels = kernels
         self._scratch = scratch  # positions a round may use beyond seq_len
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
 
     def plan(self) -> Plan:
-        """Admit what fits, make room for everyone who runs, cut the prompts into chunks."""
+        """Drop the dead, admit what fits, make room for who runs, cut the prompts into chunks."""
+        self._compact()
         self._admit()
         drafting = self._with_room([r for r in self.running if r.state is State.DECODING])
         reading = self._chunks()
         return Plan(tuple(drafting), tuple(reading))
 
-    def remove(self, request: Request) -> None:
-        """Forget a request and release its memory."""
-        if request in self.running:
-            self.running.remove(request)
-        elif request in self.waiting:
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits, and whoever still has a slot has finished."""
+        return not self.waiting and all(r.state is State.FINISHED for r in self.running)
+
+    def end(self, request: Request) -> None:
+        """Release a request's memory; its slot is gone with the next plan."""
+        if request in self.waiting:
             self.waiting.remove(request)
         self._memory.release(request)
+        request.state = State.FINISHED
+
+    def _compact(self) -> None:
+        """Keep the active slots alone (K13): a finished request costs nothing from here on."""
+        running, device = self.running, self._memory.table.device
+
+        def column(values: list[int] | list[bool]) -> Tensor:
+            dtype = torch.bool if values and isinstance(values[0], bool) else torch.int64
+            return torch.tensor(values, dtype=dtype, device=device)
+
+        if not running:
+            return
+        found = self._kernels["build_active_slots"](
+            finished=column([r.state is State.FINISHED for r in running]),
+            seq_len=column([r.seq_len for r in running]),
+            length_limit=column([r.job.length_limit for r in running]),
+            eos_terminated=column([r.ended is not None for r in running]),
+        )
+        self.running = [running[slot] for slot in found.active_slots.tolist() if slot >= 0]
 
     def _admit(self) -> None:
         while self.waiting and len(self.running) < self._config.max_batch:

@@ -1,0 +1,41 @@
+"""The audit of a step: links, conservation of tokens, KV books. Slow; `EngineConfig.audit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aerie.engine.pages import LedgerError
+from aerie.engine.request import Request
+from aerie.engine.step import Outcome
+
+
+def audit_step(requests: Sequence[Request], outcome: Outcome) -> None:
+    """Raise LedgerError if a step's tree or its counts do not add up."""
+    ends = outcome.layout.qo_indptr.tolist()
+    emitted = outcome.commit.out_indptr.diff().tolist()
+    for index, request in enumerate(requests):
+        where = f"request {request.job.request_id}"
+        span = slice(ends[index], ends[index + 1])
+        first = outcome.layout.first_child_row[span].tolist()
+        following = outcome.layout.next_sibling_row[span].tolist()
+        _audit_links(where, first, following)
+        accepted = min(int(outcome.verdict.accept_count[index]), emitted[index])
+        # Every emitted token is an accepted draft token or the round's one bonus token.
+        if not 0 <= emitted[index] - accepted <= 1:
+            raise LedgerError(f"{where}: {emitted[index]} emitted, {accepted} accepted")
+        if not accepted < max(len(first), 1):
+            raise LedgerError(f"{where}: {accepted} accepted of {len(first) - 1} draft nodes")
+
+
+def _audit_links(where: str, first_child: list[int], next_sibling: list[int]) -> None:
+    """Walking the links from the root meets every row exactly once."""
+    met: list[int] = []
+    open_rows = [0] if first_child else []
+    while open_rows:
+        row = open_rows.pop()
+        met.append(row)
+        open_rows += [link for link in (first_child[row], next_sibling[row]) if link >= 0]
+        if len(met) > len(first_child):
+            break
+    if sorted(met) != list(range(len(first_child))):
+        raise LedgerError(f"{where}: the links meet rows {sorted(met)} of {len(first_child)}")
