@@ -86,9 +86,10 @@ def head(
 
         train_for_given(GivenTarget(model, tuple(text or ()), out, device), seconds, resume)
         return
-    from aerie.train.run_head import train_for_built_in
+    from aerie.bench.provenance import provenance
+    from aerie.train.run_head import HeadRun, train_for_built_in
 
-    train_for_built_in(out, device, seconds, wall, resume)
+    train_for_built_in(HeadRun(out, device, seconds, wall, resume, provenance(device)))
 
 
 @app.command("pair")

@@ -76,10 +76,26 @@ def bootstrap_interval(
     walks: Sequence[Walked], n_samples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
     """95 % interval of the mean acceptance length; prompts are drawn with replacement."""
+    return _middle(_bootstrap_means(walks, n_samples, seed))
+
+
+def ratio_interval(
+    walks: Sequence[Walked], base: Sequence[Walked], n_samples: int = 2000
+) -> tuple[float, float]:
+    """95 % interval of the ratio of two means; both sets of prompts are drawn anew."""
+    over, under = _bootstrap_means(walks, n_samples, 0), _bootstrap_means(base, n_samples, 1)
+    return _middle(over / under)
+
+
+def _bootstrap_means(walks: Sequence[Walked], n_samples: int, seed: int) -> NDArray[np.float64]:
     counts = np.array([(w.drafts, w.accepted) for w in walks], dtype=np.float64)
     random = np.random.default_rng(seed)
     chosen = random.integers(len(walks), size=(n_samples, len(walks)))
     sums = counts[chosen].sum(axis=1)
-    means = 1.0 + sums[:, 1] / np.maximum(sums[:, 0], 1.0)
-    low, high = np.quantile(means, [0.025, 0.975])
+    means: NDArray[np.float64] = 1.0 + sums[:, 1] / np.maximum(sums[:, 0], 1.0)
+    return means
+
+
+def _middle(values: NDArray[np.float64]) -> tuple[float, float]:
+    low, high = np.quantile(values, [0.025, 0.975])
     return float(low), float(high)

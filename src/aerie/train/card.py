@@ -111,12 +111,36 @@ def head_card(record: dict[str, Any], measured: dict[str, Any]) -> str:
         share = f"{summary['repeated_8gram_share']:.1%}"
         row = [bucket, str(summary["prompts"]), str(summary["used"]), share, *cells]
         lines.append("| " + " | ".join(row) + " |")
-    loss = f"Target's held-out loss: {measured['heldout_loss']:.4f} nats a token."
-    return "\n".join([*lines, "", loss, *_remarks(measured), ""])
+    lines += ["", *_ratios(measured.get("of_short", {}))]
+    lines += [f"Target's held-out loss: {measured['heldout_loss']:.4f} nats a token."]
+    lines += _origin(measured.get("provenance", {}))
+    return "\n".join([*lines, *_remarks(measured), ""])
+
+
+def _ratios(of_short: dict[str, dict[str, float]]) -> list[str]:
+    """Chains of long contexts over the short figure; no line if there is none."""
+    cells = [
+        f"{name.replace('_', ' at ')} {value['ratio']:.3f} ({value['low']:.3f} to "
+        f"{value['high']:.3f})"
+        for name, value in of_short.items()
+        if name.startswith(("chain3", "chain5"))
+    ]
+    return [f"Of the short figure: {', '.join(cells)}.", ""] if cells else []
+
+
+def _origin(provenance: dict[str, Any]) -> list[str]:
+    """One sentence; a run that was not told its commit has none."""
+    if "commit" not in provenance:
+        return []
+    return [
+        "",
+        f"Every row was measured in one run on one {provenance['device']}, commit "
+        f"`{provenance['commit']}`, torch {provenance['torch']}, {provenance['date']}.",
+    ]
 
 
 def _remarks(record: dict[str, Any]) -> list[str]:
-    """What was noted by hand about a run, a paragraph each."""
+    """What a run's record remarks, a paragraph each."""
     return [line for remark in record.get("remarks", ()) for line in ("", remark)]
 
 

@@ -172,6 +172,12 @@ def summarise(results: Sequence[PromptResult]) -> dict[str, object]:
     return summary
 
 
+def summaries(results: Sequence[PromptResult]) -> dict[int, dict[str, object]]:
+    """A summary per bucket, in the order the buckets were measured."""
+    buckets = dict.fromkeys(result.bucket for result in results)
+    return {b: summarise([r for r in results if r.bucket == b]) for b in buckets}
+
+
 def write_table(results: Sequence[PromptResult], path: Path) -> None:
     """One line per prompt, looping ones included and marked."""
     names = [draft.name for draft in DRAFTS]

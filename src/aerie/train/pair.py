@@ -13,6 +13,7 @@ from aerie.train.checkpoints import save_target, write_json
 from aerie.train.corpus import Corpus, CorpusSettings, build_corpus, manifest
 from aerie.train.heldout import SHIPPED, save_prompts, spread_prompts
 from aerie.train.progress import Progress
+from aerie.train.remarks import corpus_remarks, quotes_vendored
 from aerie.train.target_model import plain_runner
 from aerie.train.tokenizer import save_tokenizer
 from aerie.train.train_target import LONGEST, TargetPlan, heldout_loss, rounded, train_target
@@ -55,15 +56,17 @@ def make_corpus(settings: CorpusSettings, folders: Folders, progress: Progress) 
     with progress.phase("corpus"):
         corpus = build_corpus(settings, progress)
     folders.out.mkdir(parents=True, exist_ok=True)
-    write_json(folders.out / MANIFEST_FILE, manifest(corpus))
-    make_prompt_files(corpus, folders, progress)
+    make_corpus_files(corpus, folders, progress)
     return corpus
 
 
-def make_prompt_files(corpus: Corpus, folders: Folders, progress: Progress) -> None:
-    """Write the held-out prompts that are shipped."""
+def make_corpus_files(corpus: Corpus, folders: Folders, progress: Progress) -> None:
+    """Write the corpus record and the held-out prompts that are shipped."""
+    record = manifest(corpus) | {"remarks": corpus_remarks(corpus)}
+    write_json(folders.out / MANIFEST_FILE, record)
     with progress.phase("held-out prompts"):
-        prompts = spread_prompts(corpus, SHIPPED.items())
+        spread = spread_prompts(corpus, SHIPPED.items())
+        prompts = [prompt for prompt in spread if not quotes_vendored(prompt)]
         save_prompts(corpus, prompts, folders.heldout)
         progress.say(f"held-out prompts: {len(prompts)}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,7 @@ from aerie.train.evaluate import (
     PromptResult,
     evaluate,
     say_summary,
-    summarise,
+    summaries,
     write_table,
 )
 from aerie.train.features import RunnerFeatures
@@ -33,6 +33,7 @@ from aerie.train.heldout import encode_prompt, make_prompts
 from aerie.train.loop import LoopState
 from aerie.train.pair import MANIFEST_FILE, Folders, device_name, plain_values
 from aerie.train.progress import Progress
+from aerie.train.remarks import evaluation_remarks, ratios_to_short
 from aerie.train.self_text import SelfTextPlan, write_self_text
 from aerie.train.target_model import Pieces, TargetRunner, TurnTable
 from aerie.train.train_head import HeadPlan, train_head
@@ -61,6 +62,7 @@ class HeadStage:
     counts: Mapping[int, int] = field(default_factory=lambda: COUNTS)
     evaluation_wall: float = 0.0  # seconds of the run after which no further bucket begins
     begin_from: Path | None = None  # a trained head to go on from
+    provenance: Mapping[str, object] = field(default_factory=dict)  # device, commit, versions
 
 
 def open_target(directory: Path, device: str, progress: Progress) -> TargetRunner:
@@ -153,7 +155,8 @@ def measure(
     loss = heldout_loss(target, corpus.heldout.tokens, 1024, 1 << 62)
     progress.say(f"target: held-out loss {loss:.4f}")
     results: list[PromptResult] = []
-    summaries: dict[int, dict[str, object]] = {}
+    written_as = str(target.dtype).removeprefix("torch.")
+    provenance = {**stage.provenance, "texts_written_in": written_as}
     tokenizer = Tokenizer.from_str(corpus.tokenizer_json)
     for bucket, count in stage.counts.items():
         if stage.evaluation_wall and progress.elapsed() > stage.evaluation_wall:
@@ -176,19 +179,22 @@ def measure(
             progress.say(f"acceptance at {bucket} failed: {error!r:.300}")
             continue
         results += found
-        summaries[bucket] = summarise(found)
-        say_summary(bucket, summaries[bucket], progress)
+        say_summary(bucket, summaries(found)[bucket], progress)
         write_table(results, folders.out / TABLE)
-        write_json(folders.out / EVALUATION, evaluation(loss, summaries, head))
-    return evaluation(loss, summaries, head)
+        write_json(folders.out / EVALUATION, evaluation(loss, results, head, provenance))
+    return evaluation(loss, results, head, provenance)
 
 
 def evaluation(
-    loss: float, summaries: Mapping[int, dict[str, object]], head: HeadRunner
+    loss: float,
+    results: Sequence[PromptResult],
+    head: HeadRunner,
+    provenance: Mapping[str, object],
 ) -> dict[str, object]:
     """The record of an evaluation; `acceptance` has the flat names that gates read."""
     flat = {}
-    for bucket, summary in summaries.items():
+    by_bucket = summaries(results)
+    for bucket, summary in by_bucket.items():
         suffix = "" if bucket <= 512 else f"_{bucket // 1024}k"
         for name, value in summary.items():
             if isinstance(value, dict):
@@ -196,24 +202,29 @@ def evaluation(
     return {
         "heldout_loss": round(loss, 5),
         "acceptance": flat,
-        "buckets": {str(bucket): summary for bucket, summary in summaries.items()},
+        "of_short": ratios_to_short(results),
+        "buckets": {str(bucket): summary for bucket, summary in by_bucket.items()},
         "loop_rule": LOOP_RULE,
         "taps": list(head.model.shape.taps),
         "window": head.model.shape.window,
+        "provenance": dict(provenance),
+        "remarks": evaluation_remarks(results, provenance),
     }
 
 
-def check_corpus(corpus: Corpus, folder: Path, progress: Progress) -> None:
-    """Say whether the held-out files are those the target was kept away from."""
+def check_corpus(corpus: Corpus, folder: Path, progress: Progress) -> bool:
+    """Whether corpus and held-out files are those of the target's training; says so, too."""
     path = folder / MANIFEST_FILE
     if not path.is_file():
         progress.say(f"{MANIFEST_FILE} of the target's training is not there to compare with")
-        return
+        return False
     stored = json.loads(path.read_text(encoding="utf-8"))
     own = manifest(corpus)
-    for name in ("heldout_files_sha256", "train_files_sha256", "tokenizer_sha256"):
-        verdict = "the same" if stored[name] == own[name] else "DIFFERENT"
-        progress.say(f"corpus: {name} is {verdict} as in the target's training")
+    names = ("heldout_files_sha256", "train_files_sha256", "tokenizer_sha256")
+    for name in names:
+        verdict = "the same as" if stored[name] == own[name] else "DIFFERENT from that"
+        progress.say(f"corpus: {name} is {verdict} in the target's training")
+    return all(stored[name] == own[name] for name in names)
 
 
 def _record(stage: HeadStage, state: LoopState, progress: Progress) -> dict[str, object]:
@@ -228,6 +239,7 @@ def _record(stage: HeadStage, state: LoopState, progress: Progress) -> dict[str,
         "phases": progress.phases,
         "torch": torch.__version__,
         "device": device_name(stage.head.device),
+        "provenance": dict(stage.provenance),
     }
 
 

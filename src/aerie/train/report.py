@@ -14,7 +14,7 @@ import torch
 from aerie.errors import UsageError
 from aerie.models.eagle3_blueprint import TargetSizes
 from aerie.train.acceptance import DRAFTS, bootstrap_interval, mean_length, walk
-from aerie.train.evaluate import N_NEW, PromptResult, ranks_along, read_table, summarise
+from aerie.train.evaluate import N_NEW, PromptResult, ranks_along, read_table
 from aerie.train.head_files import load_head_model
 from aerie.train.head_model import PLAIN_HEAD, HeadRunner
 from aerie.train.heldout import LONGEST, SHORT, Prompt, encode_prompt, load_prompts
@@ -56,10 +56,8 @@ def report(assets: Path, n_short: int, n_long: int, progress: Progress) -> dict[
     committed = json.loads((pair / EVALUATION).read_text(encoding="utf-8"))
     rows = read_table(pair / TABLE)
     head = open_head(pair)
-    buckets = sorted({row.bucket for row in rows})
-    summaries = {b: summarise([row for row in rows if row.bucket == b]) for b in buckets}
     # From the table, not from the summary beside it: the table is what was measured.
-    payload = evaluation(committed["heldout_loss"], summaries, head)
+    payload = evaluation(committed["heldout_loss"], rows, head, committed.get("provenance", {}))
     acceptance = payload["acceptance"]
     assert isinstance(acceptance, dict)
     payload["floors"] = check_floors(acceptance, committed["heldout_loss"])
