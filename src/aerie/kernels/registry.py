@@ -3,16 +3,18 @@
 A backend is a package with a table `KERNELS: Mapping[str, Implementation]` and a function
 `adopt(array, device, is_written)` that turns an array of another library into its own. It may hold
 a single kernel: the rest comes from its base, so a port with one finished kernel already runs
-everything.
+everything. A backend whose hardware holds less than the cards ask for also has a table
+`LIMITS: Mapping[str, tuple[Limit, ...]]`; a call beyond them is refused before anything runs.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import shutil
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aerie.errors import BackendUnavailableError, UnknownNameError, UsageError
@@ -34,6 +36,7 @@ class BackendInfo:
     needs: tuple[str, ...]
     devices: tuple[str, ...]
     summary: str
+    tools: tuple[str, ...] = ()  # programs of the system
 
 
 BACKENDS: tuple[BackendInfo, ...] = (
@@ -63,6 +66,7 @@ BACKENDS: tuple[BackendInfo, ...] = (
         ("numpy",),
         ("cpu",),
         "HLS C++ in C-simulation, overlay on reference",
+        ("g++",),
     ),
 )
 
@@ -80,6 +84,11 @@ def why_unavailable(info: BackendInfo) -> str | None:
     for library in info.needs:
         if importlib.util.find_spec(library) is None:
             return f"the library {library} is not installed"
+    for tool in info.tools:
+        if shutil.which(tool) is None:
+            return (
+                f"the program {tool} is not installed (Debian and Ubuntu: apt-get install {tool})"
+            )
     if importlib.util.find_spec(info.module) is None:
         return f"this version of aerie has no {info.module}"
     return None
@@ -217,8 +226,15 @@ def load(backend: str, device: str = "cpu", data_errors: str | None = None) -> K
     missing = sorted(set(cards) - set(table))
     if missing:
         raise BackendUnavailableError(f"backend {backend} lacks {', '.join(missing)}")
+    limits = getattr(module, "LIMITS", {})
     kernels = {
-        name: Kernel(card, table[name], adopt, mode == "raise") for name, card in cards.items()
+        name: Kernel(
+            replace(card, limits=(*card.limits, *limits.get(name, ()))),
+            table[name],
+            adopt,
+            mode == "raise",
+        )
+        for name, card in cards.items()
     }
     return Kernels(backend, device, mode, kernels)
 
