@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
-from aerie.assemble import build_core, load_draft, load_target
+from aerie.assemble import Tap, build_core, load_draft, load_target, untapped
 from aerie.config import EngineConfig, ModelConfig, require
 from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.events import FinishEvent, TokenEvent
@@ -71,12 +71,19 @@ class Engine:
         self._abandoned: set[int] = set()
 
     @classmethod
-    def load(cls, model: str | None = None, draft: str | None = None, **settings: Any) -> Engine:
+    def load(
+        cls,
+        model: str | None = None,
+        draft: str | None = None,
+        tap: Tap = untapped,
+        **settings: Any,
+    ) -> Engine:
         """Load a directory or hub id, or the built-in pair.
 
         Settings are the fields of `ModelConfig` (dtype, device, numerics, probe) and the other
         slices of `EngineConfig` by name:
         `Engine.load(numerics="exact", speculation={"top_k": 4, "depth": 5, "nodes": 24})`
+        `tap` wraps the loaded kernels, for a capture or a study.
         """
         config = _configured(model, draft, settings)
         target_dir, draft_dir = find_pair(model, draft)
@@ -92,7 +99,7 @@ class Engine:
                 probe_at_load(target, head, mode, tokenizer.encode)
         geometry = target.geometry
         limits = Limits(geometry.max_positions, geometry.vocab_size, tokenizer.eos_ids)
-        return cls(build_core(config, target, head, limits), tokenizer, config)
+        return cls(build_core(config, target, head, limits, tap), tokenizer, config)
 
     def submit(self, prompt: Prompt, params: SamplingParams, sample_index: int = 0) -> int:
         """Queue a prompt; returns the request's id."""

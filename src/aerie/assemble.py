@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,14 @@ from aerie.speculation.ngram import NgramProposer
 from aerie.speculation.plain import PlainProposer
 from aerie.speculation.proposer import Proposer
 from aerie.speculation.tree import best_nodes
+
+# What may stand between an engine and its kernels: a capture, a study of approximations.
+Tap = Callable[[Kernels], Kernels]
+
+
+def untapped(kernels: Kernels) -> Kernels:
+    """The kernels as they are."""
+    return kernels
 
 
 @dataclass(frozen=True)
@@ -74,11 +83,15 @@ def build_kernels(backend: str, device: str) -> Kernels:
 
 
 def build_core(
-    config: EngineConfig, target: Decoder, head: Eagle3Head | None, limits: Limits
+    config: EngineConfig,
+    target: Decoder,
+    head: Eagle3Head | None,
+    limits: Limits,
+    tap: Tap = untapped,
 ) -> EngineCore:
     """Wire an engine from loaded models."""
     speculation, device = config.speculation, config.model.device
-    kernels = build_kernels(config.backend, device)
+    kernels = tap(build_kernels(config.backend, device))
     n_slots = config.cache.n_pages * config.cache.page_size
     proposer = build_proposer(speculation, head, kernels, n_slots, device)
     # A round needs slots for what the draft feeds and for the rows that are verified.

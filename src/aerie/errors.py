@@ -9,6 +9,7 @@ AerieError
 │   └── KernelDataError      values no limit can describe: NaN logits, duplicate siblings, …
 ├── BackendUnavailableError  a backend that was asked for cannot run here
 ├── ParityError              two backends disagree where their card says they may not
+├── DumpError                a captured call that cannot be read as what it claims to be
 └── CheckpointError          a model directory that cannot be read as it claims to be
     ├── ConfigFieldError, WeightFileError, TensorMismatchError, PickleRefusedError
     ├── UnsupportedArchitectureError, HubError
@@ -80,6 +81,10 @@ class BackendUnavailableError(AerieError):
 
 class ParityError(AerieError):
     """Two backends disagree where their card says they may not."""
+
+
+class DumpError(AerieError):
+    """A file is no dump of a kernel call, or one of another version of the kernel's card."""
 
 
 class CheckpointError(AerieError):
