@@ -25,8 +25,13 @@ def render() -> str:
 
 def _sections(command: Any, path: str) -> list[str]:
     children = getattr(command, "commands", {})
-    if children:
-        return [part for name in children for part in _sections(children[name], f"{path} {name}")]
+    below = [part for name in children for part in _sections(children[name], f"{path} {name}")]
+    # A group that does something by itself has options of its own.
+    is_command = not children or getattr(command, "invoke_without_command", False)
+    return [*(_section(command, path) if is_command else []), *below]
+
+
+def _section(command: Any, path: str) -> list[str]:
     lines = [f"## `{path}`", "", (command.help or "").strip(), ""]
     lines += ["| option | default | meaning |", "|---|---|---|"]
     for option in command.params:

@@ -90,7 +90,7 @@ def generate(
     given = PROMPT if prompt is None else prompt
     text = sys.stdin.read() if given == "-" else given
     settings: dict[str, Any] = {"backend": backend, "numerics": numerics}
-    _set_threads(threads, model)
+    set_threads(threads, model)
     engine = _load(model, draft, settings | {"speculation": asdict(speculation)})
     payload = _stream(engine, text, params, (rounds or sys.maxsize) if show_tree else 0)
     if compare:
@@ -99,7 +99,7 @@ def generate(
     finish(payload, as_json)
 
 
-def _set_threads(asked: int, model: str | None) -> None:
+def set_threads(asked: int, model: str | None) -> None:
     """The built-in pair's products are too small to share.
 
     Measured on two cores, plain decoding: 129 tokens/s with one thread, 105 with two, and 16 with

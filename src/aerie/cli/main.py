@@ -33,9 +33,9 @@ app.command("demo")(demo.demo)
 app.command("generate")(generate.generate)
 app.command("doctor")(doctor.doctor)
 app.command("inflate")(inflate.inflate)
-app.command("parity")(parity.parity)
 app.add_typer(bench.app, name="bench")
 app.add_typer(draft_vocab.app, name="draft-vocab")
+app.add_typer(parity.app, name="parity")
 app.add_typer(train.app, name="train")
 
 

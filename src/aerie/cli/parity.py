@@ -1,24 +1,34 @@
-"""`aerie parity`: every kernel of a backend against the NumPy definition."""
+"""`aerie parity`: a backend against the NumPy definition, on cases, on dumps, as a matrix."""
 
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aerie.cli import parity_capture
 from aerie.cli.output import console, finish, progress_console
 
 if TYPE_CHECKING:
     from aerie.parity import ParityReport
+    from aerie.parity.matrix import Column
 
 Backend = Annotated[str, typer.Option(help="Backend to check against the reference.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Kernel = Annotated[str | None, typer.Option(help="Only this kernel.")]
 Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
+Dumps = Annotated[Path, typer.Option(help="Folder of dumps.")]
+
+app = typer.Typer(invoke_without_command=True)
+app.command("capture")(parity_capture.capture)
+app.command("export")(parity_capture.export)
 
 
+@app.callback()
 def parity(
+    context: typer.Context,
     backend: Backend = "pytorch",
     device: Device = "cpu",
     kernel: Kernel = None,
@@ -27,21 +37,101 @@ def parity(
     """Run every parity case of every kernel on a backend and compare with the reference."""
     from rich.progress import Progress
 
+    from aerie.errors import UsageError
     from aerie.kernels import load
     from aerie.kernels.cases import all_cases, cases_for
     from aerie.parity import run_parity
 
+    if context.invoked_subcommand is not None:
+        if (backend, device, kernel, as_json) != ("pytorch", "cpu", None, False):
+            raise UsageError(f"give options after the command: {context.invoked_subcommand} ...")
+        return
     cases = cases_for(kernel) if kernel else all_cases()
     kernels = load(backend, device=device)
     reference = load("reference", data_errors=kernels.data_errors)
     with Progress(console=progress_console(), transient=True) as progress:
         task = progress.add_task(f"parity {backend}", total=len(cases))
         report = run_parity(kernels, reference, cases, lambda _: progress.advance(task))
-    _print_table(report)
+    _print_table(report, "reference")
     finish(_payload(report), as_json)
 
 
-def _print_table(report: ParityReport) -> None:
+@app.command("run")
+def run(
+    dumps: Dumps,
+    backend: Backend = "pytorch",
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Replay dumps on a backend and compare with what was recorded."""
+    from rich.progress import Progress
+
+    from aerie.kernels import load
+    from aerie.parity.dump import find_dumps
+    from aerie.parity.replay import replay_dumps
+
+    paths = find_dumps(dumps)
+    kernels = load(backend, device=device, data_errors="status")
+    with Progress(console=progress_console(), transient=True) as progress:
+        task = progress.add_task(f"replay on {backend}", total=len(paths))
+        report = replay_dumps(kernels, paths, lambda _: progress.advance(task))
+    _print_table(report, f"the dumps in {dumps}")
+    finish(_payload(report), as_json)
+
+
+@app.command("matrix")
+def matrix(
+    backend: Annotated[str, typer.Option(help="Comma separated; empty: all of the device.")] = "",
+    device: Device = "cpu",
+    dumps: Dumps = Path("tests/data/dumps"),
+    merge: Annotated[
+        list[Path] | None, typer.Option(help="Matrix files of other machines to add.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Path without suffix.")] = Path(
+        "reports/p0_parity_matrix"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Write kernel x backend x group of cases as Markdown and JSON: passed, tolerance, worst."""
+    from aerie.kernels.cases import all_cases
+    from aerie.parity import matrix as matrices
+    from aerie.parity import matrix_page
+    from aerie.parity.dump import find_dumps
+
+    names, remarks = (backend.split(","), ()) if backend else _available(device)
+    columns = []
+    for name in names:
+        with progress_console().status(f"parity {name} on {device}"):
+            columns.append(matrices.measure_column(name, device, all_cases(), find_dumps(dumps)))
+    made = matrices.Matrix(matrices.contract_hash(), tuple(columns))
+    for path in merge or ():
+        made = matrix_page.merge(made, matrix_page.read_matrix(path), str(path))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.with_suffix(".json").write_text(matrix_page.render_json(made), encoding="utf-8")
+    out.with_suffix(".md").write_text(matrix_page.render(made, remarks), encoding="utf-8")
+    for column in made.columns:
+        _print_column(column)
+    finish({**made.payload(), "columns": len(made.columns), "out": str(out)}, as_json)
+
+
+def _available(device: str) -> tuple[list[str], tuple[str, ...]]:
+    """Backends that run here, and one sentence on each that does not."""
+    from aerie.kernels.registry import BACKENDS, why_unavailable
+
+    here = [info for info in BACKENDS if device in info.devices]
+    reasons = {info.name: why_unavailable(info) for info in here}
+    remarks = tuple(f"Not run: {name}: {why}." for name, why in reasons.items() if why)
+    return [name for name, why in reasons.items() if why is None], remarks
+
+
+def _print_column(column: Column) -> None:
+    cases, passed = (sum(getattr(c, n) for c in column.cells) for n in ("cases", "passed"))
+    console().print(f"{column.backend} on {column.device}: {passed} of {cases} pass")
+    for failure in column.failed:
+        console().print(f"[red]differs[/] {failure.kernel} / {failure.case}: {failure.reason}")
+
+
+def _print_table(report: ParityReport, against: str) -> None:
     from rich.table import Table
 
     from aerie.kernels import catalogue
@@ -54,7 +144,7 @@ def _print_table(report: ParityReport) -> None:
         card = catalogue()[name]
         table.add_row(card.number, name, str(cases[name]), str(passed[name]), str(ulps))
     out = console()
-    out.print(f"backend {report.backend} on {report.device} against reference")
+    out.print(f"backend {report.backend} on {report.device} against {against}")
     out.print(table)
     for failure in report.failed:
         out.print(f"[red]differs[/] {failure.kernel} / {failure.case}: {failure.reason}")

@@ -1,0 +1,156 @@
+"""`aerie parity capture` and `aerie parity export`: kernel calls as dump files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aerie.cli import generate
+from aerie.cli.output import console, finish, progress_console
+
+if TYPE_CHECKING:
+    from aerie.parity.capture import Written
+    from aerie.parity.capture_run import CapturedRun
+
+Prompts = Annotated[list[str] | None, typer.Argument(help="Prompts, decoded together.")]
+Out = Annotated[Path, typer.Option(help="Folder that receives the dumps.")]
+Calls = Annotated[int, typer.Option(min=1, help="Calls kept per kernel and condition.")]
+When = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="first, batch-change, width-change, rows-change, zero-accepted, all-accepted,"
+        " finished or refused; may be given several times."
+    ),
+]
+Only = Annotated[list[str] | None, typer.Option("--kernel", help="Only these kernels.")]
+Most = Annotated[int, typer.Option(min=1, help="Largest call to keep, in KB.")]
+Rule = Annotated[str, typer.Option(help="match or coins (K5).")]
+Geometry = Annotated[
+    str | None, typer.Option(help="Embed the pair first: llama-3.1-8b, or a JSON file.")
+]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
+Pages = Annotated[int, typer.Option(min=2, help="KV pages of 16 tokens: the slot table's width.")]
+MaxBatch = Annotated[int, typer.Option(min=0, help="Requests decoded together; 0: all prompts.")]
+
+
+def capture(
+    prompts: Prompts = None,
+    out: Out = Path("dumps"),
+    calls: Calls = 3,
+    when: When = None,
+    only: Only = None,
+    most_kb: Most = 1024,
+    model: generate.Model = None,
+    draft: generate.Draft = None,
+    geometry: Geometry = None,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    max_new_tokens: generate.NewTokens = 48,
+    temperature: generate.Temperature = 0.0,
+    top_k: generate.TopK = 0,
+    top_p: generate.TopP = 1.0,
+    seed: generate.Seed = 0,
+    method: generate.Method = "eagle3",
+    num_steps: generate.Steps = 5,
+    eagle_topk: generate.DraftTopK = 1,
+    num_draft_tokens: generate.Nodes = 6,
+    rule: Rule = "match",
+    backend: generate.Backend = "pytorch",
+    numerics: generate.Numerics = "fast",
+    threads: generate.Threads = 0,
+    pages: Pages = 64,
+    max_batch: MaxBatch = 0,
+    as_json: generate.Json = False,
+) -> None:
+    """Decode with a tap on every kernel and write chosen calls as dumps (docs/dump_format.md)."""
+    from aerie.engine.params import SamplingParams
+    from aerie.parity.capture import Capture, CapturePlan
+    from aerie.parity.capture_conditions import find_condition
+    from aerie.parity.capture_run import PROMPTS, EngineRecipe, run_capture
+
+    asked = tuple(prompts or PROMPTS)
+    conditions = tuple(find_condition(name) for name in when or ["first"])
+    plan = CapturePlan(out, conditions, calls, most_kb * 1024, frozenset(only or ()))
+    speculation = {"method": method, "top_k": eagle_topk, "depth": num_steps}
+    settings: dict[str, Any] = {
+        "speculation": {**speculation, "nodes": num_draft_tokens, "rule": rule},
+        "cache": {"n_pages": pages},
+        "scheduler": {"max_batch": max_batch or len(asked)},
+        "backend": backend,
+        "numerics": numerics,
+        "device": device,
+        "dtype": dtype,
+    }
+    params = SamplingParams(max_new_tokens, temperature, top_k, top_p, seed=seed)
+    name = f"{model or 'built-in pair'}{f' in {geometry}' if geometry else ''}"
+    kept = Capture(plan, {**_origin(device, backend, name), "seed": seed})
+    generate.set_threads(threads, model)
+    with progress_console().status("decoding with the taps on"):
+        run = run_capture(EngineRecipe(model, draft, geometry, settings), asked, params, kept)
+    _report(kept.written, run, out)
+    finish(_payload(kept.written, run), as_json)
+
+
+def _report(written: Written, run: CapturedRun, out: Path) -> None:
+    for kernel in run.calls:
+        files, large = written.files[kernel], written.too_large[kernel]
+        skipped = f", {large} too large" if large else ""
+        console().print(f"{kernel}: {files} of {run.calls[kernel]} calls kept{skipped}")
+    console().print(f"{written.files.total()} dumps, {written.n_bytes} bytes -> {out}")
+
+
+def _payload(written: Written, run: CapturedRun) -> dict[str, Any]:
+    return {
+        "ok": written.files.total() > 0,
+        "dumps": written.files.total(),
+        "bytes": written.n_bytes,
+        "tokens": run.tokens,
+        "calls": run.calls,
+        "files": dict(written.files),
+        "too_large": dict(written.too_large),
+    }
+
+
+def export(
+    out: Out = Path("dumps"),
+    only: Only = None,
+    case: Annotated[list[str] | None, typer.Option(help="Only cases of these names.")] = None,
+    as_json: generate.Json = False,
+) -> None:
+    """Write the parity cases, refusals included, with the reference's answers as dumps."""
+    from aerie.errors import UsageError
+    from aerie.kernels import load
+    from aerie.kernels.cases import all_cases, cases_for
+    from aerie.parity.dump_cases import dump_cases
+
+    found = [c for name in only for c in cases_for(name)] if only else list(all_cases())
+    chosen = [entry for entry in found if not case or entry.name in case]
+    if not chosen:
+        raise UsageError(f"no case is named {' or '.join(case or ())}")
+    if out.is_dir() and any(out.glob("*.safetensors")):
+        raise UsageError(f"{out} already holds dumps; choose another folder")
+    reference = load("reference", data_errors="status")
+    origin = {**_origin("cpu", "reference", "none"), "seed": 0}
+    n_dumps = dump_cases(reference, chosen, out, origin)
+    console().print(f"{n_dumps} dumps -> {out}")
+    finish({"ok": True, "dumps": n_dumps}, as_json)
+
+
+def _origin(device: str, backend: str, model: str) -> dict[str, Any]:
+    import datetime
+
+    from aerie.bench.provenance import provenance
+
+    found = provenance(device)
+    return {
+        "commit": found["commit"],
+        "source_sha256": found["source_sha256"],
+        "device": f"{device} ({found['device']})",
+        "torch": found["torch"],
+        "backend": backend,
+        "model": model,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }

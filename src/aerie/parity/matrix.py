@@ -1,0 +1,195 @@
+"""The parity matrix: kernel x backend x group of cases, tied to the sources it was made from."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from aerie.errors import KernelBoundsError, KernelDataError, KernelDtypeError
+from aerie.kernels.cases.case import Case
+from aerie.kernels.catalogue import catalogue
+from aerie.kernels.registry import Kernels, backend_info, load
+from aerie.parity.replay import replay_dumps
+from aerie.parity.run import CaseResult, run_parity
+
+FORMAT, VERSION = "aerie-parity-matrix", 1
+CAPTURED = "captured"
+
+_REFUSALS = {
+    KernelDtypeError: "refused: dtype",
+    KernelBoundsError: "refused: bounds",
+    KernelDataError: "refused: data",
+}
+# The first pattern that one of a case's features matches names its group.
+_FEATURES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("empty", re.compile(r"empty_batch|no_rows|all_empty|empty|no_table|none|hidden_0|no_old")),
+    (
+        "edges",
+        re.compile(
+            r".*_limit|capacity_exact|bucket_exact|rows_128|depth_127|smallest|full(_table)?"
+            r"|int32_edge|seq_[01]|long_(context|spans)|edge|tokens_edge|root_only|vocab_1"
+            r"|not_(a_power_of_two|multiple_of_8)|slot_0|fill_(0|limit)|hidden_8192"
+        ),
+    ),
+    (
+        "numbers",
+        re.compile(
+            r"nan|inf|p_.*|ties|all_equal|masked|huge|far_apart|subnormal|residual_0|twins"
+            r"|bf16|fp16|hidden_inf|wide_range|one_choice|strict"
+        ),
+    ),
+)
+ORDINARY = "ordinary"
+GROUPS = (ORDINARY, *(name for name, _ in _FEATURES), *_REFUSALS.values(), CAPTURED)
+
+
+def group_of(case: Case) -> str:
+    """The group of a case: how it is refused, else what is unusual about it."""
+    if case.expects is not None:
+        return _REFUSALS[case.expects]
+    for name, pattern in _FEATURES:
+        if any(pattern.fullmatch(feature) for feature in case.features):
+            return name
+    return ORDINARY
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One kernel on one backend in one group of cases."""
+
+    kernel: str
+    backend: str
+    device: str
+    group: str
+    cases: int
+    passed: int
+    tolerance_ulps: int
+    worst_ulps: int
+
+
+@dataclass(frozen=True)
+class Column:
+    """One backend on one device, and the hash of the sources that ran."""
+
+    backend: str
+    device: str
+    sources_sha256: str
+    cells: tuple[Cell, ...]
+    failed: tuple[CaseResult, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What a matrix holds once."""
+        return self.backend, self.device
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """All columns made from one contract."""
+
+    contract_sha256: str
+    columns: tuple[Column, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every case of every column passed."""
+        return bool(self.columns) and not any(column.failed for column in self.columns)
+
+    def payload(self) -> dict[str, Any]:
+        """As JSON values; no date, no machine: the same sources give the same bytes."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "ok": self.ok,
+            "contract_sha256": self.contract_sha256,
+            "columns": [asdict(column) for column in self.columns],
+        }
+
+
+def measure_column(
+    backend: str,
+    device: str,
+    cases: Sequence[Case],
+    dumps: Iterable[Path],
+    on_result: Callable[[CaseResult], None] = lambda result: None,
+) -> Column:
+    """Run every case and replay every dump on one backend."""
+    kernels = load(backend, device=device)
+    reference = load("reference", data_errors=kernels.data_errors)
+    groups = {(case.kernel, case.name): group_of(case) for case in cases}
+    found: defaultdict[tuple[str, str], list[CaseResult]] = defaultdict(list)
+    for result in run_parity(kernels, reference, cases, on_result).results:
+        found[result.kernel, groups[result.kernel, result.case]].append(result)
+    replaying = load(backend, device=device, data_errors="status")
+    for result in replay_dumps(replaying, dumps, on_result).results:
+        found[result.kernel, CAPTURED].append(result)
+    cells = tuple(
+        _cell(replaying, name, group, found[name, group])
+        for name in catalogue()
+        for group in GROUPS
+        if found[name, group]
+    )
+    failed = tuple(r for results in found.values() for r in results if not r.ok)
+    return Column(backend, device, sources_hash(backend), cells, failed)
+
+
+def _cell(kernels: Kernels, kernel: str, group: str, results: list[CaseResult]) -> Cell:
+    card = catalogue()[kernel]
+    is_cpu = kernels.device.startswith("cpu")
+    granted = [card.tolerance(port.name) for port in card.outputs]
+    tolerance = max((ulps.cpu if is_cpu else ulps.gpu for ulps in granted), default=0)
+    return Cell(
+        kernel=kernel,
+        backend=kernels.backend,
+        device=kernels.device,
+        group=group,
+        cases=len(results),
+        passed=sum(result.ok for result in results),
+        tolerance_ulps=0 if kernels.backend == "reference" else tolerance,
+        worst_ulps=max(result.ulps for result in results),
+    )
+
+
+def sources_hash(backend: str) -> str:
+    """SHA-256 over the sources of a backend and of those it overlays."""
+    files: list[Path] = []
+    name: str | None = backend
+    while name is not None:
+        info = backend_info(name)
+        files += _files(_folder(info.module))
+        name = info.base
+    return _digest(files)
+
+
+def contract_hash() -> str:
+    """SHA-256 over what every backend is judged by: cards, cases, the reference, the comparison."""
+    kernels = _folder("aerie.kernels")
+    shared = sorted(kernels.glob("*.py"))
+    for part in ("cards", "cases", "reference"):
+        shared += _files(kernels / part)
+    judges = [_folder("aerie.parity") / f"{name}.py" for name in ("compare", "replay", "run")]
+    return _digest([*shared, *judges])
+
+
+def _folder(module: str) -> Path:
+    return Path(str(resources.files(module)))
+
+
+def _files(folder: Path) -> list[Path]:
+    suffixes = (".py", ".hpp", ".cpp", ".h", ".c")
+    return sorted(path for path in folder.rglob("*") if path.suffix in suffixes)
+
+
+def _digest(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        # The folder above the file keeps equal names apart, and no machine's path comes in.
+        digest.update(f"{path.parent.name}/{path.name}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
