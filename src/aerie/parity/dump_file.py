@@ -19,9 +19,11 @@ from aerie.errors import DumpError
 
 Array = NDArray[Any]
 
-HEADER_LIMIT = 1 << 20  # bytes; the C++ reader has the same limit
-AXES_LIMIT = 4
-ALIGNMENT = 8  # of the data, and of every tensor whose elements are that wide
+# The C++ reader (kernels/hls/tb/dump_*.hpp) has the same limits.
+HEADER_LIMIT = 1 << 20  # bytes
+NUMBER_LIMIT = 1 << 48
+ARRAYS_LIMIT, AXES_LIMIT, METADATA_LIMIT, NAME_LIMIT = 64, 4, 16, 63
+ALIGNMENT = 8  # of the data; every array is aligned for its elements
 
 # NumPy has no bfloat16: its 16-bit patterns travel as uint16.
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -97,6 +99,9 @@ def decode(data: bytes, where: str) -> Container:
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise DumpError(f"{where}: __metadata__ is not a map of strings")
+    _check_names(metadata, header, where)
+    if length % ALIGNMENT:
+        raise DumpError(f"{where}: a header of {length} bytes, no multiple of {ALIGNMENT}")
     body = data[8 + length :]
     arrays: dict[str, Stored] = {}
     ends = []
@@ -118,8 +123,12 @@ def _parse(text: bytes, where: str) -> dict[str, Any]:
             raise DumpError(f"{where}: the header names something twice")
         return made
 
+    def no_constant(name: str) -> None:
+        raise ValueError(f"{name} is no JSON")
+
     try:
-        header = json.loads(text, object_pairs_hook=unique)
+        ascii_text = text.decode("ascii")
+        header = json.loads(ascii_text, object_pairs_hook=unique, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
         raise DumpError(f"{where}: the header is not JSON: {error}") from error
     if not isinstance(header, dict):
@@ -127,7 +136,21 @@ def _parse(text: bytes, where: str) -> dict[str, Any]:
     return header
 
 
-def _entry(name: str, entry: Any, size: int, where: str) -> tuple[str, list[int], int, int]:
+def _check_names(metadata: dict[str, str], arrays: dict[str, Any], where: str) -> None:
+    if len(arrays) > ARRAYS_LIMIT or len(metadata) > METADATA_LIMIT:
+        raise DumpError(
+            f"{where}: {len(arrays)} arrays and {len(metadata)} metadata,"
+            f" limits {ARRAYS_LIMIT} and {METADATA_LIMIT}"
+        )
+    for name in (*metadata, *arrays):
+        if len(name) > NAME_LIMIT:
+            raise DumpError(f"{where}: a name of {len(name)} characters, limit {NAME_LIMIT}")
+    for text in (*metadata, *arrays, *metadata.values()):
+        if not text.isascii() or "\0" in text:
+            raise DumpError(f"{where}: {text!r} is not plain ASCII")
+
+
+def _entry(name: str, entry: Any, n_bytes: int, where: str) -> tuple[str, list[int], int, int]:
     match entry:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [start, end]}:
             pass
@@ -137,16 +160,20 @@ def _entry(name: str, entry: Any, size: int, where: str) -> tuple[str, list[int]
         raise DumpError(f"{where}: {name} has the unknown dtype {dtype}, or an unknown field")
     numbers = [*shape, start, end]
     # type, not isinstance: a truth value is an int too, and no size.
-    if not all(type(number) is int and 0 <= number < 1 << 48 for number in numbers):
+    is_possible = all(type(number) is int and 0 <= number < NUMBER_LIMIT for number in numbers)
+    # Empty axes do not excuse the others: NumPy refuses such shapes too.
+    if not is_possible or math.prod(size for size in shape if size) >= NUMBER_LIMIT:
         raise DumpError(f"{where}: {name} has an impossible shape or offset: {numbers}")
     if len(shape) > AXES_LIMIT:
         raise DumpError(f"{where}: {name} has {len(shape)} axes, limit {AXES_LIMIT}")
     wanted = math.prod(shape) * DTYPES[dtype].itemsize
-    if end > size or end - start != wanted:
+    if end > n_bytes or end - start != wanted:
         raise DumpError(
             f"{where}: {name} {shape} in {dtype} needs {wanted} bytes, its span is"
-            f" {start}..{end} of {size}"
+            f" {start}..{end} of {n_bytes}"
         )
+    if start % DTYPES[dtype].itemsize:
+        raise DumpError(f"{where}: {name} begins at byte {start}, not aligned for {dtype}")
     return dtype, shape, start, end
 
 

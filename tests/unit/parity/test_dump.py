@@ -134,7 +134,8 @@ def test_wrong_arrays_are_refused() -> None:
 
 
 def with_header(text: str, body: bytes = b"") -> bytes:
-    return len(text).to_bytes(8, "little") + text.encode() + body
+    padded = text.encode().ljust(-(-len(text.encode()) // 8) * 8)
+    return len(padded).to_bytes(8, "little") + padded + body
 
 
 TENSOR = '{"a":{"dtype":"%s","shape":%s,"data_offsets":%s}}'
@@ -146,7 +147,14 @@ TENSOR = '{"a":{"dtype":"%s","shape":%s,"data_offsets":%s}}'
         (b"", "no header"),
         (b"\xff" * 8, "no header"),
         (with_header("{}")[:-1], "no header"),
+        (b"\2" + bytes(7) + b"{}", "no multiple of 8"),
         (with_header("[]"), "not a JSON object"),
+        (with_header('{"a":NaN}'), "NaN is no JSON"),
+        (with_header('{"é":1}'), "not JSON"),
+        (with_header('{"__metadata__":{"a":"\\u00e9"}}'), "not plain ASCII"),
+        (with_header('{"__metadata__":{"a":"\\u0000"}}'), "not plain ASCII"),
+        (with_header('{"%s":1}' % ("n" * 64)), "a name of 64 characters"),
+        (with_header(json.dumps({str(i): 1 for i in range(65)})), "65 arrays"),
         (with_header("{]"), "not JSON"),
         (with_header("[" * 9000), "not JSON"),
         (with_header('{"a":1,"a":2}'), "names something twice"),
@@ -156,10 +164,12 @@ TENSOR = '{"a":{"dtype":"%s","shape":%s,"data_offsets":%s}}'
         (with_header(TENSOR % ("F32", "[-1]", "[0,4]"), b"0000"), "impossible shape"),
         (with_header(TENSOR % ("F32", "[true]", "[0,4]"), b"0000"), "impossible shape"),
         (with_header(TENSOR % ("F32", "[1.0]", "[0,4]"), b"0000"), "impossible shape"),
+        (with_header(TENSOR % ("U8", f"[0,{1 << 30},{1 << 30}]", "[0,0]")), "impossible shape"),
         (with_header(TENSOR % ("F32", "[1,1,1,1,1]", "[0,4]"), b"0000"), "5 axes"),
         (with_header(TENSOR % ("F32", "[2]", "[0,4]"), b"0000"), "needs 8 bytes"),
         (with_header(TENSOR % ("F32", "[1]", "[0,4]"), b"000"), "needs 4 bytes"),
         (with_header(TENSOR % ("F32", "[1]", "[4,8]"), b"00000000"), "starts at byte 4"),
+        (with_header(TENSOR % ("F32", "[1]", "[2,6]"), b"00000000"), "not aligned for F32"),
         (with_header(TENSOR % ("F32", "[1]", "[0,4]"), b"00000"), "describes 4"),
         (with_header(TENSOR % ("BOOL", "[1]", "[0,1]"), b"\2"), "neither 0 nor 1"),
     ],
