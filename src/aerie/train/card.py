@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from aerie.train.heldout import BUCKETS
 from aerie.train.pair import MANIFEST_FILE, TARGET_RECORD, Folders
 from aerie.train.pair_head import EVALUATION, HEAD_RECORD, TABLE
 
@@ -106,15 +107,22 @@ def head_card(record: dict[str, Any], measured: dict[str, Any]) -> str:
         "| context | prompts | used | repeated 8-grams | chain 3 | chain 5 | chain 7 | tree 3 |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for bucket, summary in sorted(measured["buckets"].items(), key=lambda item: int(item[0])):
-        cells = [_cell(summary.get(name)) for name in ("chain3", "chain5", "chain7", "tree3")]
-        share = f"{summary['repeated_8gram_share']:.1%}"
-        row = [bucket, str(summary["prompts"]), str(summary["used"]), share, *cells]
+    # Every bucket has a row: one that was not reached says so.
+    for bucket in sorted({*BUCKETS, *map(int, measured["buckets"])}):
+        row = [str(bucket), *_bucket_cells(measured["buckets"].get(str(bucket), {}))]
         lines.append("| " + " | ".join(row) + " |")
     lines += ["", *_ratios(measured.get("of_short", {}))]
     lines += [f"Target's held-out loss: {measured['heldout_loss']:.4f} nats a token."]
     lines += _origin(measured.get("provenance", {}))
     return "\n".join([*lines, *_remarks(measured), ""])
+
+
+def _bucket_cells(summary: dict[str, Any]) -> list[str]:
+    """Counts, repeated share and acceptance of one bucket."""
+    counts = [str(summary.get(name, 0)) for name in ("prompts", "used")]
+    share = f"{summary['repeated_8gram_share']:.1%}" if summary.get("used") else "not measured"
+    cells = [_cell(summary.get(name)) for name in ("chain3", "chain5", "chain7", "tree3")]
+    return [*counts, share, *cells]
 
 
 def _ratios(of_short: dict[str, dict[str, float]]) -> list[str]:
