@@ -128,6 +128,7 @@ def report(
 ) -> None:
     """Measure agreement and acceptance of a head with its full and with sliced vocabularies."""
     from aerie.attention import pytorch
+    from aerie.bench.provenance import provenance
     from aerie.models import draft_vocabulary_report as table
     from aerie.models.draft_vocabulary import choose_ids, head_ids, read_counts
     from aerie.models.eagle3_load import load_head
@@ -145,7 +146,12 @@ def report(
     prompts = _prompts(load_tokenizer(model), text)
     rows = table.report(target, head, vocabularies, prompts, settings)
     values, markdown = table.as_json(rows, settings), table.as_markdown(rows, settings)
-    values |= {"counts": token_counts.source, "prompts": len(prompts)}
+    origin = provenance("cpu")
+    values |= {"counts": token_counts.source, "prompts": len(prompts), "provenance": origin}
+    markdown += (
+        f"\nMeasured on {len(prompts)} prompts, {origin['device']}, commit `{origin['commit']}`, "
+        f"torch {origin['torch']}, {origin['date']}.\n"
+    )
     console().print(markdown, markup=False)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

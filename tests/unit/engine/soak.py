@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aerie.bench.provenance import provenance
 from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
@@ -118,6 +119,8 @@ def main() -> None:
         print(line, flush=True)
         lines.append(line)
 
+    # First, so that also a run that is cut short says where and of what it was.
+    say(f"provenance: {provenance('cpu')}")
     with tempfile.TemporaryDirectory() as folder:
         pair = load_pair(write_pair(Path(folder)), "exact")
         live(pair, 20_000, say)
