@@ -1,0 +1,133 @@
+// Generated from the cards: python -m aerie.kernels.hls.generate
+
+// C functions of the family verdict: host scalars checked, then the kernel.
+#include "bounds.hpp"
+#include "verdict.hpp"
+
+extern "C" std::int32_t convert_logits_to_probas(
+        std::int32_t B, std::int32_t R, std::int32_t V, const float* logits,
+        const float* temperature, const std::int32_t* qo_indptr, float* target_probas,
+        std::int32_t* status, std::int64_t* detail) {
+#pragma HLS INTERFACE s_axilite port=B
+#pragma HLS INTERFACE s_axilite port=R
+#pragma HLS INTERFACE s_axilite port=V
+#pragma HLS INTERFACE m_axi port=logits offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=temperature offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=qo_indptr offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=target_probas offset=slave bundle=gmem_out
+#pragma HLS INTERFACE m_axi port=status offset=slave bundle=gmem_out
+#pragma HLS INTERFACE m_axi port=detail offset=slave bundle=gmem_out
+#pragma HLS INTERFACE s_axilite port=return
+    const std::int32_t bound = aerie::bounds::convert_logits_to_probas(B, R, V);
+    if (bound != 0) {
+        return bound;
+    }
+    aerie::convert_logits_to_probas(
+        B, R, V, logits, temperature, qo_indptr, target_probas, status, detail);
+    return 0;
+}
+
+extern "C" std::int32_t draft_tree_reject_sample(
+        std::int32_t B, std::int32_t R, std::int32_t V, std::int32_t tree_depth,
+        std::int32_t has_target_probas, std::int32_t has_coins, std::int32_t has_target_tokens,
+        const std::int32_t* qo_indptr, const std::int64_t* draft_tokens,
+        const std::int64_t* first_child_row, const std::int64_t* next_sibling_row,
+        const float* target_probas, const float* coins, const std::int64_t* target_tokens,
+        std::int64_t* accept_index, std::int64_t* accept_count, std::int64_t* bonus_token,
+        std::int32_t* status, std::int64_t* detail) {
+#pragma HLS INTERFACE s_axilite port=B
+#pragma HLS INTERFACE s_axilite port=R
+#pragma HLS INTERFACE s_axilite port=V
+#pragma HLS INTERFACE s_axilite port=tree_depth
+#pragma HLS INTERFACE s_axilite port=has_target_probas
+#pragma HLS INTERFACE s_axilite port=has_coins
+#pragma HLS INTERFACE s_axilite port=has_target_tokens
+#pragma HLS INTERFACE m_axi port=qo_indptr offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=draft_tokens offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=first_child_row offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=next_sibling_row offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=target_probas offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=coins offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=target_tokens offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=accept_index offset=slave bundle=gmem_out
+#pragma HLS INTERFACE m_axi port=accept_count offset=slave bundle=gmem_out
+#pragma HLS INTERFACE m_axi port=bonus_token offset=slave bundle=gmem_out
+#pragma HLS INTERFACE m_axi port=status offset=slave bundle=gmem_out
+#pragma HLS INTERFACE m_axi port=detail offset=slave bundle=gmem_out
+#pragma HLS INTERFACE s_axilite port=return
+    const std::int32_t bound = aerie::bounds::draft_tree_reject_sample(B, R, V, tree_depth);
+    if (bound != 0) {
+        return bound;
+    }
+    aerie::draft_tree_reject_sample(
+        B, R, V, tree_depth, has_target_probas, has_coins, has_target_tokens, qo_indptr,
+        draft_tokens, first_child_row, next_sibling_row, target_probas, coins, target_tokens,
+        accept_index, accept_count, bonus_token, status, detail);
+    return 0;
+}
+
+extern "C" std::int32_t sample_target_tokens(
+        std::int32_t B, std::int32_t R, std::int32_t V, std::int32_t has_seed,
+        std::int32_t has_sample_index, std::int32_t has_top_k, std::int32_t has_top_p,
+        std::int32_t has_min_p, std::int32_t has_repetition_penalty,
+        std::int32_t has_presence_penalty, std::int32_t has_frequency_penalty,
+        std::int32_t has_prompt_counts, std::int32_t has_output_counts,
+        std::int32_t has_logit_bias, std::int32_t has_draft_tokens,
+        std::int32_t has_ancestor_bits, const float* logits, const std::int64_t* positions,
+        const float* temperature, const std::int32_t* qo_indptr, const std::int64_t* seed,
+        const std::int64_t* sample_index, const std::int64_t* top_k, const float* top_p,
+        const float* min_p, const float* repetition_penalty, const float* presence_penalty,
+        const float* frequency_penalty, const std::int32_t* prompt_counts,
+        const std::int32_t* output_counts, const float* logit_bias,
+        const std::int64_t* draft_tokens, const std::uint32_t* ancestor_bits,
+        std::int64_t* target_tokens, std::int32_t* status, std::int64_t* detail) {
+#pragma HLS INTERFACE s_axilite port=B
+#pragma HLS INTERFACE s_axilite port=R
+#pragma HLS INTERFACE s_axilite port=V
+#pragma HLS INTERFACE s_axilite port=has_seed
+#pragma HLS INTERFACE s_axilite port=has_sample_index
+#pragma HLS INTERFACE s_axilite port=has_top_k
+#pragma HLS INTERFACE s_axilite port=has_top_p
+#pragma HLS INTERFACE s_axilite port=has_min_p
+#pragma HLS INTERFACE s_axilite port=has_repetition_penalty
+#pragma HLS INTERFACE s_axilite port=has_presence_penalty
+#pragma HLS INTERFACE s_axilite port=has_frequency_penalty
+#pragma HLS INTERFACE s_axilite port=has_prompt_counts
+#pragma HLS INTERFACE s_axilite port=has_output_counts
+#pragma HLS INTERFACE s_axilite port=has_logit_bias
+#pragma HLS INTERFACE s_axilite port=has_draft_tokens
+#pragma HLS INTERFACE s_axilite port=has_ancestor_bits
+#pragma HLS INTERFACE m_axi port=logits offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=positions offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=temperature offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=qo_indptr offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=seed offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=sample_index offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=top_k offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=top_p offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=min_p offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=repetition_penalty offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=presence_penalty offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=frequency_penalty offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=prompt_counts offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=output_counts offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=logit_bias offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=draft_tokens offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=ancestor_bits offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=target_tokens offset=slave bundle=gmem_out
+#pragma HLS INTERFACE m_axi port=status offset=slave bundle=gmem_out
+#pragma HLS INTERFACE m_axi port=detail offset=slave bundle=gmem_out
+#pragma HLS INTERFACE s_axilite port=return
+    const std::int32_t bound = aerie::bounds::sample_target_tokens(B, R, V);
+    if (bound != 0) {
+        return bound;
+    }
+    aerie::sample_target_tokens(
+        B, R, V, has_seed, has_sample_index, has_top_k, has_top_p, has_min_p,
+        has_repetition_penalty, has_presence_penalty, has_frequency_penalty, has_prompt_counts,
+        has_output_counts, has_logit_bias, has_draft_tokens, has_ancestor_bits, logits, positions,
+        temperature, qo_indptr, seed, sample_index, top_k, top_p, min_p, repetition_penalty,
+        presence_penalty, frequency_penalty, prompt_counts, output_counts, logit_bias,
+        draft_tokens, ancestor_bits, target_tokens, status, detail);
+    return 0;
+}
