@@ -1,0 +1,19 @@
+# Generated from the cards: python -m aerie.kernels.hls.generate
+# Not run here: no vendor tool is at hand. Written for Vitis HLS 2024.1 and later; from the
+# repository root:  vitis-run --mode hls --tcl scripts/vitis/compute_kv_indices.tcl
+# K8: KV slot lists for attention
+set folder src/aerie/kernels/hls
+set folder_of_dumps [file normalize tests/data/dumps]
+set dumps [lsort [glob -nocomplain -directory $folder_of_dumps compute_kv_indices-*.safetensors]]
+set flags "-std=c++17 -I[file normalize $folder/include]"
+
+open_project -reset build/vitis/compute_kv_indices
+add_files $folder/bridge/memory.cpp -cflags $flags
+add_files -tb $folder/tb/compute_kv_indices.cpp -cflags "$flags -I[file normalize $folder/tb]"
+set_top compute_kv_indices
+open_solution -reset solution -flow_target vivado
+set_part {xcv80-lsva4737-2MHP-e-S}
+create_clock -period 3.33 -name clock
+csim_design -argv [join $dumps " "]
+csynth_design
+exit

@@ -1,0 +1,19 @@
+# Generated from the cards: python -m aerie.kernels.hls.generate
+# Not run here: no vendor tool is at hand. Written for Vitis HLS 2024.1 and later; from the
+# repository root:  vitis-run --mode hls --tcl scripts/vitis/draft_replay_input_operator.tcl
+# K11: Copy one draft level into the static buffers of the smallest captured bucket that holds the batch
+set folder src/aerie/kernels/hls
+set folder_of_dumps [file normalize tests/data/dumps]
+set dumps [lsort [glob -nocomplain -directory $folder_of_dumps draft_replay_input_operator-*.safetensors]]
+set flags "-std=c++17 -I[file normalize $folder/include]"
+
+open_project -reset build/vitis/draft_replay_input_operator
+add_files $folder/bridge/replay.cpp -cflags $flags
+add_files -tb $folder/tb/draft_replay_input_operator.cpp -cflags "$flags -I[file normalize $folder/tb]"
+set_top aerie::describe_draft_replay
+open_solution -reset solution -flow_target vivado
+set_part {xcv80-lsva4737-2MHP-e-S}
+create_clock -period 3.33 -name clock
+csim_design -argv [join $dumps " "]
+csynth_design
+exit
