@@ -20,7 +20,7 @@ Calls = Annotated[int, typer.Option(min=1, help="Calls kept per kernel and condi
 When = Annotated[
     list[str] | None,
     typer.Option(
-        help="first, batch-change, width-change, rows-change, zero-accepted, all-accepted,"
+        help="first, any, batch-change, width-change, rows-change, zero-accepted, all-accepted,"
         " finished or refused; may be given several times."
     ),
 ]
@@ -117,19 +117,21 @@ def _payload(written: Written, run: CapturedRun) -> dict[str, Any]:
 def export(
     out: Out = Path("dumps"),
     only: Only = None,
-    case: Annotated[list[str] | None, typer.Option(help="Only cases of these names.")] = None,
+    case: Annotated[list[str] | None, typer.Option(help="Only these cases: kernel/name.")] = None,
     as_json: generate.Json = False,
 ) -> None:
     """Write the parity cases, refusals included, with the reference's answers as dumps."""
-    from aerie.errors import UsageError
+    from aerie.errors import UnknownNameError, UsageError
     from aerie.kernels import load
     from aerie.kernels.cases import all_cases, cases_for
     from aerie.parity.dump_cases import dump_cases
 
     found = [c for name in only for c in cases_for(name)] if only else list(all_cases())
-    chosen = [entry for entry in found if not case or entry.name in case]
-    if not chosen:
-        raise UsageError(f"no case is named {' or '.join(case or ())}")
+    named = {f"{entry.kernel}/{entry.name}": entry for entry in found}
+    for name in case or ():
+        if name not in named:
+            raise UnknownNameError("case", name, named)
+    chosen = [named[name] for name in case] if case else found
     if out.is_dir() and any(out.glob("*.safetensors")):
         raise UsageError(f"{out} already holds dumps; choose another folder")
     reference = load("reference", data_errors="status")

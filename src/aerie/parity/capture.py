@@ -76,6 +76,15 @@ class Capture:
         return {**self._provenance, "created": now, "call": call, "reasons": reasons}
 
 
+@dataclass(frozen=True)
+class AxisSource:
+    """An input that has an axis as a dimension of its own: which one, and what is added to it."""
+
+    port: str
+    index: int
+    offset: int
+
+
 class TappedKernel:
     """One kernel with a tap: called as before, it hands chosen calls to the capture."""
 
@@ -87,6 +96,8 @@ class TappedKernel:
         wanted = [c for c in capture.plan.conditions if c.applies_to(kernel.card)]
         self._left = dict.fromkeys(wanted, capture.plan.calls)
         self._axes = {c.axis: _axis_source(kernel.card, c.axis) for c in wanted if c.axis}
+        # Every card names its requests or slots first.
+        self._leading = _axis_source(kernel.card, kernel.card.axes[0].name)
         self._sizes: dict[str, int] = {}
 
     def __call__(self, **inputs: Any) -> Any:
@@ -94,7 +105,8 @@ class TappedKernel:
         if not self._left:  # everything asked for is on disk: nothing but this line remains
             return self._kernel(**inputs)
         changed = self._changed_axes(inputs)
-        is_chosen = any(_is_met_before(c, changed) for c in self._left)
+        is_empty = not self._size(self._leading, inputs)
+        is_chosen = any(_is_met_before(c, changed, is_empty) for c in self._left)
         may_follow = any(c.holds for c in self._left)
         if not (is_chosen or may_follow) or self._is_too_large(inputs):
             return self._kernel(**inputs)
@@ -107,7 +119,11 @@ class TappedKernel:
             self._keep([], inputs, before, error)
             raise
         values = {**inputs, **result._asdict()}
-        met = [c for c in self._left if _is_met_before(c, changed) or (c.holds and c.holds(values))]
+        met = [
+            c
+            for c in self._left
+            if _is_met_before(c, changed, is_empty) or (c.holds and c.holds(values))
+        ]
         if met:
             self._keep(met, inputs, before, result)
         return result
@@ -122,14 +138,18 @@ class TappedKernel:
 
     def _changed_axes(self, inputs: Mapping[str, Any]) -> set[str]:
         changed = set()
-        for axis, (port, index, offset) in self._axes.items():
-            if inputs.get(port) is None:
+        for axis, source in self._axes.items():
+            if inputs.get(source.port) is None:
                 continue
-            size = inputs[port].shape[index] - offset
+            size = self._size(source, inputs)
             if self._sizes.get(axis, size) != size:
                 changed.add(axis)
             self._sizes[axis] = size
         return changed
+
+    @staticmethod
+    def _size(source: AxisSource, inputs: Mapping[str, Any]) -> int:
+        return int(inputs[source.port].shape[source.index]) - source.offset
 
     def _keep(
         self,
@@ -159,17 +179,20 @@ class TappedKernel:
                     del self._left[condition]
 
 
-def _is_met_before(condition: Condition, changed: set[str]) -> bool:
-    """Conditions that need no result: every call, or a changed axis."""
-    return condition.holds is None and (condition.axis is None or condition.axis in changed)
+def _is_met_before(condition: Condition, changed: set[str], is_empty: bool) -> bool:
+    """Conditions that need no result: a changed axis, or every call."""
+    if condition.holds is not None:
+        return False
+    if condition.axis is not None:
+        return condition.axis in changed
+    return condition.takes_empty or not is_empty
 
 
-def _axis_source(card: Card, axis: str) -> tuple[str, int, int]:
-    """An input that has the axis as a dimension of its own: its name, which one, what is added."""
+def _axis_source(card: Card, axis: str) -> AxisSource:
     for port in card.inputs:
         for index, dim in enumerate(port.dims):
             if dim.factors == (axis,):
-                return port.name, index, dim.offset
+                return AxisSource(port.name, index, dim.offset)
     raise AssertionError(f"no input of {card.name} has the axis {axis} to itself")
 
 

@@ -18,7 +18,7 @@ class Condition:
 
     With `axis`: that axis has another size than in the kernel's call before. With `holds`: a
     question to the call's arrays and results by name, asked of kernels that have all `needs`.
-    With neither: every call.
+    With neither: every call, of an empty batch only if `takes_empty`.
     """
 
     name: str
@@ -26,6 +26,7 @@ class Condition:
     axis: str | None = None
     needs: tuple[str, ...] = ()
     holds: Callable[[Values], bool] | None = None
+    takes_empty: bool = False
 
     def applies_to(self, card: Card) -> bool:
         """Whether the kernel can meet the condition at all."""
@@ -44,7 +45,10 @@ def _all_accepted(values: Values) -> bool:
 
 
 CONDITIONS = (
-    Condition("first", "the first calls of each kernel"),
+    Condition("first", "the first calls of each kernel that have a request"),
+    Condition(
+        "any", "the first calls of each kernel, those of an empty batch too", takes_empty=True
+    ),
     Condition("batch-change", "another number of requests than in the call before", axis="B"),
     Condition("width-change", "another frontier width than in the call before", axis="W"),
     Condition("rows-change", "another number of rows than in the call before", axis="R"),

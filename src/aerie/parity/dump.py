@@ -89,8 +89,8 @@ def read_dump(path: Path) -> Dump:
 
 
 def find_dumps(directory: Path) -> list[Path]:
-    """The dump files of a folder, in order of name; none at all is an error."""
-    found = sorted(directory.glob(f"*{SUFFIX}"))
+    """The dump files of a folder and those below it, in order; none at all is an error."""
+    found = sorted(directory.rglob(f"*{SUFFIX}"))
     if not found:
         raise DumpError(f"{directory} holds no dumps; `aerie parity capture` writes some")
     return found

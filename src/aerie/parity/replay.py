@@ -23,7 +23,8 @@ def replay_dumps(
     """Replay files on kernels that were loaded with `data_errors="status"`."""
     results = []
     for path in paths:
-        result = replay_dump(kernels, read_dump(path), path.stem)
+        # Files of different captures have the same names; their folders tell them apart.
+        result = replay_dump(kernels, read_dump(path), f"{path.parent.name}/{path.stem}")
         on_result(result)
         results.append(result)
     return ParityReport(kernels.backend, kernels.device, tuple(results))

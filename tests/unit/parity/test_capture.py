@@ -111,6 +111,15 @@ def walk(kernels: Kernels, target_tokens: list[int]) -> None:
     )
 
 
+def test_empty_batches_count_only_when_asked(tmp_path: Path) -> None:
+    empty = next(case for case in cases_for(K6) if case.name == "match_b0")
+    for name, n_kept in (("first", 1), ("any", 2)):
+        kernels = tapped(capture(tmp_path / name, name, kernels=(K6,)))
+        kernels[K6](**empty.build())
+        walk(kernels, [7, 2])
+        assert len(find_dumps(tmp_path / name)) == n_kept
+
+
 def test_acceptance_is_noticed(tmp_path: Path) -> None:
     made = capture(tmp_path, "zero-accepted", "all-accepted", calls=1, kernels=(K6,))
     kernels = tapped(made)

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Captures the representative set of dumps in tests/data/dumps on a CPU, from the built-in pair.
+#   scripts/capture_dumps_cpu.sh [folder, default tests/data/dumps]
+# Live calls of every kernel the engine runs, chosen by condition; parity cases for the kernels it
+# does not call and for refusals, which a healthy run does not have. At most 2 MB.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out="${1:-tests/data/dumps}"
+work=build/dumps
+python="${PYTHON:-.venv/bin/python}"
+export PYTHONPATH=src OMP_NUM_THREADS=1
+rm -rf "$work"
+
+capture() { # name, options
+    local name="$1"
+    shift
+    "$python" -m aerie parity capture --out "$work/$name" "$@"
+}
+
+# Three requests, trees of three levels: widths and batches change, runs are rejected and taken.
+capture 1-tree --speculative-num-steps 3 --speculative-eagle-topk 3 --speculative-num-draft-tokens 8 \
+    --calls 1 --when first --when width-change --when batch-change --when zero-accepted \
+    --when all-accepted --when finished --most-kb 64 --pages 24
+# A wide tree for one request.
+capture 2-wide "import os, sys" --speculative-num-steps 2 --speculative-eagle-topk 8 \
+    --speculative-num-draft-tokens 24 --calls 1 --most-kb 40 --pages 12 --max-new-tokens 12
+# Vocabulary-wide rows: few of them. The target's own tokens, greedy and sampled; then coins.
+capture 3-greedy "def add(a, b):" --speculative-num-steps 2 --speculative-num-draft-tokens 3 \
+    --calls 1 --kernel sample_target_tokens --most-kb 128 --pages 8 --max-new-tokens 8
+capture 4-sampled "def add(a, b):" --speculative-num-steps 2 --speculative-num-draft-tokens 3 \
+    --temperature 0.8 --top-k 20 --top-p 0.9 --seed 7 \
+    --calls 1 --kernel sample_target_tokens --most-kb 128 --pages 8 --max-new-tokens 8
+capture 5-coins "def add(a, b):" --speculative-num-steps 2 --speculative-num-draft-tokens 3 \
+    --rule coins --temperature 1.0 --seed 7 --calls 1 --when first --when zero-accepted \
+    --kernel convert_logits_to_probas --kernel draft_tree_reject_sample \
+    --most-kb 160 --pages 8 --max-new-tokens 16
+# Kernels the engine does not call by itself, hidden rows in 16 bits, and refusals.
+cases=(
+    calculate_work_deltas/b5_old10_k8_fills_then_displaces
+    calculate_work_deltas/b6_old8_k7_ties_full
+    calculate_work_deltas/old_past_verify
+    fused_tree_mask_operator/b3_trees
+    fused_tree_mask_operator/b7_odd_bits
+    fused_tree_mask_operator/mask_one_short
+    fused_tree_mask_operator/layout_falls
+    calculate_verify_kv_qo_ms/b7_odd_bits
+    calculate_verify_kv_qo_ms/b2_kv_sum_at_int32
+    calculate_verify_kv_qo_ms/mask_overflows
+    compute_kv_indices/b3_draft_w2_depth2
+    compute_kv_indices/draft_one_short
+    assign_draft_cache_locs_operator/b3_spans
+    assign_draft_cache_locs_operator/b4_some_empty_spans
+    assign_draft_cache_locs_operator/pool_row_twice
+    draft_replay_input_operator/b5_padding_3
+    draft_replay_input_operator/b3_h65_bf16
+    draft_replay_input_operator/b9_past_buckets
+    extend_replay_input_operator/b3_r7_padding_fills_rows
+    extend_replay_input_operator/b3_h64_fp16
+    extend_replay_input_operator/lengths_below_rows
+    draft_tree_layer_score_index_gen_op/b5_w3_k4_h65_bf16
+    draft_tree_layer_score_index_gen_op/b6_w5_k7_ties
+    draft_tree_layer_score_index_gen_op/b4_w5_k5_map
+    draft_tree_layer_score_index_gen_op/map_not_injective
+    update_cumu_draft_state/b2_w8_k8_compat_layer2
+    update_cumu_draft_state/duplicate_siblings
+    update_node_data/b3_merged_path
+    update_node_data/rows_129
+    convert_logits_to_probas/b5_mixed_heat
+    convert_logits_to_probas/nan_logit
+    convert_logits_to_probas/logits_float16
+    draft_tree_reject_sample/bonus_on_the_edge
+    draft_tree_reject_sample/coins_b6_mix
+    draft_tree_reject_sample/match_walk_too_deep
+    sample_target_tokens/b4_everything
+    sample_target_tokens/b3_penalties_of_the_path
+    sample_target_tokens/top_p_nan
+    update_verify_result/b6_some_stop
+    update_verify_result/b6_limit_inside_tree
+    update_verify_result/path_falls
+    assign_req_to_token_pool_operator/reversed_span_takes_no_share
+    assign_req_to_token_pool_operator/b129
+    build_active_slots/s9_counts_tokens
+    build_active_slots/s8_every_other
+    build_active_slots/rows_0
+)
+"$python" -m aerie parity export --out "$work/6-cases" "${cases[@]/#/--case=}"
+
+declare -A number=()
+rm -f "$out"/*.safetensors
+mkdir -p "$out"
+for file in "$work"/*/*.safetensors; do
+    kernel="$(basename "$file" | sed 's/-[0-9]*\.safetensors$//')"
+    count="${number[$kernel]:-0}"
+    number[$kernel]=$((count + 1))
+    cp "$file" "$out/$(printf '%s-%04d.safetensors' "$kernel" "$count")"
+done
+du -cb "$out"/*.safetensors | tail -n 1
+for backend in reference pytorch; do
+    "$python" -m aerie parity run --dumps "$out" --backend "$backend"
+done
