@@ -89,8 +89,12 @@ def test_report_writes_the_table(folder: Path, tmp_path: Path) -> None:
     found = call("report", *where, *counts, "--sizes", "8,16,64", "--out", tmp_path)
     assert [row["n_ids"] for row in found["rows"]] == [23, 16, 8]
     assert found["prompts"] == 3
-    assert json.loads((tmp_path / "draft_vocabulary.json").read_text())["rows"] == found["rows"]
-    assert (tmp_path / "draft_vocabulary.md").read_text().count("\n") == 5
+    stored = json.loads((tmp_path / "draft_vocabulary.json").read_text())
+    assert stored["rows"] == found["rows"]
+    assert stored["provenance"].keys() >= {"device", "commit", "source_sha256"}
+    table, origin = (tmp_path / "draft_vocabulary.md").read_text().split("\n\n")
+    assert table.count("\n") == 4
+    assert stored["provenance"]["commit"] in origin
 
 
 def test_unreadable_text(folder: Path, tmp_path: Path) -> None:
