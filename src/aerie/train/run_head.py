@@ -21,8 +21,8 @@ BUILT_IN = ASSETS / "pair"
 CHECKPOINT = "head-checkpoint"
 
 # Seconds behind head training: compiling the head's pieces (31), saving, four buckets of evaluation
-# (121 on one machine, over 150 on the next, where cutting the prompts took longer: with 165 in
-# reserve the last bucket was not reached).
+# (three of them took 140 on a machine with a slow CPU: with 165 in reserve the fourth was not
+# reached).
 AFTER_SECONDS = 205.0
 SELF_TEXT_SECONDS = 45.0
 
