@@ -11,10 +11,18 @@ import pytest
 
 from aerie.kernels import load
 from aerie.kernels.arrays import as_numpy
-from aerie.kernels.registry import Kernels
+from aerie.kernels.registry import Kernels, backend_info, why_unavailable
 
-BACKENDS = ("reference", "pytorch")
-each_backend = pytest.mark.parametrize("backend", BACKENDS)
+BACKENDS = ("reference", "pytorch", "hls")
+
+
+def runnable(name: str) -> Any:
+    """A backend as a parameter, skipped with the reason where it cannot run."""
+    reason = why_unavailable(backend_info(name))
+    return pytest.param(name, marks=pytest.mark.skipif(bool(reason), reason=f"{name}: {reason}"))
+
+
+each_backend = pytest.mark.parametrize("backend", [runnable(name) for name in BACKENDS])
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Every case of every kernel on the PyTorch backend against the reference."""
+"""Every case of every kernel on each backend against the reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aerie.errors import KernelError
 from aerie.kernels import catalogue, load
 from aerie.kernels.cases import Case, all_cases, cases_for
 from aerie.parity.run import run_parity
-from tests.parity.backend import kernels_of
+from tests.parity.backend import kernels_of, runnable
 
 LEAST_KERNELS, LEAST_CASES, LEAST_PER_KERNEL = 13, 400, 25
 
@@ -32,11 +32,15 @@ def test_no_case_is_there_twice() -> None:
         assert max(points.values()) == 1
 
 
+each_other = pytest.mark.parametrize("backend", [runnable("pytorch"), runnable("hls")])
+
+
+@each_other
 @pytest.mark.parametrize("data_errors", ["raise", "status"])
 @pytest.mark.parametrize("kernel", catalogue())
-def test_pytorch_agrees_with_the_reference(kernel: str, data_errors: str) -> None:
+def test_backend_agrees_with_the_reference(kernel: str, data_errors: str, backend: str) -> None:
     report = run_parity(
-        load("pytorch", data_errors=data_errors),
+        load(backend, data_errors=data_errors),
         load("reference", data_errors=data_errors),
         cases_for(kernel),
     )
@@ -53,8 +57,9 @@ def refusal(backend: str, case: Case) -> tuple[object, object]:
     return caught.value.value, caught.value.limit
 
 
+@each_other
 @pytest.mark.parametrize("kernel", catalogue())
-def test_refusals_name_the_same_value_and_limit(kernel: str) -> None:
+def test_refusals_name_the_same_value_and_limit(kernel: str, backend: str) -> None:
     refused = [case for case in cases_for(kernel) if case.expects]
-    named = {case.name: (refusal("reference", case), refusal("pytorch", case)) for case in refused}
+    named = {case.name: (refusal("reference", case), refusal(backend, case)) for case in refused}
     assert {name: both for name, both in named.items() if both[0] != both[1]} == {}

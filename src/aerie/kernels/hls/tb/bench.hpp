@@ -158,7 +158,7 @@ class Call {
     bool is_untouched() const {
         for (const auto& written : written_) {
             const dump::Array* before = input(written->name);
-            if (!before) continue;
+            if (!before || written->bytes.empty()) continue;
             if (std::memcmp(written->bytes.data(), before->data, written->bytes.size()) != 0) {
                 return false;
             }
