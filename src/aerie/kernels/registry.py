@@ -72,11 +72,29 @@ BACKENDS: tuple[BackendInfo, ...] = (
 
 
 def backend_info(name: str) -> BackendInfo:
-    """The declaration of a backend; a wrong name gets the nearest right ones."""
+    """The declaration of a backend; a wrong name gets the nearest right ones.
+
+    `module:ATTRIBUTE` names a declaration outside aerie, anywhere on the Python path.
+    """
     for info in BACKENDS:
         if info.name == name:
             return info
+    if ":" in name:
+        return _declared_outside(name)
     raise UnknownNameError("backend", name, [info.name for info in BACKENDS])
+
+
+def _declared_outside(name: str) -> BackendInfo:
+    module, _, attribute = name.partition(":")
+    try:
+        info = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BackendUnavailableError(
+            f"backend {name}: {error}; the folder of {module} must be on PYTHONPATH"
+        ) from error
+    if not isinstance(info, BackendInfo):
+        raise UsageError(f"backend {name} is {type(info).__name__}, expected a BackendInfo")
+    return info
 
 
 def why_unavailable(info: BackendInfo) -> str | None:
