@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from aerie.errors import UnknownNameError, UsageError
@@ -30,11 +30,13 @@ class ModelConfig:
     device: str = "cpu"
     dtype: str = "float32"
     numerics: str = "fast"  # "exact": bitwise equal whatever shares the batch
+    attention: str = "auto"  # "pytorch", "triton"; auto: triton on a GPU
     probe: str = "warn"  # what to do when the head looks misread: refuse, warn or off
 
     def __post_init__(self) -> None:
         _choice("numerics", self.numerics, ("fast", "exact"))
         _choice("dtype", self.dtype, ("float32", "bfloat16", "float16"))
+        _choice("attention", self.attention, ("auto", "pytorch", "triton"))
         _choice("probe", self.probe, ("refuse", "warn", "off"))
 
 
@@ -65,23 +67,62 @@ class SchedulerConfig:
 
 
 @dataclass(frozen=True)
+class TreeLimits:
+    """A tree in three numbers: fixed trees have them, planned trees stay within them."""
+
+    top_k: int  # children per frontier node; 1 is a chain
+    depth: int  # draft levels
+    nodes: int  # rows verified per request, the root included
+
+
+# What each policy uses where nothing is given.
+LIMITS = {
+    "fixed": TreeLimits(1, 5, 6),
+    "planner": TreeLimits(8, 8, 64),
+    "cast": TreeLimits(8, 8, 64),
+}
+
+
+@dataclass(frozen=True)
 class SpeculationConfig:
-    """The shape of the draft tree; `method` none is plain decoding."""
+    """How drafts are made and judged; `method` none is plain decoding."""
 
     method: str = "eagle3"  # "eagle3", "ngram", "eagle3+ngram" or "none"
-    top_k: int = 1  # children per frontier node; 1 is a chain
-    depth: int = 5  # draft levels
-    nodes: int = 6  # rows verified per request, the root included
+    # "planner" (trees from measured costs), "fixed", "cast"; auto: the planner, unless a shape
+    # is given or there is no draft head whose cost could be planned.
+    policy: str = "auto"
+    top_k: int | None = None
+    depth: int | None = None
+    nodes: int | None = None
     ngram: int = 3  # longest suffix looked up in the request's own text
     rule: str = "match"  # "match" (same seed, same tokens) or "coins" (same distribution)
 
     def __post_init__(self) -> None:
         _choice("method", self.method, ("eagle3", "ngram", "eagle3+ngram", "none"))
+        _choice("policy", self.policy, ("auto", *LIMITS))
         _choice("rule", self.rule, ("match", "coins"))
-        require(1 <= self.top_k <= 10, f"top_k is {self.top_k}, limit 1..10")
-        most = MAX_VERIFY // self.top_k
-        require(1 <= self.depth <= most, f"depth is {self.depth}, limit 1..{most} at this top_k")
-        require(1 <= self.nodes <= MAX_VERIFY, f"nodes is {self.nodes}, limit 1..{MAX_VERIFY}")
+        limits = self.limits
+        require(1 <= limits.top_k <= 10, f"top_k is {limits.top_k}, limit 1..10")
+        most = MAX_VERIFY // limits.top_k
+        require(
+            1 <= limits.depth <= most, f"depth is {limits.depth}, limit 1..{most} at this top_k"
+        )
+        require(1 <= limits.nodes <= MAX_VERIFY, f"nodes is {limits.nodes}, limit 1..{MAX_VERIFY}")
+
+    @property
+    def chosen_policy(self) -> str:
+        """The policy, with auto resolved."""
+        if self.policy != "auto":
+            return self.policy
+        is_shaped = any(number is not None for number in (self.top_k, self.depth, self.nodes))
+        return "fixed" if is_shaped or "eagle3" not in self.method else "planner"
+
+    @property
+    def limits(self) -> TreeLimits:
+        """The three numbers, given or the policy's own."""
+        given = {"top_k": self.top_k, "depth": self.depth, "nodes": self.nodes}
+        known = {name: number for name, number in given.items() if number is not None}
+        return replace(LIMITS[self.chosen_policy], **known)
 
     @classmethod
     def from_sglang(cls, num_steps: int, topk: int, num_draft_tokens: int) -> SpeculationConfig:
@@ -104,6 +145,32 @@ class SpeculationConfig:
 
 
 @dataclass(frozen=True)
+class PlannerConfig:
+    """Where the planner's costs come from, and how often it looks further than it would."""
+
+    costs: str | None = None  # a file of `aerie tune costs`; None: measured when loading
+    explore_every: int = 24  # drafting rounds; 0 never
+
+    def __post_init__(self) -> None:
+        require(self.explore_every >= 0, f"explore_every is {self.explore_every}, at least 0")
+
+
+@dataclass(frozen=True)
+class GraphConfig:
+    """Sizes that captured rounds are cut to; a batch runs in the smallest that holds it."""
+
+    slots: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)  # requests
+    rows: tuple[int, ...] = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # verified, in all
+    columns: tuple[int, ...] = tuple(512 << power for power in range(9))  # positions of a request
+
+    def __post_init__(self) -> None:
+        for name in ("slots", "rows", "columns"):
+            sizes = getattr(self, name)
+            rises = list(sizes) == sorted(set(sizes))
+            require(bool(sizes) and sizes[0] > 0 and rises, f"graphs.{name} must rise from 1 on")
+
+
+@dataclass(frozen=True)
 class EngineConfig:
     """Everything an engine is built from."""
 
@@ -111,8 +178,15 @@ class EngineConfig:
     cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    planner: PlannerConfig = field(default_factory=PlannerConfig)
+    graphs: GraphConfig = field(default_factory=GraphConfig)
     backend: str = "pytorch"  # kernel backend
+    # "graphs" (rounds captured on a GPU), "eager"; auto: graphs on a GPU where rounds can be.
+    engine: str = "auto"
     audit: bool = False  # check every invariant after every step: slow, for tests
+
+    def __post_init__(self) -> None:
+        _choice("engine", self.engine, ("auto", "eager", "graphs"))
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> EngineConfig:
@@ -122,6 +196,8 @@ class EngineConfig:
             "cache": CacheConfig,
             "scheduler": SchedulerConfig,
             "speculation": SpeculationConfig,
+            "planner": PlannerConfig,
+            "graphs": GraphConfig,
         }
         known = {entry.name for entry in fields(cls)}
         made: dict[str, Any] = {}

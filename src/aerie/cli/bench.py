@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -52,3 +53,73 @@ def kernels(
         )
         out.print(result.table())
     finish(result.payload(), as_json=True)
+
+
+@app.command("engine")
+def engine(
+    batch: Annotated[str, typer.Option(help="Batch sizes, comma separated.")] = "1,4,8,16",
+    context: Annotated[str, typer.Option(help="Prompt tokens, comma separated.")] = "512,8192",
+    tokens: Annotated[int, typer.Option(min=16, help="New tokens a run, all requests.")] = 256,
+    repeats: Annotated[int, typer.Option(min=1, help="Interleaved runs per policy.")] = 9,
+    costs: Annotated[str | None, typer.Option(help="A file of aerie tune costs.")] = None,
+    transformers: Annotated[bool, typer.Option(help="Compare plain decoding with it.")] = True,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    out: Annotated[str | None, typer.Option(help="Folder for CSV, PNG and JSON.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
+) -> None:
+    """Compare the planner with plain decoding, chains, dynamic trees, CAST and the oracle.
+
+    All policies take turns on the same prompts of the built-in pair; ratios are medians over the
+    turns with a 90 % interval. The full run takes half an hour on a quiet core.
+    """
+    import torch
+
+    from aerie.bench.engine_contract import Contract
+    from aerie.bench.engine_session import run_session
+
+    torch.set_num_threads(threads)
+    contract = Contract(
+        batches=tuple(integers(batch, "--batch")),
+        contexts=tuple(integers(context, "--context")),
+        tokens=tokens,
+        repeats=repeats,
+    )
+    screen = progress_console()
+    session = run_session(contract, costs, transformers, lambda text: screen.print(text))
+    if out is not None:
+        session.write(Path(out))
+    if not as_json:
+        console().print(session.table())
+    finish(session.payload, as_json=True)
+
+
+@app.command("round")
+def round_(
+    stage: Annotated[str, typer.Option(help="speed, lossless or stress.")] = "speed",
+    out: Annotated[Path, typer.Option(help="Folder of the reports.")] = Path("reports"),
+    geometry: Annotated[str, typer.Option(help="Inflate to this; none: as shipped.")] = (
+        "llama-3.1-8b"
+    ),
+    dtype: Annotated[str, typer.Option(help="bfloat16 or float32.")] = "bfloat16",
+    device: Annotated[str, typer.Option(help="cuda, or cpu for a rehearsal.")] = "cuda",
+    backend: Annotated[str, typer.Option(help="Kernel backend.")] = "triton",
+    context: Annotated[int, typer.Option(min=16, help="Tokens before the rounds.")] = 1024,
+    rounds: Annotated[int, typer.Option(min=4, help="Timed rounds.")] = 48,
+    prompts: Annotated[int, typer.Option(min=1, help="Prompts of the lossless stage.")] = 64,
+    as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
+) -> None:
+    """Time captured rounds of the inflated pair, and check that their tokens are plain ones.
+
+    Plain decoding is held against the bytes it must move and a large copy; a speculative round
+    against a plain step of the same engine. The last line of output is JSON.
+    """
+    from aerie.bench.round import STAGES, RoundBench
+    from aerie.bench.round_setup import RoundSetup
+    from aerie.errors import UnknownNameError
+
+    if stage not in STAGES:
+        raise UnknownNameError("stage", stage, STAGES)
+    inflated = None if geometry == "none" else geometry
+    setup = RoundSetup(device, dtype, inflated, backend)
+    bench = RoundBench(setup, out, context, rounds, prompts)
+    finish(bench.run(stage), as_json=True)

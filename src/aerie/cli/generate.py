@@ -28,10 +28,15 @@ TopP = Annotated[float, typer.Option(help="Sample within this probability mass."
 Seed = Annotated[int | None, typer.Option(help="Same seed, same tokens.")]
 Stop = Annotated[list[str] | None, typer.Option(help="Stop string; may be given several times.")]
 Method = Annotated[str, typer.Option(help="eagle3, ngram, eagle3+ngram or none.")]
-Steps = Annotated[int, typer.Option("--speculative-num-steps", help="Draft levels.")]
-DraftTopK = Annotated[int, typer.Option("--speculative-eagle-topk", help="Children per node.")]
+PolicyName = Annotated[
+    str, typer.Option(help="planner, fixed or cast; auto: fixed if a shape is given.")
+]
+Steps = Annotated[int | None, typer.Option("--speculative-num-steps", help="Draft levels.")]
+DraftTopK = Annotated[
+    int | None, typer.Option("--speculative-eagle-topk", help="Children per node.")
+]
 Nodes = Annotated[
-    int, typer.Option("--speculative-num-draft-tokens", help="Rows verified, root included.")
+    int | None, typer.Option("--speculative-num-draft-tokens", help="Rows verified, root included.")
 ]
 VllmConfig = Annotated[
     str | None, typer.Option("--speculative-config", help="The same as vLLM's JSON.")
@@ -57,9 +62,10 @@ def generate(
     seed: Seed = None,
     stop: Stop = None,
     method: Method = "eagle3",
-    num_steps: Steps = 5,
-    eagle_topk: DraftTopK = 1,
-    num_draft_tokens: Nodes = 6,
+    policy: PolicyName = "auto",
+    num_steps: Steps = None,
+    eagle_topk: DraftTopK = None,
+    num_draft_tokens: Nodes = None,
     speculative_config: VllmConfig = None,
     backend: Backend = "pytorch",
     numerics: Numerics = "fast",
@@ -78,7 +84,9 @@ def generate(
         speculation, named = SpeculationConfig.from_vllm(speculative_config)
         draft = draft or named
     else:
-        speculation = SpeculationConfig(method, eagle_topk, num_steps, num_draft_tokens)
+        speculation = SpeculationConfig(
+            method, policy, eagle_topk, num_steps, num_draft_tokens
+        )
     params = SamplingParams(
         max_tokens=max_new_tokens,
         temperature=temperature,

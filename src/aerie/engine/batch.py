@@ -15,6 +15,7 @@ from aerie.engine.params import SamplingParams
 from aerie.engine.request import Request
 from aerie.engine.scheduler import Plan, Reading
 from aerie.kernels.registry import Kernels
+from aerie.speculation.policy import Situation
 from aerie.speculation.proposer import Followed
 from aerie.speculation.tree import Layout
 
@@ -35,6 +36,12 @@ class Batch:
     def device(self) -> torch.device:
         """Where the arrays live."""
         return self.table.device
+
+    @property
+    def situation(self) -> Situation:
+        """What a policy plans from."""
+        n_tokens = sum(request.seq_len for request in self.requests)
+        return Situation(len(self.requests), n_tokens / max(len(self.requests), 1))
 
     def trusted(self, chosen: Tensor) -> Tensor:
         """The choice [B, N] with suspects cut back to their roots.

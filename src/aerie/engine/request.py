@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -70,7 +71,8 @@ class Request:
     state: State = State.WAITING
     seq_len: int = 0  # tokens with KV in the target
     held: Holding = field(default_factory=Holding)
-    features: list[Features] = field(default_factory=list)
+    features: list[Features] = field(default_factory=list)  # that wait for the draft
+    draft_gap: int | None = None  # from here on the draft has not seen everything, and never will
     logprobs: list[float] = field(default_factory=list)
     counts: Tensor | None = None  # [2, vocab] i32, prompt and output, only with penalties
     ended: FinishEvent | None = None
@@ -92,3 +94,28 @@ class Request:
     def n_unread(self) -> int:
         """Tokens still to be prefilled: all but the last, which is the root of the first tree."""
         return len(self.tokens) - 1 - self.seq_len
+
+    @property
+    def n_draft_seen(self) -> int:
+        """Leading positions whose KV the draft has too: what another request may reuse."""
+        seen = self.features[0].start if self.features else 0
+        return seen if self.draft_gap is None else min(seen, self.draft_gap)
+
+    def follow(
+        self,
+        features: list[Features],
+        is_extended: bool,
+        remember: Callable[[list[Features]], list[Features]],
+    ) -> None:
+        """Let features wait for the draft; those that waited stay unless it took them in."""
+        waiting = [] if is_extended else self.features
+        everything = [*waiting, *features]
+        self.features = remember(everything) or features
+        if waiting and self.features != everything and self.draft_gap is None:
+            self.draft_gap = everything[0].start
+
+    def forget_kv(self) -> None:
+        """Its memory is gone: everything is to be read again."""
+        self.seq_len = 0
+        self.features.clear()
+        self.draft_gap = None

@@ -57,6 +57,14 @@ class Scheduler:
         reading = self._chunks()
         return Plan(tuple(drafting), tuple(reading))
 
+    def assume_read(self) -> None:
+        """Admit who waits and take the prompts as read, though nobody computed their KV."""
+        self._admit()
+        for request in self.running:
+            if request.state is State.READING and self._memory.cover(request, len(request.tokens)):
+                request.seq_len = len(request.tokens) - 1
+                request.state = State.DECODING
+
     @property
     def is_idle(self) -> bool:
         """Nothing waits, and whoever still has a slot has finished."""
@@ -77,7 +85,8 @@ class Scheduler:
             dtype = torch.bool if values and isinstance(values[0], bool) else torch.int64
             return torch.tensor(values, dtype=dtype, device=device)
 
-        if not running:
+        # Only an end leaves a slot dead; asking a device every step would wait for it.
+        if not any(r.state is State.FINISHED for r in running):
             return
         found = self._kernels["build_active_slots"](
             finished=column([r.state is State.FINISHED for r in running]),
@@ -113,8 +122,7 @@ class Scheduler:
         """Take a request's memory; it will read its prompt and its output so far again."""
         self._memory.release(request)
         self.running.remove(request)
-        request.seq_len = 0
-        request.features.clear()
+        request.forget_kv()
         request.state = State.WAITING
         request.statistics.preemptions += 1
         self.waiting.appendleft(request)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from aerie.engine.scheduler import Plan
 from aerie.engine.verify import Verify
 from aerie.kernels.registry import Kernels
 from aerie.models.decoder import Decoder
+from aerie.speculation.policy import Policy
 from aerie.speculation.proposer import Proposer
 from aerie.speculation.tree import DraftTree, Layout, Verdict
 
@@ -30,9 +31,18 @@ class Parts:
     memory: Memory
     kernels: Kernels
     proposer: Proposer
-    select: Callable[[DraftTree], Tensor]
+    policy: Policy
     verify: Verify
     row_multiple: int  # rows of a forward are padded to it; 1 leaves them alone
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Seconds of a step's parts on the host's clock; a GPU runs behind it."""
+
+    extend: float
+    grow: float
+    verify: float  # select, layout, target, verdict and commit
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,14 +56,21 @@ class Outcome:
     commit: Any  # the named result of K7
     logits: Tensor  # [tree rows, vocab] f32
     taps: Tensor  # [rows, captures, hidden]; tree rows first, then prompt rows
+    is_extended: bool  # the draft took in the features that waited
+    phases: Phases
 
 
 def run(parts: Parts, plan: Plan) -> Outcome:
     """Run one step for everyone in the plan."""
-    batch = gather(plan, parts.memory)
-    roots = parts.proposer.extend(batch.drafting, batch.waiting)
-    tree = parts.proposer.grow(batch.drafting, roots)
-    chosen = batch.trusted(parts.select(tree))
+    batch, clock = gather(plan, parts.memory), [perf_counter()]
+    growth = parts.policy.open(batch.situation)
+    # A round without drafts leaves the draft alone, unless following the target is free.
+    is_extended = growth is not None or not parts.proposer.taps
+    roots = parts.proposer.extend(batch.drafting, batch.waiting) if is_extended else None
+    clock.append(perf_counter())
+    tree = parts.proposer.grow(batch.drafting, roots, growth)
+    clock.append(perf_counter())
+    chosen = batch.trusted(parts.policy.select(tree))
     layout = lay_out(parts.kernels, tree, chosen, batch.seq_len)
     rows = pad_rows(forward_rows(batch, layout, parts.kernels), parts.row_multiple)
     tree_rows = torch.arange(layout.draft_tokens.shape[0], device=batch.device)
@@ -63,7 +80,10 @@ def run(parts: Parts, plan: Plan) -> Outcome:
     committed = commit(parts.kernels, batch, layout, verdict)
     n_moves = int(committed.move_count)
     parts.pool.move(committed.kv_src[:n_moves].long(), committed.kv_dst[:n_moves].long())
-    return Outcome(layout, tree, chosen, verdict, committed, output.logits, output.taps)
+    parts.policy.learn(tree, chosen, verdict)
+    phases = Phases(clock[1] - clock[0], clock[2] - clock[1], perf_counter() - clock[2])
+    results = (layout, tree, chosen, verdict, committed, output.logits, output.taps)
+    return Outcome(*results, is_extended, phases)
 
 
 def lay_out(kernels: Kernels, tree: DraftTree, chosen: Tensor, seq_len: Tensor) -> Layout:

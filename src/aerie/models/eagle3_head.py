@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from aerie.attention.contract import PrepareAttention
+from aerie.attention.contract import PrepareAttention, Reach
 from aerie.attention.pool import KVPool, allocate_pool
 from aerie.attention.rows import Rows
 from aerie.errors import UsageError
@@ -105,6 +105,11 @@ class Eagle3Head:
     def taps(self) -> tuple[int, ...]:
         """The boundaries to ask the target for, in this order."""
         return self.summary.convention.boundaries
+
+    @property
+    def reach(self) -> Reach:
+        """How far back its keys and values matter; further layers see through earlier ones."""
+        return Reach() if self.extra else self.summary.convention.reach
 
     @torch.inference_mode()
     def extend(

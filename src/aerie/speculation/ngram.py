@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.speculation.proposer import Followed, Proposer, Roots
+from aerie.speculation.policy import Growth
+from aerie.speculation.proposer import Features, Followed, Proposer, Roots
 from aerie.speculation.tree import DraftTree
 
 # A copied token is worth this much of its parent in the order of nodes. A guess, not a
@@ -46,13 +47,19 @@ class NgramProposer:
         """What the base needs."""
         return self.base.scratch
 
+    def remember(self, pending: list[Features]) -> list[Features]:
+        """What the base may still read."""
+        return self.base.remember(pending)
+
     def extend(self, drafting: list[Followed], waiting: list[Followed]) -> Roots | None:
         """The base follows the target; copying needs no features."""
         return self.base.extend(drafting, waiting)
 
-    def grow(self, drafting: list[Followed], roots: Roots | None) -> DraftTree:
+    def grow(
+        self, drafting: list[Followed], roots: Roots | None, growth: Growth | None
+    ) -> DraftTree:
         """The base's trees with the copied paths merged in."""
-        tree = self.base.grow(drafting, roots)
+        tree = self.base.grow(drafting, roots, growth)
         paths = [find_continuation(r.text, self.longest, self.depth) for r in drafting]
         return merge_paths(tree, paths)
 

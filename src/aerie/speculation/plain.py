@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from aerie.speculation.proposer import Followed, Roots
+from aerie.speculation.policy import Growth
+from aerie.speculation.proposer import Features, Followed, Roots
 from aerie.speculation.tree import DraftTree, root_trees
 
 
@@ -18,11 +19,17 @@ class PlainProposer:
     taps: tuple[int, ...] = ()
     scratch: int = 0
 
+    def remember(self, pending: list[Features]) -> list[Features]:
+        """It never reads any; the latest tell how far the text has come."""
+        return pending[-1:]
+
     def extend(self, drafting: list[Followed], waiting: list[Followed]) -> Roots | None:
         """Nothing to follow."""
         return None
 
-    def grow(self, drafting: list[Followed], roots: Roots | None) -> DraftTree:
+    def grow(
+        self, drafting: list[Followed], roots: Roots | None, growth: Growth | None
+    ) -> DraftTree:
         """The roots alone."""
         ends = [request.text[-1] for request in drafting]
         return root_trees(torch.tensor(ends, dtype=torch.int64, device=self.device))

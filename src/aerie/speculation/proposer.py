@@ -8,6 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from aerie.speculation.policy import Growth
 from aerie.speculation.tree import DraftTree
 
 
@@ -22,6 +23,18 @@ class Features:
     taps: Tensor  # [n, captures, hidden]
     next_tokens: Tensor  # [n] i64
 
+    @property
+    def end(self) -> int:
+        """The position after the last row."""
+        return self.start + len(self.next_tokens)
+
+    def cut(self, start: int, end: int) -> Features:
+        """The rows of positions [start, end), copied: nothing else is kept alive."""
+        low = min(max(start - self.start, 0), len(self.next_tokens))
+        high = max(min(end - self.start, len(self.next_tokens)), low)
+        taps = self.taps[low:high].clone()
+        return Features(self.start + low, taps, self.next_tokens[low:high].clone())
+
 
 @dataclass(frozen=True, eq=False)
 class Followed:
@@ -30,7 +43,7 @@ class Followed:
     slots: Tensor  # [covered] i32, KV slot of every position, scratch positions included
     seq_len: int  # tokens with KV in the target
     text: Sequence[int]  # committed tokens; when drafting, the root is the last
-    features: tuple[Features, ...]  # of rows committed since the last round, in order
+    features: tuple[Features, ...]  # of committed rows it has not taken in, in order
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +68,10 @@ class Proposer(Protocol):
         """Positions beyond seq_len whose slots it may overwrite while drafting."""
         ...
 
+    def remember(self, pending: list[Features]) -> list[Features]:
+        """The part of features that wait to be taken in which it may still read."""
+        ...
+
     def extend(self, drafting: list[Followed], waiting: list[Followed]) -> Roots | None:
         """Take in the features of all requests; the roots of those that draft this round.
 
@@ -62,8 +79,10 @@ class Proposer(Protocol):
         """
         ...
 
-    def grow(self, drafting: list[Followed], roots: Roots | None) -> DraftTree:
-        """A tree on the root of every drafting request.
+    def grow(
+        self, drafting: list[Followed], roots: Roots | None, growth: Growth | None
+    ) -> DraftTree:
+        """A tree on the root of every drafting request, as large as `growth` lets it become.
 
         A request it has nothing for gets nodes of score 0, which are never verified.
         """

@@ -11,6 +11,7 @@ from aerie.config import (
     CacheConfig,
     EngineConfig,
     ModelConfig,
+    PlannerConfig,
     SchedulerConfig,
     SpeculationConfig,
 )
@@ -20,6 +21,11 @@ from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
 from tests.unit.models import pairs
 from tests.unit.models.trained_pair import BOUNDARIES, train
+
+DATA = Path(__file__).parents[2] / "data"
+CHEAP = PlannerConfig(costs=str(DATA / "costs_cheap.json"), explore_every=3)
+# Drafting hardly ever pays: spells without drafts, looks, and coming back.
+DEAR = PlannerConfig(costs=str(DATA / "costs_dear.json"), explore_every=2)
 
 LIMITS = Limits(context=96, vocabulary=pairs.VOCAB, eos_ids=(5,))
 
@@ -60,6 +66,7 @@ def core(pair: Pair, numerics: str = "exact", **settings: Any) -> EngineCore:
             max_batch=settings.pop("max_batch", 8), prefill_chunk=settings.pop("chunk", 16)
         ),
         speculation=speculation,
+        planner=settings.pop("planner", CHEAP),
         audit=True,
         **settings,
     )

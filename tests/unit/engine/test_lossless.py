@@ -10,7 +10,16 @@ from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import State
-from tests.unit.engine.cores import LIMITS, Pair, assert_pool_is_unheld, core, finish_all, outputs
+from tests.unit.engine.cores import (
+    CHEAP,
+    DEAR,
+    LIMITS,
+    Pair,
+    assert_pool_is_unheld,
+    core,
+    finish_all,
+    outputs,
+)
 
 SPECULATION = {
     "chain": SpeculationConfig(top_k=1, depth=4, nodes=5),
@@ -18,7 +27,11 @@ SPECULATION = {
     "wide": SpeculationConfig(top_k=5, depth=2, nodes=20),
     "ngram": SpeculationConfig(method="ngram", depth=4, nodes=5),
     "merged": SpeculationConfig(method="eagle3+ngram", top_k=2, depth=3, nodes=9),
+    "planned": SpeculationConfig(policy="planner", top_k=4, depth=4, nodes=20),
+    "moody": SpeculationConfig(policy="planner", method="eagle3+ngram", top_k=3, depth=4, nodes=9),
+    "cast": SpeculationConfig(policy="cast", top_k=3, depth=3, nodes=12),
 }
+PLANNERS = {"moody": DEAR}
 PLAIN = SpeculationConfig(method="none")
 SAMPLING = {
     "greedy": {"temperature": 0.0},
@@ -92,6 +105,7 @@ def test_same_tokens_as_plain_decoding(
         engine = core(
             pair,
             speculation=SPECULATION[proposer],
+            planner=PLANNERS.get(proposer, CHEAP),
             max_batch=rng.choice([1, 3, 17]),
             chunk=chunk,
             page_size=page_size,
@@ -113,7 +127,8 @@ def test_preemption_loses_nothing(pair: Pair, proposer: str) -> None:
         for index in range(4)
     ]
     plain = outputs(core(pair, speculation=PLAIN), jobs)
-    engine = core(pair, speculation=SPECULATION[proposer], page_size=2, n_pages=46)
+    planner = PLANNERS.get(proposer, CHEAP)
+    engine = core(pair, speculation=SPECULATION[proposer], planner=planner, page_size=2, n_pages=46)
     assert outputs(engine, jobs) == plain
     preempted = sum(engine.request(index).statistics.preemptions for index in range(len(jobs)))
     assert preempted > 0, "the pool was large enough, so the test tests nothing"

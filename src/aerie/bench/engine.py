@@ -1,0 +1,146 @@
+"""`aerie bench engine`: the planner beside plain decoding, fixed trees, CAST and the oracle."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from aerie.api import Engine
+from aerie.bench.engine_contract import (
+    PLANNER,
+    POLICIES,
+    SHORT,
+    Contract,
+    choose_prompts,
+)
+from aerie.bench.engine_run import Bed, interleave
+from aerie.bench.engine_summary import Interval, Place, interval, summarise
+from aerie.bench.oracle import best_choice, record
+from aerie.bench.provenance import provenance
+from aerie.config import LIMITS
+from aerie.engine.params import SamplingParams
+from aerie.errors import UsageError
+from aerie.speculation.costs import CostTable
+from aerie.speculation.planner import Planner
+from aerie.speculation.policy import Situation, TreeShape
+
+Note = Callable[[str], None]
+ORACLE_TEXTS, ORACLE_TOKENS = 6, 64
+PAGE = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What all places of a session share."""
+
+    contract: Contract
+    bed: Bed
+    encode: Callable[[str], Sequence[int]]
+    costs: CostTable
+    note: Note
+
+
+def open_setting(contract: Contract, costs: str | None, note: Note) -> Setting:
+    """The built-in pair with room for the largest point, and the costs it plans from."""
+    largest = max(contract.contexts)
+    most = max(contract.batches)
+    # Long prompts share their documents' pages; everything else is a request's own.
+    slots = 4 * largest + most * (SHORT + contract.tokens + 512) + 128 * SHORT
+    settings: dict[str, Any] = {"costs": costs} if costs else {}
+    engine = Engine.load(
+        cache={"n_pages": slots // PAGE, "page_size": PAGE},
+        scheduler={"max_batch": most},
+        planner=settings,
+    )
+    planner = engine.core.parts.policy
+    assert isinstance(planner, Planner), "an engine without a shape plans"
+    return Setting(contract, Bed(engine.core), engine.tokenizer.encode, planner.costs, note)
+
+
+def run_place(setting: Setting, batch: int, context: int) -> Place:
+    """All policies at one batch size and context."""
+    contract, bed, costs, note = setting.contract, setting.bed, setting.costs, setting.note
+    groups_of = choose_prompts(context, setting.encode)
+    groups = [groups_of(batch, repeat) for repeat in range(contract.repeats)]
+    policies = {name: make(costs, contract.explore_every) for name, make in POLICIES.items()}
+    reader = policies[PLANNER]
+    distinct = {tuple(prompt): prompt for group in groups for prompt in group}
+    note(f"batch {batch}, context {context}: reading {len(distinct)} prompts")
+    first_tokens = bed.read(list(distinct.values()), reader)
+    new_tokens = contract.new_tokens(batch)
+    bed.run("warm", policies["chain3"], groups[0], min(new_tokens, 16))
+    runs, n_different = interleave(
+        bed,
+        policies,
+        groups,
+        new_tokens,
+        lambda name: note(f"batch {batch}, context {context}: {name}"),
+    )
+    note(f"batch {batch}, context {context}: recording trees for the oracle")
+    limits = LIMITS[PLANNER]
+    shape = TreeShape(limits.top_k, limits.depth, limits.nodes)
+    texts = record(bed, list(distinct.values())[:ORACLE_TEXTS], ORACLE_TOKENS, shape)
+    oracle = best_choice(texts, costs, Situation(batch, context + new_tokens / 2), limits.depth)
+    return summarise(batch, context, runs, first_tokens, oracle, n_different)
+
+
+def head_of_report(setting: Setting) -> dict[str, Any]:
+    """What every result carries: contract, device, commit, costs."""
+    found = provenance("cpu")
+    return {
+        "contract": {**asdict(setting.contract), "hash": setting.contract.digest},
+        "device": found["device"],
+        "provenance": found,
+        "costs": dict(setting.costs.provenance),
+    }
+
+
+def against_transformers(setting: Setting) -> Interval:
+    """Plain decoding over transformers' generate: same pair, prompts and threads, interleaved."""
+    try:
+        import torch
+        from transformers import AutoModelForCausalLM
+    except ImportError as error:
+        raise UsageError("transformers is not installed: pip install transformers") from error
+    directory = Path(str(resources.files("aerie.assets"))) / "pair" / "target"
+    model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    plain = Engine.load(speculation={"method": "none"}, cache={"prefix_reuse": False})
+    groups_of = choose_prompts(SHORT, setting.encode)
+    contract, note = setting.contract, setting.note
+    n_new, ratios = contract.tokens, []
+    params = SamplingParams(max_tokens=n_new, temperature=0.0, ignore_eos=True)
+    for repeat in range(contract.repeats):
+        prompt = groups_of(1, repeat)[0]
+        note(f"transformers, repeat {repeat + 1}")
+
+        def ours(prompt: list[int] = prompt) -> None:
+            plain.generate([prompt], params)
+
+        def theirs(prompt: list[int] = prompt) -> None:
+            ids = torch.tensor([prompt])
+            with torch.inference_mode():
+                model.generate(
+                    ids,
+                    attention_mask=torch.ones_like(ids),
+                    do_sample=False,
+                    max_new_tokens=n_new,
+                    min_new_tokens=n_new,
+                    pad_token_id=0,
+                )
+
+        calls = (ours, theirs) if repeat % 2 == 0 else (theirs, ours)
+        seconds = {call: _seconds(call) for call in calls}
+        ratios.append(seconds[theirs] / seconds[ours])
+    note(f"plain decoding / transformers: {statistics.median(ratios):.3f}")
+    return interval(ratios)
+
+
+def _seconds(call: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start

@@ -1,0 +1,160 @@
+"""Measures a cost table by running real rounds of forced shapes on made-up contexts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from aerie.engine.engine import EngineCore
+from aerie.engine.params import SamplingParams
+from aerie.engine.request import State
+from aerie.speculation.costs import CostTable, Sample, Surface
+from aerie.speculation.eagle3 import Eagle3Proposer
+from aerie.speculation.policy import FixedTree, TreeShape
+
+# Builds an engine without prefix reuse that holds so many requests of so many tokens.
+MakeCore = Callable[[int, int], EngineCore]
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where costs are measured."""
+
+    batches: tuple[int, ...]
+    contexts: tuple[int, ...]
+    most_rows: int  # of all requests together, beyond two a request
+    repeats: int
+
+
+# Under two seconds for the built-in pair on one core; `aerie tune costs` takes more.
+QUICK = Grid((1, 4, 16), (256, 4096), 128, 3)
+# A request's trees, from small to large: level widths 1, 4 and 8.
+SHAPES = (
+    TreeShape(1, 1, 2),
+    TreeShape(1, 3, 4),
+    TreeShape(4, 3, 8),
+    TreeShape(4, 3, 16),
+    TreeShape(8, 3, 32),
+    TreeShape(8, 3, 64),
+)
+PLAIN = TreeShape(1, 1, 1)
+WARM_ROUNDS = 2
+MOST_TOKENS = 400  # more than the rounds of one point can emit
+
+
+@dataclass(frozen=True)
+class _Timing:
+    """The fastest of a few rounds: noise only ever adds."""
+
+    extend: float
+    grow: float
+    rest: float
+
+
+def measure_costs(
+    make_core: MakeCore,
+    grid: Grid,
+    provenance: Mapping[str, object],
+    report: Report = lambda _: None,
+) -> CostTable:
+    """Measure every point; long contexts of larger batches follow from those of one request."""
+    samples: dict[str, list[Sample]] = {"verify": [], "draft": [], "extend": []}
+    for batch in grid.batches:
+        for context in grid.contexts if batch == 1 else grid.contexts[:1]:
+            report(f"batch {batch}, context {context}")
+            core = _warm_core(make_core, batch, context, grid)
+            for name, found in _measure_point(core, batch, context, grid).items():
+                samples[name] += found
+    surfaces = {
+        name: Surface((*found, *_stretched(found, grid))) for name, found in samples.items()
+    }
+    return CostTable(**surfaces, provenance=provenance)
+
+
+def _stretched(found: list[Sample], grid: Grid) -> Iterable[Sample]:
+    """What a longer context adds to one request, it adds to each of a larger batch."""
+    short = grid.contexts[0]
+    alone = Surface(tuple(sample for sample in found if sample.batch == 1))
+    for sample in found:
+        if sample.batch > 1:
+            rows = max(sample.rows // sample.batch, 1)
+            for context in grid.contexts[1:]:
+                added = alone.at(1, context, rows) - alone.at(1, short, rows)
+                seconds = sample.seconds + sample.batch * max(added, 0.0)
+                yield replace(sample, context=context, seconds=seconds)
+
+
+def _warm_core(make_core: MakeCore, batch: int, context: int, grid: Grid) -> EngineCore:
+    """An engine whose requests claim a context nobody has read: only its cost matters."""
+    core = make_core(batch, context)
+    params = SamplingParams(max_tokens=MOST_TOKENS, temperature=0.0, ignore_eos=True)
+    for index in range(batch):
+        prompt = [(7 * position + index) % core.limits.vocabulary for position in range(context)]
+        core.submit(prompt, params)
+    core.assume_read()
+    _shape(core, PLAIN)
+    for _ in range(WARM_ROUNDS):
+        core.step()
+    assert all(r.state is State.DECODING for r in core.running), "the prompts were not adopted"
+    return core
+
+
+def _measure_point(
+    core: EngineCore, batch: int, context: int, grid: Grid
+) -> dict[str, list[Sample]]:
+    plain = _time(core, PLAIN, grid.repeats)
+    verify = {batch: plain.rest}
+    draft: dict[int, float] = {}
+    extend: list[float] = []
+    first = 0.0  # the layer that every tree has: no draft forward
+    for shape in SHAPES:
+        if batch * shape.verify > max(grid.most_rows, 2 * batch):
+            break
+        timing = _time(core, shape, grid.repeats)
+        extend.append(timing.extend)
+        verify[batch * shape.verify] = timing.rest
+        if shape.depth == 1:
+            first = timing.grow
+        else:
+            level = (timing.grow - first) / (shape.depth - 1)
+            rows = batch * shape.top_k
+            draft[rows] = min(max(level, 1e-6), draft.get(rows, level))
+    cost = sorted(extend)[len(extend) // 2] + first
+
+    def at(rows: int, seconds: float) -> Sample:
+        return Sample(batch, context, rows, seconds)
+
+    return {
+        "verify": [at(rows, seconds) for rows, seconds in verify.items()],
+        "draft": [at(rows, seconds) for rows, seconds in draft.items()],
+        "extend": [at(batch, cost)],
+    }
+
+
+def _shape(core: EngineCore, shape: TreeShape) -> None:
+    proposer = core.parts.proposer
+    assert isinstance(proposer, Eagle3Proposer), "only a draft head has levels to measure"
+    core.parts = replace(
+        core.parts, policy=FixedTree(shape), proposer=replace(proposer, shape=shape)
+    )
+
+
+def _time(core: EngineCore, shape: TreeShape, repeats: int) -> _Timing:
+    _shape(core, shape)
+    core.step()  # the first round of a shape pays for checks and allocations
+    timings = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        core.step()
+        total = time.perf_counter() - start
+        assert core.last_outcome is not None
+        phases = core.last_outcome.phases
+        rest = total - phases.extend - phases.grow
+        timings.append(_Timing(phases.extend, phases.grow, rest))
+    return _Timing(
+        min(t.extend for t in timings),
+        min(t.grow for t in timings),
+        min(t.rest for t in timings),
+    )

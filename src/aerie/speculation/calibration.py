@@ -1,0 +1,80 @@
+"""Calibration: from the draft's path score to the probability that the path is accepted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aerie.speculation.tree import DraftTree, Verdict
+
+KNOTS = 17  # of the correction, evenly spaced in the square root of the score
+DEEPEST = 8  # levels beyond share one correction
+# A knot starts as if it had been seen this often and found right: a few surprises do not move it.
+PRIOR = 24.0
+FORGET = 0.998  # a round; the text changes its nature over hundreds of rounds
+
+
+def accepted_nodes(chosen: Tensor, verdict: Verdict) -> Tensor:
+    """Which nodes lie on the accepted path, the root included. [B, N] bool"""
+    row = chosen.long().cumsum(1) - 1  # rows of a request are its chosen nodes in id order
+    is_on_path = (row[:, :, None] == verdict.accept_index[:, None, :]).any(2)
+    return chosen & is_on_path
+
+
+def _corrections() -> NDArray[np.float64]:
+    return np.zeros((DEEPEST, KNOTS))
+
+
+@dataclass(eq=False)
+class Calibration:
+    """A correction per depth, added to the score: zero at the start, learnt from verdicts."""
+
+    weight: NDArray[np.float64] = field(default_factory=_corrections)
+    surplus: NDArray[np.float64] = field(default_factory=_corrections)
+
+    def table(self) -> NDArray[np.float64]:
+        """[depth - 1, knot]: what to add at each knot, so that the sum never falls with score."""
+        scores = np.linspace(0, 1, KNOTS) ** 2
+        corrected = scores + self.surplus / (PRIOR + self.weight)
+        rising = np.maximum.accumulate(np.clip(corrected, 0, 1), axis=1)
+        return np.where(self.weight.any(axis=1, keepdims=True), rising - scores, 0.0)
+
+    def learn(self, tree: DraftTree, chosen: Tensor, verdict: Verdict) -> None:
+        """Every verified node is one observation: accepted with its whole path, or not."""
+        seen = chosen & (tree.depths > 0)
+        if not bool(seen.any()):
+            return
+        score = tree.scores[seen].numpy().astype(np.float64)
+        depth = np.minimum(tree.depths[seen].numpy(), DEEPEST) - 1
+        surplus = accepted_nodes(chosen, verdict)[seen].numpy() - score
+        place = np.sqrt(np.clip(score, 0, 1)) * (KNOTS - 1)
+        low = np.minimum(place.astype(np.int64), KNOTS - 2)
+        share = place - low
+        self.weight *= FORGET
+        self.surplus *= FORGET
+        for knot, part in ((low, 1 - share), (low + 1, share)):
+            np.add.at(self.weight, (depth, knot), part)
+            np.add.at(self.surplus, (depth, knot), part * surplus)
+
+
+def calibrated(tree: DraftTree, table: Tensor, deepest: int) -> Tensor:
+    """Acceptance probability of every path, [B, N] f32; never above the parent's.
+
+    `table` [depth - 1, knot] f32 is `Calibration.table` on the tree's device, `deepest` bounds
+    the depths: nothing is read back.
+    """
+    place = tree.scores.clamp(0, 1).sqrt() * (KNOTS - 1)
+    low = place.long().clamp(max=KNOTS - 2)
+    row = (tree.depths.clamp(1, DEEPEST) - 1) * KNOTS
+    flat = table.flatten()
+    correction = torch.lerp(flat[row + low], flat[row + low + 1], place - low)
+    weights = torch.where(tree.scores > 0, (tree.scores + correction).clamp(0, 1), 0.0)
+    weights = torch.where(tree.depths == 0, tree.scores, weights)
+    parents = tree.parents.clamp(min=0)
+    for _ in range(deepest):
+        weights = torch.minimum(weights, weights.gather(1, parents))
+    return weights

@@ -1,0 +1,149 @@
+"""Cost tables: seconds of a round's parts by batch, context and rows, measured on one device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aerie.errors import UsageError
+
+FORMAT = "aerie-costs"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One measured point: `rows` are the rows of all requests together."""
+
+    batch: int
+    context: int
+    rows: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Seconds over (batch, context, rows), linear between the measured points.
+
+    Nothing is assumed about the shape in between: real cost is a staircase and may even fall.
+    """
+
+    samples: tuple[Sample, ...]
+
+    def seconds(self, batch: int, context: float, rows: NDArray[Any]) -> NDArray[np.float64]:
+        """Seconds at every entry of `rows`."""
+        total = np.zeros(len(rows))
+        batches = sorted({sample.batch for sample in self.samples})
+        for near_batch, share in _blend(batches, batch):
+            contexts = sorted({s.context for s in self.samples if s.batch == near_batch})
+            for near_context, part in _blend(contexts, context):
+                total += share * part * self._curve(near_batch, near_context, rows)
+        # Beyond the measured points a straight line may cross zero; no pass costs nothing.
+        return np.maximum(total, min(s.seconds for s in self.samples))
+
+    def at(self, batch: int, context: float, rows: int) -> float:
+        """Seconds at one point."""
+        return float(self.seconds(batch, context, np.array([rows]))[0])
+
+    def scaled(self, factor: float) -> Surface:
+        """The same surface, so many times as dear."""
+        return Surface(tuple(replace(s, seconds=s.seconds * factor) for s in self.samples))
+
+    def _curve(self, batch: int, context: int, rows: NDArray[Any]) -> NDArray[np.float64]:
+        here = sorted(
+            (s.rows, s.seconds) for s in self.samples if s.batch == batch and s.context == context
+        )
+        x, y = np.array(here, dtype=np.float64).T
+        inside: NDArray[np.float64] = np.interp(rows, x, y)
+        if len(x) == 1:
+            return inside
+        slope = max(0.0, (y[-1] - y[-2]) / (x[-1] - x[-2]))
+        beyond: NDArray[np.float64] = np.maximum(np.asarray(rows) - x[-1], 0.0)
+        return inside + slope * beyond
+
+
+def _blend(grid: Sequence[int], value: float) -> list[tuple[int, float]]:
+    """Neighbours of a value with their shares; beyond the last two points a straight line."""
+    if len(grid) == 1 or value <= grid[0]:
+        return [(grid[0], 1.0)]
+    high = min(int(np.searchsorted(grid, value)), len(grid) - 1)
+    low, top = grid[high - 1], grid[high]
+    share = (value - low) / (top - low)
+    return [(top, share), (low, 1.0 - share)] if share != 1.0 else [(top, 1.0)]
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """The costs of one batch size and context, as arrays."""
+
+    verify: NDArray[np.float64]  # [rows], index = rows of all requests; below the batch: its own
+    draft: NDArray[np.float64]  # [width], index = nodes fed per request; 0 for none
+    extend: float
+
+    @property
+    def plain(self) -> float:
+        """Seconds of a round without drafts."""
+        return float(self.verify[0])
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """What a round's parts cost: verify holds everything that is paid without drafting too."""
+
+    verify: Surface  # target forward, layout, verdict, commit and the step around them
+    draft: Surface  # one draft level: head, K1, K2, K3
+    extend: Surface  # taking the target's features in; rows = requests
+    provenance: Mapping[str, Any]
+
+    def prices(self, batch: int, context: float, n_rows: int, n_widths: int) -> Prices:
+        """Costs up to so many rows in all and nodes fed per request."""
+        rows = np.maximum(np.arange(n_rows + 1), batch)
+        widths = batch * np.arange(1, n_widths + 1)
+        draft = self.draft.seconds(batch, context, widths)
+        return Prices(
+            verify=self.verify.seconds(batch, context, rows),
+            draft=np.concatenate(([0.0], draft)),
+            extend=self.extend.at(batch, context, batch),
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the table as JSON."""
+        parts = {"verify": self.verify, "draft": self.draft, "extend": self.extend}
+        rows = {name: [asdict(s) for s in part.samples] for name, part in parts.items()}
+        head = {"format": FORMAT, "version": VERSION, "provenance": dict(self.provenance)}
+        path.write_text(json.dumps({**head, **rows}, indent=1) + "\n")
+
+
+def load_costs(path: Path) -> CostTable:
+    """Read a table; a file of another kind or version is refused by name."""
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"cost table {path} cannot be read: {error}; run aerie tune costs"
+        ) from error
+    kind = (values.get("format"), values.get("version"))
+    if kind != (FORMAT, VERSION):
+        raise UsageError(
+            f"{path} is {kind[0]} version {kind[1]}, not {FORMAT} version {VERSION}:"
+            " run aerie tune costs again"
+        )
+    parts = {name: _surface(path, name, values) for name in ("verify", "draft", "extend")}
+    return CostTable(**parts, provenance=values.get("provenance", {}))
+
+
+def _surface(path: Path, name: str, values: Mapping[str, Any]) -> Surface:
+    try:
+        samples = tuple(Sample(**entry) for entry in values[name])
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{path}: the samples of {name} are malformed: {error}") from error
+    wrong = [s for s in samples if not (s.seconds > 0 and s.batch > 0 and s.rows > 0)]
+    if not samples or wrong:
+        raise UsageError(f"{path}: {name} needs positive samples, got {wrong[:1] or 'none'}")
+    return Surface(samples)

@@ -1,0 +1,105 @@
+"""What a planner remembers between rounds: running averages, and spells without drafts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aerie.speculation.costs import Prices
+from aerie.speculation.policy import TreeShape
+
+Floats = NDArray[np.float64]
+
+MEMORY = 0.95  # share of the past in the averages, a round
+# Before anything is known: what one more level adds, relative to the level above it.
+FIRST_RATIO = 0.75
+# The forecast counts as so many rounds where the running speed of a batch size begins.
+FORECAST_ROUNDS = 8.0
+FIRST_SPELL, LONGEST_SPELL = 16, 512
+PROBE_ROUNDS = 2
+
+
+@dataclass
+class Spell:
+    """Rounds without drafts, each spell twice as long as the last, with a short look between."""
+
+    left: int = 0
+    length: int = FIRST_SPELL
+    looks: int = 0  # drafting rounds to come before the next spell
+
+    def allows(self, pays: bool) -> bool:
+        """Whether this round drafts."""
+        if pays:
+            self.left, self.length, self.looks = 0, FIRST_SPELL, 0
+            return True
+        if self.left:
+            self.left -= 1
+            return False
+        if self.looks:
+            self.looks -= 1
+            return True
+        self.left, self.looks = self.length - 1, PROBE_ROUNDS
+        self.length = min(2 * self.length, LONGEST_SPELL)
+        return False
+
+
+@dataclass
+class Pace:
+    """Tokens and seconds of the recent rounds of one batch size."""
+
+    tokens: float
+    seconds: float
+
+
+@dataclass(eq=False)
+class Running:
+    """Averages over drafting rounds, per request."""
+
+    grown: Floats  # [depth] accepted nodes of the level below, and what they are measured by:
+    gains: Floats  # [depth] K3's gain of the nodes that were fed to grow it
+    accepted: Floats  # [depth] accepted nodes of a level
+    verified: Floats  # [depth] verified nodes of a level
+    paces: dict[int, Pace] = field(default_factory=dict)  # by batch size
+
+    @classmethod
+    def at_start(cls, depth: int) -> Running:
+        """Guesses, until there is something to remember."""
+        guess: Floats = np.power(FIRST_RATIO, np.arange(1, depth + 1), dtype=np.float64)
+        return cls(FIRST_RATIO * guess, guess.copy(), guess.copy(), np.ones(depth))
+
+    @property
+    def ratios(self) -> Floats:
+        """[depth] tokens to expect from the next level, for one unit of this level's gain."""
+        return self.grown / self.gains
+
+    def forecast(self, batch: int, prices: Prices, shape: TreeShape) -> float:
+        """Tokens per second at the best depth, if rounds go on as they have been."""
+        # A level that was not drafted lately remembers better times than the one above it.
+        gained = np.cumsum(np.minimum.accumulate(self.accepted))
+        rows = batch * np.minimum(1 + np.cumsum(self.verified), shape.verify)
+        seconds = prices.verify[np.rint(rows).astype(np.int64)] + prices.extend
+        seconds = seconds + prices.draft[1] * np.arange(shape.depth)
+        return float((batch * (1 + gained) / seconds).max())
+
+    def rate(self, batch: int, forecast: float) -> float:
+        """The running speed of a batch size in tokens per second."""
+        pace = self.paces.get(batch)
+        return forecast if pace is None else pace.tokens / pace.seconds
+
+    def follow(self, accepted: Floats, verified: Floats, gains: list[float]) -> None:
+        """Take in one round: nodes accepted and verified at each level that was drafted."""
+        n_levels = len(accepted)
+        for average, values in ((self.accepted, accepted), (self.verified, verified)):
+            average[:n_levels] += (1 - MEMORY) * (values - average[:n_levels])
+        fed = np.asarray(gains)
+        for average, values in ((self.grown, accepted[1:]), (self.gains, fed)):
+            average[: len(fed)] += (1 - MEMORY) * (values - average[: len(fed)])
+
+    def pace(self, batch: int, tokens: float, seconds: float, rate: float) -> None:
+        """Take in the tokens one round emitted and what it cost by the table."""
+        spent = FORECAST_ROUNDS * seconds
+        pace = self.paces.setdefault(batch, Pace(spent * rate, spent))
+        pace.tokens = MEMORY * pace.tokens + tokens
+        pace.seconds = MEMORY * pace.seconds + seconds
