@@ -1,0 +1,173 @@
+"""The hls backend: built once per content, bound by the cards, refusing by itself."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aerie.errors import BackendUnavailableError, KernelBoundsError
+from aerie.kernels import catalogue, load
+from aerie.kernels.cases import cases_for
+from aerie.kernels.cases.case import Case
+from aerie.kernels.hls import build as building
+from aerie.kernels.hls.bind import CSimulation, adopt
+from aerie.kernels.hls.build import FOLDER, Sources, build, cache_folder, cached_library
+from aerie.kernels.hls.signature import FIRST_BOUND, Bound, bounds, hls_card, parameters
+from aerie.kernels.hls.table import implementations
+from aerie.kernels.implementation import Implementation
+from aerie.kernels.registry import Kernel, Kernels, backend_info, why_unavailable
+from aerie.parity.run import run_parity
+
+REASON = why_unavailable(backend_info("hls"))
+needs_compiler = pytest.mark.skipif(bool(REASON), reason=f"hls: {REASON}")
+
+K1, K8 = "draft_tree_layer_score_index_gen_op", "compute_kv_indices"
+
+
+@needs_compiler
+def test_a_port_of_one_kernel_runs_on_its_base() -> None:
+    base = load("reference")
+    card = hls_card(catalogue()[K8])
+    own = Kernel(card, implementations([K8])[K8], lambda a, w: adopt(a, "cpu", w), True)
+    mixed = Kernels("hls", "cpu", "raise", {**base, K8: own})
+    for name in (K8, "calculate_work_deltas"):
+        assert not run_parity(mixed, base, cases_for(name)[:9]).failed
+
+
+@needs_compiler
+def test_a_library_is_compiled_once_per_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = Sources("memory")
+    first = build(sources, tmp_path)
+    assert first.is_file() and not list(tmp_path.glob("*.part"))
+    # Were it compiled again, there would be no compiler to do it.
+    monkeypatch.setattr(building, "_compile", lambda *_: pytest.fail("compiled again"))
+    assert build(sources, tmp_path) == first
+    assert replace(sources, flags=(*sources.flags, "-O1")).digest() != sources.digest()
+
+
+@needs_compiler
+def test_another_source_is_another_library(tmp_path: Path) -> None:
+    for folder in ("include", "bridge"):
+        (tmp_path / folder).mkdir()
+        for path in (FOLDER / folder).iterdir():
+            (tmp_path / folder / path.name).write_bytes(path.read_bytes())
+    copied = Sources("memory", tmp_path)
+    assert copied.digest() == Sources("memory").digest()
+    (tmp_path / "include" / "memory.hpp").write_text("#error spoiled\n")
+    assert copied.digest() != Sources("memory").digest()
+    with pytest.raises(BackendUnavailableError, match="spoiled"):
+        build(copied, tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("*.so"))
+
+
+def test_no_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "COMPILER", "no-such-compiler")
+    building.compiler_version.cache_clear()
+    with pytest.raises(BackendUnavailableError, match="apt-get install no-such-compiler"):
+        building.compiler_version()
+    building.compiler_version.cache_clear()
+
+
+def test_the_registry_says_which_program_is_missing() -> None:
+    info = replace(backend_info("hls"), tools=("no-such-compiler",))
+    assert "no-such-compiler is not installed" in (why_unavailable(info) or "")
+
+
+def test_the_cache_can_be_moved(tmp_path: Path) -> None:
+    assert cache_folder({"AERIE_CACHE": str(tmp_path)}) == tmp_path / "hls"
+    assert cache_folder({}) == Path("~/.cache/aerie/hls").expanduser()
+
+
+def sizes_within(card_name: str) -> dict[str, int]:
+    card = hls_card(catalogue()[card_name])
+    ranges = [*card.axes, *(scalar for scalar in card.scalars if scalar.kind != "ints")]
+    return {"E": 4, **{entry.name: entry.low for entry in ranges}}
+
+
+def code_of(name: str, sizes: dict[str, int], lists: dict[str, list[int]]) -> int:
+    """What the compiled kernel returns for host scalars alone; it may touch no array."""
+    card = hls_card(catalogue()[name])
+    library = ctypes.PyDLL(str(cached_library(card.family)))
+    held = {key: np.array(entries, np.int32) for key, entries in lists.items()}
+    passed: list[Any] = []
+    for entry in parameters(card):
+        if entry.role in ("size", "scalar"):
+            passed.append(ctypes.c_int32(sizes[entry.name]))
+        elif entry.role == "list":
+            passed.append(ctypes.c_void_p(held[entry.name].ctypes.data))
+        elif entry.role == "length":
+            passed.append(ctypes.c_int32(len(lists[entry.name.removeprefix("n_")])))
+        else:
+            passed.append(None)
+    return int(getattr(library, name)(*passed))
+
+
+def wrong_calls(name: str, bound: Bound) -> Iterator[tuple[dict[str, int], dict[str, list[int]]]]:
+    """Sizes and bucket lists that are legal but for one bound."""
+    sizes = sizes_within(name)
+    lists = {s.name: [1] for s in catalogue()[name].scalars if s.kind == "ints"}
+    if bound.axis is None:
+        return  # limits between several values: the test benches reach them
+    low, high = bound.axis.low, bound.axis.high
+    if bound.name in lists:
+        for wrong in ([], [2, 2], [3, 2], [low - 1], [high + 1]):
+            yield sizes, {**lists, bound.name: wrong}
+        return
+    for value in (low - 1, high + 1):
+        if value < 2**31:
+            yield {**sizes, bound.name: value}, lists
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", catalogue())
+def test_the_kernel_itself_refuses_every_bound(name: str) -> None:
+    for code, bound in enumerate(bounds(hls_card(catalogue()[name])), FIRST_BOUND):
+        for sizes, lists in wrong_calls(name, bound):
+            assert code_of(name, sizes, lists) == code, (bound.name, sizes, lists)
+
+
+@needs_compiler
+def test_a_refusal_of_the_kernel_is_an_error() -> None:
+    """The host checks first; a kernel called past it still refuses."""
+    card = replace(catalogue()["calculate_work_deltas"], axes=(), limits=())
+    simulated = CSimulation(card, cached_library)
+    with pytest.raises(KernelBoundsError, match="the kernel refuses"):
+        simulated._refuse(FIRST_BOUND, {"node_top_k": 11})
+
+
+def accepted(name: str) -> Case:
+    """A case of several requests that is not refused, and within the hardware's limits."""
+    return [case for case in cases_for(name) if not case.expects][4]
+
+
+def scattered(array: Any) -> Any:
+    """The same values in memory that is not packed."""
+    wide = np.zeros((*array.shape, 2), array.dtype)
+    wide[..., 0] = array
+    return wide[..., 0]
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", catalogue())
+def test_arrays_need_not_be_packed(name: str) -> None:
+    kernels = load("hls")
+    plain, spread = accepted(name).build(), accepted(name).build()
+    spread = {k: scattered(v) if hasattr(v, "dtype") else v for k, v in spread.items()}
+    left, right = kernels[name](**plain), kernels[name](**spread)
+    for entry in left._fields:
+        assert np.array_equal(getattr(left, entry), getattr(right, entry)), entry
+    for entry in catalogue()[name].written:
+        assert np.array_equal(plain.get(entry), spread.get(entry)), entry
+
+
+def test_every_kernel_is_ported() -> None:
+    assert set(implementations(catalogue())) == set(catalogue())
+    assert all(isinstance(e, Implementation) for e in implementations([K1]).values())
