@@ -29,6 +29,22 @@ def _corrections() -> NDArray[np.float64]:
     return np.zeros((DEEPEST, KNOTS))
 
 
+def _rising(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The nearest rows that never fall, by weighted squares: isotonic regression.
+
+    Entry i is the largest, over starts j <= i, of the smallest mean of values j..k, k >= i.
+    """
+    sums, totals = (
+        np.pad(part, ((0, 0), (1, 0))).cumsum(axis=1) for part in (values * weights, weights)
+    )
+    # means[row, j, k]: mean of values j..k, only where j <= k
+    spans = totals[:, None, 1:] - totals[:, :-1, None]
+    means = (sums[:, None, 1:] - sums[:, :-1, None]) / np.where(spans > 0, spans, np.inf)
+    is_span = np.triu(np.ones(means.shape[1:], dtype=bool))
+    least = np.minimum.accumulate(np.where(is_span, means, np.inf)[:, :, ::-1], axis=2)[:, :, ::-1]
+    return np.where(is_span, least, -np.inf).max(axis=1)
+
+
 @dataclass(eq=False)
 class Calibration:
     """A correction per depth, added to the score: zero at the start, learnt from verdicts."""
@@ -39,9 +55,11 @@ class Calibration:
     def table(self) -> NDArray[np.float64]:
         """[depth - 1, knot]: what to add at each knot, so that the sum never falls with score."""
         scores = np.linspace(0, 1, KNOTS) ** 2
-        corrected = scores + self.surplus / (PRIOR + self.weight)
-        rising = np.maximum.accumulate(np.clip(corrected, 0, 1), axis=1)
-        return np.where(self.weight.any(axis=1, keepdims=True), rising - scores, 0.0)
+        evidence = PRIOR + self.weight
+        corrected = np.clip(scores + self.surplus / evidence, 0, 1)
+        # Rows of nothing seen stay exactly zero: identity at the start.
+        is_seen = self.weight.any(axis=1, keepdims=True)
+        return np.where(is_seen, _rising(corrected, evidence) - scores, 0.0)
 
     def learn(self, tree: DraftTree, chosen: Tensor, verdict: Verdict) -> None:
         """Every verified node is one observation: accepted with its whole path, or not."""

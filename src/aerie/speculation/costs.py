@@ -65,7 +65,8 @@ class Surface:
             return inside
         slope = max(0.0, (y[-1] - y[-2]) / (x[-1] - x[-2]))
         beyond: NDArray[np.float64] = np.maximum(np.asarray(rows) - x[-1], 0.0)
-        return inside + slope * beyond
+        extended: NDArray[np.float64] = inside + slope * beyond
+        return extended
 
 
 def _blend(grid: Sequence[int], value: float) -> list[tuple[int, float]]:
