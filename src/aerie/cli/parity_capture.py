@@ -54,9 +54,10 @@ def capture(
     top_p: generate.TopP = 1.0,
     seed: generate.Seed = 0,
     method: generate.Method = "eagle3",
-    num_steps: generate.Steps = 5,
-    eagle_topk: generate.DraftTopK = 1,
-    num_draft_tokens: generate.Nodes = 6,
+    policy: generate.PolicyName = "auto",
+    num_steps: generate.Steps = None,
+    eagle_topk: generate.DraftTopK = None,
+    num_draft_tokens: generate.Nodes = None,
     rule: Rule = "match",
     backend: generate.Backend = "pytorch",
     numerics: generate.Numerics = "fast",
@@ -74,15 +75,16 @@ def capture(
     asked = tuple(prompts or PROMPTS)
     conditions = tuple(find_condition(name) for name in when or ["first"])
     plan = CapturePlan(out, conditions, calls, most_kb * 1024, frozenset(only or ()))
-    speculation = {"method": method, "top_k": eagle_topk, "depth": num_steps}
+    shape = {"top_k": eagle_topk, "depth": num_steps, "nodes": num_draft_tokens}
     settings: dict[str, Any] = {
-        "speculation": {**speculation, "nodes": num_draft_tokens, "rule": rule},
+        "speculation": {"method": method, "policy": policy, "rule": rule, **shape},
         "cache": {"n_pages": pages},
         "scheduler": {"max_batch": max_batch or len(asked)},
         "backend": backend,
         "numerics": numerics,
         "device": device,
         "dtype": dtype,
+        "engine": "eager",  # a captured round cannot be tapped
     }
     params = SamplingParams(max_new_tokens, temperature, top_k, top_p, seed=seed)
     name = f"{model or 'built-in pair'}{f' in {geometry}' if geometry else ''}"

@@ -1,0 +1,277 @@
+"""The whole engine on the hls backend against a baseline: writes reports/fpga_backend_e2e.md.
+
+    PYTHONPATH=src python scripts/fpga_backend_e2e.py measure --backend hls
+    PYTHONPATH=src python scripts/fpga_backend_e2e.py measure --backend pytorch
+    PYTHONPATH=src python3 scripts/fpga_backend_e2e.py measure --backend triton --device cuda
+    PYTHONPATH=src python scripts/fpga_backend_e2e.py report
+
+`measure` decodes the contract below and writes reports/fpga_backend_e2e_BACKEND_DEVICE.json, on
+any machine; `report` compares all such files and writes the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import statistics
+import sys
+import time
+from collections import Counter
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+# A bare machine has no installed package: the source is beside us.
+sys.path[:0] = [str(ROOT / "src")]
+
+from aerie.api import Engine  # noqa: E402
+from aerie.bench.provenance import provenance  # noqa: E402
+from aerie.engine.params import SamplingParams  # noqa: E402
+from aerie.kernels.registry import Kernels  # noqa: E402
+from aerie.train.heldout import SHORT, encode_prompt, load_prompts  # noqa: E402
+
+STEM = "fpga_backend_e2e"
+BASELINE, SUBJECT = "reference", "hls"
+# What every backend decodes. A greedy run, a sampled one, and one whose coins read K5.
+CONTRACT: dict[str, Any] = {
+    "pair": "built-in, float32",
+    "prompts": 8,
+    "prompt_tokens": 128,
+    "tokens": 48,
+    "batch": 4,
+    "tree": {"top_k": 4, "depth": 4, "nodes": 12},
+    "scenarios": [
+        {"name": "greedy", "rule": "match", "temperature": 0.0},
+        {"name": "sampled", "rule": "match", "temperature": 0.8},
+        {"name": "coins", "rule": "coins", "temperature": 1.0},
+    ],
+    "seed": 2026,
+    "repeats": 3,
+}
+
+
+class Watch:
+    """Counts kernel calls and, on a CPU, the seconds in them."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.seconds: Counter[str] = Counter()
+
+    def tap(self, kernels: Kernels) -> Kernels:
+        """The kernels with a stopwatch on each."""
+        timed: dict[str, Any] = {name: self._timed(name, kernels[name]) for name in kernels}
+        return Kernels(kernels.backend, kernels.device, kernels.data_errors, timed)
+
+    def _timed(self, name: str, kernel: Any) -> Any:
+        def run(**inputs: Any) -> Any:
+            start = time.perf_counter()
+            result = kernel(**inputs)
+            self.seconds[name] += time.perf_counter() - start  # type: ignore[assignment]
+            self.calls[name] += 1
+            return result
+
+        return run
+
+
+def main() -> int:
+    """Measure one backend, or write the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("job", choices=("measure", "report"))
+    parser.add_argument("--backend", default=SUBJECT)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, default=ROOT / "reports")
+    options = parser.parse_args()
+    if options.job == "measure":
+        record = measure(options.backend, options.device)
+        path = options.out / f"{STEM}_{options.backend}_{options.device}.json"
+        path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+        return 0
+    records = [json.loads(p.read_text("utf-8")) for p in sorted(options.out.glob(f"{STEM}_*.json"))]
+    (options.out / f"{STEM}.md").write_text(render(records), encoding="utf-8")
+    return 0
+
+
+def measure(backend: str, device: str) -> dict[str, Any]:
+    """Every scenario of the contract on one backend."""
+    torch.set_num_threads(1)
+    prompts = held_out(CONTRACT["prompts"], CONTRACT["prompt_tokens"])
+    found = []
+    for scenario in CONTRACT["scenarios"]:
+        runs = [decode(backend, device, scenario, prompts) for _ in range(CONTRACT["repeats"])]
+        speeds = [run.pop("tokens_per_second") for run in runs]
+        found.append({**runs[-1], "tokens_per_second": statistics.median(speeds), "speeds": speeds})
+        print(json.dumps({"scenario": scenario["name"], "speeds": speeds}), flush=True)
+    return {
+        "contract": CONTRACT,
+        "contract_sha256": contract_hash(),
+        "backend": backend,
+        "device": device,
+        "kind": "c-sim" if backend == SUBJECT else "measured",
+        "scenarios": found,
+        "provenance": provenance(device),
+    }
+
+
+def contract_hash() -> str:
+    """Names what was asked of everyone alike."""
+    return hashlib.sha256(json.dumps(CONTRACT, sort_keys=True).encode()).hexdigest()
+
+
+def held_out(n_prompts: int, n_tokens: int) -> list[list[int]]:
+    """The ends of the first short prompts nobody trained on."""
+    from tokenizers import Tokenizer
+
+    assets = Path(str(resources.files("aerie"))) / "assets"
+    tokenizer = Tokenizer.from_file(str(assets / "pair" / "target" / "tokenizer.json"))
+    prompts = [p for p in load_prompts(assets / "heldout") if p.bucket == SHORT]
+    return [encode_prompt(tokenizer, prompt.text)[-n_tokens:] for prompt in prompts[:n_prompts]]
+
+
+def decode(
+    backend: str, device: str, scenario: dict[str, Any], prompts: list[list[int]]
+) -> dict[str, Any]:
+    """One run of one scenario: tokens, trees, acceptance, time."""
+    watch = Watch()
+    engine = Engine.load(
+        tap=watch.tap if device == "cpu" else lambda kernels: kernels,
+        backend=backend,
+        device=device,
+        numerics="exact" if device == "cpu" else "fast",
+        speculation={**CONTRACT["tree"], "rule": scenario["rule"]},
+        scheduler={"max_batch": CONTRACT["batch"]},
+    )
+    ids = []
+    for number, prompt in enumerate(prompts):
+        params = SamplingParams(
+            max_tokens=CONTRACT["tokens"],
+            temperature=scenario["temperature"],
+            seed=CONTRACT["seed"] + number,
+            ignore_eos=True,
+        )
+        ids.append(engine.submit(prompt, params))
+    trees = hashlib.sha256()
+    start = time.perf_counter()
+    while any(engine.core.request(request_id).ended is None for request_id in ids):
+        engine.step()
+        add_trees(trees, engine)
+    seconds = time.perf_counter() - start
+    done = [engine.collect(request_id) for request_id in ids]
+    drafts = sum(entry.statistics.num_drafts for entry in done)
+    accepted = sum(entry.statistics.num_accepted_tokens for entry in done)
+    return {
+        "name": scenario["name"],
+        "tokens": [list(entry.token_ids) for entry in done],
+        "trees_sha256": trees.hexdigest(),
+        "drafts": drafts,
+        "accepted": accepted,
+        "acceptance": 1.0 + accepted / drafts,
+        "tokens_per_second": sum(len(entry.token_ids) for entry in done) / seconds,
+        "seconds": seconds,
+        "kernel_seconds": {name: watch.seconds[name] for name in sorted(watch.calls)},
+        "kernel_calls": dict(sorted(watch.calls.items())),
+    }
+
+
+def add_trees(digest: Any, engine: Engine) -> None:
+    """The rows verified in the last round: their tokens, owners and visibility."""
+    outcome = engine.core.last_outcome
+    if outcome is None:
+        return
+    for array in (outcome.layout.qo_indptr, outcome.layout.draft_tokens):
+        digest.update(array.cpu().numpy().tobytes())
+    digest.update(outcome.layout.ancestor_bits.view(torch.int32).cpu().numpy().tobytes())
+
+
+def render(records: list[dict[str, Any]]) -> str:
+    """The page; a record of another contract is an error, a missing baseline is said."""
+    wrong = [r["backend"] for r in records if r["contract_sha256"] != contract_hash()]
+    if wrong:
+        raise SystemExit(f"records of another contract: {', '.join(wrong)}; measure again")
+    by_name = {(record["backend"], record["device"]): record for record in records}
+    baseline = by_name[BASELINE, "cpu"]
+    lines = [
+        "# The engine with the hls backend",
+        "",
+        "Generated by `scripts/fpga_backend_e2e.py report` from the JSON files beside it.",
+        f"Contract `{contract_hash()[:12]}`: {json.dumps(CONTRACT)}.",
+        'On a CPU `numerics="exact"`: tokens and trees must be the same bit for bit. Speed of'
+        " `hls` is that of a C-simulation on a CPU and says nothing about hardware.",
+        "",
+        "| backend | device | kind | commit | date |",
+        "|---|---|---|---|---|",
+    ]
+    for record in records:
+        origin = record["provenance"]
+        where = f"{record['device']} ({origin['device']})"
+        cells = [record["backend"], where, record["kind"], origin["commit"][:10], origin["date"]]
+        lines.append(f"| {' | '.join(cells)} |")
+    for index, scenario in enumerate(CONTRACT["scenarios"]):
+        lines += scenario_table(scenario, index, records, baseline)
+    lines += kernel_table(by_name)
+    if not any(record["device"].startswith("cuda") for record in records):
+        lines += ["", "The CUDA baseline has not been measured yet: no file of a cuda device."]
+    return "\n".join(lines) + "\n"
+
+
+def scenario_table(
+    scenario: dict[str, Any], index: int, records: list[dict[str, Any]], baseline: dict[str, Any]
+) -> list[str]:
+    """Acceptance, equality with the reference and speed of one scenario."""
+    expected = baseline["scenarios"][index]
+    cuda = [r["scenarios"][index] for r in records if r["device"].startswith("cuda")]
+    lines = [
+        "",
+        f"## {scenario['name']}: rule {scenario['rule']}, T = {scenario['temperature']:g}",
+        "",
+        "| backend | acceptance | regression | same texts | same trees | tokens/s (kind) |"
+        " ratio to CUDA |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for record in records:
+        found = record["scenarios"][index]
+        pairs = list(zip(found["tokens"], expected["tokens"], strict=True))
+        same = sum(one == other for one, other in pairs)
+        is_same_trees = found["trees_sha256"] == expected["trees_sha256"]
+        ratio = found["tokens_per_second"] / cuda[0]["tokens_per_second"] if cuda else None
+        cells = [
+            f"{record['backend']} on {record['device']}",
+            f"{found['acceptance']:.4f}",
+            f"{found['acceptance'] - expected['acceptance']:+.4f}",
+            f"{same} of {len(pairs)}",
+            "yes" if is_same_trees else "no",
+            f"{found['tokens_per_second']:.1f} ({record['kind']})",
+            "" if ratio is None else f"{ratio:.3f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def kernel_table(by_name: dict[tuple[str, str], dict[str, Any]]) -> list[str]:
+    """Microseconds of a call on the CPU, by kernel and backend."""
+    shown = [record for (_, device), record in by_name.items() if device == "cpu"]
+    names = sorted({name for r in shown for s in r["scenarios"] for name in s["kernel_calls"]})
+    lines = [
+        "",
+        "## Kernel calls on the CPU",
+        "",
+        "Mean microseconds of a call in these runs, Python binding included (kind as above).",
+        "",
+        f"| kernel | {' | '.join(record['backend'] for record in shown)} |",
+        f"|---|{'---:|' * len(shown)}",
+    ]
+    for name in names:
+        cells = []
+        for record in shown:
+            calls = sum(s["kernel_calls"].get(name, 0) for s in record["scenarios"])
+            seconds = sum(s["kernel_seconds"].get(name, 0.0) for s in record["scenarios"])
+            cells.append(f"{1e6 * seconds / calls:.0f}" if calls else "")
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
