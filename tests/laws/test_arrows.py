@@ -33,7 +33,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
 }
 
 BACKENDS = tuple(
-    f"{PACKAGE}.kernels.{name}" for name in ("reference", "pytorch", "triton_gpu", "hls")
+    f"{PACKAGE}.kernels.{name}"
+    for name in ("reference", "numpy_cpu", "pytorch", "triton_gpu", "hls")
 )
 
 # The one module of `kernels` that may import a backend, and only late, when one is asked for.

@@ -34,7 +34,8 @@ WIDE_CLASSES: dict[str, str] = {
 # A kernel is one algorithm and reads best in one piece; its entry point takes every named array of
 # its card.
 KERNELS = tuple(
-    f"src/aerie/kernels/{backend}/**" for backend in ("reference", "pytorch", "triton_gpu", "hls")
+    f"src/aerie/kernels/{backend}/**"
+    for backend in ("reference", "numpy_cpu", "pytorch", "triton_gpu", "hls")
 )
 # A command's parameters are its options, one annotated name each; a value object would hide them
 # from its own --help.

@@ -13,7 +13,7 @@ from aerie.kernels import load
 from aerie.kernels.arrays import as_numpy
 from aerie.kernels.registry import Kernels, backend_info, why_unavailable
 
-BACKENDS = ("reference", "pytorch", "hls")
+BACKENDS = ("reference", "numpy", "pytorch", "hls")
 
 
 def runnable(name: str) -> Any:

@@ -32,7 +32,9 @@ def test_no_case_is_there_twice() -> None:
         assert max(points.values()) == 1
 
 
-each_other = pytest.mark.parametrize("backend", [runnable("pytorch"), runnable("hls")])
+each_other = pytest.mark.parametrize(
+    "backend", [runnable(name) for name in ("numpy", "pytorch", "hls")]
+)
 
 
 @each_other

@@ -17,10 +17,15 @@ import pytest
 from tests.oracles.chi_square import fit
 from tests.parity.backend import run, starts
 
-# The reference walks one request at a time: the same draws take it minutes, so the full count runs
-# on it under `make slow`, and here it must emit what the other backend emits, draw by draw.
+# The two NumPy backends walk one request at a time: the same draws take them minutes, so the full
+# count runs on them under `make slow`, and here they must emit what PyTorch emits, draw by draw.
 counted_on = pytest.mark.parametrize(
-    "backend", ["pytorch", pytest.param("reference", marks=pytest.mark.slow)]
+    "backend",
+    [
+        "pytorch",
+        pytest.param("numpy", marks=pytest.mark.slow),
+        pytest.param("reference", marks=pytest.mark.slow),
+    ],
 )
 
 BATCH, N_CALLS, DEPTH = 128, 1568, 2
@@ -166,8 +171,9 @@ def test_biased_match_is_rejected(backend: str) -> None:
         assert p_value < REJECT_BELOW
 
 
-def test_both_backends_draw_the_same() -> None:
-    both = ("reference", "pytorch")
+@pytest.mark.parametrize("other", ["numpy", "pytorch"])
+def test_backends_draw_the_same(other: str) -> None:
+    both = ("reference", other)
     coins = [pairs(backend, coin_calls(FAIR, 1, n_calls=16)) for backend in both]
     match = [
         pairs(backend, match_calls(backend, FAIR, 10**12, n_calls=DRAWS_AT_ONCE))

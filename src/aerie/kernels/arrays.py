@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,22 +62,29 @@ def _ordered(values: NDArray[Any]) -> NDArray[np.int64]:
 class TensorKernel:
     """A kernel of an array library other than torch, called with tensors and returning them."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, as_tensor: Callable[[NDArray[Any]], Any]) -> None:
         self.card = kernel.card
         self._kernel = kernel
+        self._as_tensor = as_tensor
 
     def __call__(self, **inputs: Any) -> Any:
-        import torch
-
         result = self._kernel(**inputs)
-        made = {
-            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-            for name, value in result._asdict().items()
-        }
-        return type(result)(**made)
+        as_tensor = self._as_tensor
+        return result._make(
+            [as_tensor(value) if isinstance(value, np.ndarray) else value for value in result]
+        )
 
 
 def speaking_torch(kernels: Kernels) -> Kernels:
     """The same kernels for a caller that holds CPU tensors: no copy in, no copy out."""
-    wrapped: dict[str, Any] = {name: TensorKernel(kernel) for name, kernel in kernels.items()}
+    import torch
+
+    def as_tensor(array: NDArray[Any]) -> torch.Tensor:
+        tensor = torch.from_numpy(array)
+        # NumPy has no bfloat16: kernels carry its bit patterns as uint16, and nothing else so.
+        return tensor.view(torch.bfloat16) if array.dtype == np.uint16 else tensor
+
+    wrapped: dict[str, Any] = {
+        name: TensorKernel(kernel, as_tensor) for name, kernel in kernels.items()
+    }
     return Kernels(kernels.backend, kernels.device, kernels.data_errors, wrapped)

@@ -1,0 +1,130 @@
+"""NumPy K7: clip the accepted runs, compact the batch, plan the KV moves.
+
+A request is a dozen numbers, so requests are walked one by one in plain Python: at any batch size
+an engine on a CPU can serve, that costs less than the sixty array operations it would take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aerie.kernels.numpy_cpu.ragged import check_table_span, request_spans
+from aerie.kernels.numpy_cpu.refusals import Refusals
+from aerie.kernels.status import Status
+
+Ints = NDArray[np.int64]
+Slots = NDArray[np.int32]
+
+
+@dataclass
+class _Batch:
+    """What the requests emit, keep, move and free, in their order."""
+
+    tokens: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    moves: list[tuple[int, int]] = field(default_factory=list)
+    freed: list[int] = field(default_factory=list)
+    unfinished: list[int] = field(default_factory=list)
+    token_ends: list[int] = field(default_factory=lambda: [0])
+    row_ends: list[int] = field(default_factory=lambda: [0])
+
+    def close(self) -> None:
+        """The request is done; what follows belongs to the next one."""
+        self.token_ends.append(len(self.tokens))
+        self.row_ends.append(len(self.rows))
+
+
+def update_verify_result(
+    *,
+    accept_index: Ints,
+    accept_count: Ints,
+    bonus_token: Ints,
+    draft_tokens: Ints,
+    qo_indptr: Slots,
+    seq_len: Ints,
+    length_limit: Ints,
+    stop_tokens: Ints,
+    req_to_token: Slots,
+    req_pool_indices: Ints,
+) -> dict[str, Any]:
+    """K7: emitted tokens, kept rows, finished and unfinished requests, KV moves, freed slots."""
+    batch, run = accept_index.shape
+    refusals = Refusals(batch)
+    spans = request_spans(refusals, qo_indptr, len(draft_tokens))
+    firsts, sizes = spans.lists()
+    paths = [
+        _path(refusals, b, *entry)
+        for b, entry in enumerate(
+            zip(accept_index.tolist(), accept_count.tolist(), sizes, strict=True)
+        )
+    ]
+    check_table_span(refusals, req_to_token, req_pool_indices, seq_len, spans.count)
+    tokens, bonus, stops = draft_tokens.tolist(), bonus_token.tolist(), stop_tokens.tolist()
+    room = (length_limit - seq_len - 1).tolist()  # seq_len tokens and the root are there already
+    lengths, table_rows = seq_len.tolist(), req_pool_indices.tolist()
+    new_lengths, finished = lengths.copy(), [False] * batch
+    out = _Batch()
+    for b, (first, size, path) in enumerate(zip(firsts, sizes, paths, strict=True)):
+        if size and not refusals.status[b]:
+            accepted = [tokens[first + row] for row in path[1:]]
+            emitted, finished[b] = _clip([*accepted, bonus[b]], stops[b], room[b])
+            # The bonus has no KV yet; the root always has.
+            kept = path[: 1 + min(len(emitted), len(accepted))]
+            slots = req_to_token[table_rows[b], lengths[b] : lengths[b] + size].tolist()
+            out.tokens += emitted
+            out.moves += [(slots[row], slots[k]) for k, row in enumerate(kept) if row != k]
+            out.freed += slots[len(kept) :]
+            new_lengths[b] += len(kept)
+            if not finished[b]:
+                out.unfinished.append(b)
+                out.rows += [first + row for row in kept]
+        out.close()
+    sources, targets = zip(*out.moves, strict=True) if out.moves else ((), ())
+    return {
+        "out_tokens": _padded(out.tokens, batch * run, np.int64),
+        "out_indptr": np.array(out.token_ends, np.int32),
+        "out_rows": _padded(out.rows, batch * run, np.int64),
+        "rows_indptr": np.array(out.row_ends, np.int32),
+        "new_seq_len": np.array(new_lengths, np.int64),
+        "finished": np.array(finished, np.bool_),
+        "unfinished": _padded(out.unfinished, batch, np.int64),
+        "unfinished_count": np.array([len(out.unfinished)], np.int32),
+        "kv_src": _padded(sources, batch * run, np.int32),
+        "kv_dst": _padded(targets, batch * run, np.int32),
+        "move_count": np.array([len(out.moves)], np.int32),
+        "free": _padded(out.freed, len(draft_tokens), np.int32),
+        "free_count": np.array([len(out.freed)], np.int32),
+        **refusals.words(),
+    }
+
+
+def _path(refusals: Refusals, b: int, index: list[int], count: int, n_rows: int) -> list[int]:
+    """Row 0 and the accepted rows; refuses a path that does not ascend within the request."""
+    if not 0 <= count < len(index):
+        refusals.refuse(b, Status.TOO_DEEP, count)
+        return []
+    path = index[: count + 1]
+    if n_rows:
+        ascends = all(map(int.__lt__, path, path[1:]))
+        if path[0] != 0 or not ascends or path[-1] >= n_rows:
+            refusals.refuse(b, Status.BROKEN_TREE, path[-1])
+    return path
+
+
+def _clip(tokens: list[int], stops: list[int], room: int) -> tuple[list[int], bool]:
+    """Cut after the first stop token or where the room ends; say whether that ends the text."""
+    room = max(room, 0)
+    for n, token in enumerate(tokens[:room], start=1):
+        if token >= 0 and token in stops:
+            return tokens[:n], True
+    return tokens[:room], len(tokens) >= room
+
+
+def _padded(values: Any, capacity: int, dtype: Any) -> NDArray[Any]:
+    padded = np.full(capacity, -1, dtype)
+    padded[: len(values)] = values
+    return padded

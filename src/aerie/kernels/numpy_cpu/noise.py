@@ -1,0 +1,78 @@
+"""Gumbel noise of many rows at once, for the tokens that can win alone."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+Words = NDArray[np.uint32]
+Long = NDArray[np.uint64]
+
+# Multipliers and key increments of Philox4x32 (Salmon et al., SC 2011, table 2).
+_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_WEYL = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))
+_LOW = np.uint64(0xFFFFFFFF)
+_UPPER = np.uint64(32)
+ROUNDS = 10
+
+# Counters worked on at once: five arrays of 8-byte words stay in a core's second-level cache.
+# One thread, 48 rows of 4,096 ids, ms: 4,096 counters 2.5, 16,384 1.8, 65,536 2.2 (2026-11).
+BLOCK = 16384
+
+
+def random_words(vocab: int, seed: Ints, position: Ints, sample_index: Ints) -> Words:
+    """Philox4x32-10: one word of 32 bits for each row and token id. [R, vocab rounded up to 4]"""
+    n_rows, n_groups = len(seed), (vocab + 3) // 4
+    words = np.empty((n_rows, n_groups, 4), np.uint32)
+    n_block = max(1, BLOCK // n_groups)
+    columns = [column[:, None].view(np.uint64) for column in (seed, position + 1, sample_index)]
+    for start in range(0, n_rows, n_block):
+        rows = slice(start, start + n_block)
+        _philox([column[rows] for column in columns], words[rows])
+    return words.reshape(n_rows, n_groups * 4)
+
+
+def _philox(columns: list[Long], words_out: Words) -> None:
+    seed, second, third = columns  # [R, 1] each
+    shape = words_out.shape[:2]
+    c0, c1, c2, c3, upper = (np.empty(shape, np.uint64) for _ in range(5))
+    c0[:] = np.arange(shape[1], dtype=np.uint64)
+    c1[:], c2[:], c3[:] = second & _LOW, third & _LOW, 0
+    k0, k1 = seed & _LOW, seed >> _UPPER
+    for _ in range(ROUNDS):
+        c0 *= _MULTIPLIERS[0]
+        c2 *= _MULTIPLIERS[1]
+        # The upper word of the other product, mixed with a counter and the key; c1 and c3 keep
+        # their upper halves until then, for the mask drops them.
+        for product, counter, key in ((c2, c1, k0), (c0, c3, k1)):
+            np.right_shift(product, _UPPER, out=upper)
+            counter ^= upper
+            counter ^= key
+            counter &= _LOW
+        c0, c1, c2, c3 = c1, c2, c3, c0
+        k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
+    for place, counter in enumerate((c0, c1, c2, c3)):
+        # Cast to 32 bits, so that the upper halves are dropped here too.
+        words_out[:, :, place] = counter
+
+
+def _gumbel(words: Words) -> Floats:
+    """g = -log(-log1p(-v)) with v = (word + 1/2) / 2^32, in float64 and rounded once."""
+    uniform = (words.astype(np.float64) + 0.5) * 2.0**-32
+    return (-np.log(-np.log1p(-uniform))).astype(np.float32)
+
+
+def best_with_noise(scores: Floats, words: Words) -> int:
+    """argmax(scores + noise), lowest id on ties. [vocab] each; some score is above -inf.
+
+    The noise falls as its word grows, and float32 addition never turns an order round: a score
+    that stays below a known sum even with the row's largest noise cannot win, and its noise is
+    not computed. For peaked rows that is nearly all of them.
+    """
+    best = int(scores.argmax())
+    highest = _gumbel(words.min(keepdims=True))
+    known = scores[best] + _gumbel(words[best : best + 1])
+    able = (scores + highest >= known).nonzero()[0]
+    return int(able[(scores[able] + _gumbel(words[able])).argmax()])

@@ -1,0 +1,120 @@
+"""Ragged rows and runs of the slot table that several NumPy kernels share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aerie.kernels.numpy_cpu.refusals import Refusals, outside
+from aerie.kernels.status import Status
+
+Ints = NDArray[np.int64]
+Slots = NDArray[np.int32]
+
+MAX_VERIFY = 128
+
+
+@dataclass(frozen=True)
+class Spans:
+    """The rows of each request: `count[b]` flat rows from `first[b]`; none where refused.
+
+    The rows of all requests one after another are *entries*; where no request is refused and no
+    row is left over, entry and flat row are the same number.
+    """
+
+    first: Ints  # [B]
+    count: Ints  # [B]
+    is_whole: bool
+
+    @cached_property
+    def offsets(self) -> Ints:
+        """First entry of each request, and their number. [B+1]"""
+        return running(self.count)
+
+    @cached_property
+    def owner(self) -> Ints:
+        """Request of each entry. [T]"""
+        return np.repeat(np.arange(len(self.count)), self.count)
+
+    @cached_property
+    def base(self) -> Ints:
+        """The entry at which each entry's request begins. [T]"""
+        return np.repeat(self.offsets[:-1], self.count)
+
+    @cached_property
+    def entries(self) -> Ints:
+        """0, 1, ... [T]"""
+        return np.arange(self.offsets.item(-1))
+
+    @cached_property
+    def flat(self) -> Ints:
+        """Flat row of each entry. [T]"""
+        if self.is_whole:
+            return self.entries
+        return self.entries + np.repeat(self.first - self.offsets[:-1], self.count)
+
+    def lists(self) -> tuple[list[int], list[int]]:
+        """First row and number of rows of each request, as Python numbers."""
+        return self.first.tolist(), self.count.tolist()
+
+    def of(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """`rows[R]` by entry. [T]"""
+        return rows if self.is_whole else rows[self.flat]
+
+
+def request_spans(
+    refusals: Refusals, qo_indptr: Slots, n_rows: int, most: int = MAX_VERIFY
+) -> Spans:
+    """Rows of each request; a falling or overrunning indptr, or too many rows, leaves none."""
+    bounds = qo_indptr.astype(np.int64)
+    first, count = bounds[:-1], np.subtract(bounds[1:], bounds[:-1])
+    if not len(count):
+        return Spans(first, count, n_rows == 0)
+    low, high = bounds.item(0), bounds.item(-1)
+    is_falling = low < 0 or high > n_rows or count.min() < 0
+    if not is_falling and count.max() <= most:
+        return Spans(first, count, low == 0 and high == n_rows)
+    # A row before one that an earlier request already had counts as falling: one owner each.
+    highest = np.maximum.accumulate(bounds)[:-1]
+    is_broken = (first < 0) | (count < 0) | (bounds[1:] > n_rows) | (first < highest)
+    refusals.add(Status.BROKEN_LAYOUT, is_broken, bounds[1:])
+    refusals.add(Status.ROW_CAPACITY, count > most, count)
+    is_kept = refusals.status == 0
+    return Spans(first * is_kept, count * is_kept, False)
+
+
+def check_table_span(
+    refusals: Refusals, table: Slots, pool_row: Ints, seq_len: Ints, count: Ints | int
+) -> None:
+    """Refuse requests whose table row, or positions [0, seq_len + count), do not exist."""
+    n_requests, width = table.shape
+    refusals.add(Status.TABLE_ROW, outside(pool_row, n_requests), pool_row)
+    refusals.add(Status.NEGATIVE_LENGTH, seq_len < 0, seq_len)
+    # Not seq_len + count > width: that sum may pass int64.
+    refusals.add(Status.OUT_OF_RANGE, seq_len > width - count, seq_len + count)
+
+
+def running(counts: Ints) -> Ints:
+    """Running sum with a leading zero. [n] -> [n+1]"""
+    sums = np.zeros(len(counts) + 1, np.int64)
+    np.add.accumulate(counts, out=sums[1:])
+    return sums
+
+
+def filled(values: NDArray[Any], capacity: int, fill: int, dtype: Any) -> NDArray[Any]:
+    """`values[n, ...]` at the front of a buffer of `capacity` whose rest is `fill`."""
+    if len(values) == capacity and values.dtype == dtype:
+        return values
+    buffer = np.full((capacity, *values.shape[1:]), fill, dtype)
+    buffer[: len(values)] = values
+    return buffer
+
+
+def joined(lists: list[Slots], capacity: int) -> Slots:
+    """Slot lists one after another in a buffer of `capacity` whose rest is -1."""
+    flat = np.concatenate(lists) if lists else np.zeros(0, np.int32)
+    return filled(flat, capacity, -1, np.int32)
