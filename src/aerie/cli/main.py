@@ -17,6 +17,7 @@ from aerie.cli import (
     inflate,
     parity,
     train,
+    tune,
 )
 from aerie.errors import AerieError
 
@@ -37,6 +38,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(draft_vocab.app, name="draft-vocab")
 app.add_typer(parity.app, name="parity")
 app.add_typer(train.app, name="train")
+app.add_typer(tune.app, name="tune")
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
@@ -26,10 +27,17 @@ class Grid:
     contexts: tuple[int, ...]
     most_rows: int  # of all requests together, beyond two a request
     repeats: int
+    most_tokens: int  # KV of a measured point; a point with more is stretched from one request
+
+    def measures(self, batch: int, context: int) -> bool:
+        """Whether a point is run, not derived."""
+        is_first = context == self.contexts[0]
+        return batch == 1 or is_first or batch * context <= self.most_tokens
 
 
-# Under two seconds for the built-in pair on one core; `aerie tune costs` takes more.
-QUICK = Grid((1, 4, 16), (256, 4096), 128, 3)
+# About two seconds for the built-in pair on one quiet core; `aerie tune costs` takes minutes.
+QUICK = Grid((1, 4, 16), (256, 4096), 128, 3, 0)
+FULL = Grid((1, 2, 4, 8, 16, 32), (256, 2048, 8192), 256, 7, 65_536)
 # A request's trees, from small to large: level widths 1, 4 and 8.
 SHAPES = (
     TreeShape(1, 1, 2),
@@ -62,7 +70,7 @@ def measure_costs(
     """Measure every point; long contexts of larger batches follow from those of one request."""
     samples: dict[str, list[Sample]] = {"verify": [], "draft": [], "extend": []}
     for batch in grid.batches:
-        for context in grid.contexts if batch == 1 else grid.contexts[:1]:
+        for context in filter(partial(grid.measures, batch), grid.contexts):
             report(f"batch {batch}, context {context}")
             core = _warm_core(make_core, batch, context, grid)
             for name, found in _measure_point(core, batch, context, grid).items():
@@ -78,9 +86,11 @@ def _stretched(found: list[Sample], grid: Grid) -> Iterable[Sample]:
     short = grid.contexts[0]
     alone = Surface(tuple(sample for sample in found if sample.batch == 1))
     for sample in found:
-        if sample.batch > 1:
-            rows = max(sample.rows // sample.batch, 1)
-            for context in grid.contexts[1:]:
+        if sample.context != short:
+            continue
+        rows = max(sample.rows // sample.batch, 1)
+        for context in grid.contexts:
+            if not grid.measures(sample.batch, context):
                 added = alone.at(1, context, rows) - alone.at(1, short, rows)
                 seconds = sample.seconds + sample.batch * max(added, 0.0)
                 yield replace(sample, context=context, seconds=seconds)

@@ -42,7 +42,8 @@ def _rising(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArra
     means = (sums[:, None, 1:] - sums[:, :-1, None]) / np.where(spans > 0, spans, np.inf)
     is_span = np.triu(np.ones(means.shape[1:], dtype=bool))
     least = np.minimum.accumulate(np.where(is_span, means, np.inf)[:, :, ::-1], axis=2)[:, :, ::-1]
-    return np.where(is_span, least, -np.inf).max(axis=1)
+    rising: NDArray[np.float64] = np.where(is_span, least, -np.inf).max(axis=1)
+    return rising
 
 
 @dataclass(eq=False)
@@ -61,14 +62,14 @@ class Calibration:
         is_seen = self.weight.any(axis=1, keepdims=True)
         return np.where(is_seen, _rising(corrected, evidence) - scores, 0.0)
 
-    def learn(self, tree: DraftTree, chosen: Tensor, verdict: Verdict) -> None:
+    def learn(self, tree: DraftTree, chosen: Tensor, accepted: Tensor) -> None:
         """Every verified node is one observation: accepted with its whole path, or not."""
         seen = chosen & (tree.depths > 0)
         if not bool(seen.any()):
             return
         score = tree.scores[seen].numpy().astype(np.float64)
         depth = np.minimum(tree.depths[seen].numpy(), DEEPEST) - 1
-        surplus = accepted_nodes(chosen, verdict)[seen].numpy() - score
+        surplus = accepted[seen].numpy() - score
         place = np.sqrt(np.clip(score, 0, 1)) * (KNOTS - 1)
         low = np.minimum(place.astype(np.int64), KNOTS - 2)
         share = place - low

@@ -130,8 +130,8 @@ class Planner:
         now = self.last
         if now is None:
             return
-        self.calibration.learn(tree, chosen, verdict)
         accepted = accepted_nodes(chosen, verdict)
+        self.calibration.learn(tree, chosen, accepted)
         n_levels = len(now.widths) + 1
         batch, bins = now.situation.batch, self.shape.depth + 1
         taken, sent = (

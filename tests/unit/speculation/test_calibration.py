@@ -30,7 +30,7 @@ def test_an_overconfident_draft_is_believed_less() -> None:
         reached = 0
         if rng.random() < 0.6:
             reached = 2 if rng.random() < 0.5 else 1
-        calibration.learn(tree, chosen, accepting(reached, 3))
+        calibration.learn(tree, chosen, accepted_nodes(chosen, accepting(reached, 3)))
     first, second = weigh(calibration, tree)[1:]
     # About 500 rounds are remembered, shared by two knots; the prior still holds a few percent.
     assert abs(first - 0.6) < 0.08
