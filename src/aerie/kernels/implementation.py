@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,21 @@ class Implementation:
     `status` and `detail` from `run`, if their card lists refusals. Refusals are tried in the
     card's order; the first that applies to a request wins. Optional inputs that were not given
     are not passed.
+
+    An overlay may hold a part of a kernel: calls that `covers(inputs)` denies, by what they pass
+    and never by the data, go to the backend it stands on.
     """
 
     run: Callable[..., dict[str, Any]]
     check: Callable[..., dict[str, Any]] | None = None
+    covers: Callable[[Mapping[str, Any]], bool] | None = None
+
+    def over(self, base: Implementation) -> Implementation:
+        """This implementation where it covers a call, `base` elsewhere."""
+        covers = self.covers
+        assert covers is not None and self.check is None and base.check is None
+
+        def run(**inputs: Any) -> dict[str, Any]:
+            return (self if covers(inputs) else base).run(**inputs)
+
+        return Implementation(run)

@@ -1,7 +1,8 @@
 """The registry: backends declared as data, loaded late, overlaid on a base backend.
 
 A backend is a package with a table `KERNELS: Mapping[str, Implementation]` and a function
-`adopt(array, device, is_written)` that turns an array of another library into its own. It may hold
+`adopt(array, device, is_written)` that turns an array of another library into its own; a function
+`refuse_device(kind)` may say why it cannot run on a device it knows. It may hold
 a single kernel: the rest comes from its base, so a port with one finished kernel already runs
 everything. A backend whose hardware holds less than the cards ask for also has a table
 `LIMITS: Mapping[str, tuple[Limit, ...]]`; a call beyond them is refused before anything runs.
@@ -64,8 +65,8 @@ BACKENDS: tuple[BackendInfo, ...] = (
         "aerie.kernels.triton_gpu",
         "pytorch",
         ("torch", "triton"),
-        ("cuda",),
-        "Triton, overlay on pytorch",
+        ("cuda", "cpu"),
+        "Triton, overlay on pytorch; on a CPU in Triton's interpreter, for tests",
     ),
     BackendInfo(
         "hls",
@@ -249,6 +250,9 @@ def load(backend: str, device: str = "cpu", data_errors: str | None = None) -> K
     mode = data_errors or ("raise" if kind == "cpu" else "status")
     table = _implementations(info)
     module = importlib.import_module(info.module)
+    refusal = getattr(module, "refuse_device", lambda kind: None)(kind)
+    if refusal:
+        raise BackendUnavailableError(f"backend {backend} cannot run on {device} here: {refusal}")
 
     def adopt(array: Any, is_written: bool) -> Any:
         return module.adopt(array, device, is_written)
@@ -274,5 +278,11 @@ def _implementations(info: BackendInfo) -> dict[str, Implementation]:
     reason = why_unavailable(info)
     if reason:
         raise BackendUnavailableError(f"backend {info.name} cannot run here: {reason}")
-    base = _implementations(backend_info(info.base)) if info.base else {}
-    return {**base, **importlib.import_module(info.module).KERNELS}
+    own: Mapping[str, Implementation] = importlib.import_module(info.module).KERNELS
+    if info.base is None:
+        return dict(own)
+    base = _implementations(backend_info(info.base))
+    joined = {
+        name: entry.over(base[name]) if entry.covers else entry for name, entry in own.items()
+    }
+    return {**base, **joined}

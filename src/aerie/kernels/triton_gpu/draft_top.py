@@ -1,0 +1,139 @@
+"""The draft's best children: softmax over the whole draft vocabulary and its top K, streamed.
+
+Two launches: statistics and the best K of every (row, part of the vocabulary), then their union.
+Probabilities are float32(exp(x - max) / sum) with everything in float64 before the last rounding:
+at most 1 ulp from the float64 softmax of the same logits. The order is (logit descending, id
+ascending).
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from aerie.errors import KernelBoundsError
+from aerie.kernels.triton_gpu.verdict import softmax_join, softmax_step
+
+MOST_TOP_K = 10
+VOCAB_BLOCK = 2048
+MOST_PARTS = 64
+K_BLOCK = 16
+
+
+@triton.jit
+def _sortable(x, ids):
+    """Value and id as one integer that grows with the value and falls with the id."""
+    bits = x.to(tl.int32, bitcast=True)
+    ordered = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.int64)
+    return (ordered << 32) | (0x7FFFFFFF - ids).to(tl.int64)
+
+
+@triton.jit
+def _value_of(key):
+    bits = (key >> 32).to(tl.int32)
+    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _id_of(key):
+    return 0x7FFFFFFF - (key & 0x7FFFFFFF)
+
+
+@triton.jit
+def _best_keys(key, best, top_k, K: tl.constexpr):
+    """The `top_k` largest of a block's keys and of `best[K]`, which is descending."""
+    place = tl.arange(0, K)
+    found = tl.full([K], -(1 << 63), tl.int64)
+    for rank in range(top_k):
+        top = tl.maximum(tl.max(key, axis=0), tl.max(best, axis=0))
+        found = tl.where(place == rank, top, found)
+        key = tl.where(key == top, -(1 << 63), key)
+        best = tl.where(best == top, -(1 << 63), best)
+    return found
+
+
+@triton.jit(do_not_specialize=("part_size", "n_parts", "top_k"))
+def _part_kernel(
+    logits, peaks_out, masses_out, keys_out, vocab, part_size, n_parts, top_k,
+    V: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    """Maximum, sum and best keys of one part of one row."""
+    row = tl.program_id(0)
+    part = tl.program_id(1)
+    peak = tl.full([], float("-inf"), tl.float32)
+    mass = tl.zeros([], tl.float64)
+    best = tl.full([K], -(1 << 63), tl.int64)
+    for start in range(part * part_size, tl.minimum((part + 1) * part_size, vocab), V):
+        ids = start + tl.arange(0, V)
+        x = tl.load(logits + row.to(tl.int64) * vocab + ids, mask=ids < vocab, other=float("-inf"))
+        # A NaN logit would hide the rest of its row: it counts as impossible.
+        x = tl.where(x == x, x.to(tl.float32), float("-inf"))
+        peak, mass = softmax_step(x, peak, mass)
+        key = tl.where(ids < vocab, _sortable(x, ids), -(1 << 63))
+        best = _best_keys(key, best, top_k, K)
+    place = row * n_parts + part
+    tl.store(peaks_out + place, peak)
+    tl.store(masses_out + place, mass)
+    tl.store(keys_out + place * K + tl.arange(0, K), best)
+
+
+@triton.jit(do_not_specialize=("n_parts", "top_k"))
+def _join_kernel(
+    peaks, masses, keys, token_map, probas_out, tokens_out, n_parts, top_k,
+    MAPPED: tl.constexpr, S: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    """Best of all parts of one row, with their probabilities and target ids."""
+    row = tl.program_id(0)
+    piece = tl.arange(0, S)
+    place = row * n_parts + piece
+    peak, mass = softmax_join(
+        tl.load(peaks + place, mask=piece < n_parts, other=float("-inf")),
+        tl.load(masses + place, mask=piece < n_parts, other=0.0),
+    )
+    entry = tl.arange(0, S * K)
+    key = tl.load(keys + row * n_parts * K + entry, mask=entry < n_parts * K, other=-(1 << 63))
+    best = _best_keys(key, tl.full([K], -(1 << 63), tl.int64), top_k, K)
+    rank = tl.arange(0, K)
+    is_rank = rank < top_k
+    raised = tl.exp(_value_of(best).to(tl.float64) - peak.to(tl.float64))
+    token = _id_of(best)
+    if MAPPED:
+        token = tl.load(token_map + token, mask=is_rank, other=0)
+    tl.store(probas_out + row * top_k + rank, (raised / mass).to(tl.float32), mask=is_rank)
+    tl.store(tokens_out + row * top_k + rank, token, mask=is_rank)
+
+
+def draft_top(logits: Tensor, top_k: int, token_map: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Probabilities [rows, K] f32 over the whole vocabulary and token ids [rows, K] i64.
+
+    `logits` [rows, V] in any float dtype; `token_map` [V] i64 turns draft ids into target ids.
+    """
+    n_rows, vocab = logits.shape
+    if not 1 <= top_k <= min(MOST_TOP_K, vocab):
+        raise KernelBoundsError(
+            f"draft_top: top_k = {top_k}, limit 1..{min(MOST_TOP_K, vocab)}",
+            value=top_k,
+            limit=min(MOST_TOP_K, vocab),
+        )
+    device = logits.device
+    n_blocks = triton.cdiv(vocab, VOCAB_BLOCK)
+    blocks_each = triton.cdiv(n_blocks, MOST_PARTS)
+    n_parts = triton.cdiv(n_blocks, blocks_each)
+    peaks = torch.empty(n_rows, n_parts, device=device)
+    masses = torch.empty(n_rows, n_parts, dtype=torch.float64, device=device)
+    keys = torch.empty(n_rows, n_parts, K_BLOCK, dtype=torch.int64, device=device)
+    probas = torch.empty(n_rows, top_k, device=device)
+    tokens = torch.empty(n_rows, top_k, dtype=torch.int64, device=device)
+    if n_rows:
+        _part_kernel[(n_rows, n_parts)](
+            logits.contiguous(), peaks, masses, keys, vocab, blocks_each * VOCAB_BLOCK, n_parts,
+            top_k, V=VOCAB_BLOCK, K=K_BLOCK,
+        )  # fmt: skip
+        _join_kernel[(n_rows,)](
+            peaks, masses, keys, tokens if token_map is None else token_map.contiguous(), probas,
+            tokens, n_parts, top_k,
+            MAPPED=token_map is not None, S=triton.next_power_of_2(n_parts), K=K_BLOCK,
+        )  # fmt: skip
+    return probas, tokens

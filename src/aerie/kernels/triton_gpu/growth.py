@@ -1,0 +1,297 @@
+"""Triton drafting kernels K1 to K3, one launch each; `growth_layer.py` has all three in one."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from aerie.kernels.triton_gpu.device import CANDIDATE, at_rank, first_where, rank_descending, refuse
+from aerie.kernels.triton_gpu.growth_device import (
+    check_frontier,
+    check_siblings,
+    gains_of,
+    merge_scores,
+    path_scores,
+    store_nodes,
+    write_mask,
+)
+from aerie.kernels.triton_gpu.launch import as_bytes, block, row_stride, words
+
+# One variant for every layer's sizes: a value of 1 or a multiple of 16 would compile another one.
+_SIZES = ("width", "top_k", "count", "columns", "n_old", "n_new", "fed_count")
+_STRIDES = ("s0", "s1", "s2", "s3", "s4", "s5", "sort_stride")
+# Vectors are sized for the bounds of the cards, but for the candidates, whose number is squared.
+WIDEST = 16
+LONGEST = 128
+
+# Columns of the hidden rows one program gathers: K rows of 512 halves are 8 KB of loads.
+HIDDEN_BLOCK = 512
+
+
+@triton.jit
+def gather_hidden(
+    hidden, hidden_out, request, part, is_ok, parent_slot, width, top_k, size, K: tl.constexpr,
+    H: tl.constexpr,
+):  # fmt: skip
+    """Columns [part * H, ...) of the chosen children's parent rows."""
+    child = tl.arange(0, K)
+    column = part * H + tl.arange(0, H)
+    is_inside = (child < top_k)[:, None] & (column < size)[None, :]
+    source = hidden + (request * width + parent_slot)[:, None] * size + column[None, :]
+    rows = tl.load(source, mask=is_inside & is_ok, other=0.0)
+    target = hidden_out + (request * top_k + child)[:, None] * size + column[None, :]
+    tl.store(target, rows, mask=is_inside)
+
+
+@triton.jit(do_not_specialize=("width", "top_k", "count"))
+def _score_kernel(
+    probas, tokens, last_scores, hidden, curr_out, sorted_out, order_out, best_out, parents_out,
+    hidden_out, tokens_out, status_out, detail_out, width, top_k, size, count,
+    C: tl.constexpr, K: tl.constexpr, H: tl.constexpr,
+):  # fmt: skip
+    """K1 of one request; part 0 writes the scores, every part gathers its columns."""
+    request = tl.program_id(0).to(tl.int64)
+    part = tl.program_id(1)
+    here = tl.arange(0, C)
+    n_candidates = width * top_k
+    is_entry = here < n_candidates
+    curr = path_scores(probas, last_scores, request, width, top_k, C)
+    rank = rank_descending(curr, is_entry, C)
+    chosen = at_rank(here, rank, is_entry, K)
+    parent_slot = chosen // top_k
+    if part == 0:
+        row = request * n_candidates
+        found = tl.load(tokens + row + here, mask=is_entry, other=0)
+        tl.store(curr_out + row + here, curr, mask=is_entry)
+        tl.store(sorted_out + row + rank, curr, mask=is_entry)
+        tl.store(order_out + row + rank, here.to(tl.int64), mask=is_entry)
+        tl.store(tokens_out + row + here, found, mask=is_entry)
+        child = tl.arange(0, K)
+        best = request * top_k + child
+        tl.store(best_out + best, (count + chosen).to(tl.int64), mask=child < top_k)
+        tl.store(parents_out + best, parent_slot.to(tl.int64), mask=child < top_k)
+        tl.store(status_out + request, 0)
+        tl.store(detail_out + request, 0)
+    gather_hidden(hidden, hidden_out, request, part, True, parent_slot, width, top_k, size, K, H)
+
+
+def draft_tree_layer_score_index_gen_op(
+    *,
+    topk_probas: Tensor,
+    topk_tokens: Tensor,
+    last_layer_scores: Tensor,
+    input_hidden: Tensor,
+    cumu_count: int,
+) -> dict[str, Tensor]:
+    """K1: path scores of a layer, sorted; the best K with parents, hidden rows and node ids."""
+    batch, width = last_layer_scores.shape
+    candidates = topk_probas.shape[1]
+    top_k, size = candidates // width, input_hidden.shape[1]
+    outputs = layer_outputs(topk_probas, topk_tokens, input_hidden, (batch, top_k))
+    if batch:
+        grid = (batch, max(1, triton.cdiv(size, HIDDEN_BLOCK)))
+        _score_kernel[grid](
+            topk_probas.contiguous(), topk_tokens.contiguous(), last_layer_scores.contiguous(),
+            input_hidden.contiguous(), *outputs.values(), width, top_k, size, cumu_count,
+            C=candidate_block(candidates), K=WIDEST, H=HIDDEN_BLOCK,
+        )  # fmt: skip
+    return outputs
+
+
+def candidate_block(candidates: int) -> int:
+    """Three sizes for the candidates of a layer: first layers, the default of 8 x 8, the bound."""
+    return next(size for size in (16, 64, 128) if candidates <= size)
+
+
+def layer_outputs(
+    probas: Tensor, tokens: Tensor, hidden: Tensor, best: tuple[int, int]
+) -> dict[str, Tensor]:
+    """Room for what K1 returns, in the order of its card."""
+
+    def nodes(shape: tuple[int, ...]) -> Tensor:
+        return torch.empty(shape, dtype=torch.int64, device=probas.device)
+
+    return {
+        "curr_layer_scores": torch.empty_like(probas, memory_format=torch.contiguous_format),
+        "sort_layer_scores": torch.empty_like(probas, memory_format=torch.contiguous_format),
+        "sort_layer_indices": nodes(probas.shape),
+        "cache_topk_indices": nodes(best),
+        "parent_indices_in_layer": nodes(best),
+        "output_hidden": hidden.new_empty((*best, hidden.shape[1])),
+        "mapped_tokens": torch.empty_like(tokens, memory_format=torch.contiguous_format),
+        **words(best[0], probas.device),
+    }
+
+
+@triton.jit(do_not_specialize=("width", "top_k", "count"))
+def _check_kernel(
+    tokens, order, frontier, status_out, detail_out, width, top_k, count,
+    C: tl.constexpr, W: tl.constexpr,
+):  # fmt: skip
+    """K2's refusals of one request, in the card's order."""
+    request = tl.program_id(0).to(tl.int64)
+    here = tl.arange(0, C)
+    n_candidates = width * top_k
+    is_entry = here < n_candidates
+    status = tl.zeros([], tl.int32)
+    detail = tl.zeros([], tl.int64)
+    status, detail = check_frontier(status, detail, frontier, request, width, count, W)
+    entry = tl.load(order + request * n_candidates + here, mask=is_entry, other=0)
+    is_foreign = is_entry & ((entry < 0) | (entry >= n_candidates))
+    is_any, foreign = first_where(is_foreign, entry, C)
+    status, detail = refuse(status, detail, CANDIDATE, is_any, foreign)
+    found = tl.load(tokens + request * n_candidates + here, mask=is_entry, other=0)
+    status, detail = check_siblings(status, detail, found, here // top_k, is_entry, C)
+    tl.store(status_out + request, status)
+    tl.store(detail_out + request, detail)
+
+
+def check_cumu_draft_state(
+    *,
+    topk_tokens: Tensor,
+    sort_layer_indices: Tensor,
+    frontier_indexs: Tensor,
+    cumu_count: int,
+    **_: object,
+) -> dict[str, Tensor]:
+    """K2, before anything is written: frontier ids and sort indices exist, siblings differ."""
+    batch, width = frontier_indexs.shape
+    candidates = topk_tokens.shape[1]
+    found = words(batch, topk_tokens.device)
+    if batch:
+        _check_kernel[(batch,)](
+            topk_tokens.contiguous(), sort_layer_indices.contiguous(),
+            frontier_indexs.contiguous(), *found.values(), width, candidates // width, cumu_count,
+            C=candidate_block(candidates), W=WIDEST,
+        )  # fmt: skip
+    return found
+
+
+@triton.jit(do_not_specialize=(*_SIZES, *_STRIDES))
+def _store_kernel(
+    tokens_at, scores_at, depths_at, prev_at, next_at, side_at, s0, s1, s2, s3, s4, s5,
+    sort_scores, sort_stride, curr, tokens, layer_sorted, layer_order, frontier, mask_in, status,
+    best_out, best_tokens_out, work_out, mask_out, width, top_k, columns, count, n_old, n_new,
+    fed_count, COMPAT: tl.constexpr, C: tl.constexpr, W: tl.constexpr, K: tl.constexpr,
+    M: tl.constexpr, F: tl.constexpr,
+):  # fmt: skip
+    """K2 of one request."""
+    request = tl.program_id(0).to(tl.int64)
+    is_ok = tl.load(status + request) == 0
+    here = tl.arange(0, C)
+    n_candidates = width * top_k
+    is_entry = here < n_candidates
+    row = request * n_candidates
+    scores = tl.load(curr + row + here, mask=is_entry, other=0.0)
+    found = tl.load(tokens + row + here, mask=is_entry, other=0)
+    stores = (tokens_at, scores_at, depths_at, prev_at, next_at, side_at)
+    strides = (s0, s1, s2, s3, s4, s5)
+    store_nodes(
+        stores, strides, request, is_ok, scores, found, frontier, width, top_k, count, COMPAT, C, W
+    )
+    child = tl.arange(0, K)
+    is_child = child < top_k
+    chosen = tl.load(layer_order + row + child, mask=is_child & is_ok, other=0)
+    best = tl.load(layer_sorted + row + child, mask=is_child, other=0.0)
+    best_tokens = tl.load(tokens + row + chosen, mask=is_child & is_ok, other=-1)
+    tl.store(best_out + request * top_k + child, tl.where(is_ok, best, 0.0), mask=is_child)
+    tl.store(best_tokens_out + request * top_k + child, best_tokens, mask=is_child)
+    layer = tl.load(layer_sorted + row + here, mask=is_entry, other=0.0)
+    merge_scores(
+        sort_scores, sort_stride, work_out, request, is_ok, layer, is_entry, best, top_k, n_old,
+        n_new, K, M,
+    )  # fmt: skip
+    write_mask(
+        mask_in, mask_out, request, is_ok, chosen // top_k, width, top_k, columns, fed_count, K, F
+    )
+
+
+def update_cumu_draft_state(
+    *,
+    cumu_tokens: Tensor,
+    cumu_scores: Tensor,
+    cumu_deltas: Tensor,
+    prev_indexs: Tensor,
+    next_indexs: Tensor,
+    side_indexs: Tensor,
+    sort_scores: Tensor,
+    curr_layer_scores: Tensor,
+    topk_tokens: Tensor,
+    sort_layer_scores: Tensor,
+    sort_layer_indices: Tensor,
+    frontier_indexs: Tensor,
+    input_tree_mask: Tensor,
+    cumu_count: int,
+    verify_num: int,
+    fed_count: int,
+    status: Tensor,
+    compat: bool = False,
+) -> dict[str, Tensor]:
+    """K2: store the layer's nodes and links, emit the next frontier, keep the score order."""
+    batch, width = frontier_indexs.shape
+    candidates = curr_layer_scores.shape[1]
+    top_k, columns = candidates // width, input_tree_mask.shape[2]
+    n_old, n_new = min(verify_num, cumu_count), min(verify_num, cumu_count + candidates)
+    outputs = state_outputs(sort_scores, (batch, top_k), n_old, columns)
+    stores = (cumu_tokens, cumu_scores, cumu_deltas, prev_indexs, next_indexs, side_indexs)
+    if batch:
+        best, best_tokens, work, mask = outputs.values()
+        _store_kernel[(batch,)](
+            *stores, *(row_stride(store) for store in stores), sort_scores,
+            row_stride(sort_scores), curr_layer_scores.contiguous(), topk_tokens.contiguous(),
+            sort_layer_scores.contiguous(), sort_layer_indices.contiguous(),
+            frontier_indexs.contiguous(), as_bytes(input_tree_mask), status, best, best_tokens,
+            work, as_bytes(mask), width, top_k, columns, cumu_count, n_old, n_new, fed_count,
+            COMPAT=compat, C=candidate_block(candidates), W=WIDEST, K=WIDEST, M=LONGEST,
+            F=block(columns, 64),
+        )  # fmt: skip
+    return outputs
+
+
+def state_outputs(
+    sort_scores: Tensor, best: tuple[int, int], n_old: int, columns: int
+) -> dict[str, Tensor]:
+    """Room for what K2 returns, in the order of its card."""
+    device = sort_scores.device
+    return {
+        "output_scores": sort_scores.new_empty(best),
+        "output_tokens": torch.empty(best, dtype=torch.int64, device=device),
+        "work_scores": sort_scores.new_empty((best[0], n_old + best[1])),
+        "output_tree_mask": torch.empty((*best, columns), dtype=torch.bool, device=device),
+    }
+
+
+@triton.jit(do_not_specialize=("batch", "top_k", "n_old", "n_free"))
+def _gains_kernel(
+    work_scores, gains_out, batch, top_k, n_old, n_free,
+    K: tl.constexpr, M: tl.constexpr,
+):  # fmt: skip
+    """K3: increments of every request side by side, then their mean."""
+    rank = tl.arange(0, K)
+    place = tl.arange(0, M)
+    total = tl.zeros([K], tl.float64)
+    for request in range(batch):
+        row = work_scores + request * (n_old + top_k)
+        old = tl.load(row + place, mask=place < n_old, other=0.0)
+        best = tl.load(row + n_old + rank, mask=rank < top_k, other=0.0)
+        total += gains_of(old, best, n_old, top_k, n_free, K, M)
+    mean = tl.cumsum(total, axis=0) / tl.maximum(batch, 1).to(tl.float64)
+    tl.store(gains_out + 1 + rank, mean.to(tl.float32), mask=rank < top_k)
+    tl.store(gains_out, 0.0)
+
+
+def calculate_work_deltas(
+    *, work_scores: Tensor, node_top_k: int, verify_num: int
+) -> dict[str, Tensor]:
+    """K3: mean gain of verifying the k best new nodes beside the old ones."""
+    batch, total = work_scores.shape
+    n_old = total - node_top_k
+    gains = work_scores.new_empty(node_top_k + 1)
+    n_free = min(verify_num - n_old, node_top_k)
+    _gains_kernel[(1,)](
+        work_scores.contiguous(), gains, batch, node_top_k, n_old, n_free,
+        K=WIDEST, M=LONGEST, num_warps=1,
+    )  # fmt: skip
+    return {"G": gains}

@@ -1,0 +1,49 @@
+"""What every wrapper needs before a launch: block sizes, status words, contiguous rows."""
+
+from __future__ import annotations
+
+import torch
+import triton
+from torch import Tensor
+
+from aerie.errors import UsageError
+
+MAX_BATCH = 128
+MAX_VERIFY = 128
+
+
+def refuse_device(kind: str) -> str | None:
+    """Why the kernels cannot run on a kind of device, or None where they can."""
+    if kind == "cuda":
+        return None if torch.cuda.is_available() else "torch finds no CUDA device"
+    if triton.knobs.runtime.interpret:
+        return None
+    return "Triton runs on a CPU in its interpreter only: set TRITON_INTERPRET=1 before starting"
+
+
+def block(size: int, least: int = 1) -> int:
+    """The power of two that holds `size`: the sizes Triton's vectors have."""
+    return max(least, triton.next_power_of_2(max(size, 1)))
+
+
+def words(batch: int, device: torch.device) -> dict[str, Tensor]:
+    """Room for `status[B]` and `detail[B]`; the kernel writes every entry."""
+    return {
+        "status": torch.empty(batch, dtype=torch.int32, device=device),
+        "detail": torch.empty(batch, dtype=torch.int64, device=device),
+    }
+
+
+def row_stride(array: Tensor) -> int:
+    """Distance of two rows of an array that is written in place; its entries must be adjacent."""
+    if array.shape[1] > 1 and array.stride(1) != 1:
+        raise UsageError(
+            f"an array written in place has stride {array.stride(1)} along a row;"
+            " Triton kernels take adjacent entries: pass a contiguous tensor"
+        )
+    return array.stride(0)
+
+
+def as_bytes(flags: Tensor) -> Tensor:
+    """Booleans as the bytes they are stored as."""
+    return flags.contiguous().view(torch.uint8)
