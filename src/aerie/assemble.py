@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -12,7 +12,12 @@ import torch
 from aerie.attention import exact, pytorch
 from aerie.attention.contract import PrepareAttention
 from aerie.config import EngineConfig, ModelConfig, SpeculationConfig, require
+from aerie.engine.device_round import RoundParts
+from aerie.engine.device_rounds import DeviceRounds, RoundOptions
+from aerie.engine.device_state import StateSizes, allocate_state
 from aerie.engine.engine import EngineCore, Limits
+from aerie.engine.graphs import smallest
+from aerie.engine.measure import QUICK, MakeCore, measure_costs
 from aerie.engine.memory import Memory
 from aerie.engine.step import Parts
 from aerie.engine.verify import RULES
@@ -26,11 +31,17 @@ from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.exact_linear import TiledLinear
 from aerie.models.linear import DENSE, DenseFormat
 from aerie.models.load import LoadOptions, load_decoder
-from aerie.speculation.eagle3 import Eagle3Proposer, TreeShape
+from aerie.models.resolved import Resolved
+from aerie.speculation.cast import Cast
+from aerie.speculation.costs import CostTable, load_costs
+from aerie.speculation.device_draft import DeviceDraft, softmax_then_topk
+from aerie.speculation.device_store import Template
+from aerie.speculation.eagle3 import Eagle3Proposer
 from aerie.speculation.ngram import NgramProposer
 from aerie.speculation.plain import PlainProposer
+from aerie.speculation.planner import Planner
+from aerie.speculation.policy import FixedTree, Policy, TreeShape
 from aerie.speculation.proposer import Proposer
-from aerie.speculation.tree import best_nodes
 
 # What may stand between an engine and its kernels: a capture, a study of approximations.
 Tap = Callable[[Kernels], Kernels]
@@ -59,9 +70,34 @@ NUMERICS = {
 }
 
 
+def find_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
+    """How a configuration's rows are multiplied and attended.
+
+    `page_size` is what the KV memory promises: slots of a page follow each other.
+    """
+    found = NUMERICS[config.numerics]
+    if config.numerics == "exact" or choose_attention(config).value == "pytorch":
+        return found
+    # Late: a machine without a GPU has no triton.
+    backend = importlib.import_module("aerie.attention.triton")
+    options = backend.TritonOptions(page_size=page_size)
+    return replace(found, prepare_attention=backend.TritonAttention(backend.load_tiles(), options))
+
+
+def choose_attention(config: ModelConfig) -> Resolved[str]:
+    """The attention backend, with the reason for it."""
+    if config.attention != "auto":
+        return Resolved("attention", config.attention, "config", "asked for")
+    if not config.device.startswith("cuda"):
+        reason = "Triton compiles for GPUs only"
+        return Resolved("attention", "pytorch", "automatic", reason)
+    reason = "reads each key once for a whole tree"
+    return Resolved("attention", "triton", "automatic", reason)
+
+
 def load_target(directory: Path, config: ModelConfig) -> Decoder:
     """Load a target with the numerics the configuration asks for."""
-    numerics = NUMERICS[config.numerics]
+    numerics = find_numerics(config)
     dtype = getattr(torch, config.dtype)
     options = LoadOptions(dtype, config.device, numerics.dense, numerics.is_fused)
     return load_decoder(directory, numerics.prepare_attention, options)
@@ -69,7 +105,7 @@ def load_target(directory: Path, config: ModelConfig) -> Decoder:
 
 def load_draft(directory: Path, target: Decoder, config: ModelConfig) -> Eagle3Head:
     """Load a draft head for a target."""
-    numerics = NUMERICS[config.numerics]
+    numerics = find_numerics(config)
     return load_head(
         directory, target, numerics.prepare_attention, HeadOptions(dense=numerics.dense)
     )
@@ -94,8 +130,11 @@ def build_core(
     kernels = tap(build_kernels(config.backend, device))
     n_slots = config.cache.n_pages * config.cache.page_size
     proposer = build_proposer(speculation, head, kernels, n_slots, device)
-    # A round needs slots for what the draft feeds and for the rows that are verified.
-    scratch = max(proposer.scratch, speculation.nodes)
+    is_captured = choose_engine(config).value == "graphs"
+    # A round needs slots for what the draft feeds and for the rows that are verified; a captured
+    # one drafts behind what it has just committed.
+    own = proposer.scratch + (speculation.limits.depth + 1 if is_captured else 0)
+    scratch = max(own, speculation.limits.nodes)
     longest = limits.context + scratch + 1
     memory = Memory(config.cache, config.scheduler.max_batch, longest, kernels, device)
     parts = Parts(
@@ -104,11 +143,73 @@ def build_core(
         memory=memory,
         kernels=kernels,
         proposer=proposer,
-        select=partial(best_nodes, n_nodes=speculation.nodes),
+        policy=build_policy(config, target, head, limits),
         verify=RULES[speculation.rule],
         row_multiple=NUMERICS[config.model.numerics].row_multiple,
     )
-    return EngineCore(config, parts, limits, scratch)
+    rounds = build_rounds(config, parts, head, scratch) if is_captured else None
+    return EngineCore(config, parts, limits, scratch, rounds)
+
+
+def choose_engine(config: EngineConfig) -> Resolved[str]:
+    """The loop that runs the rounds. Asked for, it must be possible; automatic, it says why."""
+    obstacle = why_not_captured(config)
+    if config.engine == "graphs":
+        require(obstacle is None, f"engine graphs cannot run this: {obstacle}; use engine auto")
+    if config.engine != "auto":
+        return Resolved("engine", config.engine, "config", "asked for")
+    if obstacle is not None:
+        return Resolved("engine", "eager", "automatic", obstacle)
+    if not config.model.device.startswith("cuda"):
+        return Resolved("engine", "eager", "automatic", "only a GPU gains from captured rounds")
+    reason = "launch by launch, a GPU would wait for the host"
+    return Resolved("engine", "graphs", "automatic", reason)
+
+
+def why_not_captured(config: EngineConfig) -> str | None:
+    """What a configuration asks for that the host must decide within a round, or None."""
+    speculation = config.speculation
+    if speculation.rule != "match":
+        return f"rule {speculation.rule} draws its coins on the host"
+    if "ngram" in speculation.method:
+        return "n-gram paths are looked up in the text on the host"
+    if speculation.method != "none" and speculation.chosen_policy != "fixed":
+        return f"policy {speculation.chosen_policy} decides layer by layer on the host"
+    return None
+
+
+def build_rounds(
+    config: EngineConfig, parts: Parts, head: Eagle3Head | None, scratch: int
+) -> DeviceRounds:
+    """Rounds on fixed buffers over an engine's own memory and models."""
+    device, shape, proposer = config.model.device, parts.policy.shape, parts.proposer
+    draft, template = None, None
+    if isinstance(proposer, Eagle3Proposer):
+        draft = DeviceDraft(
+            proposer.head, proposer.pool, parts.kernels, softmax_then_topk(proposer.head)
+        )
+        template = Template.full(shape, device)
+    geometry = parts.target.geometry
+    sizes = StateSizes(
+        n_slots=smallest(config.graphs.slots, config.scheduler.max_batch),
+        n_nodes=shape.capacity if draft else 1,
+        n_verify=shape.verify,
+        longest_path=shape.depth + 1 if draft else 1,
+        features=(len(proposer.taps), geometry.hidden_size),
+        inert_row=parts.memory.inert_row,
+    )
+    round_parts = RoundParts(
+        target=parts.target,
+        pool=parts.pool,
+        table=parts.memory.table,
+        kernels=parts.kernels,
+        state=allocate_state(sizes, parts.target.embedding.dtype, device),
+        draft=draft,
+        taps=proposer.taps,
+        select=parts.policy.select,
+    )
+    options = RoundOptions(config.graphs, parts.row_multiple, scratch, template)
+    return DeviceRounds(round_parts, options, parts.memory, proposer)
 
 
 def build_proposer(
@@ -123,8 +224,59 @@ def build_proposer(
     if "eagle3" in config.method:
         require(head is not None, "method eagle3 needs a draft head: give draft=DIR")
         assert head is not None
-        shape = TreeShape(config.top_k, config.depth, config.nodes)
-        proposer = Eagle3Proposer(head, head.allocate_pool(n_slots), kernels, shape)
+        proposer = Eagle3Proposer(head, head.allocate_pool(n_slots), kernels, tree_shape(config))
     if "ngram" in config.method:
-        proposer = NgramProposer(proposer, config.ngram, config.depth)
+        proposer = NgramProposer(proposer, config.ngram, config.limits.depth)
     return proposer
+
+
+def tree_shape(config: SpeculationConfig) -> TreeShape:
+    """The largest tree a configuration allows; plain decoding verifies the root alone."""
+    limits = config.limits
+    return TreeShape(limits.top_k, limits.depth, 1 if config.method == "none" else limits.nodes)
+
+
+def build_policy(
+    config: EngineConfig, target: Decoder, head: Eagle3Head | None, limits: Limits
+) -> Policy:
+    """The policy a configuration names, with the costs it plans from."""
+    shape, chosen = tree_shape(config.speculation), config.speculation.chosen_policy
+    if chosen == "fixed":
+        return FixedTree(shape)
+    if config.planner.costs is not None:
+        costs = load_costs(Path(config.planner.costs))
+    else:
+        costs = measure_quickly(config, target, head, limits)
+    if chosen == "cast":
+        return Cast(shape, costs)
+    return Planner(shape, costs, config.planner.explore_every)
+
+
+def measure_quickly(
+    config: EngineConfig, target: Decoder, head: Eagle3Head | None, limits: Limits
+) -> CostTable:
+    """A coarse cost table of this machine, for want of a measured one."""
+    provenance = {"kind": "measured at load", "device": config.model.device}
+    return measure_costs(scratch_cores(config, target, head, limits), QUICK, provenance)
+
+
+def scratch_cores(
+    config: EngineConfig, target: Decoder, head: Eagle3Head | None, limits: Limits
+) -> MakeCore:
+    """Small engines of the same models, on which costs are measured."""
+    largest = SpeculationConfig(method="eagle3", top_k=8, depth=3, nodes=64)
+
+    def make(batch: int, context: int) -> EngineCore:
+        page = config.cache.page_size
+        n_pages = batch * -(-(context + 512) // page) + 1
+        small = replace(
+            config,
+            speculation=largest,
+            cache=replace(config.cache, n_pages=n_pages, prefix_reuse=False),
+            scheduler=replace(config.scheduler, max_batch=batch),
+            audit=False,
+        )
+        room = replace(limits, context=max(limits.context, context + 512))
+        return build_core(small, target, head, room)
+
+    return make

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aerie.engine.decision import Decision
 from aerie.engine.pages import LedgerError
 from aerie.engine.request import Request
 from aerie.engine.step import Outcome
 
 
 def audit_step(requests: Sequence[Request], outcome: Outcome) -> None:
-    """Raise LedgerError if a step's tree or its counts do not add up."""
+    """Raise LedgerError if the links of an eager step's trees do not add up."""
     ends = outcome.layout.qo_indptr.tolist()
-    emitted = outcome.commit.out_indptr.diff().tolist()
     for index, request in enumerate(requests):
-        where = f"request {request.job.request_id}"
         span = slice(ends[index], ends[index + 1])
         first = outcome.layout.first_child_row[span].tolist()
         following = outcome.layout.next_sibling_row[span].tolist()
-        _audit_links(where, first, following)
-        accepted = min(int(outcome.verdict.accept_count[index]), emitted[index])
-        # Every emitted token is an accepted draft token or the round's one bonus token.
-        if not 0 <= emitted[index] - accepted <= 1:
-            raise LedgerError(f"{where}: {emitted[index]} emitted, {accepted} accepted")
-        if not accepted < max(len(first), 1):
-            raise LedgerError(f"{where}: {accepted} accepted of {len(first) - 1} draft nodes")
+        _audit_links(f"request {request.job.request_id}", first, following)
+
+
+def audit_decision(request: Request, decision: Decision) -> None:
+    """Raise LedgerError if a round's counts do not add up."""
+    where = f"request {request.job.request_id}"
+    emitted = len(decision.tokens)
+    accepted = min(decision.n_accepted, emitted)
+    # Every emitted token is an accepted draft token or the round's one bonus token.
+    if not 0 <= emitted - accepted <= 1:
+        raise LedgerError(f"{where}: {emitted} emitted, {accepted} accepted")
+    if accepted > decision.n_nodes:
+        raise LedgerError(f"{where}: {accepted} accepted of {decision.n_nodes} draft nodes")
 
 
 def _audit_links(where: str, first_child: list[int], next_sibling: list[int]) -> None:

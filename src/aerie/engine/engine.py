@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from aerie.config import EngineConfig, require
-from aerie.engine.audit import audit_step
+from aerie.engine.audit import audit_decision, audit_step
+from aerie.engine.decision import Decision, describe_failure
+from aerie.engine.device_rounds import DeviceRounds
 from aerie.engine.events import Event, FinishEvent, TokenEvent
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Job, Request, State
 from aerie.engine.scheduler import Plan, Reading, Scheduler
 from aerie.engine.step import Outcome, Parts, run
 from aerie.engine.verify import path_logprobs
-from aerie.kernels.status import MEANINGS, Status
 from aerie.speculation.proposer import Features
 
 
@@ -33,8 +34,16 @@ class Limits:
 class EngineCore:
     """Runs requests on token ids. Text, templates and loading live above it."""
 
-    def __init__(self, config: EngineConfig, parts: Parts, limits: Limits, scratch: int) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        parts: Parts,
+        limits: Limits,
+        scratch: int,
+        rounds: DeviceRounds | None = None,
+    ) -> None:
         self.parts = parts
+        self.rounds = rounds  # None: every round runs in the eager loop
         self.limits = limits
         self._config = config
         self._scratch = scratch
@@ -89,6 +98,15 @@ class EngineCore:
         """Drop a finished request and return it."""
         return self._requests.pop(request_id)
 
+    def assume_read(self) -> None:
+        """Take the prompts that wait as read: for measuring what contexts cost, never for text."""
+        self._scheduler.assume_read()
+
+    @property
+    def running(self) -> list[Request]:
+        """Requests that hold a slot."""
+        return self._scheduler.running
+
     @property
     def is_idle(self) -> bool:
         """Nothing waits and nothing runs."""
@@ -98,18 +116,35 @@ class EngineCore:
         """One round for everyone who can run; what happened, in request order."""
         events = self._drop_cancelled()
         plan = self._scheduler.plan()
-        if plan.is_empty:
-            return events
-        outcome = run(self.parts, plan)
-        self.last_outcome = outcome
-        self._write_reading(plan, outcome)
-        for index, request in enumerate(plan.drafting):
-            events += self._write_drafting(index, request, outcome)
+        for request, decision in zip(plan.drafting, self._decide(plan), strict=True):
+            if self._config.audit:
+                audit_decision(request, decision)
+            events += self._write(request, decision)
         if self._config.audit:
-            audit_step(plan.drafting, outcome)
             running = self._scheduler.running
             self.parts.memory.audit([r for r in running if r.state is not State.FINISHED])
         return events
+
+    def _decide(self, plan: Plan) -> list[Decision]:
+        """Run a plan in captured rounds where they compute what is asked, else eagerly."""
+        if self.rounds is None:
+            return self._run(plan)
+        if not self.rounds.covers(plan.drafting):
+            self.rounds.stand_up()
+            return self._run(plan)
+        self._run(Plan((), plan.reading))
+        return self.rounds.step(plan.drafting)
+
+    def _run(self, plan: Plan) -> list[Decision]:
+        """One eager step for everyone in the plan."""
+        if plan.is_empty:
+            return []
+        outcome = run(self.parts, plan)
+        self.last_outcome = outcome
+        self._write_reading(plan, outcome)
+        if self._config.audit:
+            audit_step(plan.drafting, outcome)
+        return [_decision(index, r, outcome) for index, r in enumerate(plan.drafting)]
 
     def _drop_cancelled(self) -> list[Event]:
         dropped = [
@@ -126,70 +161,42 @@ class EngineCore:
             n_rows = part.end - part.start
             taps = outcome.taps[first : first + n_rows]
             first += n_rows
-            self._read(part, taps)
+            self._read(part, taps, outcome.is_extended)
 
-    def _read(self, part: Reading, taps: Tensor) -> None:
+    def _read(self, part: Reading, taps: Tensor, is_extended: bool) -> None:
         request = part.request
         following = request.tokens[part.start + 1 : part.end + 1]
-        request.features = [Features(part.start, taps, torch.tensor(following, device=taps.device))]
+        features = Features(part.start, taps, torch.tensor(following, device=taps.device))
+        request.follow([features], is_extended, self.parts.proposer.remember)
         request.seq_len = part.end
         request.statistics.prefill_tokens += part.end - part.start
         if not request.n_unread:
             request.state = State.DECODING
 
-    def _write_drafting(self, index: int, request: Request, outcome: Outcome) -> list[Event]:
-        failure = self._failure(index, outcome)
-        if failure and int(outcome.chosen[index].sum()) > 1:
+    def _write(self, request: Request, decision: Decision) -> list[Event]:
+        if decision.failure and decision.n_nodes:
             request.is_suspect = True
             return []
-        if failure:
-            return [self._finish(request, "error", failure)]
+        if decision.failure:
+            return [self._finish(request, "error", decision.failure)]
         request.is_suspect = False
-        commit = outcome.commit
-        span = slice(int(commit.out_indptr[index]), int(commit.out_indptr[index + 1]))
-        tokens = commit.out_tokens[span]
-        emitted = [int(token) for token in tokens]
-        rows = commit.out_rows[int(commit.rows_indptr[index]) : int(commit.rows_indptr[index + 1])]
-        self._count(index, request, outcome, len(emitted))
-        if request.params.logprobs:
-            path = outcome.verdict.accept_index[index, : len(emitted)]
-            flat = path + int(outcome.layout.qo_indptr[index])
-            request.logprobs += path_logprobs(outcome.logits, flat, tokens)
-        request.features = [Features(request.seq_len, outcome.taps[rows], tokens.clone())]
-        request.seq_len = int(commit.new_seq_len[index])
-        request.tokens += emitted
+        _count(request, decision)
+        request.logprobs += decision.logprobs
+        remember = self.parts.proposer.remember
+        request.follow(decision.features, decision.is_extended, remember)
+        request.seq_len = decision.seq_len
+        request.tokens += decision.tokens
         if request.counts is not None:
-            request.counts[1].index_add_(
-                0, tokens, torch.ones_like(tokens, dtype=request.counts.dtype)
-            )
+            tokens = torch.tensor(decision.tokens, dtype=torch.int64, device=request.counts.device)
+            ones = torch.ones_like(tokens, dtype=request.counts.dtype)
+            request.counts[1].index_add_(0, tokens, ones)
         events: list[Event] = []
-        if emitted:
-            events.append(TokenEvent(request.job.request_id, tuple(emitted)))
-        if bool(commit.finished[index]):
-            stopped = bool(emitted) and emitted[-1] in request.job.stop_ids
+        if decision.tokens:
+            events.append(TokenEvent(request.job.request_id, decision.tokens))
+        if decision.is_finished:
+            stopped = bool(decision.tokens) and decision.tokens[-1] in request.job.stop_ids
             events.append(self._finish(request, "stop" if stopped else "length"))
         return events
-
-    def _failure(self, index: int, outcome: Outcome) -> str | None:
-        """Why a request cannot go on: NaN logits, a broken layout. The others are not touched."""
-        for status in (outcome.layout.status, outcome.verdict.status, outcome.commit.status):
-            word = int(status[index])
-            if word:
-                return f"{MEANINGS[Status(word)].sentence} (status {Status(word).name})"
-        return None
-
-    def _count(self, index: int, request: Request, outcome: Outcome, n_emitted: int) -> None:
-        statistics = request.statistics
-        n_nodes = int(outcome.layout.qo_indptr[index + 1] - outcome.layout.qo_indptr[index]) - 1
-        accepted = min(int(outcome.verdict.accept_count[index]), n_emitted)
-        statistics.target_passes += 1
-        statistics.num_draft_tokens += n_nodes
-        if n_nodes:
-            statistics.num_drafts += 1
-            statistics.num_accepted_tokens += accepted
-            for depth in range(1, accepted + 1):
-                table = statistics.accepted_by_depth
-                table[depth] = table.get(depth, 0) + 1
 
     def _finish(self, request: Request, reason: str, error: str | None = None) -> FinishEvent:
         self._scheduler.end(request)
@@ -230,3 +237,43 @@ class EngineCore:
         counts = torch.zeros((2, self.limits.vocabulary), dtype=torch.int32)
         counts[0] = torch.bincount(torch.tensor(prompt), minlength=self.limits.vocabulary).int()
         return counts.to(self.parts.memory.table.device)
+
+
+def _decision(index: int, request: Request, outcome: Outcome) -> Decision:
+    """What an eager step decided for one request of its batch."""
+    commit, layout, verdict = outcome.commit, outcome.layout, outcome.verdict
+    n_nodes = int(layout.qo_indptr[index + 1] - layout.qo_indptr[index]) - 1
+    words = [int(part.status[index]) for part in (layout, verdict, commit)]
+    failure = describe_failure(words)
+    if failure is not None:
+        # A refused layout has no rows: what counts is how many were asked for.
+        return Decision(n_nodes=int(outcome.chosen[index].sum()) - 1, failure=failure)
+    tokens = commit.out_tokens[int(commit.out_indptr[index]) : int(commit.out_indptr[index + 1])]
+    rows = commit.out_rows[int(commit.rows_indptr[index]) : int(commit.rows_indptr[index + 1])]
+    logprobs: list[float] = []
+    if request.params.logprobs:
+        path = verdict.accept_index[index, : tokens.shape[0]] + int(layout.qo_indptr[index])
+        logprobs = path_logprobs(outcome.logits, path, tokens)
+    return Decision(
+        tokens=tuple(int(token) for token in tokens),
+        n_nodes=n_nodes,
+        n_accepted=int(verdict.accept_count[index]),
+        seq_len=int(commit.new_seq_len[index]),
+        is_finished=bool(commit.finished[index]),
+        features=[Features(request.seq_len, outcome.taps[rows], tokens.clone())],
+        is_extended=outcome.is_extended,
+        logprobs=logprobs,
+    )
+
+
+def _count(request: Request, decision: Decision) -> None:
+    statistics = request.statistics
+    accepted = min(decision.n_accepted, len(decision.tokens))
+    statistics.target_passes += 1
+    statistics.num_draft_tokens += decision.n_nodes
+    if decision.n_nodes:
+        statistics.num_drafts += 1
+        statistics.num_accepted_tokens += accepted
+        for depth in range(1, accepted + 1):
+            table = statistics.accepted_by_depth
+            table[depth] = table.get(depth, 0) + 1

@@ -11,6 +11,9 @@ from aerie.engine.prefix import PrefixCache
 from aerie.engine.request import Request
 from aerie.kernels.registry import Kernels
 
+AHEAD_POSITIONS = 256  # taken at once while decoding
+AHEAD_SHARE = 16  # at most this part of the free pages is taken ahead, by one request
+
 
 class Memory:
     """Gives every running request a table row and the pages that cover its positions."""
@@ -21,7 +24,9 @@ class Memory:
         self.ledger = Ledger(config.n_pages, config.page_size)
         self._prefixes = PrefixCache(self.ledger) if config.prefix_reuse else None
         width = min(self.ledger.n_slots, self.ledger.pages_for(longest) * config.page_size)
-        self.table = torch.zeros((n_requests, width), dtype=torch.int32, device=device)
+        # One row more than there are requests names the inert slot throughout: padding's row.
+        self.table = torch.zeros((n_requests + 1, width), dtype=torch.int32, device=device)
+        self.inert_row = n_requests
         self._kernels = kernels
         self._rows = list(range(n_requests - 1, -1, -1))
 
@@ -51,11 +56,22 @@ class Memory:
             return True
         if self._prefixes:
             self._prefixes.make_room(missing)
-        pages = self.ledger.take(missing)
+        pages = self.ledger.take(missing + self._ahead(request, missing))
         if pages is None:
             return False
         self._hold(request, pages)
         return True
+
+    def _ahead(self, request: Request, missing: int) -> int:
+        """Pages to take beyond what is missing, where plenty are free.
+
+        The table is then written every few hundred tokens, not every page: between two captured
+        rounds a write is a launch, and the only one there is.
+        """
+        own = request.job.length_limit + self.ledger.page_size
+        most = self.ledger.pages_for(min(own, self.table.shape[1])) - len(request.held.pages)
+        spare = (self.ledger.n_free - missing) // AHEAD_SHARE
+        return max(0, min(most - missing, spare, AHEAD_POSITIONS // self.ledger.page_size))
 
     def _hold(self, request: Request, pages: list[int]) -> None:
         """Append pages to what a request holds, in its list and in the table (K10b)."""
@@ -79,9 +95,7 @@ class Memory:
     def release(self, request: Request) -> None:
         """Take back everything a request holds; its text may be found again."""
         if self._prefixes and request.features:
-            # The draft has seen everything before the features that still wait for it.
-            valid = request.features[0].start
-            self._prefixes.insert(request.tokens, request.held.pages, valid)
+            self._prefixes.insert(request.tokens, request.held.pages, request.n_draft_seen)
         self.ledger.give(request.held.pages)
         request.held.pages = []
         if request.held.row >= 0:

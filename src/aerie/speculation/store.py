@@ -105,11 +105,11 @@ class DraftStore:
 
     def tree(self, count: int) -> DraftTree:
         """The first `count` nodes of every request, as a value."""
-        batch = self.sort_scores.shape[0]
+        batch, device = self.sort_scores.shape[0], self.sort_scores.device
         return DraftTree(
             tokens=self.arrays["cumu_tokens"][:, :count],
             scores=self.arrays["cumu_scores"][:, :count],
             depths=self.arrays["cumu_deltas"][:, :count],
             parents=self.arrays["prev_indexs"][:, :count],
-            node_count=torch.full((batch,), count, dtype=torch.int64),
+            node_count=torch.full((batch,), count, dtype=torch.int64, device=device),
         )

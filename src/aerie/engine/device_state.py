@@ -1,0 +1,172 @@
+"""The device's own record of the batch: fixed buffers that rounds read, write and never resize.
+
+Slot b of every buffer is one request. The host writes `Seats` when somebody joins or leaves; all
+else is written by the rounds themselves. An empty slot is inert: its table row is the one that
+names the inert KV slot throughout, its tree is a root, and it never goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from aerie.engine.request import Request
+from aerie.speculation.device_draft import Accepted
+from aerie.speculation.device_store import NodeStore
+
+MAX_STOPS = 64  # stop ids of one request, as K7's card allows
+
+Buffers = TypeVar("Buffers", "Seats", Accepted)
+
+
+@dataclass(frozen=True, eq=False)
+class Seats:
+    """What was asked for, by slot; the host writes it between rounds."""
+
+    is_live: Tensor  # [B] bool, false for an empty slot
+    table_row: Tensor  # [B] i64
+    length_limit: Tensor  # [B] i64
+    stop_tokens: Tensor  # [B, MAX_STOPS] i64, -1 for none
+    temperature: Tensor  # [B] f32
+    seed: Tensor  # [B] i64
+    sample_index: Tensor  # [B] i64
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What the host reads once a round: one row of integers per slot, then the layers' gains."""
+
+    written: Tensor  # [B, REPORT_COLUMNS + n] i32 on the device, n tokens at most
+    read: Tensor  # the same on the host, pinned where there is a device
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceState:
+    """Every buffer of the device round."""
+
+    seats: Seats
+    seq_len: Tensor  # [B] i64, tokens with KV in the target
+    store: NodeStore
+    chosen: Tensor  # [B, N] bool, the nodes to verify next
+    accepted: Accepted
+    report: Report
+    inert_row: int
+
+    @property
+    def n_slots(self) -> int:
+        """Slots of the largest bucket."""
+        return self.seq_len.shape[0]
+
+
+@dataclass(frozen=True)
+class StateSizes:
+    """What the buffers are sized by."""
+
+    n_slots: int
+    n_nodes: int  # node capacity of a request's tree
+    n_verify: int  # entries of K2's running order
+    longest_path: int  # tokens a round can emit for one request
+    features: tuple[int, int]  # captures and hidden size of the target's features
+    inert_row: int
+
+
+# Columns of the report in front of the emitted tokens.
+REPORT = ("n_emitted", "is_finished", "status", "n_rows", "n_accepted", "seq_len", "n_chosen")
+
+
+def allocate_state(sizes: StateSizes, dtype: torch.dtype, device: str) -> DeviceState:
+    """All slots empty."""
+
+    def integers(*shape: int, fill: int = 0) -> Tensor:
+        return torch.full(shape, fill, dtype=torch.int64, device=device)
+
+    n, path = sizes.n_slots, sizes.longest_path
+    chosen = torch.zeros((n, sizes.n_nodes), dtype=torch.bool, device=device)
+    chosen[:, 0] = True
+    width = len(REPORT) + path
+    read = torch.zeros((n, width), dtype=torch.int32)
+    return DeviceState(
+        seats=Seats(
+            is_live=torch.zeros(n, dtype=torch.bool, device=device),
+            table_row=integers(n, fill=sizes.inert_row),
+            length_limit=integers(n),
+            stop_tokens=integers(n, MAX_STOPS, fill=-1),
+            temperature=torch.zeros(n, device=device),
+            seed=integers(n),
+            sample_index=integers(n),
+        ),
+        seq_len=integers(n),
+        store=NodeStore.empty(n, sizes.n_nodes, sizes.n_verify, device),
+        chosen=chosen,
+        accepted=Accepted(
+            tokens=integers(n, path),
+            taps=torch.zeros((n, path, *sizes.features), dtype=dtype, device=device),
+            count=integers(n),
+        ),
+        report=Report(
+            written=torch.zeros((n, width), dtype=torch.int32, device=device),
+            read=read.pin_memory() if device.startswith("cuda") else read,
+        ),
+        inert_row=sizes.inert_row,
+    )
+
+
+def leading(buffers: Buffers, n_slots: int) -> Buffers:
+    """Views of the first slots."""
+    views: dict[str, Any] = {
+        entry.name: getattr(buffers, entry.name)[:n_slots] for entry in fields(buffers)
+    }
+    return replace(buffers, **views)
+
+
+def seat(state: DeviceState, kept: Tensor, n_kept: int, requests: Sequence[Request]) -> None:
+    """Bring the slots in line with `requests`: the first `n_kept` stay, the others are new.
+
+    `kept` [slots] i64 lists the old slots of those who stay, in order. Newcomers start with their
+    root alone: what the draft would need for a tree is only known after their first round.
+    """
+    _write_seats(state, requests)
+    n = len(requests)
+    for buffer in (state.seq_len, state.chosen, state.store.sort_scores, *_arrays(state)):
+        buffer[:n_kept] = buffer.index_select(0, kept[:n_kept])
+    fresh = slice(n_kept, n)
+    new = requests[n_kept:]
+    device = state.seq_len.device
+    roots = torch.tensor([request.tokens[-1] for request in new], dtype=torch.int64)
+    lengths = torch.tensor([request.seq_len for request in new], dtype=torch.int64)
+    state.seq_len[fresh] = lengths.to(device)
+    state.seq_len[n:] = 0
+    state.store.arrays["cumu_tokens"][fresh, 0] = roots.to(device)
+    state.chosen[n_kept:, 1:] = False
+
+
+def _arrays(state: DeviceState) -> list[Tensor]:
+    return list(state.store.arrays.values())
+
+
+def _write_seats(state: DeviceState, requests: Sequence[Request]) -> None:
+    """Everything the host knows about every slot."""
+    empty = state.n_slots - len(requests)
+    stops = [[*r.job.stop_ids, *[-1] * (MAX_STOPS - len(r.job.stop_ids))] for r in requests]
+    columns: dict[str, list[Any]] = {
+        "is_live": [True] * len(requests) + [False] * empty,
+        "table_row": [r.held.row for r in requests] + [state.inert_row] * empty,
+        "length_limit": [r.job.length_limit for r in requests] + [0] * empty,
+        "stop_tokens": stops + [[-1] * MAX_STOPS] * empty,
+        "temperature": [r.params.temperature for r in requests] + [0.0] * empty,
+        "seed": [_signed(r.job.seed) for r in requests] + [0] * empty,
+        "sample_index": [r.job.sample_index for r in requests] + [0] * empty,
+    }
+    for name, values in columns.items():
+        buffer: Tensor = getattr(state.seats, name)
+        buffer.copy_(torch.tensor(values, dtype=buffer.dtype))
+
+
+def _signed(seed: int) -> int:
+    """A 64-bit seed as int64 holds it."""
+    low = seed & 0xFFFFFFFFFFFFFFFF
+    return low - (1 << 64) if low >= 1 << 63 else low

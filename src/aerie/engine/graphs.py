@@ -1,0 +1,77 @@
+"""Capture and replay: a function of fixed buffers becomes one launch.
+
+A function is run for real the first time it is asked for, which also warms up everything it
+uses, and recorded right after; from then on it is replayed. Recording computes nothing, so every
+request costs exactly one execution. Without a device that records, the function is simply called:
+the same code, so that a CPU proves what a GPU replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass
+class GraphCounts:
+    """What was launched so far."""
+
+    captures: int = 0
+    replays: int = 0
+    direct: int = 0  # calls that ran operation by operation
+
+
+class Graphs:
+    """Functions by key. The key must name everything that a function's operations depend on."""
+
+    def __init__(self, device: str) -> None:
+        self.counts = GraphCounts()
+        self.watch: Callable[[Any], None] = _ignore  # told the key after every run
+        self._is_captured = device.startswith("cuda")
+        self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        # One pool: no tensor of a graph outlives its replay, so graphs may share their memory.
+        self._pool = torch.cuda.graph_pool_handle() if self._is_captured else None
+        self._stream = torch.cuda.Stream(device) if self._is_captured else None
+
+    def run(self, key: Hashable, call: Callable[[], None]) -> None:
+        """Execute `call` once: replayed if it was recorded before."""
+        graph = self._graphs.get(key)
+        if graph is not None:
+            graph.replay()
+            self.counts.replays += 1
+        else:
+            self.counts.direct += 1
+            if self._is_captured:
+                self._graphs[key] = self._record(call)
+            else:
+                call()
+        self.watch(key)
+
+    def _record(self, call: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        """Run on the recording stream, then record."""
+        stream = self._stream
+        assert stream is not None, "only a device that captures records"
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            call()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=stream):
+            call()
+        self.counts.captures += 1
+        return graph
+
+
+def _ignore(key: Any) -> None:
+    """Nobody watches an ordinary run."""
+
+
+def smallest(sizes: Sequence[int], needed: int) -> int:
+    """The smallest size that holds what is needed; beyond the largest, a multiple of it."""
+    for size in sizes:
+        if size >= needed:
+            return size
+    return -(-needed // sizes[-1]) * sizes[-1]
