@@ -1,0 +1,156 @@
+"""The pair, prompts and engines that measured rounds run on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aerie.api import find_pair
+from aerie.assemble import build_core, find_numerics
+from aerie.config import (
+    CacheConfig,
+    EngineConfig,
+    ModelConfig,
+    SchedulerConfig,
+    SpeculationConfig,
+)
+from aerie.engine.engine import EngineCore, Limits
+from aerie.engine.params import SamplingParams
+from aerie.engine.request import State
+from aerie.models.eagle3_load import load_head
+from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.inflate import InflateOptions, LargePair, inflate_to_device
+from aerie.models.inflate_geometry import find_geometry
+from aerie.models.inflate_pair import read_pair
+from aerie.models.load import LoadOptions, load_decoder
+from aerie.text.tokenizer import Tokenizer, load_tokenizer
+
+PAGE = 16
+COPY_BYTES = {"cuda": 4 << 30, "cpu": 64 << 20}
+N_COPIES = 10
+
+
+@dataclass(frozen=True)
+class RoundSetup:
+    """Which pair, where, in which dtype. `geometry` None is the built-in pair as it ships."""
+
+    device: str = "cuda"
+    dtype: str = "bfloat16"
+    geometry: str | None = "llama-3.1-8b"
+    backend: str = "pytorch"
+    engine: str = "graphs"
+    attention: str = "auto"
+
+    @property
+    def model(self) -> ModelConfig:
+        """The slice of the configuration."""
+        return ModelConfig(device=self.device, dtype=self.dtype, attention=self.attention)
+
+    def load(self) -> LargePair:
+        """The pair in memory; inflated tensors are made where they stay."""
+        target_dir, draft_dir = find_pair(None, None)
+        assert draft_dir is not None, "the built-in pair has a head"
+        numerics = find_numerics(self.model, PAGE)
+        dtype = getattr(torch, self.dtype)
+        options = LoadOptions(dtype, self.device, numerics.dense, numerics.is_fused)
+        if self.geometry is not None:
+            pair = read_pair(target_dir, draft_dir)
+            geometry = find_geometry(self.geometry)
+            prepare = numerics.prepare_attention
+            return inflate_to_device(pair, geometry, prepare, InflateOptions(options))
+        target = load_decoder(target_dir, numerics.prepare_attention, options)
+        head = load_head(
+            draft_dir, target, numerics.prepare_attention, HeadOptions(dense=numerics.dense)
+        )
+        return LargePair(target, head)
+
+    def core(self, pair: LargePair, speculation: SpeculationConfig, room: Room) -> EngineCore:
+        """An engine over the pair with memory for what is about to be measured."""
+        per_request = -(-(room.context + room.margin) // PAGE) + 1
+        config = EngineConfig(
+            model=self.model,
+            cache=CacheConfig(room.batch * per_request + 1, PAGE, prefix_reuse=False),
+            scheduler=SchedulerConfig(max_batch=room.batch, prefill_chunk=room.chunk),
+            speculation=speculation,
+            backend=self.backend,
+            engine=self.engine,
+        )
+        geometry = pair.target.geometry
+        limits = Limits(room.context + room.margin, geometry.vocab_size, ())
+        return build_core(config, pair.target, pair.head, limits)
+
+
+@dataclass(frozen=True)
+class Room:
+    """Memory of an engine: requests, tokens of each, and how prompts are cut."""
+
+    batch: int
+    context: int
+    chunk: int = 2048
+    margin: int = 512  # positions beyond the context: the tree and what a draft feeds
+
+
+def read_prompts(n_prompts: int, n_tokens: int, vocabulary: int) -> list[list[int]]:
+    """Token ids of held-out texts, joined where one is too short; the same every time."""
+    tokenizer = load_tokenizer(find_pair(None, None)[0])
+    texts = _held_out()
+    found = []
+    for index in range(n_prompts):
+        ids: list[int] = []
+        while len(ids) < n_tokens:
+            ids += tokenizer.encode(texts[index % len(texts)])
+            index += 1
+        found.append(ids[:n_tokens])
+    assert max(max(ids) for ids in found) < vocabulary
+    return found
+
+
+def _held_out() -> list[str]:
+    path = Path(str(resources.files("aerie"))) / "assets" / "heldout" / "prompts.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line)["text"] for line in lines]
+
+
+def tokenizer_of_pair() -> Tokenizer:
+    """The built-in pair's tokenizer."""
+    return load_tokenizer(find_pair(None, None)[0])
+
+
+def start(core: EngineCore, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[int]:
+    """Submit prompts and step until all of them decode; returns their ids."""
+    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+    ids = [core.submit(prompt, params) for prompt in prompts]
+    while any(core.request(i).state in (State.WAITING, State.READING) for i in ids):
+        core.step()
+    return ids
+
+
+def copy_bandwidth(device: str) -> dict[str, Any]:
+    """Bytes read and written a second by a large copy: the ceiling of everything else."""
+    size = COPY_BYTES[device.partition(":")[0]]
+    source = torch.randint(0, 127, (size,), dtype=torch.int8, device=device)
+    target = torch.empty_like(source)
+    times = []
+    for _ in range(N_COPIES + 2):
+        synchronise(device)
+        begin = time.perf_counter()
+        target.copy_(source)
+        synchronise(device)
+        times.append(time.perf_counter() - begin)
+    seconds = statistics.median(times[2:])
+    return {"bytes": 2 * size, "seconds": seconds, "gbps": 2 * size / seconds / 1e9}
+
+
+def synchronise(device: str) -> None:
+    """Wait for a device, where there is one to wait for."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
