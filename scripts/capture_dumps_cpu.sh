@@ -34,6 +34,10 @@ capture 5-coins "def add(a, b):" --speculative-num-steps 2 --speculative-num-dra
     --rule coins --temperature 1.0 --seed 7 --calls 1 --when first --when zero-accepted \
     --kernel convert_logits_to_probas --kernel draft_tree_reject_sample \
     --most-kb 160 --pages 8 --max-new-tokens 16
+# Trees paid for by measured cost: K3 runs, and widths differ from layer to layer.
+capture 6-planner --policy planner --calls 1 --when first --when width-change --most-kb 200 --pages 24 \
+    --kernel calculate_work_deltas --kernel update_cumu_draft_state \
+    --kernel draft_tree_layer_score_index_gen_op --max-new-tokens 24
 # Kernels the engine does not call by itself, hidden rows in 16 bits, and refusals.
 cases=(
     calculate_work_deltas/b5_old10_k8_fills_then_displaces
@@ -83,7 +87,7 @@ cases=(
     build_active_slots/s8_every_other
     build_active_slots/rows_0
 )
-"$python" -m aerie parity export --out "$work/6-cases" "${cases[@]/#/--case=}"
+"$python" -m aerie parity export --out "$work/7-cases" "${cases[@]/#/--case=}"
 
 declare -A number=()
 rm -f "$out"/*.safetensors

@@ -98,7 +98,7 @@ def matrix(
     from aerie.parity import matrix_page
     from aerie.parity.dump import find_dumps
 
-    names, remarks = (backend.split(","), ()) if backend else _available(device)
+    names, absent = (backend.split(","), {}) if backend else _available(device)
     columns = []
     for name in names:
         with progress_console().status(f"parity {name} on {device}"):
@@ -106,6 +106,8 @@ def matrix(
     made = matrices.Matrix(matrices.contract_hash(), tuple(columns))
     for path in merge or ():
         made = matrix_page.merge(made, matrix_page.read_matrix(path), str(path))
+    known = {column.backend for column in made.columns}
+    remarks = tuple(f"Not run: {why}." for name, why in absent.items() if name not in known)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.with_suffix(".json").write_text(matrix_page.render_json(made), encoding="utf-8")
     out.with_suffix(".md").write_text(matrix_page.render(made, remarks), encoding="utf-8")
@@ -114,14 +116,19 @@ def matrix(
     finish({**made.payload(), "columns": len(made.columns), "out": str(out)}, as_json)
 
 
-def _available(device: str) -> tuple[list[str], tuple[str, ...]]:
-    """Backends that run here, and one sentence on each that does not."""
-    from aerie.kernels.registry import BACKENDS, why_unavailable
+def _available(device: str) -> tuple[list[str], dict[str, str]]:
+    """Backends that run here, and why each of the others does not."""
+    from aerie.errors import BackendUnavailableError, UsageError
+    from aerie.kernels.registry import BACKENDS, load
 
-    here = [info for info in BACKENDS if device in info.devices]
-    reasons = {info.name: why_unavailable(info) for info in here}
-    remarks = tuple(f"Not run: {name}: {why}." for name, why in reasons.items() if why)
-    return [name for name, why in reasons.items() if why is None], remarks
+    found, absent = [], {}
+    for info in BACKENDS:
+        try:
+            load(info.name, device=device)
+            found.append(info.name)
+        except (BackendUnavailableError, UsageError) as error:
+            absent[info.name] = str(error)
+    return found, absent
 
 
 def _print_column(column: Column) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from aerie.api import Engine, find_pair
-from aerie.assemble import NUMERICS, build_core
+from aerie.assemble import build_core, find_numerics
 from aerie.config import EngineConfig, require
 from aerie.engine.engine import Limits
 from aerie.engine.params import SamplingParams
@@ -73,7 +73,7 @@ def load_tapped(recipe: EngineRecipe, capture: Capture) -> Engine:
     of_model = {name: value for name, value in recipe.settings.items() if name in own}
     others = {name: value for name, value in recipe.settings.items() if name not in own}
     config = EngineConfig.from_mapping({**others, "model": of_model})
-    numerics = NUMERICS[config.model.numerics]
+    numerics = find_numerics(config.model, config.cache.page_size)
     dtype = getattr(torch, config.model.dtype)
     options = LoadOptions(dtype, config.model.device, numerics.dense, numerics.is_fused)
     large = inflate_to_device(
