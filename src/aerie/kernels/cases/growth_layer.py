@@ -83,6 +83,7 @@ _ROWS = (
     row("b5_w3_k4_h65_bf16", "hidden_65 bf16", shape=(5, 3, 4), hidden=(65, "bfloat16")),
     row("b2_w4_k4_h4096_bf16", "hidden_4096 bf16", shape=(2, 4, 4), hidden=(4096, "bfloat16")),
     row("b1_w8_k8_h4096", "hidden_4096", shape=(1, 8, 8), hidden=(4096, "float32")),
+    row("b1_w2_k2_h4097_fp16", "hidden_4097 fp16", shape=(1, 2, 2), hidden=(4097, "float16")),
     row("b1_w3_k8_h8192_fp16", "hidden_limit fp16", shape=(1, 3, 8), hidden=(8192, "float16")),
     row("b2_w3_k3_hidden_inf", "hidden_inf", None, put("input_hidden", (1, 3), np.inf),
         shape=(2, 3, 3)),

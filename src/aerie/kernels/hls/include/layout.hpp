@@ -318,7 +318,8 @@ requests:
             const std::int64_t more = asked[1] > asked[2] ? asked[1] : asked[2];
             const std::int64_t most = asked[0] > more ? asked[0] : more;
             if (most > Config::INT32_HIGHEST) {
-                refuse(refusal, Status::OVERFLOW, clamped(most, 0, LARGEST_NAMED));
+                const std::int64_t named = most < LARGEST_NAMED ? most : LARGEST_NAMED;
+                refuse(refusal, Status::OVERFLOW, named);
             }
         }
         const bool is_taken = !is_refused(refusal);
