@@ -50,7 +50,7 @@ def doctor(
 
     versions = {"aerie": __version__, "python": platform.python_version(), **_versions()}
     backends = _backends()
-    defaults = [_default_device(), _default_backend(), _threads()]
+    defaults = [_default_device(), _default_backend(), _threads(), _hls_libraries()]
     required = [name for name, need in LIBRARIES.items() if need == "required"]
     missing = [name for name in required if not versions[name]]
     _print(versions, backends, defaults)
@@ -114,6 +114,21 @@ def _threads() -> Resolved:
 
     reason = f"what torch took from its settings; {cores} cores here"
     return Resolved("threads", str(torch.get_num_threads()), "torch", reason)
+
+
+def _hls_libraries() -> Resolved:
+    """Where the hls backend keeps what it compiled, and how much of it is there."""
+    from aerie.kernels import catalogue
+    from aerie.kernels.hls.build import Sources, cache_folder, is_built
+
+    folder = cache_folder(os.environ)
+    origin = "AERIE_CACHE" if os.environ.get("AERIE_CACHE") else "automatic"
+    if shutil.which("g++") is None:
+        return Resolved("hls libraries", str(folder), origin, "no g++ to compile them with")
+    families = {card.family for card in catalogue().values()}
+    built = sum(is_built(Sources(family), folder) for family in families)
+    reason = f"{built} of {len(families)} families compiled, the rest on first use"
+    return Resolved("hls libraries", str(folder), origin, reason)
 
 
 def _print(versions: dict[str, Any], backends: dict[str, str], defaults: list[Resolved]) -> None:

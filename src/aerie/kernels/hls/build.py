@@ -80,9 +80,18 @@ def cached_library(family: str) -> Path:
     return build(Sources(family), cache_folder(os.environ))
 
 
+def is_built(sources: Sources, cache: Path) -> bool:
+    """Whether the cache holds the library of this content."""
+    return _place(sources, cache).is_file()
+
+
+def _place(sources: Sources, cache: Path) -> Path:
+    return cache / f"{sources.family}-{sources.digest()}.so"
+
+
 def build(sources: Sources, cache: Path) -> Path:
     """Compile unless the cache holds the result; processes that want the same one take turns."""
-    library = cache / f"{sources.family}-{sources.digest()}.so"
+    library = _place(sources, cache)
     if library.is_file():
         return library
     cache.mkdir(parents=True, exist_ok=True)
