@@ -50,4 +50,6 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) "$(TORCH)"
 	@echo "installing aerie and its development tools (about a minute)"
 	@$(PIP) -c constraints.txt -e ".[dev]"
+	@command -v g++ >/dev/null \
+		|| echo "no g++: tests of the hls backend are skipped (Debian: apt-get install g++ make)"
 	@touch $@

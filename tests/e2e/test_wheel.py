@@ -6,6 +6,7 @@ dependency or a data file that was left out. About a minute, most of it the inst
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -58,3 +59,9 @@ def test_wheel_works_in_an_empty_environment() -> None:
         told = run(aerie, "generate", "import os\n", "--max-new-tokens", "8", "--json", cwd=scratch)
         found = json.loads(told.splitlines()[-1])
         assert found["ok"] is True and len(found["token_ids"]) == 8, told
+
+        # So do the C++ headers of the hls backend.
+        if shutil.which("g++"):
+            options = ("--backend", "hls", "--kernel", "calculate_work_deltas", "--json")
+            told = run(aerie, "parity", *options, cwd=scratch)
+            assert json.loads(told.splitlines()[-1])["ok"] is True, told
