@@ -1,0 +1,172 @@
+"""A plan: the device's records of who attends to what, and the space its splits write to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from aerie.attention.contract import Reach
+from aerie.attention.rows import Rows
+from aerie.attention.triton import records
+from aerie.attention.triton.plan_kernels import program_kernel, unit_kernel
+from aerie.attention.triton.tiles import Tile, padded
+
+PLAN_WARPS = 4
+# A CPU only interprets: enough programs that tests see several splits.
+CPU_PROCESSORS = 8
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What a layer's tensors tell."""
+
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def group(self) -> int:
+        """Query heads that read one KV head."""
+        return self.n_heads // self.n_kv_heads
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Everything the layers of one reach share; all tensors live on the device."""
+
+    tile: Tile
+    heads: int  # query heads stacked in one program
+    n_programs: int  # per block of heads
+    is_split: bool  # whether any request may be split, so that parts must be merged
+    programs: Tensor  # [programs, PROGRAM_FIELDS] i32
+    row_parts: Tensor  # [rows, ROW_FIELDS] i32
+    parts: Tensor  # [parts, head blocks, block_m, padded head_dim] f32
+    part_sums: Tensor  # [parts, head blocks, block_m] f32, base-2 log of the sum of weights
+
+
+@dataclass(frozen=True)
+class PlanStatistics:
+    """How a plan came out, read back from the device."""
+
+    n_programs: int  # launched, per block of heads
+    n_working: int
+    n_splits: int  # most pieces one unit was cut into
+    blocks: int  # over all programs
+    longest: int  # blocks of the longest program
+    masked: int  # blocks that needed a mask
+
+
+def make_plan(
+    rows: Rows, reach: Reach, geometry: Geometry, tile: Tile, exact_blocks: int | None
+) -> Plan:
+    """Launch the two planning kernels. `exact_blocks` cuts by length alone."""
+    heads = _stacked_heads(geometry.group, tile)
+    head_blocks = geometry.n_heads // heads
+    tile_rows = tile.block_m // heads
+    n_units = _most_units(rows, tile_rows)
+    device = rows.tokens.device
+    n_wanted = max(tile.per_processor * _processors(device) // head_blocks, 1)
+    if exact_blocks is None:
+        n_programs, n_parts = n_wanted + n_units, 2 * n_wanted
+        is_split = n_wanted > 1
+    else:
+        # Two more: sinks and the window's edge begin blocks of their own.
+        n_pieces = -(-(-(-rows.bounds.columns // tile.block_n) + 2) // exact_blocks)
+        n_programs = n_parts = n_units * n_pieces
+        is_split = n_pieces > 1
+    n_parts = n_parts if is_split else 1
+    units = torch.empty((n_units, records.UNIT_FIELDS.value), dtype=torch.int32, device=device)
+    plan = Plan(
+        tile,
+        heads,
+        n_programs,
+        is_split,
+        units.new_empty((n_programs, records.PROGRAM_FIELDS.value)),
+        units.new_empty((rows.n_rows, records.ROW_FIELDS.value)),
+        torch.empty(
+            (n_parts, head_blocks, tile.block_m, padded(geometry.head_dim)),
+            dtype=torch.float32,
+            device=device,
+        ),
+        torch.empty((n_parts, head_blocks, tile.block_m), dtype=torch.float32, device=device),
+    )
+    block_rows = _power_of_two(tile_rows)
+    unit_kernel[(n_units,)](
+        units,
+        rows.qo_indptr,
+        rows.kv_indptr,
+        rows.tree_start,
+        rows.visible_prefix,
+        rows.positions,
+        rows.ancestor_bits,
+        rows.n_requests,
+        rows.n_rows,
+        reach.window or 0,
+        reach.n_sink_tokens,
+        ROWS=tile_rows,
+        BLOCK_ROWS=block_rows,
+        BLOCK_N=tile.block_n,
+        BLOCK_REQUESTS=_power_of_two(rows.n_requests + 1),
+        HAS_TREE=rows.bounds.tree > 0,
+        HAS_WINDOW=reach.window is not None,
+        num_warps=PLAN_WARPS,
+    )
+    program_kernel[(n_programs,)](
+        units,
+        plan.programs,
+        plan.row_parts,
+        n_units,
+        n_wanted,
+        max(tile.least_blocks, tile.masked_cost),
+        tile.masked_cost,
+        exact_blocks or 0,
+        BLOCK_UNITS=_power_of_two(n_units),
+        BLOCK_ROWS=block_rows,
+        num_warps=PLAN_WARPS,
+    )
+    return plan
+
+
+def read_statistics(plan: Plan) -> PlanStatistics:
+    """Read a plan back; waits for the device."""
+    programs = plan.programs.cpu()
+    working = programs[programs[:, records.N_ROWS.value] > 0]
+    first = working[:, records.FIRST_BLOCK.value]
+    end = working[:, records.END_BLOCK.value]
+    plain = torch.minimum(end, working[:, records.N_PLAIN.value]) - first
+    return PlanStatistics(
+        n_programs=plan.n_programs,
+        n_working=working.shape[0],
+        n_splits=int(working[:, records.N_SPLITS.value].max()),
+        blocks=int((end - first).sum()),
+        longest=int((end - first).max()),
+        masked=int((end - first - plain.clamp(min=0)).sum()),
+    )
+
+
+def _stacked_heads(group: int, tile: Tile) -> int:
+    """Most heads of a group that divide it and fit the tile."""
+    most = min(group, tile.heads, tile.block_m)
+    return next(n for n in range(most, 0, -1) if group % n == 0)
+
+
+def _most_units(rows: Rows, tile_rows: int) -> int:
+    """Units there can be: each request may leave one partly filled, and so may the padding."""
+    by_rows = rows.n_rows // tile_rows + rows.n_requests + 1
+    by_bounds = rows.n_requests * -(-rows.bounds.rows // tile_rows) + -(-rows.n_rows // tile_rows)
+    return min(by_rows, by_bounds)
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return CPU_PROCESSORS
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()

@@ -1,0 +1,133 @@
+"""The tile geometry of tree attention: a table chosen by a sweep on a device, and its lookup."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aerie.errors import UsageError
+
+SHIPPED = Path(__file__).with_name("tiles.json")
+
+# Smallest bucket that holds the value; the last one is open ("and more"). Queries are rows times
+# query heads of one KV head, for that product is the height of the work, not the rows alone.
+QUERY_BUCKETS = (16, 64, 256, 512, 2048)
+COLUMN_BUCKETS = (1024, 8192, 16384, 32768)
+BATCH_BUCKETS = (1, 4)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How one layer's work is cut. Splits of a request follow from `per_processor`.
+
+    A program stacks `block_m` queries (rows times heads), walks columns `block_n` at a time.
+    `per_processor` programs are wanted on each multiprocessor at once; 0: never split columns.
+    """
+
+    block_m: int
+    block_n: int
+    n_warps: int
+    n_stages: int
+    per_processor: int
+    masked_cost: int = 2  # blocks without a mask that take as long as one with it
+    least_blocks: int = 1  # a split shorter than this is not worth its merge
+    heads: int = 128  # most query heads of a KV head in one program; more than there are: all
+
+
+@dataclass(frozen=True)
+class TileKey:
+    """What a tile is chosen by, each rounded up to its bucket."""
+
+    queries: int  # most rows of a request, times query heads per KV head
+    columns: int  # most columns a request's rows look at
+    batch: int
+    head_dim: int  # padded to a power of two
+    element_bytes: int  # bf16 and fp16 move and multiply alike
+
+    def distance(self, other: TileKey) -> tuple[float, float]:
+        """How far another key is: first by what changes the memory a tile needs, then by size."""
+        shape = _octaves(self.head_dim, other.head_dim) + 10 * _octaves(
+            self.element_bytes, other.element_bytes
+        )
+        size = (
+            _octaves(self.queries, other.queries)
+            + _octaves(self.columns, other.columns)
+            + _octaves(self.batch, other.batch)
+        )
+        return shape, size
+
+
+@dataclass(frozen=True)
+class TileChoice:
+    """A tile, and whether the table has an entry for exactly this key."""
+
+    key: TileKey
+    tile: Tile
+    is_tuned: bool
+
+
+@dataclass(frozen=True)
+class TileTable:
+    """Tiles by key, with the provenance of the sweep that chose them."""
+
+    tiles: Mapping[TileKey, Tile]
+    provenance: Mapping[str, Any]
+
+    def choose(self, key: TileKey) -> TileChoice:
+        """The entry of this key, else the nearest one, marked as not tuned."""
+        if key in self.tiles:
+            return TileChoice(key, self.tiles[key], True)
+        nearest = min(self.tiles, key=lambda known: key.distance(known))
+        return TileChoice(key, self.tiles[nearest], False)
+
+    def document(self) -> dict[str, Any]:
+        """The table as its file holds it."""
+        ordered = sorted(self.tiles.items(), key=lambda item: tuple(asdict(item[0]).values()))
+        entries = [{"key": asdict(key), "tile": asdict(tile)} for key, tile in ordered]
+        return {"provenance": dict(self.provenance), "entries": entries}
+
+
+def tile_key(
+    *, queries: int, columns: int, batch: int, head_dim: int, dtype: torch.dtype
+) -> TileKey:
+    """The bucket of a shape."""
+    return TileKey(
+        queries=_bucket(queries, QUERY_BUCKETS),
+        columns=_bucket(columns, COLUMN_BUCKETS),
+        batch=_bucket(batch, BATCH_BUCKETS),
+        head_dim=padded(head_dim),
+        element_bytes=dtype.itemsize,
+    )
+
+
+def load_tiles(path: Path = SHIPPED) -> TileTable:
+    """Read a table; the shipped one unless another sweep's is named."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    tiles = {TileKey(**entry["key"]): Tile(**entry["tile"]) for entry in document["entries"]}
+    if not tiles:
+        raise UsageError(f"{path.name} holds no tiles; write it with scripts/gpu_attention.sh")
+    return TileTable(tiles, document["provenance"])
+
+
+def one_tile(tile: Tile) -> TileTable:
+    """A table that answers every key with one tile: for sweeps and tests, never tuned."""
+    return TileTable({TileKey(1, 1, 1, 1, 1): tile}, {"origin": "one tile, given by the caller"})
+
+
+def padded(n: int) -> int:
+    """The power of two a head dimension is computed at; 16 is the least a matrix unit takes."""
+    return max(16, 1 << (n - 1).bit_length())
+
+
+def _bucket(value: int, buckets: tuple[int, ...]) -> int:
+    return next((bucket for bucket in buckets if value <= bucket), buckets[-1])
+
+
+def _octaves(a: int, b: int) -> float:
+    return abs(math.log2(a / b))
