@@ -13,8 +13,9 @@ from aerie.speculation.tree import DraftTree, Verdict
 
 KNOTS = 17  # of the correction, evenly spaced in the square root of the score
 DEEPEST = 8  # levels beyond share one correction
-# A knot starts as if it had been seen this often and found right: a few surprises do not move it.
-PRIOR = 24.0
+# A knot of all depths together starts as if it had been seen so often and found right; a knot of
+# one depth as if it had been seen so often and found like all depths.
+PRIOR, DEPTH_PRIOR = 8.0, 24.0
 FORGET = 0.998  # a round; the text changes its nature over hundreds of rounds
 
 
@@ -48,7 +49,10 @@ def _rising(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArra
 
 @dataclass(eq=False)
 class Calibration:
-    """A correction per depth, added to the score: zero at the start, learnt from verdicts."""
+    """A correction per depth, added to the score: zero at the start, learnt from verdicts.
+
+    What one depth has not seen it takes from all depths together.
+    """
 
     weight: NDArray[np.float64] = field(default_factory=_corrections)
     surplus: NDArray[np.float64] = field(default_factory=_corrections)
@@ -56,11 +60,14 @@ class Calibration:
     def table(self) -> NDArray[np.float64]:
         """[depth - 1, knot]: what to add at each knot, so that the sum never falls with score."""
         scores = np.linspace(0, 1, KNOTS) ** 2
-        evidence = PRIOR + self.weight
-        corrected = np.clip(scores + self.surplus / evidence, 0, 1)
-        # Rows of nothing seen stay exactly zero: identity at the start.
-        is_seen = self.weight.any(axis=1, keepdims=True)
-        return np.where(is_seen, _rising(corrected, evidence) - scores, 0.0)
+        shared = self.surplus.sum(axis=0) / (PRIOR + self.weight.sum(axis=0))
+        evidence = DEPTH_PRIOR + self.weight
+        correction = (self.surplus + DEPTH_PRIOR * shared) / evidence
+        corrected = np.clip(scores + correction, 0, 1)
+        # Exactly zero while nothing was seen: means of spans would round.
+        return (
+            _rising(corrected, evidence) - scores if self.weight.any() else np.zeros_like(evidence)
+        )
 
     def learn(self, tree: DraftTree, chosen: Tensor, accepted: Tensor) -> None:
         """Every verified node is one observation: accepted with its whole path, or not."""
