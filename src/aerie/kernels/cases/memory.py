@@ -230,6 +230,8 @@ _PER_REQUEST_ROWS = (
 _FLAT_ROWS = (
     *_SPAN_ROWS,
     row("slot_negative", "refused slot_negative", DATA, put("out_cache_loc", 4, -7), **_THREE),
+    row("first_slot_negative", "refused slot_negative edge", DATA, put("out_cache_loc", 0, -7),
+        **_THREE),
     row("b3_unused_slot_negative", "unused_slot", None, put("out_cache_loc", 9, -7), room=1,
         **_THREE),
     row("slots_two_requests_short", "refused slots twice", BOUNDS, room=-2, **_THREE),
