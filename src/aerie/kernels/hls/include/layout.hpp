@@ -100,11 +100,13 @@ inline void check_tree(Refusal& refusal, const Chosen& chosen, const std::int64_
 }
 
 // Links of one request's rows. Rows ascend by node id, so parents come before their children and
-// siblings keep their order.
+// siblings keep their order. What later rows need of earlier ones stays on chip.
 inline void emit_links(const Chosen& chosen, const std::int64_t* parents, std::int64_t first,
                        std::int64_t* parent_row, std::int64_t* first_child_row,
                        std::int64_t* next_sibling_row, std::uint32_t* ancestor_bits) {
-    std::int32_t last_child[Config::MAX_VERIFY] = {};
+    std::uint32_t bits[Config::MAX_VERIFY][4] = {};
+    std::int32_t last_child[Config::MAX_VERIFY] = {};  // 0: none yet, for the root is no child
+#pragma HLS ARRAY_PARTITION variable=bits complete dim=2
 #pragma HLS ARRAY_PARTITION variable=last_child complete
 link_row:
     for (std::int32_t row = 0; row < Config::MAX_VERIFY; ++row) {
@@ -112,11 +114,11 @@ link_row:
             break;
         }
         const std::int64_t flat = first + row;
+        // The root takes over from itself, which is nothing yet.
         const std::int32_t parent = row > 0 ? chosen.row_of[parents[chosen.nodes[row]]] : 0;
-        last_child[row] = -1;
         if (row > 0) {
             parent_row[flat] = parent;
-            if (last_child[parent] >= 0) {
+            if (last_child[parent] > 0) {
                 next_sibling_row[first + last_child[parent]] = row;
             } else {
                 first_child_row[first + parent] = row;
@@ -126,10 +128,9 @@ link_row:
     copy_words:
         for (std::int32_t word = 0; word < 4; ++word) {
 #pragma HLS UNROLL
-            const std::uint32_t above =
-                row > 0 ? ancestor_bits[place(first + parent, 4, word)] : 0U;
             const std::uint32_t own = word == row / 32 ? 1U << (row % 32) : 0U;
-            ancestor_bits[place(flat, 4, word)] = above | own;
+            bits[row][word] = bits[parent][word] | own;
+            ancestor_bits[place(flat, 4, word)] = bits[row][word];
         }
     }
 }
@@ -288,8 +289,9 @@ inline void calculate_verify_kv_qo_ms(std::int32_t B, const std::int64_t* verify
     // An error names an overflow up to here. A prefix twice as long overflows all the same, and
     // 128 such sums stay within 64 bits.
     constexpr std::int64_t LARGEST_NAMED = 1LL << 40;
-    std::int64_t asked[3] = {0, 0, 0};
-#pragma HLS ARRAY_PARTITION variable=asked complete
+    // Rows are at most 128 times 128 and overflow nothing.
+    std::int64_t asked_slots = 0;
+    std::int64_t asked_bytes = 0;
     qo_indptr[0] = 0;
     kv_indptr[0] = 0;
     mask_indptr[0] = 0;
@@ -312,11 +314,9 @@ requests:
         const std::int64_t columns = prefix + counted;
         const std::int64_t n_bytes = bytes_of_bits(counted * columns);
         if (!is_refused(refusal)) {
-            asked[0] += counted;
-            asked[1] += columns;
-            asked[2] += n_bytes;
-            const std::int64_t more = asked[1] > asked[2] ? asked[1] : asked[2];
-            const std::int64_t most = asked[0] > more ? asked[0] : more;
+            asked_slots += columns;
+            asked_bytes += n_bytes;
+            const std::int64_t most = asked_slots > asked_bytes ? asked_slots : asked_bytes;
             if (most > Config::INT32_HIGHEST) {
                 const std::int64_t named = most < LARGEST_NAMED ? most : LARGEST_NAMED;
                 refuse(refusal, Status::OVERFLOW, named);

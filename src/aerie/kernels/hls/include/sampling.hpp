@@ -174,11 +174,11 @@ drop_rest:
             break;
         }
         const std::int32_t id = row.order[0][i];
-        const double own = row.is_kept[id] != 0 ? row.mass[id] : 0.0;
         if (!(before < enough)) {
             row.is_kept[id] = 0;
         }
-        before += own;
+        // What top-k dropped lies behind everything it kept: its mass is before nothing kept.
+        before += row.mass[id];
     }
 }
 
