@@ -9,14 +9,11 @@ from pathlib import Path
 
 import torch
 
+from aerie.assemble_rounds import build_rounds
 from aerie.attention import exact, pytorch
 from aerie.attention.contract import PrepareAttention
 from aerie.config import EngineConfig, ModelConfig, SpeculationConfig, require
-from aerie.engine.device_round import RoundParts
-from aerie.engine.device_rounds import DeviceRounds, RoundOptions
-from aerie.engine.device_state import StateSizes, allocate_state
 from aerie.engine.engine import EngineCore, Limits
-from aerie.engine.graphs import smallest
 from aerie.engine.measure import QUICK, MakeCore, measure_costs
 from aerie.engine.memory import Memory
 from aerie.engine.step import Parts
@@ -34,8 +31,6 @@ from aerie.models.load import LoadOptions, load_decoder
 from aerie.models.resolved import Resolved
 from aerie.speculation.cast import Cast
 from aerie.speculation.costs import CostTable, load_costs
-from aerie.speculation.device_draft import DeviceDraft, softmax_then_topk
-from aerie.speculation.device_store import Template
 from aerie.speculation.eagle3 import Eagle3Proposer
 from aerie.speculation.ngram import NgramProposer
 from aerie.speculation.plain import PlainProposer
@@ -147,7 +142,7 @@ def build_core(
         verify=RULES[speculation.rule],
         row_multiple=NUMERICS[config.model.numerics].row_multiple,
     )
-    rounds = build_rounds(config, parts, head, scratch) if is_captured else None
+    rounds = build_rounds(config, parts, scratch) if is_captured else None
     return EngineCore(config, parts, limits, scratch, rounds)
 
 
@@ -176,40 +171,6 @@ def why_not_captured(config: EngineConfig) -> str | None:
     if speculation.method != "none" and speculation.chosen_policy != "fixed":
         return f"policy {speculation.chosen_policy} decides layer by layer on the host"
     return None
-
-
-def build_rounds(
-    config: EngineConfig, parts: Parts, head: Eagle3Head | None, scratch: int
-) -> DeviceRounds:
-    """Rounds on fixed buffers over an engine's own memory and models."""
-    device, shape, proposer = config.model.device, parts.policy.shape, parts.proposer
-    draft, template = None, None
-    if isinstance(proposer, Eagle3Proposer):
-        draft = DeviceDraft(
-            proposer.head, proposer.pool, parts.kernels, softmax_then_topk(proposer.head)
-        )
-        template = Template.full(shape, device)
-    geometry = parts.target.geometry
-    sizes = StateSizes(
-        n_slots=smallest(config.graphs.slots, config.scheduler.max_batch),
-        n_nodes=shape.capacity if draft else 1,
-        n_verify=shape.verify,
-        longest_path=shape.depth + 1 if draft else 1,
-        features=(len(proposer.taps), geometry.hidden_size),
-        inert_row=parts.memory.inert_row,
-    )
-    round_parts = RoundParts(
-        target=parts.target,
-        pool=parts.pool,
-        table=parts.memory.table,
-        kernels=parts.kernels,
-        state=allocate_state(sizes, parts.target.embedding.dtype, device),
-        draft=draft,
-        taps=proposer.taps,
-        select=parts.policy.select,
-    )
-    options = RoundOptions(config.graphs, parts.row_multiple, scratch, template)
-    return DeviceRounds(round_parts, options, parts.memory, proposer)
 
 
 def build_proposer(

@@ -18,7 +18,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "aerie": ("public",),  # the public names; only the outermost layer may import them back
     "public": ("api",),  # by name, on first use
     "api": ("assemble",),
-    "assemble": ("engine", "text"),
+    "assemble": ("assemble_rounds", "engine", "text"),
+    "assemble_rounds": ("engine",),  # its second file: captured rounds
     "engine": ("speculation", "models"),
     "train": ("models",),
     "speculation": ("kernels", "attention"),

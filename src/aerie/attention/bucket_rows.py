@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.attention.rows import MASK_WORDS, Bounds, Rows
-
 
 @dataclass(frozen=True, eq=False)
 class Columns:
@@ -36,19 +34,20 @@ def bucket_columns(kv_indptr: Tensor, kv_indices: Tensor) -> Columns:
     return Columns(indptr, kv_indices.clamp_min(0), owner, (entry - indptr[owner]).long())
 
 
-def bucket_tree_rows(
+def verify_arrays(
     tokens: Tensor,
     positions: Tensor,
-    ancestor_bits: Tensor,
     qo_indptr: Tensor,
-    columns: Columns,
+    kv_indptr: Tensor,
+    kv_indices: Tensor,
     seq_len: Tensor,
-    bounds: Bounds,
-) -> Rows:
-    """Tree rows as K10c emits them, into buffers that may be longer than the trees.
+) -> dict[str, Tensor]:
+    """Arrays of `Rows` by name for trees as K10c and K8 emit them, in buffers of a bucket.
 
-    `seq_len` [requests] i64; row i of a request is written to its column `seq_len + i`.
+    Buffers may be longer than the trees. `seq_len` [requests] i64; row i of a request is written
+    to its column `seq_len + i`.
     """
+    columns = bucket_columns(kv_indptr, kv_indices)
     n_rows, device = tokens.shape[0], tokens.device
     row = torch.arange(n_rows, dtype=torch.int32, device=device)
     ends = torch.cat((qo_indptr, torch.full_like(qo_indptr[:1], n_rows)))
@@ -60,52 +59,14 @@ def bucket_tree_rows(
     in_tree = columns.index >= prefix[columns.owner]
     tree_row = ends[columns.owner] + columns.index - prefix[columns.owner]
     tree_position = positions[tree_row.clamp_(0, n_rows - 1)]
-    return Rows(
-        tokens=tokens.clamp_min(0),
-        positions=positions,
-        kv_slots=columns.slots[place].long().masked_fill_(is_inert, 0),
+    return {
+        "tokens": tokens.clamp_min(0),
+        "kv_slots": columns.slots[place].long().masked_fill_(is_inert, 0),
         # The inert request has one column, and its rows see it.
-        visible_prefix=torch.where(is_inert, 1, prefix[owner]).int(),
-        ancestor_bits=ancestor_bits,
-        qo_indptr=ends,
-        kv_indptr=columns.indptr,
-        kv_indices=columns.slots,
-        column_positions=torch.where(in_tree, tree_position, columns.index).int(),
-        tree_start=prefix.int(),
-        bounds=bounds,
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class EqualRows:
-    """A batch in which every request owns the same number of rows, some of them inert.
-
-    An inert row reads its request's first column and writes the inert slot.
-    """
-
-    tokens: Tensor  # [requests, n] i64
-    positions: Tensor  # [requests, n] i64
-    kv_slots: Tensor  # [requests, n] i64
-    visible_prefix: Tensor  # [requests, n] i64
-    ancestor_bits: Tensor | None = None  # [requests, n, 4] i32
-
-    def rows(self, columns: Columns, seq_len: Tensor, positions: Tensor, bounds: Bounds) -> Rows:
-        """As a flat batch; `positions` [capacity] i32 of the columns, bit 0 at `seq_len`."""
-        n_requests, n_rows = self.tokens.shape
-        total, device = n_requests * n_rows, self.tokens.device
-        bits = self.ancestor_bits
-        if bits is None:
-            bits = torch.zeros((total, MASK_WORDS), dtype=torch.int32, device=device)
-        return Rows(
-            tokens=self.tokens.reshape(total),
-            positions=self.positions.reshape(total),
-            kv_slots=self.kv_slots.reshape(total),
-            visible_prefix=self.visible_prefix.reshape(total).int(),
-            ancestor_bits=bits.reshape(total, MASK_WORDS),
-            qo_indptr=torch.arange(0, total + 1, n_rows, dtype=torch.int32, device=device),
-            kv_indptr=columns.indptr[:-1],
-            kv_indices=columns.slots,
-            column_positions=positions,
-            tree_start=seq_len.int(),
-            bounds=bounds,
-        )
+        "visible_prefix": torch.where(is_inert, 1, prefix[owner]).int(),
+        "qo_indptr": ends,
+        "kv_indptr": columns.indptr,
+        "kv_indices": columns.slots,
+        "column_positions": torch.where(in_tree, tree_position, columns.index).int(),
+        "tree_start": prefix.int(),
+    }

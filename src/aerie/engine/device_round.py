@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aerie.attention.bucket_rows import bucket_columns, bucket_tree_rows
 from aerie.attention.pool import KVPool
-from aerie.attention.rows import Bounds
+from aerie.attention.rows import Bounds, Rows
 from aerie.config import MAX_VERIFY
-from aerie.engine.device_state import REPORT, DeviceState, Report, Seats, leading
+from aerie.engine.device_state import DeviceState, Report, Seats, leading
 from aerie.kernels.registry import Kernels
 from aerie.models.decoder import Decoder
-from aerie.speculation.device_draft import DeviceDraft, Place
-from aerie.speculation.device_store import Template
+from aerie.speculation.device_draft import DeviceDraft
+from aerie.speculation.device_store import Place, Template
+from aerie.speculation.round_ops import REPORT, RoundOps, Verified
 from aerie.speculation.tree import DraftTree
 
 
@@ -47,7 +47,9 @@ class RoundParts:
     state: DeviceState
     draft: DeviceDraft | None
     taps: tuple[int, ...]
-    select: Callable[[DraftTree], Tensor]
+    ops: RoundOps
+    # Writes the nodes to verify [B, N] bool and how many they are [B] i32.
+    select: Callable[[DraftTree, Tensor, Tensor], None]
 
 
 def verify(parts: RoundParts, bucket: Bucket) -> None:
@@ -87,11 +89,11 @@ def verify(parts: RoundParts, bucket: Bucket) -> None:
         req_pool_indices=seats.table_row,
     )
     if depth:
-        # What is not moved carries the inert slot onto itself.
-        source, destination = committed.kv_src.clamp_min(0), committed.kv_dst.clamp_min(0)
-        parts.pool.move(source.long(), destination.long())
-    words = (layout.status, targets.status, walked.status, committed.status)
-    _hand_over(parts, bucket, _Verified(layout, walked, committed, taps, words))
+        move = parts.ops.move_slots
+        move(parts.pool.keys, parts.pool.values, committed.kv_src, committed.kv_dst)
+    kept = parts.ops.hand_over(Verified(layout, targets, walked, committed), state.standing(n))
+    if parts.draft is not None:
+        state.accepted.taps[:n] = taps[kept]
 
 
 def _target_tokens(
@@ -105,14 +107,19 @@ def _target_tokens(
         seq_len=seq_len + counts,
         kv_capacity=bucket.slots * bucket.columns + 1,
     )
-    rows = bucket_tree_rows(
+    arrays = parts.ops.verify_arrays(
         layout.draft_tokens,
         layout.positions,
-        layout.ancestor_bits.view(torch.int32),
         layout.qo_indptr,
-        bucket_columns(lists.kv_indptr, lists.kv_indices),
+        lists.kv_indptr,
+        lists.kv_indices,
         seq_len,
-        Bounds(bucket.rows, bucket.columns, min(bucket.rows, MAX_VERIFY)),
+    )
+    rows = Rows(
+        **arrays,
+        positions=layout.positions,
+        ancestor_bits=layout.ancestor_bits.view(torch.int32),
+        bounds=Bounds(bucket.rows, bucket.columns, min(bucket.rows, MAX_VERIFY)),
     )
     every = torch.arange(bucket.rows, device=seq_len.device)
     output = parts.target.forward(rows, parts.pool, every, parts.taps)
@@ -127,57 +134,6 @@ def _target_tokens(
     return sampled, output.taps
 
 
-@dataclass(frozen=True, eq=False)
-class _Verified:
-    layout: Any
-    walked: Any
-    committed: Any
-    taps: Tensor  # [rows, captures, hidden]
-    words: tuple[Tensor, ...]  # status words [B], in the order they are looked at
-
-
-def _hand_over(parts: RoundParts, bucket: Bucket, found: _Verified) -> None:
-    """Write what a verdict changes: lengths, roots, features for the draft, and the report."""
-    state, n = parts.state, bucket.slots
-    committed, accepted = found.committed, leading(state.accepted, n)
-    status = found.words[-1]
-    for word in reversed(found.words[:-1]):
-        status = torch.where(word != 0, word, status)
-    # A failed request stands where it stood; without features its next tree is the root alone.
-    is_decided = state.seats.is_live[:n] & (status == 0)
-    n_emitted = committed.out_indptr.diff() * is_decided
-    tokens = _unpack(committed.out_tokens, committed.out_indptr, accepted.tokens)
-    accepted.tokens.copy_(tokens.clamp_min(0))
-    # Rows are listed for those who go on: nobody else is drafted for.
-    accepted.count.copy_(committed.rows_indptr.diff() * is_decided)
-    if parts.draft is not None:
-        kept = _unpack(committed.out_rows, committed.rows_indptr, accepted.tokens)
-        accepted.taps.copy_(found.taps[kept])
-    seq_len = torch.where(is_decided, committed.new_seq_len, state.seq_len[:n])
-    state.seq_len[:n].copy_(seq_len)
-    last = tokens.gather(1, (n_emitted.long() - 1).clamp_min(0)[:, None])[:, 0]
-    roots = state.store.arrays["cumu_tokens"][:n, 0]
-    state.store.first(n).plant(torch.where(n_emitted > 0, last, roots))
-    values = {
-        "n_emitted": n_emitted,
-        "is_finished": committed.finished,
-        "status": status,
-        "n_rows": found.layout.qo_indptr.diff(),
-        "n_accepted": found.walked.accept_count,
-        "seq_len": seq_len,
-        "n_chosen": torch.ones_like(seq_len),  # the root; a draft writes what it chose
-    }
-    columns = torch.stack([values[name].int() for name in REPORT], dim=1)
-    state.report.written[:n].copy_(torch.cat((columns, tokens.int()), dim=1))
-
-
-def _unpack(flat: Tensor, indptr: Tensor, like: Tensor) -> Tensor:
-    """Ragged runs as rows [B, n], 0 behind a run's end; `like` gives the shape."""
-    step = torch.arange(like.shape[1], device=flat.device)
-    place = (indptr[:-1, None] + step).clamp_max_(flat.shape[0] - 1)
-    return flat[place] * (step < indptr.diff()[:, None])
-
-
 def draft(parts: RoundParts, bucket: Bucket, template: Template) -> None:
     """Extend from what was accepted, grow, choose what to verify next."""
     assert parts.draft is not None, "a round without a draft head has nothing to draft"
@@ -185,9 +141,8 @@ def draft(parts: RoundParts, bucket: Bucket, template: Template) -> None:
     store = state.store.first(n)
     place = Place(parts.table, state.seats.table_row[:n], state.seq_len[:n], bucket.columns)
     parts.draft.run(template, store, leading(state.accepted, n), place)
-    chosen = parts.select(store.tree())
-    state.chosen[:n].copy_(chosen)
-    state.report.written[:n, REPORT.index("n_chosen")] = chosen.sum(dim=1).int()
+    n_chosen = state.report.written[:n, REPORT.index("n_chosen")]
+    parts.select(store.tree(), state.chosen[:n], n_chosen)
     _publish(state.report, bucket)
 
 

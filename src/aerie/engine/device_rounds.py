@@ -10,13 +10,14 @@ import torch
 from aerie.config import GraphConfig
 from aerie.engine.decision import Decision, describe_failure
 from aerie.engine.device_round import Bucket, RoundParts, draft, plain_round, verify
-from aerie.engine.device_state import MAX_STOPS, REPORT, seat
+from aerie.engine.device_state import MAX_STOPS, seat
 from aerie.engine.graphs import Graphs, smallest
 from aerie.engine.memory import Memory
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Request
 from aerie.speculation.device_store import Template
 from aerie.speculation.proposer import Features, Followed, Proposer
+from aerie.speculation.round_ops import REPORT
 
 # What a captured round does not compute, and how a request asks for it.
 _UNCOVERED: tuple[tuple[str, Callable[[SamplingParams], bool]], ...] = (

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from aerie.engine.request import Request
-from aerie.speculation.device_draft import Accepted
-from aerie.speculation.device_store import NodeStore
+from aerie.speculation.device_store import Accepted, NodeStore
+from aerie.speculation.round_ops import REPORT, Standing
 
 MAX_STOPS = 64  # stop ids of one request, as K7's card allows
 
@@ -38,9 +38,9 @@ class Seats:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What the host reads once a round: one row of integers per slot, then the layers' gains."""
+    """What the host reads once a round: one row of integers per slot, then its tokens."""
 
-    written: Tensor  # [B, REPORT_COLUMNS + n] i32 on the device, n tokens at most
+    written: Tensor  # [B, REPORT and n] i32 on the device, n tokens at most
     read: Tensor  # the same on the host, pinned where there is a device
 
 
@@ -61,6 +61,19 @@ class DeviceState:
         """Slots of the largest bucket."""
         return self.seq_len.shape[0]
 
+    def standing(self, n_slots: int) -> Standing:
+        """What a verdict changes, of the first slots."""
+        arrays = self.store.arrays
+        return Standing(
+            is_live=self.seats.is_live[:n_slots],
+            seq_len=self.seq_len[:n_slots],
+            node_tokens=arrays["cumu_tokens"][:n_slots],
+            node_scores=arrays["cumu_scores"][:n_slots],
+            tokens=self.accepted.tokens[:n_slots],
+            count=self.accepted.count[:n_slots],
+            report=self.report.written[:n_slots],
+        )
+
 
 @dataclass(frozen=True)
 class StateSizes:
@@ -72,10 +85,6 @@ class StateSizes:
     longest_path: int  # tokens a round can emit for one request
     features: tuple[int, int]  # captures and hidden size of the target's features
     inert_row: int
-
-
-# Columns of the report in front of the emitted tokens.
-REPORT = ("n_emitted", "is_finished", "status", "n_rows", "n_accepted", "seq_len", "n_chosen")
 
 
 def allocate_state(sizes: StateSizes, dtype: torch.dtype, device: str) -> DeviceState:

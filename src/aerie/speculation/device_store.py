@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from aerie.attention.rows import BITS_PER_WORD, MASK_WORDS
+from aerie.attention.rows import MASK_WORDS
 from aerie.speculation.policy import TreeShape
 from aerie.speculation.tree import DraftTree
 
@@ -48,12 +47,6 @@ class NodeStore:
         arrays = {name: array[:n_slots] for name, array in self.arrays.items()}
         return NodeStore(arrays, self.sort_scores[:n_slots])
 
-    def plant(self, roots: Tensor) -> None:
-        """New roots [B] i64, all other nodes without score; depths and links stay as they are."""
-        self.arrays["cumu_tokens"][:, 0] = roots
-        # A layer that K2 refuses must not leave nodes of the last round in the running.
-        self.arrays["cumu_scores"][:, 1:].zero_()
-
     def tree(self) -> DraftTree:
         """The nodes as a value: views, not copies."""
         arrays = self.arrays
@@ -74,29 +67,69 @@ class Template:
 
     shape: TreeShape
     widths: tuple[int, ...]  # nodes fed at each level
-    own_bits: tuple[Tensor, ...]  # [W, 4] i32 for every level, the bit of each fed node
-    levels: Tensor  # [fed] i64, level of each fed node
+    levels: tuple[Tensor, Tensor]  # level of each fed node, nodes before each level; i64
+    starts: dict[int, Tensor]  # first flat row of each request, by rows per request. [slots+1] i32
+    no_bits: Tensor  # [slots * path, 4] i32, for rows that see no tree
 
     @classmethod
-    def of(cls, shape: TreeShape, widths: tuple[int, ...], device: str) -> Template:
+    def of(cls, shape: TreeShape, widths: tuple[int, ...], n_slots: int, device: str) -> Template:
         """A tree of `len(widths) + 1` levels."""
-        node = torch.arange(sum(widths))
-        word = torch.arange(MASK_WORDS)
-        own = (1 << (node % BITS_PER_WORD))[:, None] * (node[:, None] // BITS_PER_WORD == word)
-        # Bit 31 is the sign of an int32: the same pattern, two's complement.
-        signed = torch.where(own >= 1 << 31, own - (1 << 32), own).int().to(device)
-        levels = torch.repeat_interleave(torch.arange(len(widths)), torch.tensor(widths).long())
-        return cls(shape, widths, tuple(signed.split(widths)), levels.to(device))
+        path = shape.depth + 1
+        depths = [depth for depth, width in enumerate(widths) for _ in range(width)]
+        before = [sum(widths[:depth]) for depth in range(len(widths) + 1)]
+        levels = [torch.tensor(part, dtype=torch.int64, device=device) for part in (depths, before)]
+        steps = torch.arange(n_slots + 1, dtype=torch.int32, device=device)
+        return cls(
+            shape,
+            widths,
+            (levels[0], levels[1]),
+            {n: steps * n for n in {*widths, path}},
+            torch.zeros((n_slots * path, MASK_WORDS), dtype=torch.int32, device=device),
+        )
 
     @classmethod
-    def full(cls, shape: TreeShape, device: str) -> Template:
+    def full(cls, shape: TreeShape, n_slots: int, device: str) -> Template:
         """The widest tree of a shape."""
-        return cls.of(shape, (shape.top_k,) * (shape.depth - 1), device)
+        return cls.of(shape, (shape.top_k,) * (shape.depth - 1), n_slots, device)
 
     @property
     def fed(self) -> int:
         """Nodes fed to the draft, per request."""
         return sum(self.widths)
+
+
+@dataclass(frozen=True, eq=False)
+class Accepted:
+    """What verifying hands to drafting: each request's kept rows, their features and next tokens.
+
+    Row i of request b stands at position `seq_len[b] - count[b] + i`. A request that failed or
+    ended has count 0.
+    """
+
+    tokens: Tensor  # [B, n] i64, the token after each row
+    taps: Tensor  # [B, n, captures, hidden]
+    count: Tensor  # [B] i64
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where the requests of a bucket keep their KV."""
+
+    table: Tensor  # [rows, positions] i32, the request-to-slot table
+    table_row: Tensor  # [B] i64
+    seq_len: Tensor  # [B] i64, committed tokens, root excluded
+    longest: int  # bound on seq_len and everything a draft feeds
+
+
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """The best children of a layer: the next frontier's candidates."""
+
+    ids: Tensor  # [B, K] i64
+    scores: Tensor  # [B, K] f32
+    tokens: Tensor  # [B, K] i64, -1 where a request was refused
+    hidden: Tensor  # [B, K, hidden]
+    mask: Tensor  # [B, K, F] bool
 
 
 @dataclass(eq=False)
@@ -109,34 +142,31 @@ class Frontier:
     hidden: Tensor  # [B*W, hidden]
     mask: Tensor  # [B, W, F] bool, K2's own form of what `bits` packs
     bits: Tensor  # [B, W, 4] i32
-    fed: int
 
     @classmethod
     def root(cls, hidden: Tensor, shape: TreeShape) -> Frontier:
+        """One node per request."""
         batch, device = hidden.shape[0], hidden.device
         ids = torch.zeros((batch, 1), dtype=torch.int64, device=device)
-        columns = shape.depth * shape.top_k
         return cls(
             ids=ids,
             scores=torch.ones((batch, 1), device=device),
             tokens=ids,
             hidden=hidden,
-            mask=torch.zeros((batch, 1, columns), dtype=torch.bool, device=device),
+            mask=torch.zeros(
+                (batch, 1, shape.depth * shape.top_k), dtype=torch.bool, device=device
+            ),
             bits=torch.zeros((batch, 1, MASK_WORDS), dtype=torch.int32, device=device),
-            fed=0,
         )
 
-    def next(self, layer: Any, state: Any, own_bits: Tensor) -> Frontier:
-        """The best children: each sees what its parent saw, and itself."""
-        width = own_bits.shape[0]
-        hidden = layer.output_hidden[:, :width]
-        parents = layer.parent_indices_in_layer[:, :width, None].expand(-1, -1, MASK_WORDS)
+    def next(self, grown: Grown, width: int, bits: Tensor) -> Frontier:
+        """The best children become the frontier."""
+        hidden = grown.hidden[:, :width]
         return Frontier(
-            ids=layer.cache_topk_indices[:, :width],
-            scores=state.output_scores[:, :width],
-            tokens=state.output_tokens[:, :width].clamp_min(0),
+            ids=grown.ids[:, :width],
+            scores=grown.scores[:, :width],
+            tokens=grown.tokens[:, :width].clamp_min(0),
             hidden=hidden.reshape(-1, hidden.shape[-1]),
-            mask=state.output_tree_mask[:, :width],
-            bits=self.bits.gather(1, parents.clamp_min(0)) | own_bits,
-            fed=self.fed + width,
+            mask=grown.mask[:, :width],
+            bits=bits,
         )

@@ -57,6 +57,11 @@ class DraftHead(Protocol):
         """Rows whose hidden states are its own."""
         ...
 
+    @property
+    def token_map(self) -> Tensor | None:
+        """Target id of each draft id [draft vocab] i64; None: the same."""
+        ...
+
     def to_target(self, draft_ids: Tensor) -> Tensor:
         """Target ids of draft ids."""
         ...

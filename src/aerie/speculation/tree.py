@@ -68,7 +68,12 @@ def best_nodes(tree: DraftTree, n_nodes: int) -> Tensor:
 
     Scores never rise along a path, so the choice is closed under ancestors.
     """
-    order = torch.sort(tree.scores, dim=1, descending=True, stable=True).indices
-    chosen = torch.zeros_like(tree.scores, dtype=torch.bool)
+    return best_of_scores(tree.scores, n_nodes)
+
+
+def best_of_scores(scores: Tensor, n_nodes: int) -> Tensor:
+    """The same for scores [B, N] alone."""
+    order = torch.sort(scores, dim=1, descending=True, stable=True).indices
+    chosen = torch.zeros_like(scores, dtype=torch.bool)
     chosen.scatter_(1, order[:, :n_nodes], True)
-    return chosen & (tree.scores > 0)
+    return chosen & (scores > 0)
