@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -109,8 +110,9 @@ def matrix(
     known = {column.backend for column in made.columns}
     remarks = tuple(f"Not run: {why}." for name, why in absent.items() if name not in known)
     out.parent.mkdir(parents=True, exist_ok=True)
+    made = replace(made, remarks=remarks)
     out.with_suffix(".json").write_text(matrix_page.render_json(made), encoding="utf-8")
-    out.with_suffix(".md").write_text(matrix_page.render(made, remarks), encoding="utf-8")
+    out.with_suffix(".md").write_text(matrix_page.render(made), encoding="utf-8")
     for column in made.columns:
         _print_column(column)
     finish({**made.payload(), "columns": len(made.columns), "out": str(out)}, as_json)

@@ -69,6 +69,11 @@ def _is_beyond(own: Card, dump: Dump) -> bool:
     return False
 
 
+def granted_ulps(kernels: Kernels, dump: Dump) -> int:
+    """How far any output of a replay may be from the record."""
+    return max((_allowed(kernels, dump, port.name) for port in dump.card.outputs), default=0)
+
+
 def _allowed(kernels: Kernels, dump: Dump, output: str) -> int:
     """Both sides may be off the reference, in opposite directions."""
     own = allowed_ulps(dump.card, output, not kernels.device.startswith("cpu"))
