@@ -13,6 +13,7 @@ from aerie.kernels import load
 from aerie.kernels.cases import Case, cases_for
 from aerie.parity import precision
 from aerie.parity.precision import LAYER, SOFTMAX, VARIANTS, Variant
+from aerie.parity.precision_watch import WALK, Watch, expected_accepted
 
 KERNELS = load("pytorch", data_errors="status")
 GAPS = torch.cat((torch.linspace(-30, 0, 4001), torch.tensor([-torch.inf, -500.0])))
@@ -95,3 +96,65 @@ def test_a_variant_changes_one_kernel_and_no_greedy_row(variant: Variant) -> Non
     if variant.kernel == SOFTMAX:
         found, exact = call(variant, next(c for c in runnable(SOFTMAX) if c.name == "b3_greedy"))
         np.testing.assert_array_equal(found.target_probas, exact.target_probas)
+
+
+def test_a_watch_sees_both_arithmetics() -> None:
+    """One request: a root with children 1 and 2, and 3 below 1; the rule coins."""
+    watch = Watch()
+    rough = next(v for v in VARIANTS if v.name == "exp-fixed-8")
+    kernels = watch.tap(rough)(KERNELS)
+    logits = torch.randn(4, 9, generator=torch.Generator().manual_seed(3))
+    starts = torch.tensor([0, 4], dtype=torch.int32)
+    rows = {
+        "qo_indptr": starts,
+        "draft_tokens": torch.tensor([8, 1, 2, 5]),
+        "first_child_row": torch.tensor([1, 3, -1, -1]),
+        "next_sibling_row": torch.tensor([-1, 2, -1, -1]),
+    }
+    made = kernels[SOFTMAX](logits=logits, temperature=torch.ones(1), qo_indptr=starts)
+    coins = torch.zeros(1, 4)
+    kernels[WALK](**rows, target_probas=made.target_probas, coins=coins, tree_depth=2)
+    exact = torch.softmax(logits.double(), -1)
+    expected = exact[0, 1] + exact[0, 2] + exact[0, 1] * exact[1, 5]
+    assert watch.round_acceptances[0][0] == pytest.approx(float(expected), rel=1e-5)
+    assert watch.round_acceptances[0][1] != watch.round_acceptances[0][0]
+    assert len(watch.row_distances) == 4 and 0 < max(watch.row_distances) < 0.05
+
+
+def test_expected_acceptance_is_what_coins_accept() -> None:
+    """Ten thousand walks of K6 agree with the sum of the nodes' chances."""
+    n_walks = 10_000
+    generator = torch.Generator().manual_seed(4)
+    probas = torch.softmax(torch.randn(4, 9, generator=generator), -1)
+    rows = {
+        "qo_indptr": torch.tensor([0, 4], dtype=torch.int32),
+        "draft_tokens": torch.tensor([8, 1, 2, 5]),
+        "first_child_row": torch.tensor([1, 3, -1, -1]),
+        "next_sibling_row": torch.tensor([-1, 2, -1, -1]),
+    }
+    batch = 100
+    many = {name: value.repeat(batch) for name, value in rows.items() if name != "qo_indptr"}
+    many["qo_indptr"] = (torch.arange(batch + 1) * 4).int()
+    n_accepted = 0
+    for _ in range(n_walks // batch):
+        coins = torch.rand(batch, 4, generator=generator)
+        found = KERNELS[WALK](
+            **many, target_probas=probas.repeat(batch, 1), coins=coins, tree_depth=2
+        )
+        n_accepted += int(found.accept_count.sum())
+    expected = expected_accepted(rows, probas)[0]
+    assert n_accepted / n_walks == pytest.approx(expected, abs=4 * (expected / n_walks) ** 0.5)
+
+
+def test_a_watch_sees_layers() -> None:
+    case = next(c for c in runnable(LAYER) if c.name == "b4_w8_k8")
+    for name, error, reorders in (("hidden-fp8", True, False), ("scores-fixed-4", True, True)):
+        watch = Watch()
+        watch.tap(next(v for v in VARIANTS if v.name == name))(KERNELS)[LAYER](
+            **{
+                key: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+                for key, value in case.build().items()
+            }
+        )
+        assert (watch.layer_errors[0] > 0.001) == error
+        assert watch.layer_reorders == [reorders]

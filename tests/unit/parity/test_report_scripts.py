@@ -30,9 +30,10 @@ def test_precision_page() -> None:
     other = study.Outcome([12, 20], [20, 50], [(1,), (3,)])
     setting = study.Setting("coins", 1.0)
     assert study.length(exact) == pytest.approx(1 + 70 / 30)
+    seen = study.Watch([0.25, 0.5], [(1.0, 1.25), (2.0, 2.25)])
     rows = [
-        study.row("exact", "", setting, exact, exact, study.Drift()),
-        study.row("rough", "one line", setting, other, exact, study.Drift([0.25, 0.5])),
+        study.row("exact", "", setting, exact, exact, study.Watch()),
+        study.row("rough", "one line", setting, other, exact, seen),
     ]
     assert rows[0]["difference_interval"] == [0.0, 0.0]
     low, high = rows[1]["difference_interval"]
@@ -40,7 +41,8 @@ def test_precision_page() -> None:
     record = {"prompts": 2, "tokens": 8, "batch": 2, "resamples": 10, "tree": study.TREE}
     page = study.render({**record, "rows": rows, "provenance": ORIGIN})
     assert "## coins, T = 1" in page
-    assert "| rough | one line | 3.188" in page and "| 1 of 2 | 3.8e-01 / 5.0e-01 |" in page
+    assert "| rough | one line | 3.188" in page and "| 1 of 2 | +0.25000" in page
+    assert "| 3.8e-01 / 5.0e-01 |" in page
 
 
 def record(backend: str, device: str, tokens: list[list[int]], speed: float) -> dict[str, Any]:
