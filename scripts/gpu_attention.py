@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -25,20 +24,18 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 from aerie.attention.triton import (  # noqa: E402
     TileTable,
     TritonAttention,
-    TritonOptions,
     load_tiles,
 )
 from aerie.bench import attention, attention_sweep  # noqa: E402
 from aerie.bench.attention_work import (  # noqa: E402
     N_LAYERS,
-    PAGE,
     PRODUCTION,
     Heads,
     make_work,
     random_storage,
     storage_elements,
 )
-from aerie.bench.provenance import COMMIT_VARIABLE, provenance  # noqa: E402
+from aerie.bench.provenance import provenance  # noqa: E402
 
 DEVICE = "cuda"
 STAGES = ("check", "sweep", "sweep64", "sweep32", "time")
@@ -63,9 +60,9 @@ def main() -> int:
     trials = sweep(stages, options.seconds)
     table = load_tiles()
     if trials:
-        swept = attention_sweep.choose(trials, origin)
+        where = f"{origin['device']}, {origin['commit']}"
         # A sweep of one geometry leaves the entries of the others as they were.
-        table = TileTable({**table.tiles, **swept.tiles}, origin)
+        table = table.updated(attention_sweep.choose(trials, where))
         save(options.out / "attention_tiles.json", table.document())
         save(options.out / "attention_sweep_h200.json", attention_sweep.record(trials, origin))
     if "time" in stages:
@@ -127,7 +124,7 @@ def measure(out: Path, table: TileTable, origin: dict[str, Any]) -> None:
     print(f"copy bandwidth {bandwidth / 1e12:.3f} TB/s (read + written)", flush=True)
     points = attention.tree_points()
     storage = random_storage(storage_elements(points, N_LAYERS), torch.bfloat16, DEVICE)
-    backend = TritonAttention(table, TritonOptions(page_size=PAGE))
+    backend = TritonAttention(table)
     trees = attention.rows_of(attention.measure(points, backend, storage, bandwidth))
     prompts = attention.rows_of(
         [
@@ -176,5 +173,4 @@ def save(path: Path, document: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault(COMMIT_VARIABLE, "")
     sys.exit(main())

@@ -141,10 +141,11 @@ def rows_of(timings: list[Timing] | list[PromptTiming]) -> list[dict[str, Any]]:
 
 
 def label(tile: Tile) -> str:
-    """A tile in one word: queries x columns, warps, stages, programs, cost of a mask, least."""
+    """A tile in one word: queries x columns, then its other fields by their first letters."""
     heads = "" if tile.heads >= 128 else f"h{tile.heads}"
     shape = f"{tile.block_m}x{tile.block_n}w{tile.n_warps}s{tile.n_stages}p{tile.per_processor}"
-    return f"{shape}c{tile.masked_cost}l{tile.least_blocks}{heads}"
+    early = "e" if tile.is_overlapped else ""
+    return f"{shape}c{tile.masked_cost}l{tile.least_blocks}{early}{heads}"
 
 
 def _timing(point: Point, backend: TritonAttention, work: Work, bandwidth: float) -> Timing:

@@ -18,13 +18,11 @@ from aerie.attention.triton import (
     TileKey,
     TileTable,
     TritonAttention,
-    TritonOptions,
     one_tile,
     tile_key,
 )
 from aerie.bench.attention import label, seconds_per_layer
 from aerie.bench.attention_work import (
-    PAGE,
     Heads,
     Point,
     Work,
@@ -35,8 +33,6 @@ from aerie.bench.attention_work import (
 
 SAMPLES = 3
 N_LAYERS = 4  # of the longest points; shorter ones get more out of the same storage
-PAGED = TritonOptions(page_size=PAGE)
-
 Plan = list[tuple[Point, tuple[Tile, ...]]]
 Variant = tuple[Tile, Heads, torch.dtype, bool]
 
@@ -71,17 +67,19 @@ MIDDLE = ((64, 64, 4, 5), (64, 64, 4, 3), (64, 32, 4, 5), (64, 32, 4, 7))
 ONE_A_PROCESSOR = ((128, 64, 8, 5), (128, 64, 8, 7), (256, 64, 8, 5), (256, 32, 8, 7))
 TWO_A_PROCESSOR = ((128, 32, 4, 5), (128, 32, 4, 7), (64, 64, 4, 5))
 LARGE = (*_each(ONE_A_PROCESSOR, (1,)), *_each(TWO_A_PROCESSOR, (2,)))
+# Where one program fills a processor, bringing up the merge early paid; beside two it cost 3 µs.
+EARLY = (Tile(128, 64, 8, 5, 1, is_overlapped=True), Tile(128, 64, 8, 7, 1, is_overlapped=True))
 SPLIT_HEADS = (Tile(64, 64, 4, 5, 2, heads=2),)
 
 TREES = (
-    Candidates(1, tuple(_each(SMALL, (1, 2, 3)))),
+    Candidates(1, (*_each(SMALL, (1, 2, 3)), Tile(16, 128, 4, 5, 1, is_overlapped=True))),
     Candidates(16, (*_each(MIDDLE, (1, 2, 3)), *SPLIT_HEADS)),
-    Candidates(64, LARGE),
-    Candidates(128, LARGE),
+    Candidates(64, (*LARGE, *EARLY)),
+    Candidates(128, (*LARGE, *EARLY)),
 )
 PROMPTS = Candidates(2048, tuple(replace(tile, per_processor=0) for tile in LARGE), is_tree=False)
 # Tried on the fastest of a point's candidates: the same code, other splits.
-REFINEMENTS: tuple[dict[str, int], ...] = (
+REFINEMENTS: tuple[dict[str, Any], ...] = (
     {"masked_cost": 1},
     {"masked_cost": 4},
     {"least_blocks": 4},
@@ -162,14 +160,14 @@ def sweep(work: Plan, storage: Tensor, seconds: float) -> list[Trial]:
     return trials
 
 
-def choose(trials: list[Trial], provenance: dict[str, Any]) -> TileTable:
+def choose(trials: list[Trial], origin: str) -> TileTable:
     """The fastest tile of every bucket."""
     best: dict[TileKey, Trial] = {}
     for trial in trials:
         key = key_of(trial.point)
         if key not in best or trial.microseconds < best[key].microseconds:
             best[key] = trial
-    return TileTable({key: trial.tile for key, trial in best.items()}, provenance)
+    return TileTable({key: trial.tile for key, trial in best.items()}, dict.fromkeys(best, origin))
 
 
 def record(trials: list[Trial], provenance: dict[str, Any]) -> dict[str, Any]:
@@ -198,21 +196,21 @@ def record(trials: list[Trial], provenance: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trial(point: Point, tile: Tile, work: Work) -> Trial:
-    backend = TritonAttention(one_tile(tile), PAGED)
+    backend = TritonAttention(one_tile(tile))
     taken = statistics.median(seconds_per_layer(work, backend, SAMPLES))
     return Trial(point, tile, round(taken * 1e6, 2))
 
 
 def _variant(point: Point, tile: Tile) -> Variant:
     """What decides the code of the kernels; the number of programs does not."""
-    code = Tile(tile.block_m, tile.block_n, tile.n_warps, tile.n_stages, 1, heads=tile.heads)
+    code = replace(tile, per_processor=1, masked_cost=2, least_blocks=1)
     return code, point.heads, point.dtype, point.is_tree
 
 
 def _compile(variant: Variant, points: set[Point]) -> str:
     """Run one variant at small sizes of its points; returns why it cannot run, or nothing."""
     tile = variant[0]
-    backend = TritonAttention(one_tile(tile), PAGED)
+    backend = TritonAttention(one_tile(tile))
     for point in points:
         storage = random_storage(storage_elements([point], 1), point.dtype, "cuda")
         work = make_work(point, storage)

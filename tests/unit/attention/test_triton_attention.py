@@ -6,7 +6,9 @@ The same kernels are checked at full size on a GPU by tests/gpu/test_triton_atte
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -210,10 +212,19 @@ def test_the_nearest_tile_is_of_the_same_width_first() -> None:
     assert (found.tile, found.is_tuned) == (full, False)
 
 
-def test_a_table_survives_its_file() -> None:
+def test_a_table_survives_its_file(tmp_path: Path) -> None:
     table = load_tiles()
-    entries = table.document()["entries"]
-    assert {TileKey(**e["key"]): Tile(**e["tile"]) for e in entries} == dict(table.tiles)
+    path = tmp_path / "tiles.json"
+    path.write_text(json.dumps(table.document()), encoding="utf-8")
+    assert load_tiles(path) == table
+
+
+def test_a_new_sweep_leaves_the_others_their_origin() -> None:
+    table = load_tiles()
+    key = next(iter(table.tiles))
+    swept = table.updated(TileTable({key: SMALL}, {key: "another device"}))
+    assert (swept.tiles[key], swept.origins[key]) == (SMALL, "another device")
+    assert all(swept.origins[k] == table.origins[k] for k in table.tiles if k != key)
 
 
 def test_empty_batch() -> None:

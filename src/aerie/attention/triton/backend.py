@@ -26,20 +26,19 @@ from aerie.errors import UsageError
 LOG2_E = 1.4426950408889634
 # Offsets inside one layer of the pool are 32-bit: wider ones cost registers in the inner loop.
 MOST_ELEMENTS = 2**31 - 1
-MERGE_WARPS = 4
 # Small enough for float32 products, which run on no matrix unit.
 EXACT_TILE = Tile(block_m=16, block_n=32, n_warps=4, n_stages=1, per_processor=1)
-MERGE_SPLITS = 8  # parts a merging program weighs at once
+MOST_AT_ONCE = 64  # parts a merging program reads at once
 
 
 @dataclass(frozen=True)
 class TritonOptions:
     """What a caller may decide; the defaults are what an engine wants."""
 
-    # Slots of a run of so many columns, from each multiple of it, follow each other.
+    # More than 1: slots of a run of so many columns, from each multiple of it, follow each other,
+    # and one of them is read. Right for pages of that size, and slower: 93.9 against 90.9 µs at 64
+    # rows over 32K columns (H200, 2026-11), for consecutive reads of all slots are wider.
     page_size: int = 1
-    # Bring up the merge while the splits still run; needs a GPU that can launch so.
-    is_overlapped: bool = True
     # Refuse shapes the sweep did not tune, instead of using the nearest tile and counting it.
     perf_mode: bool = False
     # Cut columns into pieces of so many blocks by length alone, and use `exact_tile`: a row's
@@ -101,9 +100,9 @@ class PreparedAttention:
             return out
         plan = self._plan(layer.reach, geometry)
         work = _Layer(queries, keys, values, out, layer)
-        _attend(plan, self.rows, work, geometry, self.backend.options)
+        _attend(plan, self.rows, work, geometry, self.backend.options.page_size)
         if plan.is_split:
-            _merge(plan, work, geometry, self.backend.options)
+            _merge(plan, work, geometry)
         return out
 
     def statistics(self) -> dict[Reach, PlanStatistics]:
@@ -146,9 +145,7 @@ class _Layer:
         return self.queries if self.rule.sink_logits is None else self.rule.sink_logits
 
 
-def _attend(
-    plan: Plan, rows: Rows, layer: _Layer, geometry: Geometry, options: TritonOptions
-) -> None:
+def _attend(plan: Plan, rows: Rows, layer: _Layer, geometry: Geometry, page_size: int) -> None:
     tile, reach = plan.tile, layer.rule.reach
     attend_kernel[(plan.n_programs, geometry.n_heads // plan.heads)](
         layer.queries,
@@ -178,19 +175,20 @@ def _attend(
         N_HEADS=geometry.n_heads,
         BLOCK_M=tile.block_m,
         BLOCK_N=tile.block_n,
-        PAGE=options.page_size,
+        PAGE=page_size,
         HAS_TREE=rows.bounds.tree > 0,
         HAS_WINDOW=reach.window is not None,
         HAS_SINKS=layer.rule.sink_logits is not None,
-        IS_OVERLAPPED=plan.is_split and _can_overlap(layer.out, options),
+        IS_OVERLAPPED=_is_overlapped(plan),
         num_warps=tile.n_warps,
         num_stages=tile.n_stages,
     )
 
 
-def _merge(plan: Plan, layer: _Layer, geometry: Geometry, options: TritonOptions) -> None:
-    is_overlapped = _can_overlap(layer.out, options)
-    merge_kernel[(layer.out.shape[0], geometry.n_heads // plan.heads)](
+def _merge(plan: Plan, layer: _Layer, geometry: Geometry) -> None:
+    is_overlapped = _is_overlapped(plan)
+    at_once = min(plan.most_splits, MOST_AT_ONCE)
+    merge_kernel[(layer.out.shape[0], geometry.n_heads)](
         plan.parts,
         plan.part_sums,
         layer.out,
@@ -201,18 +199,19 @@ def _merge(plan: Plan, layer: _Layer, geometry: Geometry, options: TritonOptions
         HEADS=plan.heads,
         N_HEADS=geometry.n_heads,
         BLOCK_M=plan.tile.block_m,
-        BLOCK_C=padded(plan.heads * padded(geometry.head_dim)),
-        BLOCK_S=MERGE_SPLITS,
+        BLOCK_S=padded(at_once),
         HAS_SINKS=layer.rule.sink_logits is not None,
         IS_OVERLAPPED=is_overlapped,
-        num_warps=MERGE_WARPS,
+        num_warps=2 if at_once <= 16 else 4,
         launch_pdl=is_overlapped,
     )
 
 
-def _can_overlap(out: Tensor, options: TritonOptions) -> bool:
+def _is_overlapped(plan: Plan) -> bool:
     """Launches that wait inside the kernel came with compute capability 9."""
-    return options.is_overlapped and out.is_cuda and _capability(out.device) >= 9
+    if not (plan.tile.is_overlapped and plan.is_split and plan.parts.is_cuda):
+        return False
+    return _capability(plan.parts.device) >= 9
 
 
 @cache

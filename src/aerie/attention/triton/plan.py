@@ -41,11 +41,16 @@ class Plan:
     tile: Tile
     heads: int  # query heads stacked in one program
     n_programs: int  # per block of heads
-    is_split: bool  # whether any request may be split, so that parts must be merged
+    most_splits: int  # pieces one unit may be cut into; 1: nothing to merge
     programs: Tensor  # [programs, PROGRAM_FIELDS] i32
     row_parts: Tensor  # [rows, ROW_FIELDS] i32
     parts: Tensor  # [parts, head blocks, block_m, padded head_dim] f32
     part_sums: Tensor  # [parts, head blocks, block_m] f32, base-2 log of the sum of weights
+
+    @property
+    def is_split(self) -> bool:
+        """Whether any request may be split, so that parts must be merged."""
+        return self.most_splits > 1
 
 
 @dataclass(frozen=True)
@@ -71,20 +76,17 @@ def make_plan(
     device = rows.tokens.device
     n_wanted = max(tile.per_processor * _processors(device) // head_blocks, 1)
     if exact_blocks is None:
-        n_programs, n_parts = n_wanted + n_units, 2 * n_wanted
-        is_split = n_wanted > 1
+        n_programs, n_parts, most_splits = n_wanted + n_units, 2 * n_wanted, n_wanted
     else:
         # Two more: sinks and the window's edge begin blocks of their own.
-        n_pieces = -(-(-(-rows.bounds.columns // tile.block_n) + 2) // exact_blocks)
-        n_programs = n_parts = n_units * n_pieces
-        is_split = n_pieces > 1
-    n_parts = n_parts if is_split else 1
+        most_splits = -(-(-(-rows.bounds.columns // tile.block_n) + 2) // exact_blocks)
+        n_programs = n_parts = n_units * most_splits
     units = torch.empty((n_units, records.UNIT_FIELDS.value), dtype=torch.int32, device=device)
     plan = Plan(
         tile,
         heads,
         n_programs,
-        is_split,
+        most_splits,
         units.new_empty((n_programs, records.PROGRAM_FIELDS.value)),
         units.new_empty((rows.n_rows, records.ROW_FIELDS.value)),
         torch.empty(

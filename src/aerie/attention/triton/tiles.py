@@ -37,6 +37,7 @@ class Tile:
     per_processor: int
     masked_cost: int = 2  # blocks without a mask that take as long as one with it
     least_blocks: int = 1  # a split shorter than this is not worth its merge
+    is_overlapped: bool = False  # bring up the merge while the splits still run, where it pays
     heads: int = 128  # most query heads of a KV head in one program; more than there are: all
 
 
@@ -74,10 +75,10 @@ class TileChoice:
 
 @dataclass(frozen=True)
 class TileTable:
-    """Tiles by key, with the provenance of the sweep that chose them."""
+    """Tiles by key, and for each the device and commit of the sweep that chose it."""
 
     tiles: Mapping[TileKey, Tile]
-    provenance: Mapping[str, Any]
+    origins: Mapping[TileKey, str]
 
     def choose(self, key: TileKey) -> TileChoice:
         """The entry of this key, else the nearest one, marked as not tuned."""
@@ -86,11 +87,18 @@ class TileTable:
         nearest = min(self.tiles, key=lambda known: key.distance(known))
         return TileChoice(key, self.tiles[nearest], False)
 
+    def updated(self, newer: TileTable) -> TileTable:
+        """This table with the entries of a newer one; the others keep their origin."""
+        return TileTable({**self.tiles, **newer.tiles}, {**self.origins, **newer.origins})
+
     def document(self) -> dict[str, Any]:
         """The table as its file holds it."""
-        ordered = sorted(self.tiles.items(), key=lambda item: tuple(asdict(item[0]).values()))
-        entries = [{"key": asdict(key), "tile": asdict(tile)} for key, tile in ordered]
-        return {"provenance": dict(self.provenance), "entries": entries}
+        ordered = sorted(self.tiles, key=lambda key: tuple(asdict(key).values()))
+        entries = [
+            {"key": asdict(key), "tile": asdict(self.tiles[key]), "origin": self.origins[key]}
+            for key in ordered
+        ]
+        return {"entries": entries}
 
 
 def tile_key(
@@ -109,15 +117,17 @@ def tile_key(
 def load_tiles(path: Path = SHIPPED) -> TileTable:
     """Read a table; the shipped one unless another sweep's is named."""
     document = json.loads(path.read_text(encoding="utf-8"))
-    tiles = {TileKey(**entry["key"]): Tile(**entry["tile"]) for entry in document["entries"]}
+    keyed = {TileKey(**entry["key"]): entry for entry in document["entries"]}
+    tiles = {key: Tile(**entry["tile"]) for key, entry in keyed.items()}
     if not tiles:
         raise UsageError(f"{path.name} holds no tiles; write it with scripts/gpu_attention.sh")
-    return TileTable(tiles, document["provenance"])
+    return TileTable(tiles, {key: entry["origin"] for key, entry in keyed.items()})
 
 
 def one_tile(tile: Tile) -> TileTable:
     """A table that answers every key with one tile: for sweeps and tests, never tuned."""
-    return TileTable({TileKey(1, 1, 1, 1, 1): tile}, {"origin": "one tile, given by the caller"})
+    anywhere = TileKey(1, 1, 1, 1, 1)
+    return TileTable({anywhere: tile}, {anywhere: "given by the caller"})
 
 
 def padded(n: int) -> int:
