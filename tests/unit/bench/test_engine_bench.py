@@ -1,0 +1,39 @@
+"""`aerie bench engine`, small: every policy on one engine, same texts, a whole report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from aerie.bench.engine_contract import POLICIES, Contract, choose_prompts
+from aerie.bench.engine_session import run_session
+from aerie.bench.engine_summary import interval
+from tests.unit.engine.cores import CHEAP
+
+
+def test_a_small_session_reports_every_policy(tmp_path: Path) -> None:
+    contract = Contract(batches=(2,), contexts=(32,), tokens=16, least=8, repeats=1)
+    session = run_session(contract, CHEAP.costs, False, lambda text: None)
+    points = session.payload["points"]
+    assert [point["policy"] for point in points] == list(POLICIES)
+    assert all(point["tokens_per_second"] > 0 for point in points)
+    place = session.places[0]
+    assert place.n_different == 0
+    assert place.oracle.tokens_per_second > 0
+    session.write(tmp_path)
+    written = json.loads((tmp_path / "engine_bench_cpu.json").read_text())
+    assert written["contract"]["hash"] == contract.digest
+    assert {"ok", "min_planner_ratio", "regret", "device"} <= set(written)
+    assert (tmp_path / "engine_bench_cpu.png").stat().st_size > 10_000
+
+
+def test_long_prompts_are_cuts_of_few_documents() -> None:
+    prompts = choose_prompts(4096, lambda text: list(text.encode()[:9000]))(4, 0)
+    assert [len(prompt) for prompt in prompts] == [4096, 4096, 4032, 4032]
+    assert prompts[0][:4032] == prompts[2]
+
+
+def test_an_interval_holds_its_median() -> None:
+    found = interval([1.0, 1.1, 0.9, 1.3, 1.2, 1.05, 0.95, 1.15, 1.0])
+    assert found.low <= found.median <= found.high
+    assert found.median == 1.05
