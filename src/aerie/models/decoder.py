@@ -14,6 +14,7 @@ from aerie.attention.rows import Rows
 from aerie.errors import UsageError
 from aerie.models.feed_forward import FeedForward
 from aerie.models.geometry import Geometry
+from aerie.models.layer_ops import TORCH_OPS, LayerOps
 from aerie.models.linear import Linear, Projections
 from aerie.models.norm import RMSNorm
 from aerie.models.rope import Rotary, Rotation
@@ -42,6 +43,7 @@ class AttentionBlock:
     query_norm: RMSNorm | None
     key_norm: RMSNorm | None
     rule: LayerAttention
+    ops: LayerOps = TORCH_OPS
 
     def __call__(self, x: Tensor, step: ForwardPass, layer_idx: int) -> Tensor:
         """[rows, width] to [rows, hidden]; writes the rows' keys and values into the pool."""
@@ -50,9 +52,10 @@ class AttentionBlock:
             queries = self.query_norm(queries)
         if self.key_norm is not None:
             keys = self.key_norm(keys)
-        queries, keys = step.rotation(queries), step.rotation(keys)
-        step.pool.write(layer_idx, step.rows.kv_slots, keys, values)
         stored = step.pool.keys[layer_idx], step.pool.values[layer_idx]
+        rotation = step.rotation.cos, step.rotation.sin
+        heads = queries, keys, values
+        queries = self.ops.rotate_store(heads, rotation, step.rows.kv_slots, stored)
         return self.output(step.attend(queries, *stored, self.rule).flatten(1))
 
 
@@ -65,10 +68,17 @@ class DecoderLayer:
     feed_forward_norm: RMSNorm
     feed_forward: FeedForward
 
-    def __call__(self, hidden: Tensor, step: ForwardPass, layer_idx: int) -> Tensor:
-        """The residual stream [rows, hidden] entering the next layer; never in place."""
-        hidden = hidden + self.attention(self.attention_norm(hidden), step, layer_idx)
-        return hidden + self.feed_forward(self.feed_forward_norm(hidden))
+    def __call__(
+        self, hidden: Tensor, pending: Tensor | None, step: ForwardPass, layer_idx: int
+    ) -> tuple[Tensor, Tensor]:
+        """The residual stream [rows, hidden] and what is still to be added to it.
+
+        The next norm adds it: one pass over the rows instead of two. Never in place.
+        """
+        hidden, normed = self.attention_norm.after(hidden, pending)
+        attended = self.attention(normed, step, layer_idx)
+        hidden, normed = self.feed_forward_norm.after(hidden, attended)
+        return hidden, self.feed_forward(normed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +100,7 @@ class Decoder:
     head: Linear
     rotary: Rotary
     prepare_attention: PrepareAttention
+    ops: LayerOps = TORCH_OPS  # a draft head built for this target takes them too
 
     @torch.inference_mode()
     def forward(
@@ -109,12 +120,15 @@ class Decoder:
             self.prepare_attention(rows, [layer.attention.rule.reach for layer in self.layers]),
         )
         hidden = functional.embedding(rows.tokens, self.embedding)
+        pending: Tensor | None = None
         captured = {0: hidden}
         for layer_idx, layer in enumerate(self.layers):
-            hidden = layer(hidden, step, layer_idx)
+            hidden, pending = layer(hidden, pending, step, layer_idx)
             if layer_idx + 1 in taps:
+                hidden, pending = hidden + pending, None
                 captured[layer_idx + 1] = hidden
-        logits = self.head(self.final_norm(hidden[logit_rows]))
+        last = None if pending is None else pending[logit_rows]
+        logits = self.head(self.final_norm.after(hidden[logit_rows], last)[1])
         return DecoderOutput(logits.float(), _stack([captured[b] for b in taps], hidden))
 
     def allocate_pool(self, n_slots: int) -> KVPool:

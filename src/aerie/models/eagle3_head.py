@@ -66,16 +66,19 @@ class FusionLayer:
     feed_forward: FeedForward
     is_residual_normed: bool
 
-    def __call__(self, x: Tensor, embedded: Tensor, step: ForwardPass, observe: Observe) -> Tensor:
-        """x and embedded [rows, hidden] to the residual stream [rows, hidden]."""
+    def __call__(
+        self, x: Tensor, embedded: Tensor, step: ForwardPass, observe: Observe
+    ) -> tuple[Tensor, Tensor]:
+        """x and embedded [rows, hidden] to the residual stream and what is to be added to it."""
         normed = self.hidden_norm(x)
         joined = torch.cat((self.embedding_norm(embedded), normed), dim=-1)
         attended = self.attention(joined, step, 0)
         observe("attn_out", attended)
-        hidden = (normed if self.is_residual_normed else x) + attended
-        fed = self.feed_forward(self.feed_forward_norm(hidden))
+        residual = normed if self.is_residual_normed else x
+        hidden, ready = self.feed_forward_norm.after(residual, attended)
+        fed = self.feed_forward(ready)
         observe("ffn_out", fed)
-        return hidden + fed
+        return hidden, fed
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,13 +170,13 @@ class Eagle3Head:
             self.prepare_attention(rows, [self.summary.convention.reach]),
         )
         embedded = functional.embedding(rows.tokens, self.embedding)
-        hidden = self.first(x, embedded, step, observe)
+        hidden, pending = self.first(x, embedded, step, observe)
         for layer_idx, layer in enumerate(self.extra, start=1):
-            hidden = layer(hidden, step, layer_idx)
-            observe(f"layers.{layer_idx}", hidden)
+            hidden, pending = layer(hidden, pending, step, layer_idx)
+            observe(f"layers.{layer_idx}", hidden + pending)
         if asked is not None:
-            hidden = hidden[asked]
-        normed = self.final_norm(hidden)
+            hidden, pending = hidden[asked], pending[asked]
+        hidden, normed = self.final_norm.after(hidden, pending)
         observe("pre_head_hidden", normed)
         convention = self.summary.convention
         logits = self.output(normed).float() * convention.logit_scale

@@ -27,7 +27,14 @@ from aerie.models.eagle3_resolve import HeadOptions, resolve_convention, resolve
 from aerie.models.eagle3_values import HeadConvention, HeadGeometry, HeadStorage, HeadSummary
 from aerie.models.eagle3_vocabulary import check_map, target_ids
 from aerie.models.feed_forward import GatedMLP
-from aerie.models.linear import DenseFormat, Linear, LinearShape, SeparateProjections
+from aerie.models.linear import (
+    DenseFormat,
+    Linear,
+    LinearShape,
+    Projections,
+    SeparateProjections,
+    join,
+)
 from aerie.models.loader import Loader
 from aerie.models.norm import RMSNorm
 from aerie.models.rope import build_rotary
@@ -57,7 +64,8 @@ def load_head(
     dtype, device = options.dtype or target.embedding.dtype, target.embedding.device
     loader = Loader(renamed, dtype, device)
     packed = config.quantisation and replace(config.quantisation, dense=options.dense)
-    builder = _Builder(summary, loader, Formats(options.dense, packed), target)
+    fusing = options.dense if options.is_fused else None
+    builder = _Builder(summary, loader, Formats(options.dense, packed), target, fusing)
     offences += [*table.offences, *builder.search()]
     refuse(offences, str(directory))
     head = builder.head(prepare_attention, options.dense if config.storage.is_head_tied else None)
@@ -70,10 +78,12 @@ def build_head(
     loader: Loader,
     target: Decoder,
     prepare_attention: PrepareAttention,
-    dense: DenseFormat,
+    options: HeadOptions,
 ) -> Eagle3Head:
     """A head from a loader that computes its dense tensors: no files, so nothing to check."""
-    builder = _Builder(summary, loader, Formats(dense, None), target)
+    dense = options.dense
+    fusing = dense if options.is_fused else None
+    builder = _Builder(summary, loader, Formats(dense, None), target, fusing)
     return builder.head(prepare_attention, None)
 
 
@@ -104,6 +114,7 @@ class _Builder:
     loader: Loader
     formats: Formats
     target: Decoder
+    fusing: DenseFormat | None = None  # how one product for q, k, v and for gate, up is made
 
     @property
     def geometry(self) -> HeadGeometry:
@@ -220,21 +231,29 @@ class _Builder:
         head_dim, reach = self.geometry.head_dim, self.convention.reach
         qkv = [self.linear(f"{block}.{name}") for name in ("q_proj", "k_proj", "v_proj")]
         return AttentionBlock(
-            qkv=SeparateProjections(tuple(qkv)),
+            qkv=self.projections(qkv, block),
             output=self.linear(f"{block}.o_proj"),
             head_dim=head_dim,
             query_norm=self.norm(f"{block}.q_norm.weight") if has_norm else None,
             key_norm=self.norm(f"{block}.k_norm.weight") if has_norm else None,
             rule=LayerAttention(head_dim**-0.5, reach),
+            ops=self.target.ops,
         )
 
     def feed_forward(self, prefix: str) -> GatedMLP:
         gate_up = [self.linear(f"{prefix}.mlp.{name}") for name in ("gate_proj", "up_proj")]
-        return GatedMLP(SeparateProjections(tuple(gate_up)), self.linear(f"{prefix}.mlp.down_proj"))
+        down = self.linear(f"{prefix}.mlp.down_proj")
+        return GatedMLP(self.projections(gate_up, f"{prefix}.mlp"), down, self.target.ops)
+
+    def projections(self, linears: list[Linear], name: str) -> Projections:
+        if self.fusing is None:
+            return SeparateProjections(tuple(linears))
+        return join(linears, self.fusing.make, name)
 
     def linear(self, name: str) -> Linear:
         shape: LinearShape = all_linears(self.geometry, self.storage)[name]
         return self.formats.of(name, self.loader.files.entries).build(self.loader, name, shape)
 
     def norm(self, name: str) -> RMSNorm:
-        return RMSNorm(self.loader.take(name, torch.float32), self.geometry.norm_eps)
+        weight = self.loader.take(name, torch.float32)
+        return RMSNorm(weight, self.geometry.norm_eps, self.target.ops)

@@ -25,6 +25,7 @@ class HeadOptions:
     reach: Reach | None = None  # sink + window attention in the draft
     dtype: torch.dtype | None = None  # None: the target's
     dense: DenseFormat = DENSE  # how dense layers are multiplied
+    is_fused: bool = False  # one product for q, k, v and for gate, up
 
 
 def resolve_convention(

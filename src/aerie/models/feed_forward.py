@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from aerie.models.layer_ops import TORCH_OPS, LayerOps
 from aerie.models.linear import Linear, Projections
 from aerie.models.precision import widen
 
@@ -28,11 +29,12 @@ class GatedMLP:
 
     gate_up: Projections
     down: Linear
+    ops: LayerOps = TORCH_OPS
 
     def __call__(self, x: Tensor) -> Tensor:
         """[rows, hidden] to [rows, hidden]."""
         gate, up = self.gate_up(x)
-        return self.down(functional.silu(gate) * up)
+        return self.down(self.ops.gate(gate, up))
 
 
 @dataclass(frozen=True)

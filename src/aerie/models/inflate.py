@@ -28,6 +28,7 @@ from aerie.models.eagle3_export import ExportDetails
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.eagle3_load import build_head
 from aerie.models.eagle3_names import DRAFT_TO_TARGET, TARGET_TO_DRAFT
+from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.eagle3_values import HeadSummary
 from aerie.models.geometry import Geometry
 from aerie.models.inflate_geometry import ProductionGeometry
@@ -231,7 +232,8 @@ def _build(
     device = torch.device(options.load.device)
     loaders = [MadeLoader(maker, options.dtype, device) for maker in makers]
     target = build_decoder(values[0], loaders[0], prepare_attention, options.load)
-    head = build_head(values[1], loaders[1], target, prepare_attention, options.load.dense)
+    chosen = HeadOptions(dense=options.load.dense, is_fused=options.load.is_fused)
+    head = build_head(values[1], loaders[1], target, prepare_attention, chosen)
     return LargePair(target, head)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from aerie.errors import UsageError
 from aerie.models.tensors import TensorSource, TensorSpec
 
 
@@ -101,7 +102,7 @@ class SeparateProjections:
 class FusedProjections:
     """One product for all maps: fewer launches, weights copied side by side."""
 
-    linear: DenseLinear
+    linear: Linear
     widths: tuple[int, ...]
 
     def __call__(self, x: Tensor) -> Sequence[Tensor]:
@@ -109,10 +110,37 @@ class FusedProjections:
         return torch.split(self.linear(x), list(self.widths), dim=-1)
 
 
-def fuse(linears: Sequence[DenseLinear]) -> FusedProjections:
+@runtime_checkable
+class WholeWeight(Protocol):
+    """A linear layer whose weight is one dense matrix, however it is multiplied."""
+
+    @property
+    def weight(self) -> Tensor:
+        """[n_out, n_in]"""
+        ...
+
+    @property
+    def bias(self) -> Tensor | None:
+        """[n_out]"""
+        ...
+
+
+def fuse(
+    linears: Sequence[WholeWeight], make: Callable[[Tensor, Tensor | None], Linear] = DenseLinear
+) -> FusedProjections:
     """Concatenate dense layers that read the same rows; all have a bias or none has."""
     biases = [linear.bias for linear in linears if linear.bias is not None]
     assert len(biases) in (0, len(linears)), "fused layers must agree on having a bias"
     weight = torch.cat([linear.weight for linear in linears])
     widths = tuple(linear.weight.shape[0] for linear in linears)
-    return FusedProjections(DenseLinear(weight, torch.cat(biases) if biases else None), widths)
+    return FusedProjections(make(weight, torch.cat(biases) if biases else None), widths)
+
+
+def join(
+    linears: Sequence[Linear], make: Callable[[Tensor, Tensor | None], Linear], name: str
+) -> FusedProjections:
+    """One product made of several layers; refuses what holds no dense weight."""
+    whole = [linear for linear in linears if isinstance(linear, WholeWeight)]
+    if len(whole) < len(linears):
+        raise UsageError(f"{name} is not plainly dense and cannot be fused")
+    return fuse(whole, make)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from aerie.attention.contract import LayerAttention, PrepareAttention, Reach
-from aerie.errors import UsageError
 from aerie.models.blueprint import (
     EMBEDDING,
     FINAL_NORM,
@@ -25,15 +24,15 @@ from aerie.models.decoder import AttentionBlock, Decoder, DecoderLayer
 from aerie.models.feed_forward import ClampedGate, ExpertLinear, Experts, FeedForward, GatedMLP
 from aerie.models.geometry import ExpertGeometry, Geometry, read_geometry
 from aerie.models.gptq import find_gptq
+from aerie.models.layer_ops import TORCH_OPS, LayerOps
 from aerie.models.linear import (
     DENSE,
     DenseFormat,
-    DenseLinear,
     Linear,
     LinearFormat,
     Projections,
     SeparateProjections,
-    fuse,
+    join,
 )
 from aerie.models.loader import Loader
 from aerie.models.mxfp4 import dequantise
@@ -51,6 +50,7 @@ class LoadOptions:
     device: torch.device | str = "cpu"
     dense: DenseFormat = DENSE  # how dense layers are multiplied: layers, router and head
     is_fused: bool = False  # one product for q, k, v and for gate, up; copies those weights
+    ops: LayerOps = TORCH_OPS  # what runs between the products
 
 
 def load_decoder(
@@ -115,6 +115,7 @@ class _Builder:
             head=self.head(embedding),
             rotary=build_rotary(geometry.rope, geometry.attention.head_dim, embedding.device),
             prepare_attention=prepare_attention,
+            ops=self.options.ops,
         )
 
     def head(self, embedding: Tensor) -> Linear:
@@ -147,13 +148,14 @@ class _Builder:
             query_norm=self.norm(f"{block}.q_norm.weight") if shape.has_qk_norm else None,
             key_norm=self.norm(f"{block}.k_norm.weight") if shape.has_qk_norm else None,
             rule=LayerAttention(shape.head_dim**-0.5, Reach(shape.windows[layer_idx]), sinks),
+            ops=self.options.ops,
         )
 
     def feed_forward(self, prefix: str) -> FeedForward:
         if self.geometry.experts is not None:
             return self.experts(f"{prefix}.mlp", self.geometry.experts)
         gate_up = self.projections(prefix, "mlp", ("gate_proj", "up_proj"))
-        return GatedMLP(gate_up, self.linear(prefix, "mlp.down_proj"))
+        return GatedMLP(gate_up, self.linear(prefix, "mlp.down_proj"), self.options.ops)
 
     def experts(self, prefix: str, experts: ExpertGeometry) -> Experts:
         shape = router_shape(self.geometry, experts)
@@ -180,10 +182,7 @@ class _Builder:
         linears = tuple(self.linear(prefix, f"{block}.{name}") for name in names)
         if not self.options.is_fused:
             return SeparateProjections(linears)
-        dense = [linear for linear in linears if isinstance(linear, DenseLinear)]
-        if len(dense) < len(linears):
-            raise UsageError(f"{prefix}.{block} is not plainly dense and cannot be fused")
-        return fuse(dense)
+        return join(linears, self.options.dense.make, f"{prefix}.{block}")
 
     def linear(self, prefix: str, name: str) -> Linear:
         shape = layer_linears(self.geometry)[name]
@@ -191,4 +190,5 @@ class _Builder:
 
     def norm(self, name: str) -> RMSNorm:
         # float32 whatever the run's dtype: the norm multiplies before it rounds.
-        return RMSNorm(self.loader.take(name, torch.float32), self.geometry.norm_eps)
+        weight = self.loader.take(name, torch.float32)
+        return RMSNorm(weight, self.geometry.norm_eps, self.options.ops)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.models.precision import widen
+from aerie.models.layer_ops import rotate
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,7 @@ class Rotation:
 
     def __call__(self, heads: Tensor) -> Tensor:
         """Rotate [rows, heads, head_dim]; pairs are (i, i + head_dim / 2)."""
-        # In float32 and rounded once: a bf16 cosine would cost as much as the whole product.
-        first, second = widen(heads).chunk(2, dim=-1)
-        rotated = torch.cat(
-            (first * self.cos - second * self.sin, second * self.cos + first * self.sin), dim=-1
-        )
-        return rotated.to(heads.dtype)
+        return rotate(heads, self.cos, self.sin)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,73 @@
+"""The small operations between products as one value, so that a device can bring faster ones.
+
+The functions here are the definition: PyTorch, any device. `LoadOptions.ops` swaps the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from aerie.models.precision import widen
+
+Heads = tuple[Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class LayerOps:
+    """How a layer's rows are normalised, gated, rotated and stored."""
+
+    normalise: Callable[[Tensor, Tensor, float], Tensor]
+    add_normalise: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
+    gate: Callable[[Tensor, Tensor], Tensor]
+    rotate_store: Callable[[Heads, tuple[Tensor, Tensor], Tensor, tuple[Tensor, Tensor]], Tensor]
+
+
+def normalise(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Weight times x over the root mean square of its last axis, in float32, rounded once."""
+    wide = widen(x)
+    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return (wide * scale * weight).to(x.dtype)
+
+
+def add_normalise(
+    hidden: Tensor, added: Tensor, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """The residual stream after an addition, and its norm; never in place."""
+    total = hidden + added
+    return total, normalise(total, weight, eps)
+
+
+def gate(gated: Tensor, up: Tensor) -> Tensor:
+    """silu(gated) * up."""
+    return functional.silu(gated) * up
+
+
+def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate [rows, heads, head_dim]; pairs are (i, i + head_dim / 2)."""
+    # In float32 and rounded once: a bf16 cosine would cost as much as the whole product.
+    first, second = widen(heads).chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(
+        heads.dtype
+    )
+
+
+def rotate_store(
+    heads: Heads, rotation: tuple[Tensor, Tensor], slots: Tensor, stored: tuple[Tensor, Tensor]
+) -> Tensor:
+    """Rotate queries and keys, write keys and values to their slots, return the queries.
+
+    `heads` [rows, heads, dim] each, `rotation` [rows, 1, dim / 2] f32 each, `stored` one layer of
+    the pool's keys and values [slots, kv_heads, dim].
+    """
+    queries, keys, values = heads
+    stored[0].index_copy_(0, slots, rotate(keys, *rotation))
+    stored[1].index_copy_(0, slots, values)
+    return rotate(queries, *rotation)
+
+
+TORCH_OPS = LayerOps(normalise, add_normalise, gate, rotate_store)
