@@ -1,107 +1,188 @@
-"""Parity, synchronisation and graph capture of the PyTorch kernels on a GPU, as log and JSON.
+"""Kernels on a GPU machine: parity with capture, times inside graphs, tuned products.
 
 Run it from the repository root with `src` on PYTHONPATH: `scripts/gpu_kernels.sh reports`. The
-last line of the log is the verdict; the exit status is 0 if every kernel passes.
+last line is the verdict; the exit status is 0 if every case of every kernel passes.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import torch
-
 ROOT = Path(__file__).resolve().parents[1]
-NAME = "pytorch_graph_capture"
+BACKENDS = ("pytorch", "triton")
+STAGES = ("parity", "gemm", "times")
+POINTS = ((1, 64), (8, 16), (32, 8))
 
 # A bare machine has no installed package: the source and the shared test modules are beside us.
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 from aerie.bench.provenance import COMMIT_VARIABLE, provenance  # noqa: E402
-from aerie.kernels import catalogue, load  # noqa: E402
-from aerie.kernels.cases import cases_for  # noqa: E402
-from tests.gpu.capture import DEVICE, Outcome, run_case  # noqa: E402
 
 
 def main() -> int:
-    """Run every case of every kernel; write the log and the record; say whether all is well."""
+    """Run the stages asked for; write their records; say whether all is well."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "reports", help="folder of the reports")
     parser.add_argument("--commit", help=f"commit under test, else {COMMIT_VARIABLE}, else git's")
+    parser.add_argument("--stages", default=",".join(STAGES), help="some of " + ",".join(STAGES))
+    parser.add_argument("--seconds", type=float, default=40.0, help="time for tuning products")
+    parser.add_argument("--workers", type=int, default=min(14, os.cpu_count() or 1))
     options = parser.parse_args()
     if options.commit:
         os.environ[COMMIT_VARIABLE] = options.commit
+    import torch
+
     if not torch.cuda.is_available():
         print(f"torch {torch.__version__} finds no CUDA device; nothing was run", file=sys.stderr)
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
-    with (options.out / f"{NAME}.log").open("w", encoding="utf-8") as log:
-
-        def say(line: str) -> None:
-            print(line, flush=True)
-            log.write(line + "\n")
-
-        record = run_all(say)
-    text = json.dumps(record, indent=2) + "\n"
-    (options.out / f"{NAME}.json").write_text(text, encoding="utf-8")
-    return 0 if record["ok"] else 1
-
-
-def run_all(say: Callable[[str], None]) -> dict[str, Any]:
-    """Every kernel in the order of its number; one line each, and one per case that fails."""
-    origin = {**provenance(DEVICE), "driver": driver_version()}
-    say("PyTorch kernels on a GPU: eager under sync-debug 'error', captured on zeros, replayed")
-    for name, value in origin.items():
-        say(f"  {name}: {value}")
-    say(f"{'kernel':<40}{'cases':>6}{'refused':>9}{'captured':>10}{'replays':>9}{'ulps':>6}  ok")
-    kernels = load("pytorch", DEVICE, data_errors="status")
-    reference = load("reference", data_errors="status")
-    rows = []
-    for name in catalogue():
+    origin = {**provenance("cuda"), "driver": driver_version()}
+    say(f"{origin['device']}, torch {origin['torch']}, commit {origin['commit']}")
+    is_ok = True
+    for stage in options.stages.split(","):
         start = time.perf_counter()
-        outcomes = [run_case(kernels, reference, case) for case in cases_for(name)]
-        row = summary(name, outcomes, time.perf_counter() - start)
-        rows.append(row)
-        say(
-            f"{name:<40}{row['cases']:>6}{row['refused_on_host']:>9}{row['captured']:>10}"
-            f"{row['replays']:>9}{row['max_ulps']:>6}  {'yes' if row['ok'] else 'NO'}"
-        )
-        for failure in row["failures"]:
-            say(f"  FAILED {failure}")
+        is_ok &= {"parity": parity, "gemm": gemm, "times": times}[stage](options, origin)
+        say(f"-- {stage}: {time.perf_counter() - start:.1f} s")
+    say("ok" if is_ok else "FAILED")
+    return 0 if is_ok else 1
+
+
+def say(line: str) -> None:
+    """A line for whoever watches."""
+    print(line, flush=True)
+
+
+def write(path: Path, record: dict[str, Any]) -> None:
+    """A record as JSON, one entry a line so that a diff can be read."""
+    text = json.dumps(record, indent=1) + "\n"
+    path.write_text(text, encoding="utf-8")
+
+
+def parity(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
+    """Every case of every kernel on both backends: eager without waiting, captured, replayed."""
+    from aerie.kernels import catalogue
+
+    jobs = [(backend, name) for backend in BACKENDS for name in catalogue()]
+    say(
+        f"{'backend':<9}{'kernel':<40}{'cases':>6}{'refused':>9}{'captured':>10}{'replays':>9}"
+        f"{'ulps':>6}{'s':>7}  ok"
+    )
+    rows = []
+    # A process per kernel: they compile side by side, and a crash names its kernel.
+    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
+        for row in pool.map(check_kernel, jobs):
+            rows.append(row)
+            say(
+                f"{row['backend']:<9}{row['kernel']:<40}{row['cases']:>6}"
+                f"{row['refused_on_host']:>9}{row['captured']:>10}{row['replays']:>9}"
+                f"{row['max_ulps']:>6}{row['seconds']:>7}  {'yes' if row['ok'] else 'NO'}"
+            )
+            for failure in row["failures"][:8]:
+                say(f"  FAILED {failure[:600]}")
     totals = Counter[str]()
     for row in rows:
         totals.update({key: row[key] for key in ("cases", "captured", "replays")})
     is_ok = all(row["ok"] for row in rows)
-    say(
-        f"{'ok' if is_ok else 'FAILED'}: {len(rows)} kernels, {totals['cases']} cases,"
-        f" {totals['captured']} captured, {totals['replays']} replays"
-    )
-    return {"provenance": origin, "ok": is_ok, **totals, "kernels": rows}
+    record = {"provenance": origin, "ok": is_ok, **totals, "kernels": rows}
+    write(options.out / "triton_parity_h200.json", record)
+    return is_ok
 
 
-def summary(kernel: str, outcomes: list[Outcome], seconds: float) -> dict[str, Any]:
-    """One row of the report."""
+def check_kernel(job: tuple[str, str]) -> dict[str, Any]:
+    """All cases of one kernel of one backend, in a process of their own."""
+    from aerie.kernels import load
+    from aerie.kernels.cases import cases_for
+    from tests.gpu.capture import DEVICE, run_case
+
+    backend, name = job
+    start = time.perf_counter()
+    kernels = load(backend, DEVICE, data_errors="status")
+    reference = load("reference", data_errors="status")
+    outcomes = [run_case(kernels, reference, case) for case in cases_for(name)]
     failures = [f"{outcome.case}: {outcome.reason}" for outcome in outcomes if outcome.reason]
     n_captured = sum(outcome.is_captured for outcome in outcomes)
     return {
-        "kernel": kernel,
+        "backend": backend,
+        "kernel": name,
         "cases": len(outcomes),
         "refused_on_host": sum(outcome.is_refused_on_host for outcome in outcomes),
         "captured": n_captured,
         "replays": sum(outcome.n_replays for outcome in outcomes),
         "max_ulps": max(outcome.ulps for outcome in outcomes),
-        "seconds": round(seconds, 1),
+        "seconds": round(time.perf_counter() - start, 1),
         "failures": failures,
         "ok": not failures and n_captured > 0,
     }
+
+
+def gemm(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
+    """Tune products of few rows; write the table and what was measured for it."""
+    from aerie.bench.gemm import SHAPES, compile_all, tune_all
+    from aerie.bench.gemm_stack import time_stack
+    from aerie.bench.kernels import copy_gbps
+    from aerie.kernels.triton_gpu.gemm_plan import ROW_BUCKETS, parse_table, table_record
+
+    say(f"compiled in {compile_all(SHAPES, ROW_BUCKETS, options.workers):.1f} s")
+    ceiling = copy_gbps("cuda")
+    _, tuned = tune_all(SHAPES, ROW_BUCKETS, "cuda", options.seconds, say)
+    provenance_of_table = {**origin, "copy_gbps": round(ceiling, 1), "dtype": "bfloat16"}
+    chosen = [(t.key, t.plan, {"us": t.us, "cublas_us": t.cublas_us}) for t in tuned]
+    table = table_record(chosen, provenance_of_table)
+    write(options.out / "gemm_h200.json", table)
+    done = {t.key.rows for t in tuned}
+    full = [rows for rows in ROW_BUCKETS if sum(t.key.rows == rows for t in tuned) == len(SHAPES)]
+    say(f"copy {ceiling:.0f} GB/s; buckets done {sorted(done)}")
+    target = [shape for shape in SHAPES if shape.per_forward]
+    stack = time_stack(target, full, parse_table(table, "tuned now"), ceiling)
+    for entry in stack:
+        say(
+            f"stack x{entry.rows:<4} cublas {entry.cublas_ms:.3f} ms ({entry.cublas_share:.3f} of"
+            f" copy)  tuned {entry.tuned_ms:.3f} ms ({entry.tuned_share:.3f})"
+        )
+    record = {
+        "provenance": provenance_of_table,
+        "shapes": [asdict(shape) for shape in SHAPES],
+        "products": [asdict(entry) for entry in tuned],
+        "stack": [asdict(entry) for entry in stack],
+    }
+    write(options.out / "gemm_tuning_h200.json", record)
+    return bool(tuned) and max(entry.error for entry in tuned) < 4e-3
+
+
+def times(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
+    """Device time of kernels and fused operations, PyTorch beside Triton."""
+    from aerie.bench.kernel_graphs import time_kernels, time_layer, time_operations
+
+    def rows() -> Any:
+        yield from time_kernels(BACKENDS, POINTS)
+        yield from time_operations((1, 8, 64))
+        yield from time_layer((1, 8, 32))
+
+    path = options.out / "triton_kernel_times_h200.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write("".join(f"# {name}: {value}\n" for name, value in origin.items()))
+        writer: csv.DictWriter[str] | None = None
+        for entry in rows():
+            row = {k: round(v, 2) if isinstance(v, float) else v for k, v in asdict(entry).items()}
+            if writer is None:
+                writer = csv.DictWriter(file, list(row))
+                writer.writeheader()
+            writer.writerow(row)
+            what = f"{entry.what:<40}{entry.variant:<9}{entry.batch:>4}{entry.rows:>5}"
+            say(f"{what}{entry.us:>10.2f} us")
+    return True
 
 
 def driver_version() -> str:

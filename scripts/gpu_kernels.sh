@@ -1,9 +1,11 @@
 #!/bin/sh
-# Parity, sync-debug and graph capture of the PyTorch kernels on a GPU machine.
-#   scripts/gpu_kernels.sh [folder of the reports] [commit under test]
-# Needs python3 with torch and numpy, nothing installed. Exit status 0: every kernel passes.
+# Tree kernels and products on a GPU machine: parity with graph capture, tuning, times in graphs.
+#   scripts/gpu_kernels.sh [folder of the reports] [commit under test] [seconds of tuning] [stages]
+# Stages are some of parity,gemm,times. Needs python3 with torch, triton and numpy, nothing
+# installed. Exit status 0: every kernel passes.
 set -eu
 cd "$(dirname "$0")/.."
 out=${1:-reports}
 export AERIE_COMMIT="${2:-${AERIE_COMMIT:-}}"
-PYTHONPATH=src exec "${PYTHON:-python3}" scripts/gpu_kernels.py --out "$out"
+PYTHONPATH=src exec "${PYTHON:-python3}" scripts/gpu_kernels.py \
+    --out "$out" --seconds "${3:-40}" --stages "${4:-parity,gemm,times}"
