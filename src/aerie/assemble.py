@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from aerie.assemble_numerics import NUMERICS, find_numerics
 from aerie.assemble_rounds import build_rounds
-from aerie.attention import exact, pytorch
-from aerie.attention.contract import PrepareAttention
 from aerie.config import EngineConfig, ModelConfig, SpeculationConfig, require
 from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.measure import QUICK, MakeCore, measure_costs
@@ -25,8 +23,6 @@ from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
-from aerie.models.exact_linear import TiledLinear
-from aerie.models.linear import DENSE, DenseFormat
 from aerie.models.load import LoadOptions, load_decoder
 from aerie.models.resolved import Resolved
 from aerie.speculation.cast import Cast
@@ -47,63 +43,19 @@ def untapped(kernels: Kernels) -> Kernels:
     return kernels
 
 
-@dataclass(frozen=True)
-class Numerics:
-    """How rows are multiplied and attended."""
-
-    dense: DenseFormat
-    prepare_attention: PrepareAttention
-    row_multiple: int
-    is_fused: bool  # one product for q, k, v and one for gate, up
-
-
-NUMERICS = {
-    "fast": Numerics(DENSE, pytorch.prepare, 1, True),
-    # Vectorised exp and cos round differently from the scalar code that handles the last, odd
-    # elements of an array. A multiple of 32 rows has no odd elements (16 lanes, unrolled twice).
-    "exact": Numerics(DenseFormat(TiledLinear), exact.prepare, 32, False),
-}
-
-
-def find_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
-    """How a configuration's rows are multiplied and attended.
-
-    `page_size` is what the KV memory promises: slots of a page follow each other.
-    """
-    found = NUMERICS[config.numerics]
-    if config.numerics == "exact" or choose_attention(config).value == "pytorch":
-        return found
-    # Late: a machine without a GPU has no triton.
-    backend = importlib.import_module("aerie.attention.triton")
-    options = backend.TritonOptions(page_size=page_size)
-    return replace(found, prepare_attention=backend.TritonAttention(backend.load_tiles(), options))
-
-
-def choose_attention(config: ModelConfig) -> Resolved[str]:
-    """The attention backend, with the reason for it."""
-    if config.attention != "auto":
-        return Resolved("attention", config.attention, "config", "asked for")
-    if not config.device.startswith("cuda"):
-        reason = "Triton compiles for GPUs only"
-        return Resolved("attention", "pytorch", "automatic", reason)
-    reason = "reads each key once for a whole tree"
-    return Resolved("attention", "triton", "automatic", reason)
-
-
 def load_target(directory: Path, config: ModelConfig) -> Decoder:
     """Load a target with the numerics the configuration asks for."""
     numerics = find_numerics(config)
     dtype = getattr(torch, config.dtype)
-    options = LoadOptions(dtype, config.device, numerics.dense, numerics.is_fused)
+    options = LoadOptions(dtype, config.device, numerics.dense, numerics.is_fused, numerics.ops)
     return load_decoder(directory, numerics.prepare_attention, options)
 
 
 def load_draft(directory: Path, target: Decoder, config: ModelConfig) -> Eagle3Head:
     """Load a draft head for a target."""
     numerics = find_numerics(config)
-    return load_head(
-        directory, target, numerics.prepare_attention, HeadOptions(dense=numerics.dense)
-    )
+    options = HeadOptions(dense=numerics.dense, is_fused=numerics.is_head_fused)
+    return load_head(directory, target, numerics.prepare_attention, options)
 
 
 def build_kernels(backend: str, device: str) -> Kernels:

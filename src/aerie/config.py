@@ -30,13 +30,18 @@ class ModelConfig:
     device: str = "cpu"
     dtype: str = "float32"
     numerics: str = "fast"  # "exact": bitwise equal whatever shares the batch
-    attention: str = "auto"  # "pytorch", "triton"; auto: triton on a GPU
+    # What fast numerics are made of; auto: Triton on a GPU, tuned products where there is a table.
+    attention: str = "auto"  # "pytorch", "triton"
+    layer_ops: str = "auto"  # "pytorch", "triton"
+    linear: str = "auto"  # "library", "tuned"
     probe: str = "warn"  # what to do when the head looks misread: refuse, warn or off
 
     def __post_init__(self) -> None:
         _choice("numerics", self.numerics, ("fast", "exact"))
         _choice("dtype", self.dtype, ("float32", "bfloat16", "float16"))
         _choice("attention", self.attention, ("auto", "pytorch", "triton"))
+        _choice("layer_ops", self.layer_ops, ("auto", "pytorch", "triton"))
+        _choice("linear", self.linear, ("auto", "library", "tuned"))
         _choice("probe", self.probe, ("refuse", "warn", "off"))
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from aerie.api import find_pair
-from aerie.assemble import build_core, find_numerics
+from aerie.assemble import build_core
+from aerie.assemble_numerics import find_numerics
 from aerie.config import (
     CacheConfig,
     EngineConfig,
@@ -49,11 +50,19 @@ class RoundSetup:
     backend: str = "pytorch"
     engine: str = "graphs"
     attention: str = "auto"
+    layer_ops: str = "auto"
+    linear: str = "auto"
 
     @property
     def model(self) -> ModelConfig:
         """The slice of the configuration."""
-        return ModelConfig(device=self.device, dtype=self.dtype, attention=self.attention)
+        return ModelConfig(
+            device=self.device,
+            dtype=self.dtype,
+            attention=self.attention,
+            layer_ops=self.layer_ops,
+            linear=self.linear,
+        )
 
     def load(self) -> LargePair:
         """The pair in memory; inflated tensors are made where they stay."""
@@ -61,17 +70,15 @@ class RoundSetup:
         assert draft_dir is not None, "the built-in pair has a head"
         numerics = find_numerics(self.model, PAGE)
         dtype = getattr(torch, self.dtype)
-        options = LoadOptions(dtype, self.device, numerics.dense, numerics.is_fused)
+        options = LoadOptions(dtype, self.device, numerics.dense, numerics.is_fused, numerics.ops)
         if self.geometry is not None:
             pair = read_pair(target_dir, draft_dir)
             geometry = find_geometry(self.geometry)
             prepare = numerics.prepare_attention
             return inflate_to_device(pair, geometry, prepare, InflateOptions(options))
         target = load_decoder(target_dir, numerics.prepare_attention, options)
-        head = load_head(
-            draft_dir, target, numerics.prepare_attention, HeadOptions(dense=numerics.dense)
-        )
-        return LargePair(target, head)
+        own = HeadOptions(dense=numerics.dense, is_fused=numerics.is_head_fused)
+        return LargePair(target, load_head(draft_dir, target, numerics.prepare_attention, own))
 
     def core(self, pair: LargePair, speculation: SpeculationConfig, room: Room) -> EngineCore:
         """An engine over the pair with memory for what is about to be measured."""

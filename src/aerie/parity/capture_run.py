@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from aerie.api import Engine, find_pair
-from aerie.assemble import build_core, find_numerics
+from aerie.assemble import build_core
+from aerie.assemble_numerics import find_numerics
 from aerie.config import EngineConfig, require
 from aerie.engine.engine import Limits
 from aerie.engine.params import SamplingParams

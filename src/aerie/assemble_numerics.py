@@ -1,0 +1,108 @@
+"""The composition root of the models' arithmetic: products, attention and what runs between."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any
+
+import torch
+
+from aerie.attention import exact, pytorch
+from aerie.attention.contract import PrepareAttention
+from aerie.config import ModelConfig
+from aerie.models.exact_linear import TiledLinear
+from aerie.models.fused_ops import fused_ops
+from aerie.models.layer_ops import TORCH_OPS, LayerOps
+from aerie.models.linear import DENSE, DenseFormat
+from aerie.models.resolved import Resolved
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """How rows are multiplied, attended and treated in between."""
+
+    dense: DenseFormat
+    prepare_attention: PrepareAttention
+    row_multiple: int
+    is_fused: bool  # one product for q, k, v and one for gate, up
+    is_head_fused: bool = False  # the same for the draft head
+    ops: LayerOps = TORCH_OPS
+
+
+NUMERICS = {
+    "fast": Numerics(DENSE, pytorch.prepare, 1, True),
+    # Vectorised exp and cos round differently from the scalar code that handles the last, odd
+    # elements of an array. A multiple of 32 rows has no odd elements (16 lanes, unrolled twice).
+    "exact": Numerics(DenseFormat(TiledLinear), exact.prepare, 32, False),
+}
+
+
+def find_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
+    """How a configuration's rows are computed.
+
+    `page_size` is what the KV memory promises: slots of a page follow each other.
+    """
+    found = NUMERICS[config.numerics]
+    if config.numerics == "exact" or not config.device.startswith("cuda"):
+        return found
+    found = replace(found, is_head_fused=True)
+    chosen = {choice.name: choice.value for choice in choose_numerics(config)}
+    if chosen["attention"] == "triton":
+        found = replace(found, prepare_attention=_tree_attention(page_size))
+    if chosen["layer_ops"] == "triton":
+        found = replace(found, ops=fused_ops())
+    if chosen["linear"] == "tuned":
+        found = replace(found, dense=DenseFormat(_tuned_products(config.device)))
+    return found
+
+
+def choose_numerics(config: ModelConfig) -> tuple[Resolved[str], ...]:
+    """Attention, products and small operations of a run on fast numerics, with the reasons."""
+    is_gpu = config.device.startswith("cuda")
+    is_tunable = is_gpu and config.dtype == "bfloat16" and _device_table(config.device) is not None
+    automatic = {
+        "attention": ("triton", "reads each key once for a whole tree"),
+        "layer_ops": ("triton", "one launch for each, where PyTorch takes up to ten"),
+        "linear": ("tuned", "a tuned table for this device is shipped")
+        if is_tunable
+        else ("library", "no table was tuned for this device and dtype"),
+    }
+    found = []
+    for name, (value, reason) in automatic.items():
+        asked = getattr(config, name)
+        if asked != "auto":
+            found.append(Resolved(name, asked, "config", "asked for"))
+        elif not is_gpu:
+            plain = "library" if name == "linear" else "pytorch"
+            found.append(Resolved(name, plain, "automatic", "Triton compiles for GPUs only"))
+        else:
+            found.append(Resolved(name, value, "automatic", reason))
+    return tuple(found)
+
+
+def _tree_attention(page_size: int) -> PrepareAttention:
+    # Late, here and below: a machine without a GPU has no triton.
+    backend = importlib.import_module("aerie.attention.triton")
+    made: PrepareAttention = backend.TritonAttention(
+        backend.load_tiles(), backend.TritonOptions(page_size=page_size)
+    )
+    return made
+
+
+def _tuned_products(device: str) -> Any:
+    plans = importlib.import_module("aerie.kernels.triton_gpu.gemm_plan")
+    linear = importlib.import_module("aerie.kernels.triton_gpu.tuned_linear")
+    return linear.tuned_linears(plans.shipped_table(_device_table(device)), device).make
+
+
+def _device_table(device: str) -> str | None:
+    """The shipped table of tuned products for a device, by its name; None if there is none."""
+    if not torch.cuda.is_available():
+        return None
+    folder = resources.files("aerie").joinpath("kernels", "triton_gpu")
+    tables = [entry.name for entry in folder.iterdir() if entry.name.startswith("gemm_")]
+    named = [n.removeprefix("gemm_").removesuffix(".json") for n in tables if n.endswith(".json")]
+    own = torch.cuda.get_device_name(device).lower()
+    return next((name for name in named if name in own), None)
