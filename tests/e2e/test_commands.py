@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -52,6 +53,14 @@ def test_parity_of_one_kernel() -> None:
     assert found["ok"] is True
     assert found["kernels"] == 1
     assert found["cases"] == len(found["results"]) >= 25
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="hls: no g++")
+def test_parity_of_all_kernels_in_c_simulation() -> None:
+    found = last_line(aerie("parity", "--backend", "hls", "--json"))
+    assert found["ok"] is True and found["failed"] == []
+    assert found["kernels"] == 16  # operations of K1 to K13
+    assert found["cases"] == len(found["results"]) >= 870
 
 
 def test_kernel_bench_ends_in_json() -> None:
