@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import random
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,121 +33,12 @@ from aerie.kernels.implementation import Implementation
 from aerie.kernels.registry import Kernel, Kernels
 from aerie.parity.dump_cases import dump_cases
 from aerie.parity.run import Outcome, call_case, judge_case
+from scripts.hls_mutants import EQUIVALENT, HEADERS, Mutant, chosen
 from tests.parity.hls_bounds import wrong_code
 
-# Headers of each family; a shared one is mutated for the family that leans on it most.
-HEADERS = {
-    "growth": ("growth", "numeric"),
-    "layout": ("layout", "ragged"),
-    "verdict": ("verdict", "walk", "sampling", "noise"),
-    "commit": ("commit",),
-    "memory": ("memory",),
-    "replay": ("replay", "dma", "buckets"),
-}
-# What else includes a shared header, so that its mutants face those cases too.
-ALSO = {"numeric": tuple(HEADERS), "ragged": ("layout", "verdict", "commit", "memory")}
-
-CHANGES = (
-    (re.compile(r"(?<=\s)<(?=\s)"), "<="),
-    (re.compile(r"(?<=\s)<=(?=\s)"), "<"),
-    (re.compile(r"(?<=\s)>(?=\s)"), ">="),
-    (re.compile(r"(?<=\s)>=(?=\s)"), ">"),
-    (re.compile(r"(?<=\s)==(?=\s)"), "!="),
-    (re.compile(r"(?<=\s)!=(?=\s)"), "=="),
-    (re.compile(r"(?<=\s)&&(?=\s)"), "||"),
-    (re.compile(r"(?<=\s)\|\|(?=\s)"), "&&"),
-    (re.compile(r"(?<=\s)\+(?=\s)"), "-"),
-    (re.compile(r"(?<=\s)-(?=\s)"), "+"),
-    (re.compile(r"(?<=\s)\*(?=\s)"), "+"),
-    (re.compile(r"(?<=\s)/(?=\s)"), "*"),
-    (re.compile(r"(?<=\s)%(?=\s)"), "/"),
-    (re.compile(r"(?<=\s)\+=(?=\s)"), "-="),
-    (re.compile(r"(?<=[\s(,{-])0(?=[\s),;}])"), "1"),
-    (re.compile(r"(?<=[\s(,{-])1(?=[\s),;}])"), "2"),
-    (re.compile(r"(?<=[\s(,{])0\.0F?(?=[\s),;}])"), "1.0F"),
-    (re.compile(r"(?<=[\s(,{])1\.0F(?=[\s),;}])"), "0.0F"),
-    (re.compile(r"(?<=[\s(,{])(?:4|8|32)(?=[\s),;}])"), "7"),
-    (re.compile(r"(?<=\s)>>(?=\s)"), "<<"),
-    (re.compile(r"(?<=\s)\^(?=\s)"), "&"),
-    (re.compile(r"(?<=\s)\|(?=\s)"), "&"),
-)
-# Neither of these is what a kernel computes: the trip count, types, comments and labels.
-SKIPPED = re.compile(r"^\s*(?:#|//|for \(|static_cast<void>|constexpr|template|struct|inline)|:$")
-# `a < b ? a : b` takes the smaller one whether or not equality counts: no change at all.
-CHOICE = re.compile(r"([\w.\[\]]+) [<>] ([\w.\[\]]+) \? (?:\1 : \2|\2 : \1)\b")
 PER_FAMILY = 30
 SECONDS = 120  # for all cases of one family; a loop that never ends is noticed, too
 ENOUGH = 0.95
-
-# Survivors that compute the same, with the reason; (header, line, change).
-_UNBLAMED = "the value to blame is read only where there is a status"
-EQUIVALENT: dict[tuple[str, str, str], str] = {
-    ("numeric", "if (i >= n) {", ">= -> > at 14"): (
-        "one score more is ranked: 0, behind every path score, so it lands behind the last entry"
-    ),
-    ("growth", "std::int64_t repeated = 0;", "0 -> 1 at 28"): "read only where a repeat was found",
-    ("ragged", "return 0;", "0 -> 1 at 15"): "the columns of a refused request are not used",
-    ("layout", "Refusal refusal = {0, 0};", "0 -> 1 at 30"): _UNBLAMED,
-    ("memory", "Refusal refusal = {0, 0};", "0 -> 1 at 30"): _UNBLAMED,
-    ("verdict", "has_seed != 0 ? seed[b] : 0,", "0 -> 1 at 59"): (
-        "without a seed a request is greedy or refused: no noise is drawn"
-    ),
-    (
-        "commit",
-        "const std::int64_t limit = clamped(length_limit[b], -1, 1LL << 40);",
-        "1 -> 2 at 65",
-    ): "any limit below the sequence leaves no room, however far below",
-}
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One change of one line."""
-
-    family: str
-    header: str
-    number: int
-    before: str
-    after: str
-    change: str
-
-    @property
-    def name(self) -> str:
-        """Where and what."""
-        return f"{self.header}.hpp:{self.number} {self.change}: `{self.before.strip()}`"
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """Itself, whatever its line number."""
-        return self.header, self.before.strip(), self.change
-
-    @property
-    def families(self) -> tuple[str, ...]:
-        """Families whose cases it must pass, its own first."""
-        return tuple(dict.fromkeys((self.family, *ALSO.get(self.header, ()))))
-
-
-def mutants_of(family: str) -> Iterator[Mutant]:
-    """Every change of every line of a family's headers."""
-    for header in HEADERS[family]:
-        lines = (FOLDER / "include" / f"{header}.hpp").read_text("utf-8").splitlines()
-        for number, line in enumerate(lines, 1):
-            code = line.partition("//")[0]
-            if SKIPPED.search(code):
-                continue
-            for pattern, text in CHANGES:
-                for found in pattern.finditer(code):
-                    if text in ("<=", ">=") and CHOICE.search(code):
-                        continue
-                    after = line[: found.start()] + text + line[found.end() :]
-                    place = f"{found.group()} -> {text} at {found.start()}"
-                    yield Mutant(family, header, number, line, after, place)
-
-
-def chosen(family: str, n: int) -> list[Mutant]:
-    """The same sample on every run."""
-    found = list(mutants_of(family))
-    return random.Random(family).sample(found, min(n, len(found)))
 
 
 @dataclass(frozen=True)
