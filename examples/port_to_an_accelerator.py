@@ -15,10 +15,18 @@ for kernel in KERNELS:
     report = run_parity(kernels, reference, cases_for(kernel))
     print(f"{kernel}: {len(report.results) - len(report.failed)} of {len(report.results)} equal")
 
-params = SamplingParams(max_tokens=32)
-tokens = {
-    backend: Engine.load(backend=backend).generate("def add(a, b):\n", params)[0].token_ids
-    for backend in ("reference", NAME)
-}
+# Requests that end at different times: whoever is left is found by the chip (K13).
+prompts = ["def add(a, b):\n", "import os\n", "class Stack:\n"]
+before = CHIP.n_uploaded
+tokens = {}
+for backend in ("reference", NAME):
+    engine = Engine.load(backend=backend, speculation={"top_k": 2, "depth": 3, "nodes": 6})
+    ids = [
+        engine.submit(prompt, SamplingParams(max_tokens=8 * (number + 1)))
+        for number, prompt in enumerate(prompts)
+    ]
+    while not engine.core.is_idle:
+        engine.step()
+    tokens[backend] = [engine.collect(request_id).token_ids for request_id in ids]
 same = "the same tokens" if tokens["reference"] == tokens[NAME] else "DIFFERENT tokens"
-print(f"engine: {same}; {CHIP.n_uploaded} bytes went to the chip, {CHIP.n_downloaded} came back")
+print(f"engine: {same}; {CHIP.n_uploaded - before} bytes went to the chip")
