@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from aerie.api import Engine
@@ -19,12 +15,10 @@ from aerie.bench.engine_contract import (
     choose_prompts,
 )
 from aerie.bench.engine_run import Bed, interleave
-from aerie.bench.engine_summary import Interval, Place, interval, summarise
+from aerie.bench.engine_summary import Place, summarise
 from aerie.bench.oracle import best_choice, record
 from aerie.bench.provenance import provenance
 from aerie.config import LIMITS
-from aerie.engine.params import SamplingParams
-from aerie.errors import UsageError
 from aerie.speculation.costs import CostTable
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import Situation, TreeShape
@@ -98,49 +92,3 @@ def head_of_report(setting: Setting) -> dict[str, Any]:
         "provenance": found,
         "costs": dict(setting.costs.provenance),
     }
-
-
-def against_transformers(setting: Setting) -> Interval:
-    """Plain decoding over transformers' generate: same pair, prompts and threads, interleaved."""
-    try:
-        import torch
-        from transformers import AutoModelForCausalLM
-    except ImportError as error:
-        raise UsageError("transformers is not installed: pip install transformers") from error
-    directory = Path(str(resources.files("aerie.assets"))) / "pair" / "target"
-    model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-    plain = Engine.load(speculation={"method": "none"}, cache={"prefix_reuse": False})
-    groups_of = choose_prompts(SHORT, setting.encode)
-    contract, note = setting.contract, setting.note
-    n_new, ratios = contract.tokens, []
-    params = SamplingParams(max_tokens=n_new, temperature=0.0, ignore_eos=True)
-    for repeat in range(contract.repeats):
-        prompt = groups_of(1, repeat)[0]
-        note(f"transformers, repeat {repeat + 1}")
-
-        def ours(prompt: list[int] = prompt) -> None:
-            plain.generate([prompt], params)
-
-        def theirs(prompt: list[int] = prompt) -> None:
-            ids = torch.tensor([prompt])
-            with torch.inference_mode():
-                model.generate(
-                    ids,
-                    attention_mask=torch.ones_like(ids),
-                    do_sample=False,
-                    max_new_tokens=n_new,
-                    min_new_tokens=n_new,
-                    pad_token_id=0,
-                )
-
-        calls = (ours, theirs) if repeat % 2 == 0 else (theirs, ours)
-        seconds = {call: _seconds(call) for call in calls}
-        ratios.append(seconds[theirs] / seconds[ours])
-    note(f"plain decoding / transformers: {statistics.median(ratios):.3f}")
-    return interval(ratios)
-
-
-def _seconds(call: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from aerie.bench.engine import (
     Note,
-    against_transformers,
     head_of_report,
     open_setting,
     run_place,
@@ -20,6 +19,7 @@ from aerie.bench.engine import (
 from aerie.bench.engine_contract import PLANNER, Contract
 from aerie.bench.engine_plot import draw, write_rows
 from aerie.bench.engine_summary import Place, payload
+from aerie.bench.transformers_rival import against_transformers
 from aerie.speculation.costs import CostTable
 
 

@@ -60,6 +60,7 @@ class Holding:
 
     pages: list[int] = field(default_factory=list)
     row: int = -1
+    draft_gap: int | None = None  # from here on the draft has not seen everything, and never will
 
 
 @dataclass(eq=False)
@@ -72,7 +73,6 @@ class Request:
     seq_len: int = 0  # tokens with KV in the target
     held: Holding = field(default_factory=Holding)
     features: list[Features] = field(default_factory=list)  # that wait for the draft
-    draft_gap: int | None = None  # from here on the draft has not seen everything, and never will
     logprobs: list[float] = field(default_factory=list)
     counts: Tensor | None = None  # [2, vocab] i32, prompt and output, only with penalties
     ended: FinishEvent | None = None
@@ -99,7 +99,8 @@ class Request:
     def n_draft_seen(self) -> int:
         """Leading positions whose KV the draft has too: what another request may reuse."""
         seen = self.features[0].start if self.features else 0
-        return seen if self.draft_gap is None else min(seen, self.draft_gap)
+        gap = self.held.draft_gap
+        return seen if gap is None else min(seen, gap)
 
     def follow(
         self,
@@ -111,11 +112,11 @@ class Request:
         waiting = [] if is_extended else self.features
         everything = [*waiting, *features]
         self.features = remember(everything) or features
-        if waiting and self.features != everything and self.draft_gap is None:
-            self.draft_gap = everything[0].start
+        if waiting and self.features != everything and self.held.draft_gap is None:
+            self.held.draft_gap = everything[0].start
 
     def forget_kv(self) -> None:
         """Its memory is gone: everything is to be read again."""
         self.seq_len = 0
         self.features.clear()
-        self.draft_gap = None
+        self.held.draft_gap = None

@@ -104,12 +104,12 @@ def test_never_drafting_before_the_prompt_is_read_costs_nothing_later(windowed: 
     _, steady = play(windowed, set(range(100)), 30)
     engine, moody = play(windowed, {30}, 30)
     assert_same_proposals(moody.trees[30], steady.trees[30])
-    assert all(request.draft_gap is not None for request in engine.running[:1])
+    assert all(request.held.draft_gap is not None for request in engine.running[:1])
 
 
 def test_a_text_the_draft_has_not_seen_is_not_reused(windowed: Pair) -> None:
     engine, _ = play(windowed, {1}, 40)
     long, short = engine.running
-    assert long.draft_gap is not None
-    assert long.n_draft_seen <= long.draft_gap
+    assert long.held.draft_gap is not None
+    assert long.n_draft_seen <= long.held.draft_gap
     assert short.n_draft_seen <= short.seq_len

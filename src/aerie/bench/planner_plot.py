@@ -1,6 +1,6 @@
-"""Draws planner_plan.png and planner_calibration.png of docs/planner.md from a real run of the pair.
+"""Draws the two pictures of docs/planner.md from real runs of the built-in pair.
 
-Usage: python -m aerie.bench.planner_picture docs/images
+Usage: python -m aerie.bench.planner_plot docs/images
 """
 
 from __future__ import annotations

@@ -1,0 +1,63 @@
+"""Plain decoding beside transformers' generate: the rival every engine is asked about."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from aerie.api import Engine
+from aerie.bench.engine import Setting
+from aerie.bench.engine_contract import SHORT, choose_prompts
+from aerie.bench.engine_summary import Interval, interval
+from aerie.engine.params import SamplingParams
+from aerie.errors import UsageError
+
+
+def against_transformers(setting: Setting) -> Interval:
+    """Plain decoding over transformers' generate: same pair, prompts and threads, interleaved."""
+    try:
+        import torch
+        from transformers import AutoModelForCausalLM
+    except ImportError as error:
+        raise UsageError("transformers is not installed: pip install transformers") from error
+    directory = Path(str(resources.files("aerie.assets"))) / "pair" / "target"
+    model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    plain = Engine.load(speculation={"method": "none"}, cache={"prefix_reuse": False})
+    groups_of = choose_prompts(SHORT, setting.encode)
+    contract, note = setting.contract, setting.note
+    n_new, ratios = contract.tokens, []
+    params = SamplingParams(max_tokens=n_new, temperature=0.0, ignore_eos=True)
+    for repeat in range(contract.repeats):
+        prompt = groups_of(1, repeat)[0]
+        note(f"transformers, repeat {repeat + 1}")
+
+        def ours(prompt: list[int] = prompt) -> None:
+            plain.generate([prompt], params)
+
+        def theirs(prompt: list[int] = prompt) -> None:
+            ids = torch.tensor([prompt])
+            with torch.inference_mode():
+                model.generate(
+                    ids,
+                    attention_mask=torch.ones_like(ids),
+                    do_sample=False,
+                    max_new_tokens=n_new,
+                    min_new_tokens=n_new,
+                    pad_token_id=0,
+                )
+
+        calls = (ours, theirs) if repeat % 2 == 0 else (theirs, ours)
+        seconds = {call: _seconds(call) for call in calls}
+        ratios.append(seconds[theirs] / seconds[ours])
+    note(f"plain decoding / transformers: {statistics.median(ratios):.3f}")
+    return interval(ratios)
+
+
+def _seconds(call: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
