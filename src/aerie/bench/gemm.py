@@ -6,6 +6,7 @@ that together are several times the cache. A plan is chosen only if it beats cuB
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -13,9 +14,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from multiprocessing import get_context
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerie.bench.gemm_candidates import SHAPES, Shape, plans_for
+from aerie.errors import UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -204,4 +207,48 @@ def _compile(job: tuple[Plan, int]) -> None:
     torch.cuda.synchronize()
 
 
-__all__ = ["SHAPES", "Tuned", "Tuner", "compile_all", "make_tuner", "tune_all", "tune_shape"]
+def tune_to_file(
+    out: Path,
+    shapes_file: Path | None,
+    buckets: list[int],
+    seconds: float,
+    workers: int,
+    say: Callable[[str], None],
+) -> int:
+    """Compile, tune and write a table with its provenance; returns the number of entries."""
+    import torch
+
+    from aerie.bench.kernels import copy_gbps
+    from aerie.bench.provenance import provenance
+    from aerie.kernels.triton_gpu.gemm_plan import ROW_BUCKETS, table_record
+
+    unknown = sorted(set(buckets) - set(ROW_BUCKETS))
+    if unknown:
+        raise UsageError(f"rows {unknown} are no bucket; the table has {list(ROW_BUCKETS)}")
+    if not torch.cuda.is_available():
+        raise UsageError("tuning products needs a GPU, and torch finds no CUDA device")
+    shapes = SHAPES if shapes_file is None else read_shapes(shapes_file)
+    say(f"compiled in {compile_all(shapes, buckets, workers):.1f} s")
+    _, tuned = tune_all(shapes, buckets, "cuda", seconds, say)
+    figures = [(t.key, t.plan, {"us": t.us, "cublas_us": t.cublas_us}) for t in tuned]
+    origin = {**provenance("cuda"), "copy_gbps": copy_gbps("cuda"), "dtype": "bfloat16"}
+    out.write_text(json.dumps(table_record(figures, origin), indent=1) + "\n", encoding="utf-8")
+    return len(tuned)
+
+
+def read_shapes(path: Path) -> tuple[Shape, ...]:
+    """Weights from the shapes a run has seen, each once."""
+    seen = {(entry["n_out"], entry["n_in"]) for entry in json.loads(path.read_text("utf-8"))}
+    return tuple(Shape(f"{n_out}x{n_in}", n_out, n_in) for n_out, n_in in sorted(seen))
+
+
+__all__ = [
+    "SHAPES",
+    "Tuned",
+    "Tuner",
+    "compile_all",
+    "make_tuner",
+    "tune_all",
+    "tune_shape",
+    "tune_to_file",
+]

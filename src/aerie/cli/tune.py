@@ -58,3 +58,35 @@ def costs(
     if not as_json:
         console().print(f"wrote {out}: {n_samples} samples")
     finish({"ok": True, "file": out, "samples": n_samples}, as_json)
+
+
+@app.command("gemm")
+def gemm(
+    out: Annotated[str, typer.Option(help="Table to write.")] = "gemm.json",
+    shapes: Annotated[
+        str | None, typer.Option(help="JSON list of n_out, n_in, rows; default: an 8B decoder's.")
+    ] = None,
+    rows: Annotated[str, typer.Option(help="Numbers of rows.")] = "1,2,4,8,16,32,64,128",
+    seconds: Annotated[float, typer.Option(min=1, help="Time for measuring.")] = 60.0,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that compile.")] = 8,
+    as_json: Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")] = False,
+) -> None:
+    """Choose the product of every linear layer of few rows: cuBLAS or a Triton plan, on this GPU.
+
+    Each candidate is timed inside CUDA graphs over weights that overflow the cache. `--shapes`
+    takes what a run has seen: `TunedLinears.usage.shapes()`.
+    """
+    from aerie.bench.gemm import tune_to_file
+
+    screen = progress_console()
+    found = tune_to_file(
+        Path(out),
+        Path(shapes) if shapes else None,
+        integers(rows, "--rows"),
+        seconds,
+        workers,
+        screen.print,
+    )
+    if not as_json:
+        console().print(f"wrote {out}: {found} shapes")
+    finish({"ok": found > 0, "file": out, "entries": found}, as_json)
