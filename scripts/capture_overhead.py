@@ -28,12 +28,13 @@ sys.path[:0] = [str(ROOT / "src")]
 from aerie.api import Engine  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.engine.params import SamplingParams  # noqa: E402
-from aerie.kernels.registry import Kernels  # noqa: E402
-from aerie.parity.capture import Capture, CapturePlan  # noqa: E402
+from aerie.kernels.registry import Kernels, load  # noqa: E402
+from aerie.parity.capture import Capture, CapturePlan, TappedKernel  # noqa: E402
 from aerie.parity.capture_conditions import find_condition  # noqa: E402
 
 LIMIT = 1.05
 TREE = {"top_k": 3, "depth": 4, "nodes": 12}
+N_CALLS = 100_000
 PROMPT, TOKENS = "def read_lines(path):\n", 96
 ORIGIN = {"commit": "", "device": "cpu", "backend": "pytorch", "model": "built-in", "seed": 0}
 Tap = Callable[[Kernels], Kernels]
@@ -54,6 +55,8 @@ def main() -> int:
         }
         times = measure(engines, options.rounds)
     arms = {name: summary(times[name], times["untapped"]) for name in times}
+    # The noise of two engines on a busy machine is larger than what is measured: also ask one call.
+    arms["quota full"]["microseconds_a_call"] = added_to_a_call()
     is_ok = all(arm["median_ratio"] <= LIMIT for arm in arms.values())
     record = {
         "ok": is_ok,
@@ -99,6 +102,31 @@ def measure(engines: dict[str, Engine], n_rounds: int) -> dict[str, list[float]]
             if number:
                 times[name].append(time.process_time() - start)
     return times
+
+
+def added_to_a_call() -> float:
+    """Microseconds that a tap with nothing left to keep adds to a call of a kernel."""
+    kernel: Any = load("pytorch")["draft_tree_reject_sample"]
+
+    class Nothing:
+        card = kernel.card
+
+        def __call__(self, **inputs: Any) -> None:
+            pass
+
+    plan = CapturePlan(Path("unused"), (), calls=1, most_bytes=1)
+    bare: Any = Nothing()
+    tapped = TappedKernel(bare, Capture(plan, ORIGIN))
+    inputs = {port.name: None for port in kernel.card.inputs}
+
+    def seconds(call: Any) -> float:
+        start = time.process_time()
+        for _ in range(N_CALLS):
+            call(**inputs)
+        return (time.process_time() - start) / N_CALLS
+
+    turns = [(seconds(tapped), seconds(bare)) for _ in range(9)]
+    return 1e6 * statistics.median(own - other for own, other in turns)
 
 
 def summary(own: list[float], plain: list[float]) -> dict[str, Any]:
