@@ -82,6 +82,13 @@ def choose_numerics(config: ModelConfig) -> tuple[Resolved[str], ...]:
     return tuple(found)
 
 
+def leaves_padding_alone(config: ModelConfig) -> bool:
+    """Whether attention takes rows that no request owns: the padding of a bucket."""
+    chosen = {choice.name: choice.value for choice in choose_numerics(config)}
+    is_fast = config.numerics == "fast" and config.device.startswith("cuda")
+    return is_fast and chosen["attention"] == "triton"
+
+
 def _tree_attention(page_size: int) -> PrepareAttention:
     # Late, here and below: a machine without a GPU has no triton.
     backend = importlib.import_module("aerie.attention.triton")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 
+from aerie.assemble_numerics import leaves_padding_alone
 from aerie.config import EngineConfig
 from aerie.engine.device_round import RoundParts
 from aerie.engine.device_rounds import DeviceRounds, RoundOptions
@@ -42,6 +43,7 @@ def build_rounds(config: EngineConfig, parts: Parts, scratch: int) -> DeviceRoun
         draft=draft,
         taps=proposer.taps,
         ops=ops,
+        has_inert_request=not leaves_padding_alone(config.model),
         select=lambda tree, chosen, count: ops.choose_best(
             tree.scores, shape.verify, chosen, count
         ),

@@ -18,8 +18,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "aerie": ("public",),  # the public names; only the outermost layer may import them back
     "public": ("api",),  # by name, on first use
     "api": ("assemble",),
-    "assemble": ("assemble_rounds", "assemble_numerics", "engine", "text"),
-    "assemble_rounds": ("engine",),  # its other files: captured rounds,
+    "assemble": ("assemble_rounds", "engine", "text"),
+    "assemble_rounds": ("assemble_numerics", "engine"),  # its other files: captured rounds,
     "assemble_numerics": ("models",),  # and the models' arithmetic
     "engine": ("speculation", "models"),
     "train": ("models",),

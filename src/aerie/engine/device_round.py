@@ -48,6 +48,8 @@ class RoundParts:
     draft: DeviceDraft | None
     taps: tuple[int, ...]
     ops: RoundOps
+    # Attention that leaves rows without an owner alone needs no request for a bucket's padding.
+    has_inert_request: bool
     # Writes the nodes to verify [B, N] bool and how many they are [B] i32.
     select: Callable[[DraftTree, Tensor, Tensor], None]
 
@@ -115,6 +117,9 @@ def _target_tokens(
         lists.kv_indices,
         seq_len,
     )
+    if not parts.has_inert_request:
+        for name in ("qo_indptr", "kv_indptr", "tree_start"):
+            arrays[name] = arrays[name][:-1]
     rows = Rows(
         **arrays,
         positions=layout.positions,

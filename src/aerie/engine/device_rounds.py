@@ -48,6 +48,9 @@ class RoundOptions:
     template: Template | None  # the tree that is drafted; None: plain decoding
 
 
+Decided = tuple[Request, Decision]
+
+
 @dataclass
 class RoundCounts:
     """How rounds were run, and why some were not captured."""
@@ -55,6 +58,15 @@ class RoundCounts:
     rounds: int = 0
     seatings: int = 0  # rounds before which somebody joined or left
     eager: dict[str, int] = field(default_factory=dict)  # rounds in the eager loop, by reason
+
+
+@dataclass
+class Seat:
+    """A request in a slot, as the last report left it."""
+
+    request: Request
+    seq_len: int
+    n_rows: int = 1  # of the tree that waits for its verification
 
 
 class DeviceRounds:
@@ -67,11 +79,11 @@ class DeviceRounds:
         self.counts = RoundCounts()
         device = str(parts.table.device)
         self.graphs = Graphs(device)
+        self.is_under_way = False  # a round was started whose report has not been read
         self._options = options
         self._memory = memory
         self._proposer = proposer
-        self._seated: list[Request] = []
-        self._n_rows: list[int] = []  # of each seated request's waiting tree
+        self._seats: list[Seat] = []
         self._done = torch.cuda.Event() if device.startswith("cuda") else None
 
     def covers(self, requests: Sequence[Request]) -> bool:
@@ -85,21 +97,37 @@ class DeviceRounds:
 
     def stand_up(self) -> None:
         """Everybody leaves: the eager loop goes on from what is committed."""
-        for request in self._seated:
+        assert not self.is_under_way, "the report of a round must be read before its seats go"
+        for place in self._seats:
             # The draft has seen all committed rows; nothing waits for its next extend.
-            request.features = []
-        self._seated, self._n_rows = [], []
+            place.request.features = []
+        self._seats = []
 
     @torch.inference_mode()
-    def step(self, requests: Sequence[Request]) -> list[Decision]:
-        """One round for these requests; what it decided, in their order."""
-        self._seat(requests)
-        if not requests:
-            return []
-        self.launch()
-        return self.collect(requests)
+    def step(self, requests: Sequence[Request], is_quiet: bool) -> list[Decided]:
+        """What one round decided for those of `requests` that were in it.
 
-    def launch(self) -> None:
+        When nobody comes or goes (`is_quiet`, and no end in the report) the next round is started
+        before the report is handed out: the device works while the host writes and plans. Who
+        joins meanwhile waits for the round after; who leaves is not in the answer.
+        """
+        if not self.is_under_way:
+            self._seat(requests)
+            if requests:
+                self._launch()
+        if not self.is_under_way:
+            return []
+        decided = self._collect()
+        wanted = {id(request) for request in requests}
+        goes_on = not any(entry.is_finished or entry.failure for _, entry in decided)
+        is_same = wanted == {id(place.request) for place in self._seats}
+        if is_quiet and goes_on and is_same and self._has_room():
+            self._launch()
+        elif not is_same:
+            self._seat([r for r in requests if any(r is own.request for own in self._seats)])
+        return [(request, entry) for request, entry in decided if id(request) in wanted]
+
+    def _launch(self) -> None:
         """Start a round for everybody seated; returns before the device has finished."""
         bucket, parts, template = self._bucket(), self.parts, self._options.template
         if template is None:
@@ -111,63 +139,54 @@ class DeviceRounds:
             self.graphs.run(("draft", own), lambda: draft(parts, own, template))
         if self._done is not None:
             self._done.record()
+        self.is_under_way = True
         self.counts.rounds += 1
 
-    def collect(self, requests: Sequence[Request]) -> list[Decision]:
+    def _collect(self) -> list[Decided]:
         """Wait for the round and read its report: the one read of a round."""
         if self._done is not None:
             self._done.synchronize()
-        table = self.parts.state.report.read[: len(self._seated)].tolist()
-        self._n_rows = [row[REPORT.index("n_chosen")] for row in table]
-        found = {
-            id(request): self._decision(request, row)
-            for request, row in zip(self._seated, table, strict=True)
-        }
-        return [found[id(request)] for request in requests]
+        self.is_under_way = False
+        table = self.parts.state.report.read[: len(self._seats)].tolist()
+        return [
+            (place.request, _decision(place, row))
+            for place, row in zip(self._seats, table, strict=True)
+        ]
 
-    def _decision(self, request: Request, row: list[int]) -> Decision:
-        values = dict(zip(REPORT, row, strict=False))
-        n_emitted = values["n_emitted"]
-        # The draft has taken in the kept rows, unless the request ended here.
-        seen = request.seq_len if values["is_finished"] else values["seq_len"]
-        return Decision(
-            tokens=tuple(row[len(REPORT) : len(REPORT) + n_emitted]),
-            n_nodes=values["n_rows"] - 1,
-            n_accepted=values["n_accepted"],
-            seq_len=values["seq_len"],
-            is_finished=bool(values["is_finished"]),
-            failure=describe_failure([values["status"]]),
-            features=[_nothing_after(seen)],
+    def _has_room(self) -> bool:
+        """Whether everybody's pages cover one more round, so that the host need not add any."""
+        needed = 1 + self._options.scratch
+        return all(
+            self._memory.covers(place.request, place.seq_len + needed) for place in self._seats
         )
 
     def _bucket(self) -> Bucket:
-        config, seated = self._options.graphs, self._seated
-        slots = smallest(config.slots, len(seated))
+        config, seats = self._options.graphs, self._seats
+        slots = smallest(config.slots, len(seats))
         # An empty slot still verifies its root.
-        n_rows = smallest(config.rows, sum(self._n_rows) + slots - len(seated))
+        n_rows = sum(place.n_rows for place in seats) + slots - len(seats)
         multiple = self._options.row_multiple
-        longest = max(request.seq_len for request in seated) + 1 + self._options.scratch
+        longest = max(place.seq_len for place in seats) + 1 + self._options.scratch
         return Bucket(
             slots=slots,
-            rows=-(-n_rows // multiple) * multiple,
+            rows=-(-smallest(config.rows, n_rows) // multiple) * multiple,
             columns=smallest(config.columns, longest),
-            is_sampled=any(request.params.temperature > 0 for request in seated),
+            is_sampled=any(place.request.params.temperature > 0 for place in seats),
         )
 
     def _seat(self, requests: Sequence[Request]) -> None:
         """Those who stay keep their trees, in order and without gaps (K13); the others join."""
         wanted = {id(request) for request in requests}
-        if len(wanted) == len(self._seated) and all(id(r) in wanted for r in self._seated):
+        old = {id(place.request) for place in self._seats}
+        if wanted == old:
             return
-        stays = [id(request) in wanted for request in self._seated]
-        old = {id(request) for request in self._seated}
+        stays = [id(place.request) in wanted for place in self._seats]
+        kept = [place for place in self._seats if id(place.request) in wanted]
         joining = [request for request in requests if id(request) not in old]
         self._take_in(joining)
-        kept = [r for r, is_kept in zip(self._seated, stays, strict=True) if is_kept]
-        self._n_rows = [n for n, is_kept in zip(self._n_rows, stays, strict=True) if is_kept]
-        self._n_rows += [1] * len(joining)
-        self._seated = [*kept, *joining]
-        seat(self.parts.state, self._compacted(stays), len(kept), self._seated)
+        self._seats = [*kept, *(Seat(request, request.seq_len) for request in joining)]
+        seated = [place.request for place in self._seats]
+        seat(self.parts.state, self._compacted(stays), len(kept), seated)
         self.counts.seatings += 1
 
     def _compacted(self, stays: list[bool]) -> torch.Tensor:
@@ -197,3 +216,21 @@ class DeviceRounds:
 def _nothing_after(position: int) -> Features:
     """No features wait: the draft has seen everything before this position."""
     return Features(position, torch.zeros((0, 0, 0)), torch.zeros(0, dtype=torch.int64))
+
+
+def _decision(place: Seat, row: list[int]) -> Decision:
+    """One line of the report; the seat moves on with it."""
+    values = dict(zip(REPORT, row, strict=False))
+    n_emitted = values["n_emitted"]
+    # The draft has taken in the kept rows, unless the request ended here.
+    seen = place.seq_len if values["is_finished"] else values["seq_len"]
+    place.seq_len, place.n_rows = values["seq_len"], values["n_chosen"]
+    return Decision(
+        tokens=tuple(row[len(REPORT) : len(REPORT) + n_emitted]),
+        n_nodes=values["n_rows"] - 1,
+        n_accepted=values["n_accepted"],
+        seq_len=values["seq_len"],
+        is_finished=bool(values["is_finished"]),
+        failure=describe_failure([values["status"]]),
+        features=[_nothing_after(seen)],
+    )

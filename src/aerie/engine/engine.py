@@ -12,7 +12,7 @@ from torch import Tensor
 from aerie.config import EngineConfig, require
 from aerie.engine.audit import audit_decision, audit_step
 from aerie.engine.decision import Decision, describe_failure
-from aerie.engine.device_rounds import DeviceRounds
+from aerie.engine.device_rounds import Decided, DeviceRounds
 from aerie.engine.events import Event, FinishEvent, TokenEvent
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Job, Request, State
@@ -116,7 +116,7 @@ class EngineCore:
         """One round for everyone who can run; what happened, in request order."""
         events = self._drop_cancelled()
         plan = self._scheduler.plan()
-        for request, decision in zip(plan.drafting, self._decide(plan), strict=True):
+        for request, decision in self._decide(plan):
             if self._config.audit:
                 audit_decision(request, decision)
             events += self._write(request, decision)
@@ -125,17 +125,20 @@ class EngineCore:
             self.parts.memory.audit([r for r in running if r.state is not State.FINISHED])
         return events
 
-    def _decide(self, plan: Plan) -> list[Decision]:
+    def _decide(self, plan: Plan) -> list[Decided]:
         """Run a plan in captured rounds where they compute what is asked, else eagerly."""
-        if self.rounds is None:
+        rounds = self.rounds
+        if rounds is None:
             return self._run(plan)
-        if not self.rounds.covers(plan.drafting):
-            self.rounds.stand_up()
+        is_covered = rounds.covers(plan.drafting)
+        if not is_covered and not rounds.is_under_way:
+            rounds.stand_up()
             return self._run(plan)
         self._run(Plan((), plan.reading))
-        return self.rounds.step(plan.drafting)
+        is_quiet = is_covered and not plan.reading and not self._scheduler.waiting
+        return rounds.step(plan.drafting, is_quiet)
 
-    def _run(self, plan: Plan) -> list[Decision]:
+    def _run(self, plan: Plan) -> list[Decided]:
         """One eager step for everyone in the plan."""
         if plan.is_empty:
             return []
@@ -144,7 +147,7 @@ class EngineCore:
         self._write_reading(plan, outcome)
         if self._config.audit:
             audit_step(plan.drafting, outcome)
-        return [_decision(index, r, outcome) for index, r in enumerate(plan.drafting)]
+        return [(r, _decision(index, r, outcome)) for index, r in enumerate(plan.drafting)]
 
     def _drop_cancelled(self) -> list[Event]:
         dropped = [

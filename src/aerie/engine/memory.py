@@ -48,6 +48,11 @@ class Memory:
         request.statistics.reused_tokens += request.seq_len
         return True
 
+    def covers(self, request: Request, n_positions: int) -> bool:
+        """Whether positions [0, n_positions) have slots already."""
+        wanted = min(n_positions, self.table.shape[1])
+        return self.ledger.pages_for(wanted) <= len(request.held.pages)
+
     def cover(self, request: Request, n_positions: int) -> bool:
         """Make sure positions [0, n_positions) have slots; False and unchanged if they cannot."""
         wanted = min(n_positions, self.table.shape[1])
