@@ -245,7 +245,10 @@ def render(record: dict[str, Any]) -> str:
     ]
     settings = dict.fromkeys(entry["setting"] for entry in record["rows"])
     for setting in settings:
-        lines += _table(setting, [e for e in record["rows"] if e["setting"] == setting])
+        entries = [e for e in record["rows"] if e["setting"] == setting]
+        step = entries[0]["acceptance"] / (record["prompts"] * record["tokens"])
+        lines += _table(setting, entries)
+        lines += [f"One accepted token more or less in the whole run is {step:.4f}.", ""]
     return "\n".join(lines + _READING)
 
 
