@@ -135,5 +135,7 @@ def draft_top(logits: Tensor, top_k: int, token_map: Tensor | None = None) -> tu
             peaks, masses, keys, tokens if token_map is None else token_map.contiguous(), probas,
             tokens, n_parts, top_k,
             MAPPED=token_map is not None, S=triton.next_power_of_2(n_parts), K=K_BLOCK,
+            # Few keys: one warp finds a maximum without waiting for others.
+            num_warps=1 if n_parts <= 16 else 4,
         )  # fmt: skip
     return probas, tokens

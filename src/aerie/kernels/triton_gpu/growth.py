@@ -15,6 +15,7 @@ from aerie.kernels.triton_gpu.growth_device import (
     merge_scores,
     path_scores,
     store_nodes,
+    write_gains,
     write_mask,
 )
 from aerie.kernels.triton_gpu.launch import as_bytes, block, row_stride, words
@@ -200,8 +201,8 @@ def _store_kernel(
     tl.store(best_tokens_out + request * top_k + child, best_tokens, mask=is_child)
     layer = tl.load(layer_sorted + row + here, mask=is_entry, other=0.0)
     merge_scores(
-        sort_scores, sort_stride, work_out, request, is_ok, layer, is_entry, best, top_k, n_old,
-        n_new, K, M,
+        sort_scores, sort_stride, work_out, request, is_ok, layer, here, is_entry, best, top_k,
+        n_old, n_new, K, M, True,
     )  # fmt: skip
     write_mask(
         mask_in, mask_out, request, is_ok, chosen // top_k, width, top_k, columns, fed_count, K, F
@@ -265,21 +266,16 @@ def state_outputs(
 
 @triton.jit(do_not_specialize=("batch", "top_k", "n_old", "n_free"))
 def _gains_kernel(
-    work_scores, gains_out, batch, top_k, n_old, n_free,
-    K: tl.constexpr, M: tl.constexpr,
-):  # fmt: skip
+    work_scores, gains_out, batch, top_k, n_old, n_free, B: tl.constexpr, K: tl.constexpr
+):
     """K3: increments of every request side by side, then their mean."""
-    rank = tl.arange(0, K)
-    place = tl.arange(0, M)
-    total = tl.zeros([K], tl.float64)
-    for request in range(batch):
-        row = work_scores + request * (n_old + top_k)
-        old = tl.load(row + place, mask=place < n_old, other=0.0)
-        best = tl.load(row + n_old + rank, mask=rank < top_k, other=0.0)
-        total += gains_of(old, best, n_old, top_k, n_free, K, M)
-    mean = tl.cumsum(total, axis=0) / tl.maximum(batch, 1).to(tl.float64)
-    tl.store(gains_out + 1 + rank, mean.to(tl.float32), mask=rank < top_k)
-    tl.store(gains_out, 0.0)
+    request = tl.arange(0, B)[:, None]
+    rank = tl.arange(0, K)[None, :]
+    is_row = request < batch
+    row = work_scores + request * (n_old + top_k)
+    best = tl.load(row + n_old + rank, mask=is_row & (rank < top_k), other=0.0)
+    found = gains_of(row, best, rank, n_old, top_k, n_free, is_row)
+    write_gains(found, gains_out, batch, top_k, K)
 
 
 def calculate_work_deltas(
@@ -292,6 +288,6 @@ def calculate_work_deltas(
     n_free = min(verify_num - n_old, node_top_k)
     _gains_kernel[(1,)](
         work_scores.contiguous(), gains, batch, node_top_k, n_old, n_free,
-        K=WIDEST, M=LONGEST, num_warps=1,
+        B=block(batch, 8), K=WIDEST,
     )  # fmt: skip
     return {"G": gains}

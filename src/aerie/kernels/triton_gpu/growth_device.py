@@ -108,6 +108,7 @@ def merge_scores(
     request,
     is_ok,
     layer,
+    rank,
     is_entry,
     best,
     top_k,
@@ -115,30 +116,30 @@ def merge_scores(
     n_new,
     K: tl.constexpr,
     M: tl.constexpr,
+    WORK: tl.constexpr,
 ):
     """Emit `work_scores`, then keep the first `n_new` of the old order merged with the layer's.
 
-    `layer[C]` and `best[K]` are this layer's scores, descending. Returns the old scores [M].
+    `layer[C]` are this layer's scores in any order, `rank[C]` their places in descending order.
     """
     place = tl.arange(0, M)
     is_old = place < n_old
     row = sort_scores + request * sort_stride
     old = tl.load(row + place, mask=is_old, other=0.0)
-    kept = tl.where(is_ok, old, 0.0)
-    work_row = work_scores + request * (n_old + top_k)
-    tl.store(work_row + place, kept, mask=is_old)
-    rank = tl.arange(0, K)
-    tl.store(work_row + n_old + rank, tl.where(is_ok, best, 0.0), mask=rank < top_k)
+    if WORK:
+        child = tl.arange(0, K)
+        work_row = work_scores + request * (n_old + top_k)
+        tl.store(work_row + place, tl.where(is_ok, old, 0.0), mask=is_old)
+        tl.store(work_row + n_old + child, tl.where(is_ok, best, 0.0), mask=child < top_k)
     # Two descending runs: an entry's place is its own plus what of the other run comes first.
     above = (layer[None, :] > old[:, None]) & is_entry[None, :]
     old_place = place + tl.sum(above.to(tl.int32), axis=1)
     at_least = (old[:, None] >= layer[None, :]) & is_old[:, None]
-    layer_place = tl.arange(0, layer.shape[0]) + tl.sum(at_least.to(tl.int32), axis=0)
+    layer_place = rank + tl.sum(at_least.to(tl.int32), axis=0)
     # Every thread must have read the old order before any of it is overwritten.
     tl.debug_barrier()
     tl.store(row + old_place, old, mask=is_old & (old_place < n_new) & is_ok)
     tl.store(row + layer_place, layer, mask=is_entry & (layer_place < n_new) & is_ok)
-    return old
 
 
 @triton.jit
@@ -168,27 +169,24 @@ def write_mask(
 
 
 @triton.jit
-def gains_of(old, best, n_old, top_k, n_free, K: tl.constexpr, M: tl.constexpr):
-    """K3's increments of one request: each new score fills a slot or displaces an old one. [K]"""
-    rank = tl.arange(0, K)
-    place = tl.arange(0, M)
+def gains_of(old_row, best, rank, n_old, top_k, n_free, is_row):
+    """K3's increments: each new score fills a free slot or displaces the smallest old one kept.
+
+    `old_row` points at a descending run of `n_old` scores, `best` are the new ones in order; both
+    may be one request's or, as columns and rows, those of a batch.
+    """
     n_met = tl.minimum(top_k - n_free, n_old)
-    met_place = n_old - 1 - (rank - n_free)
-    is_met = (place[None, :] == met_place[:, None]).to(tl.float64)
-    met = tl.sum(is_met * old.to(tl.float64)[None, :], axis=1)
+    is_meeting = (rank >= n_free) & (rank < n_free + n_met) & is_row
+    met = tl.load(old_row + (n_old - 1 - (rank - n_free)), mask=is_meeting, other=0.0)
     new = best.to(tl.float64)
-    gained = tl.where(rank < n_free, new, tl.maximum(new - met, 0.0))
-    return tl.where(rank < n_free + n_met, gained, 0.0)
+    gained = tl.where(rank < n_free, new, tl.maximum(new - met.to(tl.float64), 0.0))
+    return tl.where((rank < n_free + n_met) & is_row, gained, 0.0)
 
 
 @triton.jit
-def mean_gains(increments, gains_out, batch, top_k, B: tl.constexpr, K: tl.constexpr):
-    """G from every request's increments `[batch, K]`: float64 sums, rounded once."""
-    request = tl.arange(0, B)
+def write_gains(increments, gains_out, batch, top_k, K: tl.constexpr):
+    """G from the increments of every request `[B, K]`: float64 sums, rounded once."""
     rank = tl.arange(0, K)
-    source = increments + request[:, None] * K + rank[None, :]
-    # Written by other programs a moment ago: not from this multiprocessor's own cache.
-    found = tl.load(source, mask=(request < batch)[:, None], other=0.0, cache_modifier=".cg")
-    total = tl.cumsum(tl.sum(found, axis=0), axis=0) / tl.maximum(batch, 1).to(tl.float64)
+    total = tl.cumsum(tl.sum(increments, axis=0), axis=0) / tl.maximum(batch, 1).to(tl.float64)
     tl.store(gains_out + 1 + rank, total.to(tl.float32), mask=rank < top_k)
     tl.store(gains_out, 0.0)

@@ -12,7 +12,6 @@ from torch import Tensor
 from aerie.kernels.triton_gpu.device import at_rank, rank_descending
 from aerie.kernels.triton_gpu.growth import (
     HIDDEN_BLOCK,
-    LONGEST,
     WIDEST,
     candidate_block,
     gather_hidden,
@@ -21,10 +20,10 @@ from aerie.kernels.triton_gpu.growth_device import (
     check_frontier,
     check_siblings,
     gains_of,
-    mean_gains,
     merge_scores,
     path_scores,
     store_nodes,
+    write_gains,
     write_mask,
 )
 from aerie.kernels.triton_gpu.launch import MAX_BATCH, as_bytes, block, row_stride
@@ -102,9 +101,9 @@ def layer_scratch(device: torch.device) -> LayerScratch:
 def _layer_kernel(
     tokens_at, scores_at, depths_at, prev_at, next_at, side_at, s0, s1, s2, s3, s4, s5,
     sort_scores, sort_stride, probas, tokens, last_scores, hidden, frontier, mask_in,
-    ids_out, scores_out, tokens_out, hidden_out, mask_out, work_out, gains_out, status_out,
-    increments, arrived, batch, width, top_k, size, columns, count, n_old, n_new, n_free,
-    fed_count, C: tl.constexpr, W: tl.constexpr, K: tl.constexpr, M: tl.constexpr,
+    ids_out, scores_out, tokens_out, hidden_out, mask_out, gains_out, status_out, increments,
+    arrived, batch, width, top_k, size, columns, count, n_old, n_new, n_free, fed_count,
+    GAINS: tl.constexpr, C: tl.constexpr, W: tl.constexpr, K: tl.constexpr, M: tl.constexpr,
     F: tl.constexpr, H: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """One request; part 0 stores the layer, every part gathers its columns of the hidden rows."""
@@ -131,7 +130,6 @@ def _layer_kernel(
         store_nodes(
             stores, strides, request, is_ok, curr, found, frontier, width, top_k, count, False, C, W
         )
-        layer = at_rank(curr, rank, is_entry, C)
         best = at_rank(curr, rank, is_entry, K)
         best_tokens = tl.where(is_ok, at_rank(found, rank, is_entry, K), -1)
         out = request * top_k + child
@@ -139,28 +137,39 @@ def _layer_kernel(
         tl.store(scores_out + out, tl.where(is_ok, best, 0.0), mask=is_child)
         tl.store(tokens_out + out, best_tokens, mask=is_child)
         tl.store(status_out + request, status)
-        old = merge_scores(
-            sort_scores, sort_stride, work_out, request, is_ok, layer, is_entry, best, top_k,
-            n_old, n_new, K, M,
+        if GAINS:
+            # Before the old order is overwritten below.
+            old_row = sort_scores + request * sort_stride
+            gained = gains_of(old_row, best, child, n_old, top_k, n_free, is_ok)
+            tl.store(increments + request * K + child, gained)
+        merge_scores(
+            sort_scores, sort_stride, sort_scores, request, is_ok, curr, rank, is_entry, best,
+            top_k, n_old, n_new, K, M, False,
         )  # fmt: skip
         write_mask(
             mask_in, mask_out, request, is_ok, parent_slot, width, top_k, columns, fed_count, K, F
         )
-        gained = gains_of(old, best, n_old, top_k, n_free, K, M)
-        tl.store(increments + request * K + child, tl.where(is_ok, gained, 0.0))
-        # The last request to arrive adds all up, always in the same order.
-        tl.debug_barrier()
-        if tl.atomic_add(arrived, 1, sem="acq_rel") == batch - 1:
-            mean_gains(increments, gains_out, batch, top_k, B, K)
-            tl.store(arrived, 0)
+        if GAINS:
+            # The last request to arrive adds all up, always in the same order.
+            tl.debug_barrier()
+            if tl.atomic_add(arrived, 1, sem="acq_rel") == batch - 1:
+                other = tl.arange(0, B)[:, None]
+                # Written by other multiprocessors: not from this one's own cache.
+                every = tl.load(
+                    increments + other * K + child[None, :], mask=other < batch, other=0.0,
+                    cache_modifier=".cg",
+                )  # fmt: skip
+                write_gains(every, gains_out, batch, top_k, K)
+                tl.store(arrived, 0)
     gather_hidden(hidden, hidden_out, request, part, is_ok, parent_slot, width, top_k, size, K, H)
 
 
 def grow_layer(
-    store: NodeStore, frontier: Frontier, counts: LayerCounts, scratch: LayerScratch
+    store: NodeStore, frontier: Frontier, counts: LayerCounts, scratch: LayerScratch | None
 ) -> GrownLayer:
     """Score, sort, store, link, mask and weigh one layer: what K1, K2 and K3 do one by one.
 
+    Without `scratch` the layer is not weighed, and `gains` stays unwritten.
     Writes `store` in place; a refused request (its status says why) leaves it as it was, and its
     part of the next frontier points at the root with score 0. Bounds are the cards', checked by
     whoever sizes the buffers; launches on one stream may share `scratch`.
@@ -185,7 +194,9 @@ def grow_layer(
     if batch == 0:
         made.gains.zero_()
         return made
-    work = torch.empty(batch, n_old + top_k, device=device)
+    increments, arrived = made.gains, made.status
+    if scratch is not None:
+        increments, arrived = scratch.increments, scratch.arrived
     stores = (
         store.cumu_tokens, store.cumu_scores, store.cumu_deltas,
         store.prev_indexs, store.next_indexs, store.side_indexs,
@@ -196,10 +207,10 @@ def grow_layer(
         frontier.topk_probas.contiguous(), frontier.topk_tokens.contiguous(),
         frontier.last_layer_scores.contiguous(), hidden.contiguous(),
         frontier.frontier_indexs.contiguous(), as_bytes(frontier.input_tree_mask),
-        made.ids, made.scores, made.tokens, made.hidden, as_bytes(made.mask), work, made.gains,
-        made.status, scratch.increments, scratch.arrived, batch, width, top_k, hidden.shape[1],
+        made.ids, made.scores, made.tokens, made.hidden, as_bytes(made.mask), made.gains,
+        made.status, increments, arrived, batch, width, top_k, hidden.shape[1],
         columns, counts.cumu_count, n_old, n_new, n_free, counts.fed_count,
-        C=candidate_block(candidates), W=WIDEST, K=WIDEST, M=LONGEST, F=block(columns, 64),
-        H=HIDDEN_BLOCK, B=MAX_BATCH,
+        GAINS=scratch is not None, C=candidate_block(candidates), W=WIDEST, K=WIDEST,
+        M=block(n_old, 16), F=block(columns, 64), H=HIDDEN_BLOCK, B=block(batch, 8),
     )  # fmt: skip
     return made

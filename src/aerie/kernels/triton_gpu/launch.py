@@ -26,6 +26,11 @@ def block(size: int, least: int = 1) -> int:
     return max(least, triton.next_power_of_2(max(size, 1)))
 
 
+def tree_block(n_rows: int) -> int:
+    """A vector for the rows of one request out of `n_rows` in all: their number is squared."""
+    return next((size for size in (16, 32, 64) if n_rows <= size), MAX_VERIFY)
+
+
 def words(batch: int, device: torch.device) -> dict[str, Tensor]:
     """Room for `status[B]` and `detail[B]`; the kernel writes every entry."""
     return {

@@ -17,9 +17,11 @@ from aerie.kernels.triton_gpu.device import (
     SLOT_CAPACITY,
     refuse,
 )
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, as_bytes, words
+from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, as_bytes, tree_block, words
 
 NODE_BLOCK = 512
+# Rows compared with each other at a time; more are walked in blocks.
+TWIN_BLOCK = 64
 FILL_BLOCK = 1024
 
 
@@ -30,12 +32,12 @@ def _first_twin(tokens, prev, nodes, count, Q: tl.constexpr):
     for low in range(0, count, Q):
         row = low + tl.arange(0, Q)
         node = tl.load(nodes + row, mask=row < count, other=0)
-        parent = tl.load(prev + node, mask=row < count, other=-2)
+        parent = tl.load(prev + node, mask=row < count, other=-2).to(tl.int32)
         token = tl.load(tokens + node, mask=row < count, other=0)
         for start in range(0, low + 1, Q):
             earlier = start + tl.arange(0, Q)
             other = tl.load(nodes + earlier, mask=earlier < count, other=0)
-            other_parent = tl.load(prev + other, mask=earlier < count, other=-3)
+            other_parent = tl.load(prev + other, mask=earlier < count, other=-3).to(tl.int32)
             other_token = tl.load(tokens + other, mask=earlier < count, other=0)
             is_twin = (parent[:, None] == other_parent[None, :]) & (
                 token[:, None] == other_token[None, :]
@@ -201,12 +203,13 @@ def update_node_data(
     if batch:
         _collect_kernel[(batch,)](
             tokens, prev, node_count.contiguous(), as_bytes(selected), lengths, nodes, count,
-            *first_look.values(), n_nodes, MAX_VERIFY, N=NODE_BLOCK, Q=MAX_VERIFY, num_warps=8,
+            *first_look.values(), n_nodes, MAX_VERIFY, N=NODE_BLOCK, Q=TWIN_BLOCK,
         )  # fmt: skip
     n_fill = max(1, triton.cdiv(row_capacity, FILL_BLOCK))
     _rows_kernel[(batch + n_fill,)](
         tokens, cumu_deltas.contiguous(), prev, lengths, nodes, count, *first_look.values(),
         *outputs.values(), bits, *found.values(), batch, n_nodes, row_capacity,
-        B=MAX_BATCH, Q=MAX_VERIFY, FILL=FILL_BLOCK, num_warps=8,
+        B=MAX_BATCH, Q=tree_block(row_capacity), FILL=FILL_BLOCK,
+        num_warps=8 if row_capacity > 64 else 4,
     )  # fmt: skip
     return {**outputs, "ancestor_bits": bits.view(torch.uint32), **found}

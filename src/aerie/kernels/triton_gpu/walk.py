@@ -15,7 +15,7 @@ from aerie.kernels.triton_gpu.device import (
     refuse,
     request_span,
 )
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, words
+from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, block, tree_block, words
 
 
 @triton.jit
@@ -46,12 +46,12 @@ def _parents(child, sibling, count, Q: tl.constexpr, ROUNDS: tl.constexpr):
 @triton.jit(do_not_specialize=("n_rows", "depth"))
 def _match_kernel(
     qo_indptr, tokens, first_child, next_sibling, target_tokens, index_out, count_out, bonus_out,
-    status_out, detail_out, n_rows, depth,
-    B: tl.constexpr, Q: tl.constexpr, ROUNDS: tl.constexpr,
+    status_out, detail_out, n_rows, depth, most,
+    B: tl.constexpr, Q: tl.constexpr, D: tl.constexpr, ROUNDS: tl.constexpr,
 ):  # fmt: skip
     """The accepted root path of one request and the token after it."""
     request = tl.program_id(0)
-    first, count, status, detail = request_span(qo_indptr, request, n_rows, Q, B, True)
+    first, count, status, detail = request_span(qo_indptr, request, n_rows, most, B, True)
     row = tl.arange(0, Q)
     is_row = row < count
     token = tl.load(tokens + first + row, mask=is_row, other=0)
@@ -67,7 +67,8 @@ def _match_kernel(
     status, detail = refuse(status, detail, DUPLICATE_SIBLING, is_any, twin)
 
     is_wanted = (parent >= 0) & is_row & (token == tl.gather(target, tl.maximum(parent, 0), 0))
-    path = tl.where(row == 0, 0, -1)
+    step = tl.arange(0, D)
+    path = tl.where(step == 0, 0, -1)
     at = tl.zeros([], tl.int32)
     n_taken = tl.zeros([], tl.int32)
     after = tl.max(tl.where(is_wanted & (parent == 0), row, -1), axis=0)
@@ -75,15 +76,15 @@ def _match_kernel(
     while (after >= 0) & (n_taken < depth):
         n_taken += 1
         at = after
-        path = tl.where(row == n_taken, at, path)
+        path = tl.where(step == n_taken, at, path)
         after = tl.max(tl.where(is_wanted & (parent == at), row, -1), axis=0)
     status, detail = refuse(status, detail, TOO_DEEP, after >= 0, (depth + 1).to(tl.int64))
     is_some = (status == 0) & (count > 0)
     bonus = tl.sum(tl.where(row == at, target, 0), axis=0)
     tl.store(
-        index_out + request * (depth + 1) + row,
+        index_out + request * (depth + 1) + step,
         tl.where(is_some, path, -1).to(tl.int64),
-        mask=row <= depth,
+        mask=step <= depth,
     )
     tl.store(count_out + request, tl.where(is_some, n_taken, 0).to(tl.int64))
     tl.store(bonus_out + request, tl.where(is_some, bonus, -1))
@@ -108,11 +109,14 @@ def draft_tree_reject_sample(
         "bonus_token": torch.empty(batch, dtype=torch.int64, device=device),
         **words(batch, device),
     }
+    n_rows = draft_tokens.shape[0]
+    most = tree_block(n_rows)
     if batch:
         _match_kernel[(batch,)](
             qo_indptr.contiguous(), draft_tokens.contiguous(), first_child_row.contiguous(),
             next_sibling_row.contiguous(), target_tokens.contiguous(), *outputs.values(),
-            draft_tokens.shape[0], tree_depth,
-            B=MAX_BATCH, Q=MAX_VERIFY, ROUNDS=MAX_VERIFY.bit_length() - 1, num_warps=8,
+            n_rows, tree_depth, MAX_VERIFY,
+            B=MAX_BATCH, Q=most, D=block(tree_depth + 1, 16), ROUNDS=most.bit_length() - 1,
+            num_warps=8 if most > 64 else 4,
         )  # fmt: skip
     return outputs

@@ -1,0 +1,74 @@
+"""A few small launches of every Triton kernel, for a memory checker to watch.
+
+    export PYTORCH_NO_CUDA_MEMORY_CACHING=1
+    compute-sanitizer --tool memcheck python3 scripts/gpu_sanitize.py
+
+Without the caching allocator every tensor is an allocation of its own, so that a read or write
+past its end is seen. Compares nothing: the parity run does that.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+
+from aerie.kernels import load  # noqa: E402
+from aerie.kernels.arrays import on_device  # noqa: E402
+from aerie.kernels.cases import cases_for  # noqa: E402
+from aerie.kernels.triton_gpu import KERNELS, fused  # noqa: E402
+from aerie.kernels.triton_gpu.draft_top import draft_top  # noqa: E402
+from aerie.kernels.triton_gpu.gemm import gemm_scratch, product  # noqa: E402
+from aerie.kernels.triton_gpu.gemm_plan import Plan  # noqa: E402
+
+PER_KERNEL = 4
+MOST_ENTRIES = 3_000
+
+
+def main() -> None:
+    """Run small cases of every kernel, the fused operations and two split products."""
+    n_calls = 0
+    kernels = load("triton", "cuda", data_errors="status")
+    for name, entry in KERNELS.items():
+        covers = entry.covers or (lambda inputs: True)
+        small = [case for case in cases_for(name) if case.expects is None]
+        chosen = [case.build() for case in small]
+        chosen = [c for c in chosen if covers(c) and 1 < size_of(c) <= MOST_ENTRIES]
+        for inputs in chosen[:: max(1, len(chosen) // PER_KERNEL)]:
+            kernels[name](**{key: on_device(value, "cuda") for key, value in inputs.items()})
+            n_calls += 1
+    n_calls += other_launches()
+    torch.cuda.synchronize()
+    print(f"{n_calls} calls of {len(KERNELS)} kernels and the fused operations, no error")
+
+
+def size_of(inputs: dict[str, object]) -> int:
+    """Entries of all arrays of a call."""
+    return sum(int(getattr(value, "size", 0)) for value in inputs.values())
+
+
+def other_launches() -> int:
+    """Products in parts, the draft's best children, and the operations between products."""
+    x = torch.randn(5, 256, device="cuda").bfloat16()
+    weight = torch.randn(128, 256, device="cuda").bfloat16()
+    scratch = gemm_scratch("cuda")
+    product(x[:1], weight, None, Plan("gemv", 8, 64, splits=2), scratch)
+    product(x, weight, weight[:, 0].contiguous(), Plan("dot", 64, 64, 16, 4, stages=3), scratch)
+    draft_top(torch.randn(3, 5_001, device="cuda"), 8)
+    norm = torch.ones(256, device="cuda")
+    fused.add_normalise(x, x, norm, 1e-5)
+    fused.gate(*x.split(128, dim=1))
+    heads = [part.unflatten(1, (-1, 32)) for part in x.split([128, 64, 64], dim=1)]
+    angle = torch.rand(5, 1, 16, device="cuda")
+    slots = torch.arange(1, 6, device="cuda")
+    stored = torch.zeros(6, 2, 32, device="cuda").bfloat16()
+    fused.rotate_store(tuple(heads), (angle, angle), slots, (stored, stored.clone()))
+    return 6
+
+
+if __name__ == "__main__":
+    main()
