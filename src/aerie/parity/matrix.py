@@ -48,6 +48,8 @@ _FEATURES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
 )
 ORDINARY = "ordinary"
+# Modules of `aerie.kernels` that say what a kernel is; the others say how one is reached.
+_DEFINING = ("binding", "card", "catalogue", "formula", "noise", "status")
 GROUPS = (ORDINARY, *(name for name, _ in _FEATURES), *_REFUSALS.values(), CAPTURED)
 
 
@@ -187,7 +189,7 @@ def sources_hash(backend: str) -> str:
 def contract_hash() -> str:
     """SHA-256 over what every backend is judged by: cards, cases, the reference, the comparison."""
     kernels = _folder("aerie.kernels")
-    shared = sorted(kernels.glob("*.py"))
+    shared = [kernels / f"{name}.py" for name in _DEFINING]
     for part in ("cards", "cases", "reference"):
         shared += _files(kernels / part)
     judges = [_folder("aerie.parity") / f"{name}.py" for name in ("compare", "replay", "run")]
