@@ -73,6 +73,7 @@ def build_core(
     tap: Tap = untapped,
 ) -> EngineCore:
     """Wire an engine from loaded models."""
+    config = settled(config)
     speculation, device = config.speculation, config.model.device
     kernels = tap(build_kernels(config.backend, device))
     n_slots = config.cache.n_pages * config.cache.page_size
@@ -96,6 +97,26 @@ def build_core(
     )
     rounds = build_rounds(config, parts, scratch) if is_captured else None
     return EngineCore(config, parts, limits, scratch, rounds)
+
+
+def settled(config: EngineConfig) -> EngineConfig:
+    """The configuration with its policy chosen."""
+    policy = choose_policy(config).value
+    return replace(config, speculation=replace(config.speculation, policy=policy))
+
+
+def choose_policy(config: EngineConfig) -> Resolved[str]:
+    """The policy, with the reason for it."""
+    speculation = config.speculation
+    chosen = speculation.chosen_policy
+    if speculation.policy != "auto":
+        return Resolved("policy", chosen, "config", "asked for")
+    if chosen == "fixed":
+        return Resolved("policy", chosen, "config", "a shape was given, or nothing can be planned")
+    if config.model.device.startswith("cuda") and config.engine != "eager":
+        reason = "captured rounds fix their shape; planning them is not built yet"
+        return Resolved("policy", "fixed", "automatic", reason)
+    return Resolved("policy", chosen, "automatic", "trees are paid for by measured cost")
 
 
 def choose_engine(config: EngineConfig) -> Resolved[str]:
@@ -187,6 +208,7 @@ def scratch_cores(
             speculation=largest,
             cache=replace(config.cache, n_pages=n_pages, prefix_reuse=False),
             scheduler=replace(config.scheduler, max_batch=batch),
+            engine="eager",  # the phases of a captured round cannot be told apart
             audit=False,
         )
         room = replace(limits, context=max(limits.context, context + 512))

@@ -50,7 +50,7 @@ def doctor(
 
     versions = {"aerie": __version__, "python": platform.python_version(), **_versions()}
     backends = _backends()
-    defaults = [_default_device(), _default_backend(), _threads(), _hls_libraries()]
+    defaults = [_default_device(), *_engine_defaults(), _threads(), _hls_libraries()]
     required = [name for name, need in LIBRARIES.items() if need == "required"]
     missing = [name for name in required if not versions[name]]
     _print(versions, backends, defaults)
@@ -100,10 +100,19 @@ def _default_device() -> Resolved:
     return Resolved("device", "cpu", "automatic", "torch sees no CUDA device")
 
 
-def _default_backend() -> Resolved:
-    return Resolved(
+def _engine_defaults() -> list[Resolved]:
+    """What an engine takes where its configuration says auto."""
+    backend = Resolved(
         "backend", "pytorch", "automatic", "vectorised, and the only one that runs on any device"
     )
+    if importlib.util.find_spec("torch") is None:
+        return [backend]
+    from aerie.assemble import choose_engine, choose_policy, settled
+    from aerie.config import EngineConfig, ModelConfig
+
+    config = EngineConfig(model=ModelConfig(device=_default_device().value))
+    chosen = (choose_policy(config), choose_engine(settled(config)))
+    return [backend, *(Resolved(c.name, c.value, c.origin, c.reason) for c in chosen)]
 
 
 def _threads() -> Resolved:
