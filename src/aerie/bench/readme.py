@@ -9,6 +9,7 @@ from typing import Any
 _BEGIN, _END = "<!-- measured: begin -->", "<!-- measured: end -->"
 RAW = Path("reports/kernel_bench_cpu.json")
 DECODING = Path("reports/compare_cpu.json")
+ENGINE = Path("reports/engine_bench_cpu.json")
 # The operating point the table shows; the raw file holds all of them.
 _BATCH, _VERIFY = 8, 32
 
@@ -20,13 +21,15 @@ def render() -> str:
     tail = rest.partition(_END)[2]
     raw = json.loads(RAW.read_text(encoding="utf-8"))
     decoding = json.loads(DECODING.read_text(encoding="utf-8"))
-    return f"{head}{_BEGIN}\n{_decoding(decoding)}\n{_table(raw)}{_END}{tail}"
+    engine = json.loads(ENGINE.read_text(encoding="utf-8"))
+    tables = "\n".join((_decoding(decoding), _engine(engine), _table(raw)))
+    return f"{head}{_BEGIN}\n{tables}{_END}{tail}"
 
 
 def _decoding(raw: dict[str, Any]) -> str:
     made, speeds, passes = raw["provenance"], raw["tokens_per_second"], raw["target_passes"]
     lines = [
-        f"The built-in pair on a CPU, greedy, {raw['tokens']} tokens, chain of 5, median of"
+        f"The built-in pair on a CPU, greedy, {raw['tokens']} tokens, planned trees, median of"
         f" {raw['repeats']} interleaved pairs ({made['device']}, {made['threads']} thread, torch"
         f" {made['torch']}, {made['date'][:10]}, commit {made['commit'][:10]}; kind: measured; raw:"
         f" [`{DECODING}`]({DECODING})):",
@@ -42,6 +45,40 @@ def _decoding(raw: dict[str, Any]) -> str:
         " and its text repeats itself, which flatters acceptance; the model card has held-out"
         " text.",
     ]
+    return "\n".join(lines) + "\n"
+
+
+def _engine(raw: dict[str, Any]) -> str:
+    made = raw["provenance"]
+    speeds = {(p["batch"], p["context"], p["policy"]): p for p in raw["points"]}
+    lines = [
+        f"Tokens per second over plain decoding on held-out text, all policies in turns, medians of"
+        f" {raw['contract']['repeats']} with 90 % intervals ({made['device']}, {made['threads']}"
+        f" thread, {made['date'][:10]}, commit {made['commit'][:10]}; kind: measured; raw:"
+        f" [`{ENGINE}`]({ENGINE})):",
+        "",
+        "| batch | context | chain 5 | best fixed tree | CAST | planner | accepted | regret |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for place in raw["planner"]:
+        where = (place["batch"], place["context"])
+        found = speeds[*where, "planner"]
+        best = place["best_fixed"]
+        lines.append(
+            f"| {where[0]} | {where[1]} | {speeds[*where, 'chain5']['ratio_to_plain']:.2f}"
+            f" | {speeds[*where, best]['ratio_to_plain']:.2f} ({best})"
+            f" | {speeds[*where, 'cast']['ratio_to_plain']:.2f}"
+            f" | **{found['ratio_to_plain']:.2f}** ({found['ratio_low']:.2f} to"
+            f" {found['ratio_high']:.2f}) | {found['mean_acceptance_length']:.2f}"
+            f" | {100 * place['regret']:.1f} % |"
+        )
+    rival = raw["plain_to_transformers"]
+    if rival is not None:
+        lines += [
+            "",
+            f"Plain decoding itself runs at {rival['median']:.2f} ({rival['low']:.2f} to"
+            f" {rival['high']:.2f}) times the speed of transformers' generate, batch 1.",
+        ]
     return "\n".join(lines) + "\n"
 
 
