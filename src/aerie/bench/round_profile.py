@@ -25,19 +25,19 @@ MODEL_KERNELS: tuple[tuple[str, str], ...] = (
     ("gemv", "linear"),
     ("splitK", "linear"),
     ("cutlass", "linear"),
-    ("cublas", "linear"),
     ("nvjet", "linear"),
-    ("linear", "linear"),
-    ("matmul", "linear"),
-    ("norm", "norm"),
-    ("rope", "rotary and KV write"),
-    ("rotary", "rotary and KV write"),
-    ("silu", "activation"),
-    ("gate", "activation"),
-    ("sample_target", "sampling"),
-    ("draft_top", "sampling"),
+    ("_dot_kernel", "linear"),
+    ("norm_kernel", "norm"),
+    ("_rotate_kernel", "rotary and KV write"),
+    ("sin_kernel", "rotary and KV write"),
+    ("cos_kernel", "rotary and KV write"),
+    ("gate_kernel", "activation"),
+    # The target's token of every row, and the draft's best children: K5's work, not the trees'.
+    ("_best_kernel", "sampling"),
+    ("_choose_kernel", "sampling"),
+    ("_part_kernel", "sampling"),
+    ("_join_kernel", "sampling"),
     ("softmax", "sampling"),
-    ("argmax", "sampling"),
 )
 BOOKKEEPING = "bookkeeping"
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernelEx")
@@ -73,8 +73,10 @@ class RoundProfile:
 
     def summary(self) -> dict[str, Any]:
         """JSON values."""
+        reads = [row for row in self.kernels if "DtoH" in row.name]
         return {
             "rounds": self.rounds,
+            "device_to_host_reads": round(sum(row.calls_per_round for row in reads), 2),
             "kernels_per_round": round(sum(row.calls_per_round for row in self.kernels), 1),
             "busy_us_per_round": round(sum(row.us_per_round for row in self.kernels), 1),
             "shares": self.shares(),

@@ -7,7 +7,7 @@ import json
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from aerie.assemble_numerics import find_numerics
 from aerie.config import (
     CacheConfig,
     EngineConfig,
+    GraphConfig,
     ModelConfig,
     SchedulerConfig,
     SpeculationConfig,
@@ -36,6 +37,7 @@ from aerie.models.load import LoadOptions, load_decoder
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
 
 PAGE = 16
+SPARE_PAGES = 512  # so that pages are taken ahead, as in an engine that is not short of memory
 COPY_BYTES = {"cuda": 4 << 30, "cpu": 64 << 20}
 N_COPIES = 10
 
@@ -83,9 +85,11 @@ class RoundSetup:
     def core(self, pair: LargePair, speculation: SpeculationConfig, room: Room) -> EngineCore:
         """An engine over the pair with memory for what is about to be measured."""
         per_request = -(-(room.context + room.margin) // PAGE) + 1
+        n_pages = room.batch * per_request + SPARE_PAGES
         config = EngineConfig(
             model=self.model,
-            cache=CacheConfig(room.batch * per_request + 1, PAGE, prefix_reuse=False),
+            cache=CacheConfig(n_pages, PAGE, prefix_reuse=False),
+            graphs=room.graphs,
             scheduler=SchedulerConfig(max_batch=room.batch, prefill_chunk=room.chunk),
             speculation=speculation,
             backend=self.backend,
@@ -104,6 +108,7 @@ class Room:
     context: int
     chunk: int = 2048
     margin: int = 512  # positions beyond the context: the tree and what a draft feeds
+    graphs: GraphConfig = field(default_factory=GraphConfig)
 
 
 def read_prompts(n_prompts: int, n_tokens: int, vocabulary: int) -> list[list[int]]:

@@ -126,7 +126,7 @@ def move_slots(keys: Tensor, values: Tensor, source: Tensor, destination: Tensor
 
 
 @triton.jit(do_not_specialize=("n_nodes", "n_kept", "stride", "count_stride"))
-def _choose_kernel(
+def _choose_nodes_kernel(
     scores, chosen, count, n_nodes, n_kept, stride, chosen_stride, count_stride, N: tl.constexpr
 ):
     """One block of nodes of one request: rank by (score descending, id ascending)."""
@@ -153,7 +153,7 @@ def _choose_kernel(
 def choose_best(scores: Tensor, n_nodes: int, chosen_out: Tensor, count_out: Tensor) -> None:
     """The best nodes of each request: chosen [B, N] bool, and how many [B] i32."""
     batch, size = scores.shape
-    _choose_kernel[(batch, triton.cdiv(size, NODE_BLOCK))](
+    _choose_nodes_kernel[(batch, triton.cdiv(size, NODE_BLOCK))](
         scores, chosen_out.view(torch.uint8), count_out, size, n_nodes, scores.stride(0),
         chosen_out.stride(0), count_out.stride(0), N=NODE_BLOCK,
     )  # fmt: skip
