@@ -9,13 +9,15 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from aerie.bench.engine_contract import FIXED, PLAIN, PLANNER
+from aerie.bench.engine_contract import FIXED, PLAIN, PLANNER, SHORT
 from aerie.bench.engine_run import Run
 from aerie.bench.oracle import Choice
 
 RESAMPLES = 2000
 # The floors of the planner's issue; a point fails only if its whole interval lies below.
 FLOORS = {"to_plain": 0.97, "to_best_fixed": 0.95, "regret": 0.15}
+# One request with a short context: the floors a newcomer's first run is held to.
+ALONE = {"to_plain": 1.6, "accepted": 4.0}
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,12 @@ def _failures(place: Place) -> list[str]:
         found.append(f"{where}: {place.to_best_fixed.median:.3f} of {place.best_fixed}")
     if place.regret > FLOORS["regret"]:
         found.append(f"{where}: regret {place.regret:.3f}")
+    if place.batch == 1 and place.context <= SHORT:
+        accepted = next(p for p in place.points if p.policy == PLANNER).mean_acceptance_length
+        if place.to_plain.high < ALONE["to_plain"]:
+            found.append(f"{where}: {place.to_plain.median:.3f} of plain, floor 1.6")
+        if accepted < ALONE["accepted"]:
+            found.append(f"{where}: mean acceptance length {accepted:.2f}, floor 4")
     return found
 
 
