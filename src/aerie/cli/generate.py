@@ -84,9 +84,7 @@ def generate(
         speculation, named = SpeculationConfig.from_vllm(speculative_config)
         draft = draft or named
     else:
-        speculation = SpeculationConfig(
-            method, policy, eagle_topk, num_steps, num_draft_tokens
-        )
+        speculation = SpeculationConfig(method, policy, eagle_topk, num_steps, num_draft_tokens)
     params = SamplingParams(
         max_tokens=max_new_tokens,
         temperature=temperature,
