@@ -24,6 +24,8 @@ from aerie.models.inflate import LargePair
 
 PROFILED = 8  # rounds
 PROMPT_TOKENS = 64
+# Two policies may part in bf16 where the target's first choices lie this close, in steps of bf16.
+NEAR_ULPS, FAR_ULPS = 2.0, 4.0
 # What a round must reach on the machine the figures are for.
 FLOORS = {"plain_share_of_ceiling": 0.75, "round_tax": 1.6, "bookkeeping_share": 0.08}
 
@@ -96,36 +98,57 @@ class RoundBench:
         }
 
     def lossless(self) -> dict[str, Any]:
-        """fp32 over all policies, small against inflated, and where bf16 parts."""
-        exact = replace(self.setup, dtype="float32", geometry=None)
-        small = self.pair(exact)
-        prompts = heldout_prompts(small, self.n_prompts, PROMPT_TOKENS)
-        found = {"float32": compare_policies(exact, small, prompts, self.n_new, (0.0, 0.8))}
-        inflated = replace(self.setup, dtype="float32")
-        few = prompts[:16]
-        room = lossless_room(len(few), PROMPT_TOKENS + self.n_new)
-        cores = [
-            setup.core(self.pair(setup), POLICIES["tree"], room) for setup in (exact, inflated)
-        ]
-        sizes = compare_sizes(cores[0], cores[1], few, self.n_new)
-        found[self.setup.dtype] = compare_policies(
-            self.setup, self.pair(self.setup), prompts, self.n_new, (0.0,)
-        )
-        is_same = all(entry["identical"] == entry["texts"] for entry in found["float32"].values())
+        """Greedy texts of every policy in fp32, token for token."""
+        return self._policies(replace(self.setup, dtype="float32", geometry=None), 0.0)
+
+    def sampled(self) -> dict[str, Any]:
+        """The same with a temperature: the noise belongs to seed and position."""
+        return self._policies(replace(self.setup, dtype="float32", geometry=None), 0.8)
+
+    def near_ties(self) -> dict[str, Any]:
+        """Where policies part in the run's own dtype, and how close those choices were."""
+        found = self._policies(self.setup, 0.0)
+        parted = [gap for entry in found["policies"].values() for gap in entry["divergences"]]
+        ulps = sorted(entry["gap_ulps"] for entry in parted)
+        within = sum(gap <= NEAR_ULPS for gap in ulps)
+        tokens = sum(entry["tokens"] for entry in found["policies"].values())
+        is_near = not ulps or (ulps[-1] <= FAR_ULPS and within >= 0.99 * len(ulps))
         return {
-            "policies": found,
-            "small_against_inflated_float32": sizes,
-            "ok": is_same and sizes["identical"] == sizes["texts"],
+            **found,
+            "divergences": len(ulps),
+            "per_token": len(ulps) / tokens,
+            "largest_gap_ulps": ulps[-1] if ulps else 0.0,
+            "ok": is_near,
         }
+
+    def _policies(self, setup: RoundSetup, temperature: float) -> dict[str, Any]:
+        pair = self.pair(setup)
+        prompts = heldout_prompts(pair, self.n_prompts, PROMPT_TOKENS)
+        found = compare_policies(setup, pair, prompts, self.n_new, temperature)
+        is_same = all(entry["identical"] == entry["texts"] for entry in found.values())
+        return {"dtype": setup.dtype, "temperature": temperature, "policies": found, "ok": is_same}
+
+    def sizes(self) -> dict[str, Any]:
+        """The built-in pair against its inflation, both speculating, in fp32."""
+        setups = [replace(self.setup, dtype="float32", geometry=None)]
+        setups.append(replace(self.setup, dtype="float32"))
+        prompts = heldout_prompts(self.pair(setups[0]), min(self.n_prompts, 16), PROMPT_TOKENS)
+        room = lossless_room(len(prompts), PROMPT_TOKENS + self.n_new)
+        cores = [setup.core(self.pair(setup), POLICIES["chain"], room) for setup in setups]
+        found = compare_sizes(cores[0], cores[1], prompts, self.n_new)
+        return {**found, "ok": found["identical"] == found["texts"]}
 
     def stress(self) -> dict[str, Any]:
         """Long contexts with a batch that shrinks and grows."""
         context = self.context * 64
-        return stress(self.setup, self.pair(self.setup), context, n_requests=6, seconds=60)
+        return stress(self.setup, self.pair(self.setup), context, n_requests=6, seconds=45)
 
 
 STAGES: dict[str, Callable[[RoundBench], dict[str, Any]]] = {
     "speed": RoundBench.speed,
     "lossless": RoundBench.lossless,
+    "sampled": RoundBench.sampled,
+    "sizes": RoundBench.sizes,
+    "near_ties": RoundBench.near_ties,
     "stress": RoundBench.stress,
 }

@@ -60,25 +60,24 @@ def compare_policies(
     pair: LargePair,
     prompts: Sequence[Sequence[int]],
     n_new: int,
-    temperatures: Sequence[float],
+    temperature: float,
 ) -> dict[str, Any]:
     """Outputs of every policy against plain decoding; JSON values."""
     room = lossless_room(min(len(prompts), BATCH), len(prompts[0]) + n_new)
+    texts = {}
+    for name, policy in POLICIES.items():
+        core = setup.core(pair, policy, room)
+        texts[name] = write_texts(core, prompts, n_new, temperature)
     found: dict[str, Any] = {}
-    for temperature in temperatures:
-        texts = {}
-        for name, policy in POLICIES.items():
-            core = setup.core(pair, policy, room)
-            texts[name] = write_texts(core, prompts, n_new, temperature)
-        for name in POLICIES:
-            if name != "plain":
-                parted = _divergences(name, pair.target, prompts, texts["plain"], texts[name])
-                found[f"{name}, temperature {temperature}"] = {
-                    "texts": len(prompts),
-                    "identical": len(prompts) - len(parted),
-                    "tokens": len(prompts) * n_new,
-                    "divergences": [asdict(entry) for entry in parted],
-                }
+    for name in POLICIES:
+        if name != "plain":
+            parted = _divergences(name, pair.target, prompts, texts["plain"], texts[name])
+            found[name] = {
+                "texts": len(prompts),
+                "identical": len(prompts) - len(parted),
+                "tokens": len(prompts) * n_new,
+                "divergences": [asdict(entry) for entry in parted],
+            }
     return found
 
 

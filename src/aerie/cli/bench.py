@@ -95,7 +95,7 @@ def engine(
 
 @app.command("round")
 def round_(
-    stage: Annotated[str, typer.Option(help="speed, lossless, stress; comma separated.")] = "speed",
+    stage: Annotated[str, typer.Option(help="Stages, comma separated.")] = "speed",
     out: Annotated[Path, typer.Option(help="Folder of the reports.")] = Path("reports"),
     geometry: Annotated[str, typer.Option(help="Inflate to this; none: as shipped.")] = (
         "llama-3.1-8b"
@@ -111,7 +111,8 @@ def round_(
     """Time captured rounds of the inflated pair, and check that their tokens are plain ones.
 
     Plain decoding is held against the bytes it must move and a large copy; a speculative round
-    against a plain step of the same engine. The last line of output is JSON.
+    against a plain step of the same engine. Stages: speed; lossless, sampled, sizes and near_ties
+    (tokens against plain decoding); stress. The last line of output is JSON.
     """
     from aerie.bench.round import STAGES, RoundBench
     from aerie.bench.round_setup import RoundSetup
