@@ -17,6 +17,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
+from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.kernels import load  # noqa: E402
 from aerie.kernels.arrays import on_device  # noqa: E402
 from aerie.kernels.cases import cases_for  # noqa: E402
@@ -25,6 +26,7 @@ from aerie.kernels.triton_gpu.draft_top import draft_top  # noqa: E402
 from aerie.kernels.triton_gpu.gemm import gemm_scratch, product  # noqa: E402
 from aerie.kernels.triton_gpu.gemm_plan import Plan  # noqa: E402
 
+ORIGIN = ("device", "commit", "source_sha256", "date", "torch")
 PER_KERNEL = 4
 MOST_ENTRIES = 3_000
 
@@ -32,6 +34,7 @@ MOST_ENTRIES = 3_000
 def main() -> None:
     """Run small cases of every kernel, the fused operations and two split products."""
     n_calls = 0
+    print({name: value for name, value in provenance("cuda").items() if name in ORIGIN})
     kernels = load("triton", "cuda", data_errors="status")
     for name, entry in KERNELS.items():
         covers = entry.covers or (lambda inputs: True)

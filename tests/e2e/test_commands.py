@@ -101,6 +101,7 @@ def test_generate_compare_is_identical() -> None:
         (("generate", "x", "--backend", "pytorh"), "did you mean pytorch"),
         (("parity", "--kernel", "calculate_work_delta"), "did you mean calculate_work_deltas"),
         (("parity", "--backend", "triton", "--device", "cuda"), "no CUDA device"),
+        (("tune", "gemm"), "needs a GPU"),
     ],
 )
 def test_mistakes_get_one_clear_line(arguments: tuple[str, ...], said: str) -> None:

@@ -1,4 +1,4 @@
-"""Every kernel of the PyTorch backend runs without synchronising, and inside a CUDA graph."""
+"""Every kernel of the GPU backends runs without synchronising, and inside a CUDA graph."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from tests.gpu.capture import DEVICE, refusing_to_synchronise, run_case
 pytestmark = pytest.mark.gpu
 
 
+@pytest.mark.parametrize("backend", ["pytorch", "triton"])
 @pytest.mark.parametrize("kernel", catalogue())
-def test_captured_and_replayed_as_the_reference(kernel: str) -> None:
-    kernels = load("pytorch", DEVICE, data_errors="status")
+def test_captured_and_replayed_as_the_reference(kernel: str, backend: str) -> None:
+    kernels = load(backend, DEVICE, data_errors="status")
     reference = load("reference", data_errors="status")
     outcomes = [run_case(kernels, reference, case) for case in cases_for(kernel)]
     wrong = [f"{outcome.case}: {outcome.reason}" for outcome in outcomes if outcome.reason]

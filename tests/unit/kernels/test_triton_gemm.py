@@ -13,6 +13,7 @@ import tests.interpreted  # noqa: F401
 
 pytest.importorskip("triton")
 
+from aerie.bench.gemm_candidates import SHAPES, plans_for
 from aerie.errors import UnknownNameError, UsageError
 from aerie.kernels.triton_gpu.gemm import gemm_scratch, product
 from aerie.kernels.triton_gpu.gemm_plan import (
@@ -36,13 +37,20 @@ PLANS = (
 )  # fmt: skip
 
 
+def most_rows(plan: Plan) -> int:
+    """Rows a plan takes: parts of the inner axis need one tile of rows."""
+    if plan.kind == "gemv":
+        return 2
+    return plan.block_m if plan.splits > 1 else 128
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: f"{plan.kind}{plan.splits}")
-@pytest.mark.parametrize("rows", [1, 2, 5, 40])
+@pytest.mark.parametrize(
+    ("plan", "rows"),
+    [(plan, rows) for plan in PLANS for rows in (1, 2, 5, 40) if rows <= most_rows(plan)],
+    ids=lambda value: f"{value.kind}{value.splits}" if isinstance(value, Plan) else str(value),
+)
 def test_product(dtype: torch.dtype, plan: Plan, rows: int) -> None:
-    most = 2 if plan.kind == "gemv" else 16 if plan.splits > 1 else 128
-    if rows > most:
-        pytest.skip(f"this plan takes {most} rows")
     generator = torch.Generator().manual_seed(rows)
     x = torch.randn(rows, 160, generator=generator).to(dtype).to(DEVICE)
     weight = torch.randn(96, 160, generator=generator).to(dtype).to(DEVICE)
@@ -55,6 +63,23 @@ def test_product(dtype: torch.dtype, plan: Plan, rows: int) -> None:
     assert error < 2 * torch.finfo(dtype).eps
     assert torch.equal(product(x, weight, bias, plan, scratch), found)
     assert int(scratch.arrived.abs().sum()) == 0
+
+
+def test_the_shipped_table_holds_every_shape_of_the_pair() -> None:
+    table = shipped_table("h200")
+    assert table.provenance["device"] == "NVIDIA H200" and table.provenance["commit"]
+    for shape in SHAPES:
+        for rows in (1, 3, 5, 8, 64, 128):
+            plan = table.find(shape.n_out, shape.n_in, rows)
+            assert plan is not None and plan.fits(shape.n_out, shape.n_in), (shape, rows)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 16, 128])
+def test_candidates_fit_their_shape(rows: int) -> None:
+    for shape in SHAPES:
+        plans = plans_for(shape.n_out, shape.n_in, rows)
+        assert plans and all(plan.fits(shape.n_out, shape.n_in) for plan in plans)
+        assert all(rows <= most_rows(plan) for plan in plans)
 
 
 @pytest.mark.parametrize(("rows", "bucket"), [(1, 1), (3, 4), (5, 8), (64, 64), (129, None)])
