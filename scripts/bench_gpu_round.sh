@@ -7,7 +7,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 out=${1:?folder of the reports}
-export AERIE_COMMIT="${2:-${AERIE_COMMIT:-}}"
+export AERIE_COMMIT="${2:?the commit under test: a bare machine has no git}"
 stages=${3:-speed,transformers,lossless,sampled,sizes,near_ties,stress}
 export PYTHONPATH=src PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
