@@ -223,6 +223,8 @@ _PER_REQUEST_ROWS = (
     *_SPAN_ROWS,
     row("slot_negative", "refused slot_negative", DATA, put("out_cache_loc", (1, 4), -7), **_THREE),
     row("b3_unused_slot_negative", "unused_slot", None, put("out_cache_loc", (2, 1), -7), **_THREE),
+    row("b3_empty_span_over_negative_slot", "unused_slot no_rows", None,
+        put("out_cache_loc", (0, 0), -7), start=(4, 0, 7), length=(0, 5, 1)),
     row("slots_1025", "beyond_slots", BOUNDS, room=1024, start=0, length=1),
     row("slots_flat", "wrong_shape axes", BOUNDS, blank("out_cache_loc", 9), **_THREE),
 )  # fmt: skip

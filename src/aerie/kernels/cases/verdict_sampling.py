@@ -69,6 +69,13 @@ def _sample(
     return inputs
 
 
+def _around_zero(inputs: Inputs) -> None:
+    """Few small values of both signs: the two zeros are equal, and so are many others."""
+    logits = inputs["logits"]
+    few = np.array([0.0, -0.0, 0.25, -0.25, 0.5], np.float32)
+    logits[:] = np.resize(few, logits.shape)
+
+
 _TREES = ("random12", "chain5", "star9", "binary15")
 _COUNTS = {"prompt_counts": True, "output_counts": True}
 _PENALTIES = {
@@ -122,6 +129,8 @@ _ROWS = (
     row("b2_position_zero", "position_0", None, put("positions", ..., 0)),
     row("b5_top_k", "top_k", shapes=["star3"], batch=5, extra={"top_k": (0, 1, 5, 50, 900)}),
     row("b3_top_k_ties", "top_k ties", shapes=_TREES[:3], kind="ties", extra={"top_k": (3, 7, 1)}),
+    row("b3_top_k_around_zero", "top_k ties zeros", None, _around_zero, shapes=_TREES[:3],
+        extra={"top_k": (9, 20, 30)}),
     row("b4_top_p", "top_p", shapes=["star4"], batch=4, extra={"top_p": (0.9, 0.5, 1e-6, 1.0)}),
     row("b3_top_p_exact_quarter", "top_p ties strict", kind="equal", vocab=4, shapes=["chain3"],
         batch=3, extra={"top_p": (0.25, 0.5, 0.75)}),
@@ -155,6 +164,10 @@ _ROWS = (
         both(put("draft_tokens", 3, 60_000), put("ancestor_bits", (np.s_[:3], 0), 0b1111)),
         extra={**_PENALTIES, "path": True}),
     row("b2_counts_without_penalty", "counts", extra=_COUNTS),
+    row("b2_path_stray_bits_count_nothing", "frequency path stray_bits", None,
+        both(put("draft_tokens", 3, 9), put("ancestor_bits", (np.s_[:3], 0), 0b1111),
+             put("logits", (np.s_[:3], 9), 50.0)),
+        heat=0.0, extra={"frequency_penalty": 100.0, "path": True}),
     row("b3_bias", "bias", shapes=_TREES[:3], extra={"logit_bias": True}),
     row("b2_bias_forces_a_token", "bias p_one", None, put("logit_bias", np.s_[:, 17], 1e6),
         extra={"logit_bias": True}),
