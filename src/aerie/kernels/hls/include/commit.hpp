@@ -133,7 +133,7 @@ requests:
             break;
         }
         const std::int64_t* path = accept_index + place(b, D + 1, 0);
-        Refusal refusal = {0, 0};
+        Refusal refusal;
         const Rows rows = request_rows(refusal, qo_indptr, b, highest, R, Config::MAX_VERIFY);
         highest = higher(highest, qo_indptr[b]);
         check_path(refusal, path, accept_count[b], D, rows.count);

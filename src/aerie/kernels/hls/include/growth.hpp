@@ -159,7 +159,7 @@ requests:
         }
         const std::int64_t layer = place(b, n, 0);
         const std::int64_t best = place(b, K, 0);
-        Refusal refusal = {0, 0};
+        Refusal refusal;
         if (has_hot_token_id != 0) {
             check_tokens(refusal, topk_tokens + layer, n, VD);
             if (has_repeat) {
@@ -238,7 +238,7 @@ range_each:
 inline Refusal check_layer(const std::int64_t* tokens, const std::int64_t* order,
                            const std::int64_t* frontier, std::int32_t W, std::int32_t K,
                            std::int32_t cumu_count) {
-    Refusal refusal = {0, 0};
+    Refusal refusal;
     std::int64_t twin = 0;
     check_range(refusal, Status::OUT_OF_RANGE, frontier, W, cumu_count);
     if (smallest_twin(frontier, W, twin)) {

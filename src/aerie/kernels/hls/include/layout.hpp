@@ -161,7 +161,7 @@ requests:
         }
         const std::int64_t store = place(b, N, 0);
         const std::int64_t first = qo_indptr[b];
-        Refusal refusal = {0, 0};
+        Refusal refusal;
         list_chosen(selected + store, N, chosen);
         check_tree(refusal, chosen, cumu_tokens + store, prev_indexs + store, node_count[b],
                    seq_len[b], N);
@@ -249,7 +249,7 @@ requests:
         if (b >= B) {
             break;
         }
-        Refusal refusal = {0, 0};
+        Refusal refusal;
         const Rows rows = request_rows(refusal, qo_indptr, b, highest, R, Config::MAX_VERIFY);
         highest = higher(highest, qo_indptr[b]);
         const std::int64_t columns =
@@ -301,7 +301,7 @@ requests:
         if (b >= B) {
             break;
         }
-        Refusal refusal = {0, 0};
+        Refusal refusal;
         const std::int64_t rows = verify_count[b];
         const std::int64_t prefix = clamped(seq_len[b], 0, 2 * LARGEST_NAMED);
         if (rows < 0 || rows > Config::MAX_VERIFY) {

@@ -42,13 +42,14 @@ copy_columns:
 
 inline void compute_kv_indices(std::int32_t B, std::int32_t W, std::int32_t F, std::int32_t P,
                                std::int32_t L, std::int32_t kv_capacity,
-                               std::int32_t has_tree_mask, std::int32_t has_fed_slots,
+                               std::int32_t has_tree_mask, std::int32_t /*has_fed_slots*/,
                                const std::int32_t* req_to_token,
                                const std::int64_t* req_pool_indices, const std::int64_t* seq_len,
                                const std::uint8_t* tree_mask, const std::int32_t* fed_slots,
                                std::int32_t* kv_indptr, std::int32_t* kv_indices,
                                std::int32_t* status, std::int64_t* detail) {
-    const bool is_draft = has_tree_mask != 0 && has_fed_slots != 0;
+    // The card gives both arrays or neither.
+    const bool is_draft = has_tree_mask != 0;
     fill<std::int32_t>(kv_indices, kv_capacity, -1);
     std::int64_t asked = 0;
     kv_indptr[0] = 0;
@@ -57,7 +58,7 @@ requests:
         if (b >= B) {
             break;
         }
-        Refusal refusal = {0, 0};
+        Refusal refusal;
         const std::int64_t prefix =
             table_span(refusal, req_pool_indices[b], seq_len[b], 0, P, L);
         if (!is_refused(refusal)) {
@@ -163,7 +164,7 @@ check_requests:
         if (b >= B) {
             break;
         }
-        Refusal refusal = {0, 0};
+        Refusal refusal;
         check_span(refusal, req_pool_indices, start, end, b, B, P, L);
         const std::int64_t needed = wrapping_difference(end[b], start[b]);
         if (needed > T) {
@@ -215,7 +216,7 @@ check_requests:
         if (b >= B) {
             break;
         }
-        Refusal refusal = {0, 0};
+        Refusal refusal;
         check_span(refusal, req_pool_indices, start, end, b, B, P, L);
         const std::int64_t first = clamped(taken, 0, C);
         taken = taken_with(taken, start, end, b);

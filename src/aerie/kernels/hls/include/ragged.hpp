@@ -8,8 +8,8 @@ namespace aerie {
 
 // Why a request is refused, and the value to blame. The first reason found stays.
 struct Refusal {
-    std::int32_t status;
-    std::int64_t detail;
+    std::int32_t status = 0;
+    std::int64_t detail = 0;
 };
 
 inline void refuse(Refusal& refusal, Status code, std::int64_t value) {

@@ -86,7 +86,7 @@ check_requests:
         if (b >= B) {
             break;
         }
-        Refusal refusal = {0, 0};
+        Refusal refusal;
         if (extend_len[b] < 1 || extend_len[b] > R) {
             refuse(refusal, Status::OUT_OF_RANGE, extend_len[b]);
         }

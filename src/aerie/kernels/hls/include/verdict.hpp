@@ -122,7 +122,7 @@ requests:
         if (b >= B) {
             break;
         }
-        Refusal refusal = {0, 0};
+        Refusal refusal;
         const Rows rows = request_rows(refusal, qo_indptr, b, highest, R, R);
         highest = higher(highest, qo_indptr[b]);
         if (!is_temperature(temperature[b])) {
@@ -205,13 +205,14 @@ check_coin:
 
 inline void draft_tree_reject_sample(
     std::int32_t B, std::int32_t R, std::int32_t V, std::int32_t tree_depth,
-    std::int32_t has_target_probas, std::int32_t has_coins, std::int32_t has_target_tokens,
+    std::int32_t has_target_probas, std::int32_t /*has_coins*/, std::int32_t /*has_target_tokens*/,
     const std::int32_t* qo_indptr, const std::int64_t* draft_tokens,
     const std::int64_t* first_child_row, const std::int64_t* next_sibling_row,
     const float* target_probas, const float* coins, const std::int64_t* target_tokens,
     std::int64_t* accept_index, std::int64_t* accept_count, std::int64_t* bonus_token,
     std::int32_t* status, std::int64_t* detail) {
-    const bool is_tossing = has_target_probas != 0 && has_coins != 0 && has_target_tokens == 0;
+    // The card gives probabilities with coins, or target tokens, and never both.
+    const bool is_tossing = has_target_probas != 0;
     const std::int32_t n_coins = tree_depth + 2;
     fill<std::int64_t>(accept_index, place(B, tree_depth + 1, 0), -1);
     fill<std::int64_t>(accept_count, B, 0);
@@ -223,7 +224,7 @@ requests:
             break;
         }
         Path path = {};
-        Refusal refusal = {0, 0};
+        Refusal refusal;
         const Rows rows = request_rows(refusal, qo_indptr, b, highest, R, Config::MAX_VERIFY);
         highest = higher(highest, qo_indptr[b]);
         const Tree tree = {draft_tokens + rows.first, first_child_row + rows.first,
@@ -340,7 +341,7 @@ inline void sample_target_tokens(
     std::int32_t has_min_p, std::int32_t has_repetition_penalty,
     std::int32_t has_presence_penalty, std::int32_t has_frequency_penalty,
     std::int32_t has_prompt_counts, std::int32_t has_output_counts, std::int32_t has_logit_bias,
-    std::int32_t has_draft_tokens, std::int32_t has_ancestor_bits, const float* logits,
+    std::int32_t has_draft_tokens, std::int32_t /*has_ancestor_bits*/, const float* logits,
     const std::int64_t* positions, const float* temperature, const std::int32_t* qo_indptr,
     const std::int64_t* seed, const std::int64_t* sample_index, const std::int64_t* top_k,
     const float* top_p, const float* min_p, const float* repetition_penalty,
@@ -373,11 +374,11 @@ requests:
                                  has_prompt_counts != 0 ? prompt_counts + table : nullptr,
                                  has_output_counts != 0 ? output_counts + table : nullptr,
                                  has_logit_bias != 0 ? logit_bias + table : nullptr};
-        Refusal refusal = {0, 0};
+        Refusal refusal;
         const Rows rows = request_rows(refusal, qo_indptr, b, highest, R, Config::MAX_VERIFY);
         highest = higher(highest, qo_indptr[b]);
-        const Paths paths = {draft_tokens, ancestor_bits, rows,
-                             has_draft_tokens != 0 && has_ancestor_bits != 0};
+        // The card gives tokens with their ancestor bits.
+        const Paths paths = {draft_tokens, ancestor_bits, rows, has_draft_tokens != 0};
         if (!is_possible(sampler)) {
             refuse(refusal, Status::BAD_PARAMETER, 0);
         }
