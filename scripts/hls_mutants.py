@@ -115,7 +115,7 @@ def mutants_of(family: str) -> Iterator[Mutant]:
                     yield Mutant(family, header, number, line, after, place)
 
 
-def chosen(family: str, n: int) -> list[Mutant]:
-    """The same sample on every run."""
+def chosen(family: str, n: int, sample: int) -> list[Mutant]:
+    """The same mutants on every run; another sample has others."""
     found = list(mutants_of(family))
-    return random.Random(family).sample(found, min(n, len(found)))
+    return random.Random(f"{family}{sample or ''}").sample(found, min(n, len(found)))

@@ -161,7 +161,7 @@ def judge(
     return None
 
 
-def run(per_family: int) -> tuple[dict[Mutant, str | None], float]:
+def run(per_family: int, sample: int) -> tuple[dict[Mutant, str | None], float]:
     """Every chosen mutant and what noticed it."""
     begun = time.monotonic()
     results: dict[Mutant, str | None] = {}
@@ -172,7 +172,7 @@ def run(per_family: int) -> tuple[dict[Mutant, str | None], float]:
         origin |= {"backend": "reference", "device": "cpu"}
         dump_cases(load("reference", data_errors="status"), all_cases(), folder / "dumps", origin)
         for family in HEADERS:
-            for mutant in chosen(family, per_family):
+            for mutant in chosen(family, per_family, sample):
                 try:
                     results[mutant] = judge(mutant, expected, folder, folder / "dumps")
                 except BackendUnavailableError:
@@ -234,8 +234,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--per-family", type=int, default=PER_FAMILY)
+    parser.add_argument("--sample", type=int, default=0)
     options = parser.parse_args()
-    results, seconds = run(options.per_family)
+    results, seconds = run(options.per_family, options.sample)
     text = render(results, seconds)
     if options.out:
         options.out.write_text(text, encoding="utf-8")
