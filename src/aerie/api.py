@@ -87,13 +87,14 @@ class Engine:
         """
         config = _configured(model, draft, settings)
         target_dir, draft_dir = find_pair(model, draft)
-        target = load_target(target_dir, config.model)
+        page_size = config.cache.page_size
+        target = load_target(target_dir, config.model, page_size)
         tokenizer = load_tokenizer(target_dir)
         head = None
         if "eagle3" in config.speculation.method:
             require(draft_dir is not None, "method eagle3 needs a draft head: give draft=DIR")
             assert draft_dir is not None
-            head = load_draft(draft_dir, target, config.model)
+            head = load_draft(draft_dir, target, config.model, page_size)
             if model is not None:
                 mode = cast(ProbeMode, config.model.probe)
                 probe_at_load(target, head, mode, tokenizer.encode)

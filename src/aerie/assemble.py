@@ -18,7 +18,7 @@ from aerie.engine.step import Parts
 from aerie.engine.verify import RULES
 from aerie.kernels import load as load_kernels
 from aerie.kernels.arrays import speaking_torch
-from aerie.kernels.registry import Kernels, backend_info
+from aerie.kernels.registry import Kernels, backend_info, why_unavailable
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.eagle3_load import load_head
@@ -43,17 +43,22 @@ def untapped(kernels: Kernels) -> Kernels:
     return kernels
 
 
-def load_target(directory: Path, config: ModelConfig) -> Decoder:
-    """Load a target with the numerics the configuration asks for."""
-    numerics = find_numerics(config)
+def load_target(directory: Path, config: ModelConfig, page_size: int = 1) -> Decoder:
+    """Load a target with the numerics the configuration asks for.
+
+    `page_size` is what the KV memory promises attention: slots of a page follow each other.
+    """
+    numerics = find_numerics(config, page_size)
     dtype = getattr(torch, config.dtype)
     options = LoadOptions(dtype, config.device, numerics.dense, numerics.is_fused, numerics.ops)
     return load_decoder(directory, numerics.prepare_attention, options)
 
 
-def load_draft(directory: Path, target: Decoder, config: ModelConfig) -> Eagle3Head:
-    """Load a draft head for a target."""
-    numerics = find_numerics(config)
+def load_draft(
+    directory: Path, target: Decoder, config: ModelConfig, page_size: int = 1
+) -> Eagle3Head:
+    """Load a draft head for a target, with the same promise."""
+    numerics = find_numerics(config, page_size)
     options = HeadOptions(dense=numerics.dense, is_fused=numerics.is_head_fused)
     return load_head(directory, target, numerics.prepare_attention, options)
 
@@ -100,9 +105,22 @@ def build_core(
 
 
 def settled(config: EngineConfig) -> EngineConfig:
-    """The configuration with its policy chosen."""
-    policy = choose_policy(config).value
-    return replace(config, speculation=replace(config.speculation, policy=policy))
+    """The configuration with its policy and its kernels chosen."""
+    speculation = replace(config.speculation, policy=choose_policy(config).value)
+    return replace(config, speculation=speculation, backend=choose_backend(config).value)
+
+
+def choose_backend(config: EngineConfig) -> Resolved[str]:
+    """The kernel backend, with the reason for it."""
+    if config.backend != "auto":
+        return Resolved("backend", config.backend, "config", "asked for")
+    if not config.model.device.startswith("cuda"):
+        reason = "vectorised, and runs on any device"
+        return Resolved("backend", "pytorch", "automatic", reason)
+    missing = why_unavailable(backend_info("triton"))
+    if missing is not None:
+        return Resolved("backend", "pytorch", "automatic", missing)
+    return Resolved("backend", "triton", "automatic", "one launch where PyTorch takes dozens")
 
 
 def choose_policy(config: EngineConfig) -> Resolved[str]:

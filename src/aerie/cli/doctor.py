@@ -102,17 +102,16 @@ def _default_device() -> Resolved:
 
 def _engine_defaults() -> list[Resolved]:
     """What an engine takes where its configuration says auto."""
-    backend = Resolved(
-        "backend", "pytorch", "automatic", "vectorised, and the only one that runs on any device"
-    )
     if importlib.util.find_spec("torch") is None:
-        return [backend]
-    from aerie.assemble import choose_engine, choose_policy, settled
+        return []
+    from aerie.assemble import choose_backend, choose_engine, choose_policy, settled
+    from aerie.assemble_numerics import choose_numerics
     from aerie.config import EngineConfig, ModelConfig
 
     config = EngineConfig(model=ModelConfig(device=_default_device().value))
-    chosen = (choose_policy(config), choose_engine(settled(config)))
-    return [backend, *(Resolved(c.name, c.value, c.origin, c.reason) for c in chosen)]
+    chosen = (choose_backend(config), choose_policy(config), choose_engine(settled(config)))
+    found = (*chosen, *choose_numerics(config.model))
+    return [Resolved(c.name, c.value, c.origin, c.reason) for c in found]
 
 
 def _threads() -> Resolved:
