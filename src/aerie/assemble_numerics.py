@@ -14,8 +14,8 @@ from aerie.attention.contract import PrepareAttention
 from aerie.config import ModelConfig
 from aerie.models.exact_linear import TiledLinear
 from aerie.models.fused_ops import fused_ops
-from aerie.models.layer_ops import TORCH_OPS, LayerOps
-from aerie.models.linear import DENSE, DenseFormat
+from aerie.models.layer_ops import CPU_OPS, TORCH_OPS, LayerOps
+from aerie.models.linear import COLUMN_MAJOR, DENSE, DenseFormat
 from aerie.models.resolved import Resolved
 
 
@@ -45,9 +45,13 @@ def find_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
     `page_size` is what the KV memory promises: slots of a page follow each other.
     """
     found = NUMERICS[config.numerics]
-    if config.numerics == "exact" or not config.device.startswith("cuda"):
+    if config.numerics == "exact":
         return found
     found = replace(found, is_head_fused=True)
+    if not config.device.startswith("cuda"):
+        # Other dtypes are multiplied by another library, which packs weights as it likes.
+        dense = COLUMN_MAJOR if config.dtype == "float32" else DENSE
+        return replace(found, dense=dense, ops=CPU_OPS)
     chosen = {choice.name: choice.value for choice in choose_numerics(config)}
     if chosen["attention"] == "triton":
         found = replace(found, prepare_attention=_tree_attention(page_size))

@@ -4,6 +4,8 @@ On a CPU the requests are walked one by one: a request whose slots are consecuti
 place, without a gather, and columns nobody in the block sees are not touched. Measured (one
 thread, fp32, 8 requests of 512 columns, 4 query heads of 128 over one KV head): 0.42 ms a layer
 against 0.60 ms for a gathered and padded batch through scaled_dot_product_attention (2026-11).
+
+What the walk needs it reads as NumPy arrays, whose small operations cost a third of torch's.
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from aerie.attention.contract import Attend, LayerAttention, Reach
 from aerie.attention.rows import BITS_PER_WORD, Rows
@@ -20,6 +25,12 @@ from aerie.attention.rows import BITS_PER_WORD, Rows
 # A block's scores should stay in cache. 512 rows over 8,192 columns, one thread, ms a layer:
 # 32 rows 81, 64 rows 84, 128 rows 113, 256 rows 170; 64 prepares fastest.
 BLOCK_ROWS = 64
+
+
+# Up to so many rows a block goes through scaled_dot_product_attention with a float mask, a row for
+# each row and head. One KV head, 4 query heads of 128, us: 6 rows over 512 columns 53 against 70,
+# over 8,192 columns 945 against 1,240 (2026-11). The mask of a larger one would not stay in cache.
+FUSED_ROWS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +42,11 @@ class Block:
     slots: slice | Tensor  # a slice when the slots are consecutive
     hidden: Tensor | None  # [rows, columns] bool, true where a row must not look
 
+    @property
+    def is_fused(self) -> bool:
+        """Small enough for a float mask, or in need of none."""
+        return self.hidden is None or self.end_row - self.first_row <= FUSED_ROWS
+
 
 def prepare(rows: Rows, reaches: Iterable[Reach]) -> Attend:
     """Blocks where host reads are free, padding where they would stall the device."""
@@ -39,33 +55,40 @@ def prepare(rows: Rows, reaches: Iterable[Reach]) -> Attend:
 
 def prepare_blocks(rows: Rows, reaches: Iterable[Reach]) -> Attend:
     """Walk the requests; reads the batch's indices on the host."""
-    walk = _Walk(
-        rows.qo_indptr.tolist(),
-        rows.kv_indptr.tolist(),
-        rows.visible_prefix.tolist(),
-        rows.positions.tolist(),
-        _unpack(rows.ancestor_bits, rows.bounds.tree),
-    )
-    blocks = {reach: _blocks(rows, reach, walk) for reach in set(reaches)}
+    walk = _Walk.of(rows)
+    blocks = {reach: _blocks(walk, reach) for reach in set(reaches)}
+    masks: dict[tuple[Reach, int], Tensor] = {}  # by reach and first row, made by its first layer
+
+    def mask_of(block: Block, reach: Reach, group: int) -> Tensor | None:
+        if block.hidden is None:
+            return None
+        key = (reach, block.first_row)
+        if key not in masks:
+            shape = (block.hidden.shape[0] * group, block.hidden.shape[1])
+            per_head = block.hidden.unsqueeze(1).expand(-1, group, -1).reshape(shape)
+            masks[key] = torch.zeros(shape).masked_fill_(per_head, -torch.inf)
+        return masks[key]
+
+    def attended(
+        block: Block, queries: Tensor, keys: Tensor, values: Tensor, layer: LayerAttention
+    ) -> Tensor:
+        own = queries[block.first_row : block.end_row]
+        keys, values = (_pick(t, block.slots).transpose(0, 1) for t in (keys, values))
+        # [kv_heads, rows, group, dim]
+        by_head = own.unflatten(1, (keys.shape[0], -1)).transpose(0, 1)
+        if layer.sink_logits is None and own.dtype == torch.float32 and block.is_fused:
+            mask = mask_of(block, layer.reach, by_head.shape[2])
+            found = attend_fused(by_head, keys, values, mask, layer.scale)
+        else:
+            by_group = by_head.transpose(1, 2)
+            found = attend_dense(by_group, keys, values, block.hidden, layer).transpose(1, 2)
+        return found.transpose(0, 1).reshape(own.shape)
 
     def run(queries: Tensor, keys: Tensor, values: Tensor, layer: LayerAttention) -> Tensor:
-        out = torch.empty_like(queries)
-        n_kv_heads = keys.shape[1]
-        # Rearranged once a layer: a block then costs a dozen operations, which is what counts
-        # when it holds one row. [kv_heads, group, rows, dim]
-        grouped, grouped_out = (
-            t.unflatten(1, (n_kv_heads, -1)).permute(1, 2, 0, 3) for t in (queries, out)
-        )
-        for block in blocks[layer.reach]:
-            rows_slice = slice(block.first_row, block.end_row)
-            grouped_out[:, :, rows_slice] = attend_dense(
-                grouped[:, :, rows_slice],
-                _pick(keys, block.slots).transpose(0, 1),
-                _pick(values, block.slots).transpose(0, 1),
-                block.hidden,
-                layer,
-            )
-        return out
+        parts = [attended(block, queries, keys, values, layer) for block in blocks[layer.reach]]
+        if len(parts) == 1:
+            return parts[0]
+        return torch.cat(parts) if parts else torch.empty_like(queries)
 
     return run
 
@@ -110,6 +133,21 @@ def prepare_padded(rows: Rows, reaches: Iterable[Reach]) -> Attend:
     return run
 
 
+def attend_fused(
+    by_head: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float
+) -> Tensor:
+    """Queries [n, rows, group, dim] over keys and values [n, columns, dim]; same shape back.
+
+    `mask` [rows * group, columns] is added to the scores. All queries of a group are rows of one
+    product: keys are read once.
+    """
+    n, n_rows, group, dim = by_head.shape
+    found = functional.scaled_dot_product_attention(
+        by_head.reshape(1, n, n_rows * group, dim), keys[None], values[None], mask, scale=scale
+    )
+    return found.view(n, n_rows, group, dim)
+
+
 def attend_dense(
     queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None, layer: LayerAttention
 ) -> Tensor:
@@ -136,45 +174,66 @@ def attend_dense(
 
 @dataclass(frozen=True, eq=False)
 class _Walk:
-    """The batch's indices as Python numbers, read once a forward."""
+    """The batch's indices on the host, read once a forward."""
 
     qo_indptr: list[int]
     kv_indptr: list[int]
-    visible_prefix: list[int]
-    positions: list[int]
-    tree_bits: Tensor  # [rows, tree columns] bool
+    tree_start: list[int]
+    visible_prefix: NDArray[np.int32]
+    positions: NDArray[np.int64]
+    kv_indices: NDArray[np.int32]
+    column_positions: NDArray[np.int32]
+    tree_bits: NDArray[np.bool_]  # [rows, tree columns]
+
+    @classmethod
+    def of(cls, rows: Rows) -> _Walk:
+        ends, column_ends = rows.qo_indptr.tolist(), rows.kv_indptr.tolist()
+        words = np.ascontiguousarray(rows.ancestor_bits.numpy())
+        bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
+        return cls(
+            ends,
+            column_ends,
+            rows.tree_start.tolist(),
+            rows.visible_prefix.numpy(),
+            rows.positions.numpy(),
+            rows.kv_indices.numpy(),
+            rows.column_positions.numpy(),
+            bits[:, : rows.bounds.tree].view(np.bool_),
+        )
 
 
-def _blocks(rows: Rows, reach: Reach, walk: _Walk) -> list[Block]:
+def _blocks(walk: _Walk, reach: Reach) -> list[Block]:
     blocks = []
-    for request in range(rows.n_requests):
-        end = walk.qo_indptr[request + 1]
+    for request, end in enumerate(walk.qo_indptr[1:]):
         for first in range(walk.qo_indptr[request], end, BLOCK_ROWS):
-            blocks.append(_block(rows, reach, walk, request, (first, min(end, first + BLOCK_ROWS))))
+            blocks.append(_block(walk, reach, request, (first, min(end, first + BLOCK_ROWS))))
     return blocks
 
 
-def _block(rows: Rows, reach: Reach, walk: _Walk, request: int, span: tuple[int, int]) -> Block:
+def _block(walk: _Walk, reach: Reach, request: int, span: tuple[int, int]) -> Block:
     """Find the columns the block needs, and the mask only if some row misses one of them."""
     first, end = span
     base, n_columns = walk.kv_indptr[request], walk.kv_indptr[request + 1] - walk.kv_indptr[request]
-    prefixes = walk.visible_prefix[first:end]
-    low, high = 0, n_columns if rows.bounds.tree else min(n_columns, max(prefixes))
+    prefixes, positions = walk.visible_prefix[first:end], walk.positions[first:end]
+    n_tree = walk.tree_bits.shape[1]
+    low, high = 0, n_columns if n_tree else min(n_columns, int(prefixes.max()))
     if reach.window is not None and reach.n_sink_tokens == 0:
         # Inside a visible prefix a column's position is its index, so a window cuts it there.
-        oldest = min(walk.positions[first:end]) - reach.window + 1
-        low = max(0, min(oldest, min(prefixes)))
-    slots = _slots(rows.kv_indices[base + low : base + high])
-    is_whole = reach.window is None and rows.bounds.tree == 0 and min(prefixes) >= high
-    if is_whole:
-        return Block(first, end, slots, None)
-    column = torch.arange(low, high)
-    seen = column < rows.visible_prefix[first:end, None]
-    if rows.bounds.tree:
-        seen |= _tree_columns(walk.tree_bits[first:end], column - rows.tree_start[request])
-    key_positions = rows.column_positions[base + low : base + high]
-    seen &= _reaches(reach, rows.positions[first:end, None], key_positions)
-    return Block(first, end, slots, ~seen)
+        oldest = int(positions.min()) - reach.window + 1
+        low = max(0, min(oldest, int(prefixes.min())))
+    slots = _slots(walk.kv_indices[base + low : base + high])
+    seen = np.arange(low, high) < prefixes[:, None]
+    # The tree's columns that lie in the block.
+    start = walk.tree_start[request]
+    left, right = max(start, low), min(start + n_tree, high)
+    if left < right:
+        seen[:, left - low : right - low] |= walk.tree_bits[first:end, left - start : right - start]
+    if reach.window is not None:
+        key_positions = walk.column_positions[base + low : base + high]
+        near = key_positions > positions[:, None] - reach.window
+        seen &= near | (key_positions < reach.n_sink_tokens)
+    hidden = None if seen.all() else torch.from_numpy(~seen)
+    return Block(first, end, slots, hidden)
 
 
 def _pick(stored: Tensor, slots: slice | Tensor) -> Tensor:
@@ -182,13 +241,13 @@ def _pick(stored: Tensor, slots: slice | Tensor) -> Tensor:
     return stored[slots] if isinstance(slots, slice) else stored.index_select(0, slots)
 
 
-def _slots(indices: Tensor) -> slice | Tensor:
+def _slots(indices: NDArray[np.int32]) -> slice | Tensor:
     """A slice if the slots follow each other, for then no gather is needed."""
-    n = indices.shape[0]
-    first = int(indices[0]) if n else 0
-    if n and int(indices[-1]) - first == n - 1 and bool((indices.diff() == 1).all()):
+    n = len(indices)
+    first = indices.item(0) if n else 0
+    if n and indices.item(-1) - first == n - 1 and (indices[1:] - indices[:-1] == 1).all():
         return slice(first, first + n)
-    return indices
+    return torch.from_numpy(indices)
 
 
 def _sees_padded(rows: Rows, row_idx: Tensor, column: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ class AttentionBlock:
             queries = self.query_norm(queries)
         if self.key_norm is not None:
             keys = self.key_norm(keys)
-        stored = step.pool.keys[layer_idx], step.pool.values[layer_idx]
+        stored = step.pool.layers[layer_idx]
         rotation = step.rotation.cos, step.rotation.sin
         heads = queries, keys, values
         queries = self.ops.rotate_store(heads, rotation, step.rows.kv_slots, stored)
@@ -116,7 +116,7 @@ class Decoder:
         step = ForwardPass(
             rows,
             pool,
-            self.rotary.at(rows.positions),
+            self.rotary.at(rows.positions, self.ops.spread),
             self.prepare_attention(rows, [layer.attention.rule.reach for layer in self.layers]),
         )
         hidden = functional.embedding(rows.tokens, self.embedding)

@@ -166,7 +166,7 @@ class Eagle3Head:
         step = ForwardPass(
             rows,
             pool,
-            self.rotary.at(rows.positions),
+            self.rotary.at(rows.positions, self.first.attention.ops.spread),
             self.prepare_attention(rows, [self.summary.convention.reach]),
         )
         embedded = functional.embedding(rows.tokens, self.embedding)

@@ -15,23 +15,34 @@ from torch.nn import functional
 from aerie.models.precision import widen
 
 Heads = tuple[Tensor, Tensor, Tensor]
+Spread = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def as_they_are(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of half a head, which the other half shares."""
+    return cos, sin
 
 
 @dataclass(frozen=True)
 class LayerOps:
-    """How a layer's rows are normalised, gated, rotated and stored."""
+    """How a layer's rows are normalised, gated, rotated and stored.
+
+    `spread` lays out cosine and sine once a forward, as `rotate_store` wants to have them.
+    """
 
     normalise: Callable[[Tensor, Tensor, float], Tensor]
     add_normalise: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
     gate: Callable[[Tensor, Tensor], Tensor]
     rotate_store: Callable[[Heads, tuple[Tensor, Tensor], Tensor, tuple[Tensor, Tensor]], Tensor]
+    spread: Spread = as_they_are
 
 
 def normalise(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Weight times x over the root mean square of its last axis, in float32, rounded once."""
     wide = widen(x)
-    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    return (wide * scale * weight).to(x.dtype)
+    # In place where the tensor is our own: a small row is mostly the start of operations.
+    scale = (wide * wide).mean(-1, keepdim=True).add_(eps).rsqrt_()
+    return (wide * scale).mul_(weight).to(x.dtype)
 
 
 def add_normalise(
@@ -44,7 +55,7 @@ def add_normalise(
 
 def gate(gated: Tensor, up: Tensor) -> Tensor:
     """silu(gated) * up."""
-    return functional.silu(gated) * up
+    return functional.silu(gated).mul_(up)
 
 
 def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -70,4 +81,30 @@ def rotate_store(
     return rotate(queries, *rotation)
 
 
+def spread_signed(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as wide as a head, the sine of its first half negated: [rows, 1, head_dim] f32."""
+    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+
+
+def rotate_whole(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`rotate` by a spread cosine and sine: a head times one, its halves exchanged times the other.
+
+    The same products and sums, hence the same bits, in half the operations.
+    """
+    wide = widen(heads)
+    exchanged = wide.roll(wide.shape[-1] // 2, -1)
+    return (wide * cos).add_(exchanged.mul_(sin)).to(heads.dtype)
+
+
+def rotate_whole_store(
+    heads: Heads, rotation: tuple[Tensor, Tensor], slots: Tensor, stored: tuple[Tensor, Tensor]
+) -> Tensor:
+    """`rotate_store` with a spread rotation."""
+    queries, keys, values = heads
+    stored[0].index_copy_(0, slots, rotate_whole(keys, *rotation))
+    stored[1].index_copy_(0, slots, values)
+    return rotate_whole(queries, *rotation)
+
+
 TORCH_OPS = LayerOps(normalise, add_normalise, gate, rotate_store)
+CPU_OPS = LayerOps(normalise, add_normalise, gate, rotate_whole_store, spread_signed)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.models.layer_ops import rotate
+from aerie.models.layer_ops import Spread, as_they_are, rotate
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,16 @@ def yarn_attention_factor(factor: float, mscale: float = 1.0) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Rotation:
-    """Cosine and sine of a batch's rows, shared by all layers."""
+    """Cosine and sine of a batch's rows, shared by all layers, as its layer operations take them.
 
-    cos: Tensor  # [rows, 1, head_dim / 2] f32
-    sin: Tensor  # [rows, 1, head_dim / 2] f32
+    [rows, 1, head_dim / 2] f32 each, unless those operations spread them wider.
+    """
+
+    cos: Tensor
+    sin: Tensor
 
     def __call__(self, heads: Tensor) -> Tensor:
-        """Rotate [rows, heads, head_dim]; pairs are (i, i + head_dim / 2)."""
+        """Rotate [rows, heads, head_dim] by a cosine and sine that are not spread."""
         return rotate(heads, self.cos, self.sin)
 
 
@@ -96,11 +99,13 @@ class Rotary:
     frequencies: Tensor  # [head_dim / 2] f32
     attention_factor: float
 
-    def at(self, positions: Tensor) -> Rotation:
+    def at(self, positions: Tensor, spread: Spread = as_they_are) -> Rotation:
         """The rotation of rows at `positions` [rows] i64."""
         angles = positions.float()[:, None, None] * self.frequencies
-        scale = self.attention_factor
-        return Rotation(angles.cos() * scale, angles.sin() * scale)
+        cos, sin = angles.cos(), angles.sin()
+        if self.attention_factor != 1.0:
+            cos, sin = cos * self.attention_factor, sin * self.attention_factor
+        return Rotation(*spread(cos, sin))
 
 
 def build_rotary(settings: RopeSettings, head_dim: int, device: torch.device | str) -> Rotary:
