@@ -115,8 +115,8 @@ def choose_backend(config: EngineConfig) -> Resolved[str]:
     if config.backend != "auto":
         return Resolved("backend", config.backend, "config", "asked for")
     if not config.model.device.startswith("cuda"):
-        reason = "vectorised, and runs on any device"
-        return Resolved("backend", "pytorch", "automatic", reason)
+        reason = "NumPy starts an operation on a small array in a third of torch's time"
+        return Resolved("backend", "numpy", "automatic", reason)
     missing = why_unavailable(backend_info("triton"))
     if missing is not None:
         return Resolved("backend", "pytorch", "automatic", missing)

@@ -67,7 +67,7 @@ def generate(
     eagle_topk: DraftTopK = None,
     num_draft_tokens: Nodes = None,
     speculative_config: VllmConfig = None,
-    backend: Backend = "pytorch",
+    backend: Backend = "auto",
     numerics: Numerics = "fast",
     threads: Threads = 0,
     show_tree: ShowTree = False,

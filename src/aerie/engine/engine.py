@@ -112,6 +112,7 @@ class EngineCore:
         """Nothing waits and nothing runs."""
         return self._scheduler.is_idle
 
+    @torch.inference_mode()
     def step(self) -> list[Event]:
         """One round for everyone who can run; what happened, in request order."""
         events = self._drop_cancelled()
