@@ -237,6 +237,7 @@ _FLAT_ROWS = (
     row("b3_unused_slot_negative", "unused_slot", None, put("out_cache_loc", 9, -7), room=1,
         **_THREE),
     row("slots_two_requests_short", "refused slots twice", BOUNDS, room=-2, **_THREE),
+    row("share_past_int32", "refused slots huge", BOUNDS, put("end", 1, 2**62), **_THREE),
     row("reversed_span_takes_no_share", "refused table shares", BOUNDS, start=(4, 5, 7),
         length=(3, -2, 1)),
     row("slots_as_table", "wrong_shape axes", BOUNDS, blank("out_cache_loc", 3, 3), **_THREE),

@@ -137,7 +137,7 @@ requests:
         const Rows rows = request_rows(refusal, qo_indptr, b, highest, R, Config::MAX_VERIFY);
         highest = higher(highest, qo_indptr[b]);
         check_path(refusal, path, accept_count[b], D, rows.count);
-        table_span(refusal, req_pool_indices[b], seq_len[b], rows.count, P, L);
+        check_table(refusal, req_pool_indices[b], seq_len[b], rows.count, P, L);
         status[b] = refusal.status;
         detail[b] = refusal.detail;
         new_seq_len[b] = seq_len[b];

@@ -12,14 +12,13 @@ constexpr float COMPAT_DISCOUNT = 0.9999F;
 
 // ---- K1 ----
 
-// The smallest target id that the map holds twice. Ids may be any 64-bit number, so a table of
-// hashes with open addressing holds those seen; it is twice as long as the longest map.
-inline bool find_repeat(const std::int64_t* hot_token_id, std::int32_t VD,
-                        std::int64_t& repeated) {
+// Place of the smallest target id that the map holds twice, or -1. Ids may be any 64-bit number,
+// so a table of hashes with open addressing holds those seen; it has two places for each.
+inline std::int32_t find_repeat(const std::int64_t* hot_token_id, std::int32_t VD) {
     static std::int64_t keys[Config::MAX_HASHES];
     static std::uint8_t is_used[Config::MAX_HASHES];
 #pragma HLS BIND_STORAGE variable=keys type=ram_2p impl=uram
-    bool has_repeat = false;
+    std::int32_t found = -1;
     fill<std::uint8_t>(is_used, Config::MAX_HASHES, 0);
 insert_ids:
     for (std::int32_t i = 0; i < Config::MAX_DRAFT_VOCAB; ++i) {
@@ -40,13 +39,12 @@ insert_ids:
                 break;
             }
             if (keys[slot] == id) {
-                repeated = has_repeat && repeated < id ? repeated : id;
-                has_repeat = true;
+                found = found == -1 || id < hot_token_id[found] ? i : found;
                 break;
             }
         }
     }
-    return has_repeat;
+    return found;
 }
 
 // The first token of a layer that the map does not have.
@@ -150,8 +148,7 @@ inline void draft_tree_layer_score_index_gen_op(
     std::int64_t* detail) {
     const std::int32_t n = W * K;
     const std::int32_t row_words = H * (E / 2);
-    std::int64_t repeated = 0;
-    const bool has_repeat = has_hot_token_id != 0 && find_repeat(hot_token_id, VD, repeated);
+    const std::int32_t repeat = has_hot_token_id != 0 ? find_repeat(hot_token_id, VD) : -1;
 requests:
     for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
         if (b >= B) {
@@ -162,8 +159,8 @@ requests:
         Refusal refusal;
         if (has_hot_token_id != 0) {
             check_tokens(refusal, topk_tokens + layer, n, VD);
-            if (has_repeat) {
-                refuse(refusal, Status::NOT_INJECTIVE, repeated);
+            if (repeat != -1) {
+                refuse(refusal, Status::NOT_INJECTIVE, hot_token_id[repeat]);
             }
         }
         status[b] = refusal.status;
@@ -197,9 +194,9 @@ requests:
 
 // ---- K2 ----
 
-// The smallest value that stands twice among n entries.
-inline bool smallest_twin(const std::int64_t* values, std::int32_t n, std::int64_t& twin) {
-    bool has_twin = false;
+// Place of the smallest value that stands twice among n, or -1.
+inline std::int32_t smallest_twin(const std::int64_t* values, std::int32_t n) {
+    std::int32_t found = -1;
 twin_first:
     for (std::int32_t i = 0; i < Config::MAX_CHOICES; ++i) {
         if (i >= n) {
@@ -212,12 +209,11 @@ twin_first:
                 break;
             }
             if (j > i && values[i] == values[j]) {
-                twin = has_twin && twin < values[i] ? twin : values[i];
-                has_twin = true;
+                found = found == -1 || values[i] < values[found] ? i : found;
             }
         }
     }
-    return has_twin;
+    return found;
 }
 
 // The first of n ids that lies outside [0, end).
@@ -239,10 +235,10 @@ inline Refusal check_layer(const std::int64_t* tokens, const std::int64_t* order
                            const std::int64_t* frontier, std::int32_t W, std::int32_t K,
                            std::int32_t cumu_count) {
     Refusal refusal;
-    std::int64_t twin = 0;
     check_range(refusal, Status::OUT_OF_RANGE, frontier, W, cumu_count);
-    if (smallest_twin(frontier, W, twin)) {
-        refuse(refusal, Status::BROKEN_TREE, twin);
+    const std::int32_t twin = smallest_twin(frontier, W);
+    if (twin != -1) {
+        refuse(refusal, Status::BROKEN_TREE, frontier[twin]);
     }
     check_range(refusal, Status::CANDIDATE, order, W * K, W * K);
 check_siblings:
@@ -250,8 +246,10 @@ check_siblings:
         if (t >= W) {
             break;
         }
-        if (smallest_twin(tokens + place(t, K, 0), K, twin)) {
-            refuse(refusal, Status::DUPLICATE_SIBLING, twin);
+        const std::int64_t* siblings = tokens + place(t, K, 0);
+        const std::int32_t repeated = smallest_twin(siblings, K);
+        if (repeated != -1) {
+            refuse(refusal, Status::DUPLICATE_SIBLING, siblings[repeated]);
         }
     }
     return refusal;

@@ -252,8 +252,8 @@ requests:
         Refusal refusal;
         const Rows rows = request_rows(refusal, qo_indptr, b, highest, R, Config::MAX_VERIFY);
         highest = higher(highest, qo_indptr[b]);
-        const std::int64_t columns =
-            table_span(refusal, req_pool_indices[b], seq_len[b], rows.count, P, L);
+        check_table(refusal, req_pool_indices[b], seq_len[b], rows.count, P, L);
+        const std::int64_t columns = is_refused(refusal) ? 0 : seq_len[b] + rows.count;
         const std::int64_t n_bytes = bytes_of_bits(rows.count * columns);
         if (!is_refused(refusal)) {
             asked_slots += columns;

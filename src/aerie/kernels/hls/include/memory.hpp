@@ -59,15 +59,14 @@ requests:
             break;
         }
         Refusal refusal;
-        const std::int64_t prefix =
-            table_span(refusal, req_pool_indices[b], seq_len[b], 0, P, L);
+        check_table(refusal, req_pool_indices[b], seq_len[b], 0, P, L);
         if (!is_refused(refusal)) {
         count_lists:
             for (std::int32_t t = 0; t < Config::MAX_WIDTH; ++t) {
                 if (t >= W) {
                     break;
                 }
-                asked += prefix;
+                asked += seq_len[b];
                 if (is_draft) {
                     asked += count_visible(tree_mask + place(place(b, W, t), F, 0), F);
                 }
@@ -87,8 +86,8 @@ requests:
             std::int32_t* out = kv_indices + kv_indptr[list];
             std::int32_t n = 0;
             if (!is_refused(refusal)) {
-                copy_slots(req_to_token + place(req_pool_indices[b], L, 0), prefix, out);
-                n = static_cast<std::int32_t>(prefix);
+                copy_slots(req_to_token + place(req_pool_indices[b], L, 0), seq_len[b], out);
+                n = static_cast<std::int32_t>(seq_len[b]);
                 if (is_draft) {
                     n += copy_visible(tree_mask + place(list, F, 0), fed_slots + place(b, F, 0),
                                       F, out + n);
@@ -196,13 +195,14 @@ requests:
     }
 }
 
-// Slots of the flat list taken up to and including request b, refused ones included. The sum
-// stops growing where nothing fits any more, long before it could wrap into the list again.
+// Slots of the flat list taken up to and including request b, refused ones included. A sum that
+// would wrap into the list again stays at the largest number.
 inline std::int64_t taken_with(std::int64_t taken, const std::int64_t* start,
                                const std::int64_t* end, std::int32_t b) {
-    constexpr std::int64_t MOST = 1LL << 62;
+    constexpr std::int64_t MOST = 0x7FFFFFFFFFFFFFFFLL;
     const std::int64_t needed = wrapping_difference(end[b], start[b]);
-    return clamped(taken + clamped(needed, 0, MOST - 1), 0, MOST);
+    const std::int64_t share = needed > 0 ? needed : 0;
+    return taken > MOST - share ? MOST : taken + share;
 }
 
 inline void assign_req_to_token_pool_operator_check(

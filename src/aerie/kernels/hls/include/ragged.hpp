@@ -23,8 +23,8 @@ inline bool is_refused(const Refusal& refusal) { return refusal.status != 0; }
 
 // Flat rows of a request.
 struct Rows {
-    std::int32_t first;
-    std::int32_t count;
+    std::int32_t first = 0;
+    std::int32_t count = 0;
 };
 
 // Rows [indptr[b], indptr[b + 1]); `highest` is the highest entry before them: rows that an
@@ -35,31 +35,25 @@ inline Rows request_rows(Refusal& refusal, const std::int32_t* qo_indptr, std::i
     const std::int32_t end = qo_indptr[b + 1];
     if (first < 0 || first > end || end > n_rows || first < highest) {
         refuse(refusal, Status::BROKEN_LAYOUT, end);
-        return Rows{0, 0};
+        return Rows{};
     }
     if (end - first > most) {
         refuse(refusal, Status::ROW_CAPACITY, end - first);
-        return Rows{0, 0};
+        return Rows{};
     }
     return Rows{first, end - first};
 }
 
-// Columns [0, seq_len + n_rows) of a row of the slot table; none if the table does not have them.
-inline std::int64_t table_span(Refusal& refusal, std::int64_t pool_row, std::int64_t seq_len,
-                               std::int32_t n_rows, std::int32_t P, std::int32_t L) {
+// A row of the slot table must exist and have the columns [0, seq_len + n_rows).
+inline void check_table(Refusal& refusal, std::int64_t pool_row, std::int64_t seq_len,
+                        std::int32_t n_rows, std::int32_t P, std::int32_t L) {
     if (pool_row < 0 || pool_row >= P) {
         refuse(refusal, Status::TABLE_ROW, pool_row);
-        return 0;
-    }
-    if (seq_len < 0) {
+    } else if (seq_len < 0) {
         refuse(refusal, Status::NEGATIVE_LENGTH, seq_len);
-        return 0;
-    }
-    if (seq_len > static_cast<std::int64_t>(L) - n_rows) {
+    } else if (seq_len > static_cast<std::int64_t>(L) - n_rows) {
         refuse(refusal, Status::OUT_OF_RANGE, wrapping_sum(seq_len, n_rows));
-        return 0;
     }
-    return seq_len + n_rows;
 }
 
 // Bit j of the 128 ancestor bits of a flat row.

@@ -7,6 +7,9 @@
 
 namespace aerie {
 
+// A link to nobody. Once links are checked, every other one is a row.
+constexpr std::int64_t NONE = -1;
+
 // One request's rows: tokens and links, row 0 the root.
 struct Tree {
     const std::int64_t* tokens;
@@ -35,7 +38,7 @@ count_links:
     count_link:
         for (std::int32_t k = 0; k < 2; ++k) {
 #pragma HLS UNROLL
-            if (links[k] != -1) {
+            if (links[k] != NONE) {
                 if (links[k] <= row || links[k] >= tree.count) {
                     return row;
                 }
@@ -52,7 +55,7 @@ check_links_once:
             return row;
         }
     }
-    return tree.count > 0 && tree.next_sibling[0] != -1 ? 0 : -1;
+    return tree.count > 0 && tree.next_sibling[0] != NONE ? 0 : -1;
 }
 
 // Whether a sibling after or before a row carries the same token; links were checked.
@@ -61,7 +64,7 @@ inline bool has_twin(const Tree& tree, std::int64_t first, std::int64_t child) {
     bool found = false;
 visit_siblings:
     for (std::int32_t step = 0; step < Config::MAX_VERIFY; ++step) {
-        if (other < 0) {
+        if (other == NONE) {
             break;
         }
         found = found || (other != child && tree.tokens[other] == tree.tokens[child]);
@@ -84,7 +87,7 @@ check_children:
         std::int64_t child = tree.first_child[row];
     check_child:
         for (std::int32_t step = 0; step < Config::MAX_VERIFY; ++step) {
-            if (child < 0) {
+            if (child == NONE) {
                 break;
             }
             if (has_twin(tree, tree.first_child[row], child)) {
@@ -98,13 +101,13 @@ check_children:
 // The child that carries a token, or -1.
 inline std::int64_t child_with(const Tree& tree, std::int64_t row, std::int64_t token) {
     std::int64_t child = tree.first_child[row];
-    std::int64_t found = -1;
+    std::int64_t found = NONE;
 match_child:
     for (std::int32_t step = 0; step < Config::MAX_VERIFY; ++step) {
-        if (child < 0 || found >= 0) {
+        if (child == NONE || found != NONE) {
             break;
         }
-        found = tree.tokens[child] == token ? child : -1;
+        found = tree.tokens[child] == token ? child : NONE;
         child = tree.next_sibling[child];
     }
     return found;
@@ -114,15 +117,15 @@ match_child:
 inline std::int64_t child_under(const Tree& tree, std::int64_t row, const float* probas,
                                 double coin) {
     std::int64_t child = tree.first_child[row];
-    std::int64_t found = -1;
+    std::int64_t found = NONE;
     double running = 0.0;
 toss_child:
     for (std::int32_t step = 0; step < Config::MAX_VERIFY; ++step) {
-        if (child < 0 || found >= 0) {
+        if (child == NONE || found != NONE) {
             break;
         }
         running += static_cast<double>(probas[tree.tokens[child]]);
-        found = coin < running ? child : -1;
+        found = coin < running ? child : NONE;
         child = tree.next_sibling[child];
     }
     return found;
@@ -139,7 +142,7 @@ inline void list_children(const Tree& tree, std::int64_t row, Rejected& rejected
     rejected.count = 0;
 list_child:
     for (std::int32_t step = 0; step < Config::MAX_VERIFY; ++step) {
-        if (child < 0) {
+        if (child == NONE) {
             break;
         }
         rejected.tokens[rejected.count] = tree.tokens[child];
@@ -203,7 +206,7 @@ match_step:
         const std::int64_t row = path.rows[path.depth];
         path.bonus = target_tokens[row];
         const std::int64_t child = child_with(tree, row, path.bonus);
-        if (child < 0) {
+        if (child == NONE) {
             break;
         }
         if (path.depth >= tree_depth) {
@@ -227,7 +230,7 @@ toss_step:
         const float* probas = target_probas + place(row, V, 0);
         const double coin = static_cast<double>(coins[path.depth]);
         const std::int64_t child = child_under(tree, row, probas, coin);
-        if (child < 0) {
+        if (child == NONE) {
             list_children(tree, row, rejected);
             path.bonus = bonus_of(probas, V, rejected, static_cast<double>(coins[tree_depth + 1]));
             break;
