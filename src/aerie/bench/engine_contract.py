@@ -30,7 +30,7 @@ class Contract:
     contexts: tuple[int, ...] = (512, 8192)
     # New tokens of a run, all requests together, and never fewer than `least` for each.
     tokens: int = 256
-    least: int = 48
+    least: int = 32
     repeats: int = 9
     explore_every: int = 24
 

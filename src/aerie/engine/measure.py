@@ -54,11 +54,19 @@ MOST_TOKENS = 400  # more than the rounds of one point can emit
 
 @dataclass(frozen=True)
 class _Timing:
-    """The fastest of a few rounds: noise only ever adds."""
+    """Seconds of a round's parts."""
 
     extend: float
     grow: float
     rest: float
+
+    def faster(self, other: _Timing) -> _Timing:
+        """The smaller of each: noise only ever adds."""
+        return _Timing(
+            min(self.extend, other.extend),
+            min(self.grow, other.grow),
+            min(self.rest, other.rest),
+        )
 
 
 def measure_costs(
@@ -114,24 +122,19 @@ def _warm_core(make_core: MakeCore, batch: int, context: int, grid: Grid) -> Eng
 def _measure_point(
     core: EngineCore, batch: int, context: int, grid: Grid
 ) -> dict[str, list[Sample]]:
-    plain = _time(core, PLAIN, grid.repeats)
-    verify = {batch: plain.rest}
+    fitting = [s for s in SHAPES if batch * s.verify <= max(grid.most_rows, 2 * batch)]
+    times = _time_all(core, [PLAIN, *fitting], grid.repeats)
+    verify = {batch: times[PLAIN].rest}
     draft: dict[int, float] = {}
-    extend: list[float] = []
-    first = 0.0  # the layer that every tree has: no draft forward
-    for shape in SHAPES:
-        if batch * shape.verify > max(grid.most_rows, 2 * batch):
-            break
-        timing = _time(core, shape, grid.repeats)
-        extend.append(timing.extend)
-        verify[batch * shape.verify] = timing.rest
-        if shape.depth == 1:
-            first = timing.grow
-        else:
-            level = (timing.grow - first) / (shape.depth - 1)
+    first = times[fitting[0]].grow  # the layer that every tree has: no draft forward
+    for shape in fitting:
+        verify[batch * shape.verify] = times[shape].rest
+        if shape.depth > 1:
+            level = max((times[shape].grow - first) / (shape.depth - 1), 1e-6)
             rows = batch * shape.top_k
-            draft[rows] = min(max(level, 1e-6), draft.get(rows, level))
-    cost = sorted(extend)[len(extend) // 2] + first
+            draft[rows] = min(level, draft.get(rows, level))
+    extends = sorted(times[shape].extend for shape in fitting)
+    cost = extends[len(extends) // 2] + first
 
     def at(rows: int, seconds: float) -> Sample:
         return Sample(batch, context, rows, seconds)
@@ -143,6 +146,17 @@ def _measure_point(
     }
 
 
+def _time_all(core: EngineCore, shapes: list[TreeShape], repeats: int) -> dict[TreeShape, _Timing]:
+    """The fastest round of every shape. They take turns, so that a slow spell hits all alike."""
+    found: dict[TreeShape, _Timing] = {}
+    for turn in range(1 + repeats):
+        for shape in shapes:
+            timing = _time(core, shape)
+            # The first round of a shape pays for checks and allocations.
+            found[shape] = timing if turn <= 1 else found[shape].faster(timing)
+    return found
+
+
 def _shape(core: EngineCore, shape: TreeShape) -> None:
     proposer = core.parts.proposer
     assert isinstance(proposer, Eagle3Proposer), "only a draft head has levels to measure"
@@ -151,20 +165,11 @@ def _shape(core: EngineCore, shape: TreeShape) -> None:
     )
 
 
-def _time(core: EngineCore, shape: TreeShape, repeats: int) -> _Timing:
+def _time(core: EngineCore, shape: TreeShape) -> _Timing:
     _shape(core, shape)
-    core.step()  # the first round of a shape pays for checks and allocations
-    timings = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        core.step()
-        total = time.perf_counter() - start
-        assert core.last_outcome is not None
-        phases = core.last_outcome.phases
-        rest = total - phases.extend - phases.grow
-        timings.append(_Timing(phases.extend, phases.grow, rest))
-    return _Timing(
-        min(t.extend for t in timings),
-        min(t.grow for t in timings),
-        min(t.rest for t in timings),
-    )
+    start = time.perf_counter()
+    core.step()
+    total = time.perf_counter() - start
+    assert core.last_outcome is not None
+    phases = core.last_outcome.phases
+    return _Timing(phases.extend, phases.grow, total - phases.extend - phases.grow)
