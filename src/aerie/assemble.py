@@ -131,8 +131,9 @@ def choose_policy(config: EngineConfig) -> Resolved[str]:
         return Resolved("policy", chosen, "config", "asked for")
     if chosen == "fixed":
         return Resolved("policy", chosen, "config", "a shape was given, or nothing can be planned")
-    if config.model.device.startswith("cuda") and config.engine != "eager":
-        reason = "captured rounds fix their shape; planning them is not built yet"
+    is_priced = config.planner.costs is not None
+    if config.model.device.startswith("cuda") and config.engine != "eager" and not is_priced:
+        reason = "captured rounds are planned from a cost table of their own: give planner.costs"
         return Resolved("policy", "fixed", "automatic", reason)
     return Resolved("policy", chosen, "automatic", "trees are paid for by measured cost")
 
@@ -159,8 +160,8 @@ def why_not_captured(config: EngineConfig) -> str | None:
         return f"rule {speculation.rule} draws its coins on the host"
     if "ngram" in speculation.method:
         return "n-gram paths are looked up in the text on the host"
-    if speculation.method != "none" and speculation.chosen_policy != "fixed":
-        return f"policy {speculation.chosen_policy} decides layer by layer on the host"
+    if speculation.method != "none" and speculation.chosen_policy == "cast":
+        return "policy cast decides layer by layer on the host"
     return None
 
 

@@ -12,27 +12,32 @@ from aerie.engine.device_state import StateSizes, allocate_state
 from aerie.engine.graphs import smallest
 from aerie.engine.step import Parts
 from aerie.speculation.device_draft import DeviceDraft, grow_by_kernels, softmax_then_topk
-from aerie.speculation.device_store import Template
+from aerie.speculation.device_policy import FixedRounds, PlannedRounds, RoundPolicy
 from aerie.speculation.eagle3 import Eagle3Proposer
+from aerie.speculation.planner import Planner
+from aerie.speculation.policy import Policy
 from aerie.speculation.round_ops import RoundOps
+
+HISTORY = 1024  # positions kept for a head that sees everything
 
 
 def build_rounds(config: EngineConfig, parts: Parts, scratch: int) -> DeviceRounds:
     """Rounds on fixed buffers over an engine's own memory and models."""
     device, shape, proposer = config.model.device, parts.policy.shape, parts.proposer
-    n_slots = smallest(config.graphs.slots, config.scheduler.max_batch)
     ops = build_round_ops(config)
-    draft, template = None, None
+    policy = build_round_policy(config, parts.policy, ops)
+    draft = None
     if isinstance(proposer, Eagle3Proposer):
-        draft = build_device_draft(config, proposer, ops)
-        template = Template.full(shape, n_slots, device)
+        draft = build_device_draft(config, proposer, ops, policy)
     sizes = StateSizes(
-        n_slots=n_slots,
+        n_slots=smallest(config.graphs.slots, config.scheduler.max_batch),
         n_nodes=shape.capacity if draft else 1,
         n_verify=shape.verify,
         longest_path=shape.depth + 1 if draft else 1,
         features=(len(proposer.taps), parts.target.geometry.hidden_size),
         inert_row=parts.memory.inert_row,
+        n_gains=(shape.depth, shape.top_k + 1) if policy.learns else (0, 0),
+        n_history=history_of(draft) if draft is not None and policy.learns else 0,
     )
     round_parts = RoundParts(
         target=parts.target,
@@ -44,12 +49,22 @@ def build_rounds(config: EngineConfig, parts: Parts, scratch: int) -> DeviceRoun
         taps=proposer.taps,
         ops=ops,
         has_inert_request=not leaves_padding_alone(config.model),
-        select=lambda tree, chosen, count: ops.choose_best(
-            tree.scores, shape.verify, chosen, count
-        ),
+        policy=policy,
     )
-    options = RoundOptions(config.graphs, parts.row_multiple, scratch, template)
+    options = RoundOptions(config.graphs, parts.row_multiple, scratch, shape)
     return DeviceRounds(round_parts, options, parts.memory, proposer)
+
+
+def build_round_policy(config: EngineConfig, policy: Policy, ops: RoundOps) -> RoundPolicy:
+    """The captured form of a policy."""
+    if isinstance(policy, Planner):
+        return PlannedRounds(policy, config.graphs.rows, config.model.device)
+    return FixedRounds(policy.shape, ops.choose_best)
+
+
+def history_of(draft: DeviceDraft) -> int:
+    """Positions of features worth keeping while nothing is drafted: what the head can see."""
+    return draft.head.reach.window or HISTORY
 
 
 def build_round_ops(config: EngineConfig) -> RoundOps:
@@ -60,11 +75,11 @@ def build_round_ops(config: EngineConfig) -> RoundOps:
 
 
 def build_device_draft(
-    config: EngineConfig, proposer: Eagle3Proposer, ops: RoundOps
+    config: EngineConfig, proposer: Eagle3Proposer, ops: RoundOps, policy: RoundPolicy
 ) -> DeviceDraft:
     """The draft of a captured round; a whole layer is one launch where the backend has it."""
     head, kernels = proposer.head, proposer.kernels
-    best_children, grow_layer = softmax_then_topk(head), grow_by_kernels(kernels)
+    best_children, grow_layer = softmax_then_topk(head), grow_by_kernels(kernels, policy.learns)
     if config.backend == "triton":
         fused = importlib.import_module("aerie.kernels.triton_gpu.round_ops")
         best_children = fused.best_children(head.token_map)

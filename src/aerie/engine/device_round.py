@@ -7,7 +7,6 @@ committed into the next chosen nodes. With nothing to draft with, `verify` alone
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +16,11 @@ from torch import Tensor
 from aerie.attention.pool import KVPool
 from aerie.attention.rows import Bounds, Rows
 from aerie.config import MAX_VERIFY
-from aerie.engine.device_state import DeviceState, Report, Seats, leading
+from aerie.engine.device_state import DeviceState, Lessons, Seats, leading
 from aerie.kernels.registry import Kernels
 from aerie.models.decoder import Decoder
 from aerie.speculation.device_draft import DeviceDraft
+from aerie.speculation.device_policy import RoundPolicy
 from aerie.speculation.device_store import Place, Template
 from aerie.speculation.round_ops import REPORT, RoundOps, Verified
 from aerie.speculation.tree import DraftTree
@@ -50,8 +50,7 @@ class RoundParts:
     ops: RoundOps
     # Attention that leaves rows without an owner alone needs no request for a bucket's padding.
     has_inert_request: bool
-    # Writes the nodes to verify [B, N] bool and how many they are [B] i32.
-    select: Callable[[DraftTree, Tensor, Tensor], None]
+    policy: RoundPolicy
 
 
 def verify(parts: RoundParts, bucket: Bucket) -> None:
@@ -96,6 +95,9 @@ def verify(parts: RoundParts, bucket: Bucket) -> None:
     kept = parts.ops.hand_over(Verified(layout, targets, walked, committed), state.standing(n))
     if parts.draft is not None:
         state.accepted.taps[:n] = taps[kept]
+    if state.lessons is not None:
+        path = walked.accept_index.float()
+        state.lessons.told[:n] = torch.cat((state.lessons.sent[:n], path), dim=1)
 
 
 def _target_tokens(
@@ -145,18 +147,57 @@ def draft(parts: RoundParts, bucket: Bucket, template: Template) -> None:
     state, n = parts.state, bucket.slots
     store = state.store.first(n)
     place = Place(parts.table, state.seats.table_row[:n], state.seq_len[:n], bucket.columns)
-    parts.draft.run(template, store, leading(state.accepted, n), place)
+    gains = parts.draft.run(template, store, leading(state.accepted, n), place)
+    tree, chosen = store.tree(), state.chosen[:n]
     n_chosen = state.report.written[:n, REPORT.index("n_chosen")]
-    parts.select(store.tree(), state.chosen[:n], n_chosen)
-    _publish(state.report, bucket)
+    parts.policy.select(tree, chosen, n_chosen)
+    if state.lessons is not None:
+        _note(state.lessons, tree, chosen, gains)
+    _publish(state, bucket)
+
+
+def _note(lessons: Lessons, tree: DraftTree, chosen: Tensor, gains: list[Tensor | None]) -> None:
+    """Scores and depths of the chosen nodes in row order, and each layer's gains."""
+    n, n_verify = chosen.shape[0], lessons.sent.shape[1] // 2
+    # Rows follow node ids; what is not chosen goes to a column that is cut off.
+    row = torch.where(chosen, chosen.cumsum(1) - 1, n_verify)
+    for half, values in enumerate((tree.scores, tree.depths.float())):
+        packed = torch.zeros((n, n_verify + 1), device=chosen.device).scatter_(1, row, values)
+        lessons.sent[:n, half * n_verify : (half + 1) * n_verify] = packed[:, :n_verify]
+    for depth, found in enumerate(gains):
+        if found is not None:
+            lessons.gains[depth].copy_(found)
 
 
 def plain_round(parts: RoundParts, bucket: Bucket) -> None:
-    """A round without drafts: every tree is its root."""
+    """A round without drafts: the next tree of everybody is the root."""
     verify(parts, bucket)
-    _publish(parts.state.report, bucket)
+    state, n = parts.state, bucket.slots
+    if parts.draft is not None:
+        state.chosen[:n, 1:] = False
+        _keep_features(state, n)
+    _publish(state, bucket)
 
 
-def _publish(report: Report, bucket: Bucket) -> None:
+def _keep_features(state: DeviceState, n: int) -> None:
+    """Store what the draft was not shown, by position, until a round drafts again."""
+    if state.history is None:
+        return
+    accepted, capacity = leading(state.accepted, n), state.history.shape[1]
+    own = torch.arange(accepted.tokens.shape[1], device=accepted.count.device)
+    is_real = own < accepted.count[:, None]
+    position = (state.seq_len[:n] - accepted.count)[:, None] + own
+    row = torch.where(is_real, state.seats.table_row[:n, None], state.inert_row)
+    place = row * capacity + position.remainder(capacity)
+    flat = state.history.flatten(0, 1)
+    flat.index_copy_(0, place.reshape(-1), accepted.taps.flatten(0, 1))
+
+
+def _publish(state: DeviceState, bucket: Bucket) -> None:
     """Send the report to the host: the round's one read, complete when the device has caught up."""
-    report.read[: bucket.slots].copy_(report.written[: bucket.slots], non_blocking=True)
+    report, n = state.report, bucket.slots
+    report.read[:n].copy_(report.written[:n], non_blocking=True)
+    if state.lessons is not None:
+        lessons = state.lessons
+        lessons.read_told[:n].copy_(lessons.told[:n], non_blocking=True)
+        lessons.read_gains.copy_(lessons.gains, non_blocking=True)

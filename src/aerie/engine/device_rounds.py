@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from aerie.config import GraphConfig
-from aerie.engine.decision import Decision, describe_failure
+from aerie.engine.device_report import (
+    Decided,
+    Seat,
+    decide,
+    nothing_after,
+    read_lesson,
+    why_not_captured,
+)
 from aerie.engine.device_round import Bucket, RoundParts, draft, plain_round, verify
-from aerie.engine.device_state import MAX_STOPS, seat
+from aerie.engine.device_state import seat
 from aerie.engine.graphs import Graphs, smallest
 from aerie.engine.memory import Memory
-from aerie.engine.params import SamplingParams
 from aerie.engine.request import Request
+from aerie.speculation.device_policy import Widths
 from aerie.speculation.device_store import Template
+from aerie.speculation.policy import Situation, TreeShape
 from aerie.speculation.proposer import Features, Followed, Proposer
-from aerie.speculation.round_ops import REPORT
-
-# What a captured round does not compute, and how a request asks for it.
-_UNCOVERED: tuple[tuple[str, Callable[[SamplingParams], bool]], ...] = (
-    ("top_k", lambda p: p.top_k != 0),
-    ("top_p", lambda p: p.top_p != 1.0),
-    ("min_p", lambda p: p.min_p != 0.0),
-    ("penalties", lambda p: p.has_penalties),
-    ("logit_bias", lambda p: bool(p.logit_bias)),
-    ("logprobs", lambda p: p.logprobs),
-)
-
-
-def why_not_captured(request: Request) -> str | None:
-    """The option that sends a request's batch to the eager loop, or None."""
-    for name, is_asked in _UNCOVERED:
-        if is_asked(request.params):
-            return name
-    return "stop_token_ids" if len(request.job.stop_ids) > MAX_STOPS else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +34,7 @@ class RoundOptions:
     graphs: GraphConfig
     row_multiple: int  # verified rows are padded to it
     scratch: int  # positions a round may use beyond seq_len + 1
-    template: Template | None  # the tree that is drafted; None: plain decoding
-
-
-Decided = tuple[Request, Decision]
+    shape: TreeShape  # the largest tree
 
 
 @dataclass
@@ -60,13 +46,11 @@ class RoundCounts:
     eager: dict[str, int] = field(default_factory=dict)  # rounds in the eager loop, by reason
 
 
-@dataclass
-class Seat:
-    """A request in a slot, as the last report left it."""
+@dataclass(frozen=True)
+class Plan:
+    """What a round drafts after its verification; no widths: nothing."""
 
-    request: Request
-    seq_len: int
-    n_rows: int = 1  # of the tree that waits for its verification
+    widths: Widths | None
 
 
 class DeviceRounds:
@@ -84,6 +68,8 @@ class DeviceRounds:
         self._memory = memory
         self._proposer = proposer
         self._seats: list[Seat] = []
+        self._plan: Plan | None = None  # of the coming round, once it was asked for
+        self._templates: dict[Widths, Template] = {}
         self._done = torch.cuda.Event() if device.startswith("cuda") else None
 
     def covers(self, requests: Sequence[Request]) -> bool:
@@ -99,8 +85,8 @@ class DeviceRounds:
         """Everybody leaves: the eager loop goes on from what is committed."""
         assert not self.is_under_way, "the report of a round must be read before its seats go"
         for place in self._seats:
-            # The draft has seen all committed rows; nothing waits for its next extend.
-            place.request.features = []
+            # What was committed while nothing was drafted still waits; the rest was taken in.
+            place.request.features = [] if place.stale_from is None else [self._missed(place)]
         self._seats = []
 
     @torch.inference_mode()
@@ -114,6 +100,7 @@ class DeviceRounds:
         if not self.is_under_way:
             self._seat(requests)
             if requests:
+                self._catch_up()
                 self._launch()
         if not self.is_under_way:
             return []
@@ -122,36 +109,88 @@ class DeviceRounds:
         goes_on = not any(entry.is_finished or entry.failure for _, entry in decided)
         is_same = wanted == {id(place.request) for place in self._seats}
         if is_quiet and goes_on and is_same and self._has_room():
-            self._launch()
+            # To catch up takes the tokens just decided, which are not in their requests yet.
+            if self._planned().widths is None or not self._is_stale():
+                self._launch()
         elif not is_same:
             self._seat([r for r in requests if any(r is own.request for own in self._seats)])
         return [(request, entry) for request, entry in decided if id(request) in wanted]
 
+    def _planned(self) -> Plan:
+        """What the coming round drafts, asked of the policy once."""
+        if self._plan is None:
+            lengths = [place.seq_len for place in self._seats]
+            situation = Situation(len(lengths), sum(lengths) / max(len(lengths), 1))
+            self._plan = Plan(self.parts.policy.open(situation))
+        return self._plan
+
     def _launch(self) -> None:
         """Start a round for everybody seated; returns before the device has finished."""
-        bucket, parts, template = self._bucket(), self.parts, self._options.template
-        if template is None:
+        bucket, parts, widths = self._bucket(), self.parts, self._planned().widths
+        parts.policy.prepare(bucket.slots)
+        if widths is None:
             self.graphs.run(("plain", bucket), lambda: plain_round(parts, bucket))
         else:
+            template = self._template(widths)
             self.graphs.run(("verify", bucket), lambda: verify(parts, bucket))
             # A draft depends neither on how many rows were verified nor on who sampled.
             own = replace(bucket, rows=0, is_sampled=False)
-            self.graphs.run(("draft", own), lambda: draft(parts, own, template))
+            self.graphs.run(("draft", own, widths), lambda: draft(parts, own, template))
         if self._done is not None:
             self._done.record()
         self.is_under_way = True
         self.counts.rounds += 1
 
+    def _template(self, widths: Widths) -> Template:
+        if widths not in self._templates:
+            state, shape = self.parts.state, self._options.shape
+            device = str(self.parts.table.device)
+            self._templates[widths] = Template.of(shape, widths, state.n_slots, device)
+        return self._templates[widths]
+
     def _collect(self) -> list[Decided]:
         """Wait for the round and read its report: the one read of a round."""
         if self._done is not None:
             self._done.synchronize()
-        self.is_under_way = False
+        is_shown = self.parts.draft is None or self._planned().widths is not None
+        self.is_under_way, self._plan = False, None
         table = self.parts.state.report.read[: len(self._seats)].tolist()
-        return [
-            (place.request, _decision(place, row))
+        decided = [
+            (place.request, decide(place, row, is_shown))
             for place, row in zip(self._seats, table, strict=True)
         ]
+        if self.parts.state.lessons is not None:
+            self.parts.policy.learn(read_lesson(self.parts.state.lessons, table))
+        return decided
+
+    def _is_stale(self) -> bool:
+        return any(place.stale_from is not None for place in self._seats)
+
+    def _catch_up(self) -> None:
+        """Before a round that drafts: show the draft what it missed."""
+        if self._planned().widths is None or not self._is_stale():
+            return
+        stale = [place for place in self._seats if place.stale_from is not None]
+        self._proposer.extend([], [self._followed(p.request, self._missed(p)) for p in stale])
+        for place in stale:
+            place.stale_from = None
+
+    def _missed(self, place: Seat) -> Features:
+        """Features of the positions a seat's draft was not shown, as far as they were kept."""
+        history, request = self.parts.state.history, place.request
+        assert history is not None and place.stale_from is not None
+        start = max(place.stale_from, place.seq_len - history.shape[1])
+        held = request.held
+        if start > place.stale_from:
+            gap = place.stale_from
+            held.draft_gap = gap if held.draft_gap is None else min(gap, held.draft_gap)
+        positions = torch.arange(start, place.seq_len, device=history.device)
+        following = request.tokens[start + 1 : place.seq_len + 1]
+        tokens = torch.tensor(following, dtype=torch.int64, device=history.device)
+        return Features(start, history[held.row, positions % history.shape[1]], tokens)
+
+    def _followed(self, request: Request, *features: Features) -> Followed:
+        return Followed(self._memory.slots(request), request.seq_len, request.tokens, features)
 
     def _has_room(self) -> bool:
         """Whether everybody's pages cover one more round, so that the host need not add any."""
@@ -203,34 +242,11 @@ class DeviceRounds:
     def _take_in(self, joining: list[Request]) -> None:
         """Feed the draft what newcomers still hold for it: the end of a prompt, an eager round."""
         followed = [
-            Followed(self._memory.slots(r), r.seq_len, r.tokens, tuple(r.features))
+            self._followed(r, *r.features)
             for r in joining
             if any(feature.next_tokens.shape[0] for feature in r.features)
         ]
         if followed:
             self._proposer.extend([], followed)
         for request in joining:
-            request.features = [_nothing_after(request.seq_len)]
-
-
-def _nothing_after(position: int) -> Features:
-    """No features wait: the draft has seen everything before this position."""
-    return Features(position, torch.zeros((0, 0, 0)), torch.zeros(0, dtype=torch.int64))
-
-
-def _decision(place: Seat, row: list[int]) -> Decision:
-    """One line of the report; the seat moves on with it."""
-    values = dict(zip(REPORT, row, strict=False))
-    n_emitted = values["n_emitted"]
-    # The draft has taken in the kept rows, unless the request ended here.
-    seen = place.seq_len if values["is_finished"] else values["seq_len"]
-    place.seq_len, place.n_rows = values["seq_len"], values["n_chosen"]
-    return Decision(
-        tokens=tuple(row[len(REPORT) : len(REPORT) + n_emitted]),
-        n_nodes=values["n_rows"] - 1,
-        n_accepted=values["n_accepted"],
-        seq_len=values["seq_len"],
-        is_finished=bool(values["is_finished"]),
-        failure=describe_failure([values["status"]]),
-        features=[_nothing_after(seen)],
-    )
+            request.features = [nothing_after(request.seq_len)]

@@ -45,6 +45,20 @@ class Report:
 
 
 @dataclass(frozen=True, eq=False)
+class Lessons:
+    """What a policy learns from: of the trees under verification, and of the last draft.
+
+    A row holds M path scores, then M depths, then the accepted path: of the nodes in row order.
+    """
+
+    sent: Tensor  # [B, 2 M] f32, of the trees chosen last
+    told: Tensor  # [B, 2 M + n] f32, the same of those verified last, with their verdict
+    gains: Tensor  # [levels, K+1] f32
+    read_told: Tensor  # both on the host
+    read_gains: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class DeviceState:
     """Every buffer of the device round."""
 
@@ -55,6 +69,8 @@ class DeviceState:
     accepted: Accepted
     report: Report
     inert_row: int
+    lessons: Lessons | None  # None: nobody learns
+    history: Tensor | None  # [table rows, positions, captures, hidden], features not taken in yet
 
     @property
     def n_slots(self) -> int:
@@ -85,6 +101,8 @@ class StateSizes:
     longest_path: int  # tokens a round can emit for one request
     features: tuple[int, int]  # captures and hidden size of the target's features
     inert_row: int
+    n_gains: tuple[int, int] = (0, 0)  # levels, and K + 1, of a policy that learns
+    n_history: int = 0  # positions of features kept while rounds do not draft
 
 
 def allocate_state(sizes: StateSizes, dtype: torch.dtype, device: str) -> DeviceState:
@@ -121,7 +139,25 @@ def allocate_state(sizes: StateSizes, dtype: torch.dtype, device: str) -> Device
             read=read.pin_memory() if device.startswith("cuda") else read,
         ),
         inert_row=sizes.inert_row,
+        lessons=_lessons(sizes, device) if sizes.n_gains[0] else None,
+        history=torch.zeros(
+            (sizes.inert_row + 1, sizes.n_history, *sizes.features), dtype=dtype, device=device
+        )
+        if sizes.n_history
+        else None,
     )
+
+
+def _lessons(sizes: StateSizes, device: str) -> Lessons:
+    def room(*shape: int) -> Tensor:
+        return torch.zeros(shape, device=device)
+
+    def pinned(*shape: int) -> Tensor:
+        return torch.zeros(shape, pin_memory=device.startswith("cuda"))
+
+    told = (sizes.n_slots, 2 * sizes.n_verify + sizes.longest_path)
+    sent = room(sizes.n_slots, 2 * sizes.n_verify)
+    return Lessons(sent, room(*told), room(*sizes.n_gains), pinned(*told), pinned(*sizes.n_gains))
 
 
 def leading(buffers: Buffers, n_slots: int) -> Buffers:
@@ -140,7 +176,8 @@ def seat(state: DeviceState, kept: Tensor, n_kept: int, requests: Sequence[Reque
     """
     _write_seats(state, requests)
     n = len(requests)
-    for buffer in (state.seq_len, state.chosen, state.store.sort_scores, *_arrays(state)):
+    own = [] if state.lessons is None else [state.lessons.sent]
+    for buffer in (state.seq_len, state.chosen, state.store.sort_scores, *_arrays(state), *own):
         buffer[:n_kept] = buffer.index_select(0, kept[:n_kept])
     fresh = slice(n_kept, n)
     new = requests[n_kept:]

@@ -12,7 +12,8 @@ from torch import Tensor
 from aerie.config import EngineConfig, require
 from aerie.engine.audit import audit_decision, audit_step
 from aerie.engine.decision import Decision, describe_failure
-from aerie.engine.device_rounds import Decided, DeviceRounds
+from aerie.engine.device_report import Decided
+from aerie.engine.device_rounds import DeviceRounds
 from aerie.engine.events import Event, FinishEvent, TokenEvent
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Job, Request, State

@@ -50,8 +50,8 @@ class LayerCounts:
 GrowLayer = Callable[[NodeStore, Frontier, Children, LayerCounts], Grown]
 
 
-def grow_by_kernels(kernels: Kernels) -> GrowLayer:
-    """The definition of GrowLayer: K1, then K2."""
+def grow_by_kernels(kernels: Kernels, weighs: bool) -> GrowLayer:
+    """The definition of GrowLayer: K1, then K2, and K3 where somebody learns from it."""
 
     def grow(
         store: NodeStore, frontier: Frontier, children: Children, counts: LayerCounts
@@ -76,12 +76,19 @@ def grow_by_kernels(kernels: Kernels) -> GrowLayer:
             verify_num=counts.verify_num,
             fed_count=counts.fed_count,
         )
+        gains = None
+        if weighs:
+            top_k = state.output_scores.shape[1]
+            gains = kernels["calculate_work_deltas"](
+                work_scores=state.work_scores, node_top_k=top_k, verify_num=counts.verify_num
+            ).G
         return Grown(
             layer.cache_topk_indices,
             state.output_scores,
             state.output_tokens,
             layer.output_hidden,
             state.output_tree_mask,
+            gains,
         )
 
     return grow
@@ -98,8 +105,10 @@ class DeviceDraft:
     best_children: BestChildren
     grow_layer: GrowLayer
 
-    def run(self, template: Template, store: NodeStore, accepted: Accepted, place: Place) -> None:
-        """Take in the accepted rows, then grow a tree below every root."""
+    def run(
+        self, template: Template, store: NodeStore, accepted: Accepted, place: Place
+    ) -> list[Tensor | None]:
+        """Take in the accepted rows, then grow a tree below every root; each layer's gains."""
         found = self.kernels["compute_kv_indices"](
             req_to_token=place.table,
             req_pool_indices=place.table_row,
@@ -117,7 +126,8 @@ class DeviceDraft:
         )
         lists = _Lists(places, found.kv_indptr, place.longest)
         out = self._extend(template, accepted, lists)
-        self._grow(template, store, lists, _Roots(out.hidden, out.logits, accepted.count > 0))
+        roots = _Roots(out.hidden, out.logits, accepted.count > 0)
+        return self._grow(template, store, lists, roots)
 
     def _extend(self, template: Template, accepted: Accepted, lists: _Lists) -> Any:
         """Rebuild the draft's KV of the accepted rows from the target's own features."""
@@ -134,7 +144,9 @@ class DeviceDraft:
         )
         return self.head.extend(rows, accepted.taps.flatten(0, 1), self.pool, places.last)
 
-    def _grow(self, template: Template, store: NodeStore, lists: _Lists, roots: _Roots) -> None:
+    def _grow(
+        self, template: Template, store: NodeStore, lists: _Lists, roots: _Roots
+    ) -> list[Tensor | None]:
         """Layer by layer: score, sort and store, then feed the best on."""
         batch, top_k = roots.is_known.shape[0], template.shape.top_k
         probas, tokens = self.best_children(roots.logits, top_k)
@@ -142,11 +154,13 @@ class DeviceDraft:
         frontier = Frontier.root(roots.hidden, template.shape)
         verify = min(template.shape.verify, store.sort_scores.shape[1])
         count, fed = 1, 0
+        gains = []
         for depth in range(len(template.widths) + 1):
             children = probas.view(batch, -1), tokens.view(batch, -1)
             grown = self.grow_layer(store, frontier, children, LayerCounts(count, fed, verify))
+            gains.append(grown.gains)
             if depth == len(template.widths):
-                return
+                break
             width = template.widths[depth]
             bits = self.ops.next_bits(frontier.bits, grown.ids[:, :width], (count, top_k), fed)
             count += children[0].shape[1]
@@ -165,6 +179,7 @@ class DeviceDraft:
             out = self.head.step(rows, frontier.hidden, self.pool)
             frontier.hidden = out.hidden
             probas, tokens = self.best_children(out.logits, top_k)
+        return gains
 
 
 @dataclass(frozen=True, eq=False)

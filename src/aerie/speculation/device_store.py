@@ -130,6 +130,7 @@ class Grown:
     tokens: Tensor  # [B, K] i64, -1 where a request was refused
     hidden: Tensor  # [B, K, hidden]
     mask: Tensor  # [B, K, F] bool
+    gains: Tensor | None = None  # [K+1] f32, K3's G of the layer, where somebody learns from it
 
 
 @dataclass(eq=False)

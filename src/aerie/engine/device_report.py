@@ -1,0 +1,85 @@
+"""The report of a captured round on the host: seats, and what each line of it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from aerie.engine.decision import Decision, describe_failure
+from aerie.engine.device_state import MAX_STOPS, Lessons
+from aerie.engine.params import SamplingParams
+from aerie.engine.request import Request
+from aerie.speculation.device_policy import Lesson
+from aerie.speculation.proposer import Features
+from aerie.speculation.round_ops import REPORT
+
+Decided = tuple[Request, Decision]
+
+# What a captured round does not compute, and how a request asks for it.
+_UNCOVERED: tuple[tuple[str, Callable[[SamplingParams], bool]], ...] = (
+    ("top_k", lambda p: p.top_k != 0),
+    ("top_p", lambda p: p.top_p != 1.0),
+    ("min_p", lambda p: p.min_p != 0.0),
+    ("penalties", lambda p: p.has_penalties),
+    ("logit_bias", lambda p: bool(p.logit_bias)),
+    ("logprobs", lambda p: p.logprobs),
+)
+
+
+def why_not_captured(request: Request) -> str | None:
+    """The option that sends a request's batch to the eager loop, or None."""
+    for name, is_asked in _UNCOVERED:
+        if is_asked(request.params):
+            return name
+    return "stop_token_ids" if len(request.job.stop_ids) > MAX_STOPS else None
+
+
+@dataclass
+class Seat:
+    """A request in a slot, as the last report left it."""
+
+    request: Request
+    seq_len: int
+    n_rows: int = 1  # of the tree that waits for its verification
+    stale_from: int | None = None  # first position the draft was not shown
+
+
+def nothing_after(position: int) -> Features:
+    """No features wait: the draft has seen everything before this position."""
+    return Features(position, torch.zeros((0, 0, 0)), torch.zeros(0, dtype=torch.int64))
+
+
+def decide(place: Seat, row: list[int], is_shown: bool) -> Decision:
+    """One line of the report; the seat moves on with it. `is_shown`: the draft saw its rows."""
+    values = dict(zip(REPORT, row, strict=False))
+    n_emitted = values["n_emitted"]
+    seen = place.stale_from
+    if seen is None:
+        # Whoever ended here was not drafted for any more.
+        seen = values["seq_len"] if is_shown and not values["is_finished"] else place.seq_len
+        place.stale_from = None if is_shown else place.seq_len
+    place.seq_len, place.n_rows = values["seq_len"], values["n_chosen"]
+    return Decision(
+        tokens=tuple(row[len(REPORT) : len(REPORT) + n_emitted]),
+        n_nodes=values["n_rows"] - 1,
+        n_accepted=values["n_accepted"],
+        seq_len=values["seq_len"],
+        is_finished=bool(values["is_finished"]),
+        failure=describe_failure([values["status"]]),
+        features=[nothing_after(seen)],
+    )
+
+
+def read_lesson(lessons: Lessons, report: list[list[int]]) -> Lesson:
+    """What a report's trees and verdicts were, as values of their own."""
+    n, n_verify = len(report), lessons.sent.shape[1] // 2
+    told = lessons.read_told[:n].clone()
+    return Lesson(
+        scores=told[:, :n_verify],
+        depths=told[:, n_verify : 2 * n_verify].long(),
+        n_rows=[row[REPORT.index("n_rows")] for row in report],
+        path=told[:, 2 * n_verify :].long(),
+        gains=lessons.read_gains.numpy().copy(),
+    )

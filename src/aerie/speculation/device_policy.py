@@ -1,0 +1,207 @@
+"""Policies of captured rounds: the shape is fixed at launch, the choice is made on the device.
+
+A captured draft cannot ask the host after every layer. So a policy says before the launch how many
+nodes each level will feed, from what the last report told it, and leaves on the device whatever its
+choice of nodes needs. What became of the chosen nodes comes back with the next report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aerie.speculation.calibration import calibrated
+from aerie.speculation.forest import choose_forest
+from aerie.speculation.planner import Planner, Round
+from aerie.speculation.policy import Situation, TreeShape
+from aerie.speculation.tree import DraftTree, Verdict, best_of_scores
+
+Widths = tuple[int, ...]
+Gains = NDArray[np.float32]
+
+# Widths a planned draft is rounded up to, all levels alike: a graph for every depth and width.
+WIDTHS = (1, 2, 4, 8, 10)
+# What a level that was never drafted is taken to gain by its best k nodes.
+FIRST_GAIN, FIRST_DECAY = 0.6, 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """What a report tells about the trees it verified, in host values; one row per request."""
+
+    scores: Tensor  # [B, M] f32 of the verified nodes, in row order
+    depths: Tensor  # [B, M] i64
+    n_rows: list[int]  # verified, the root included
+    path: Tensor  # [B, D+1] i64, accepted rows from K6
+    gains: Gains  # [levels, K+1] of the draft that followed
+
+
+class RoundPolicy(Protocol):
+    """Decides every captured round. Never decides a token."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether reports carry lessons, and rounds without drafts keep their features."""
+        ...
+
+    def open(self, situation: Situation) -> Widths | None:
+        """Nodes each level of the coming draft feeds; None: the round does not draft."""
+        ...
+
+    def prepare(self, n_slots: int) -> None:
+        """Leave what the choice of a bucket needs where the coming launch finds it."""
+        ...
+
+    def select(self, tree: DraftTree, chosen_out: Tensor, count_out: Tensor) -> None:
+        """Write the nodes to verify next and how many they are; captured, so no host values."""
+        ...
+
+    def learn(self, lesson: Lesson) -> None:
+        """What became of the nodes chosen in the round before."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class FixedRounds:
+    """The same tree every round; `choose` is one launch where the backend has it."""
+
+    shape: TreeShape
+    choose: Callable[[Tensor, int, Tensor, Tensor], None]
+    learns: bool = False
+
+    def open(self, situation: Situation) -> Widths | None:
+        """The widest tree of the shape; a tree of one node needs no draft."""
+        wide = (self.shape.top_k,) * (self.shape.depth - 1)
+        return wide if self.shape.verify > 1 else None
+
+    def prepare(self, n_slots: int) -> None:
+        """The choice needs nothing."""
+
+    def select(self, tree: DraftTree, chosen_out: Tensor, count_out: Tensor) -> None:
+        """The best nodes of each request by path score."""
+        self.choose(tree.scores, self.shape.verify, chosen_out, count_out)
+
+    def learn(self, lesson: Lesson) -> None:
+        """Nothing to learn."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    """What the choice needs for one bucket of requests: written by the host before a launch.
+
+    The captured choice begins with the copy to the device, so that nothing else is launched.
+    """
+
+    sizes: Tensor  # [S] i64, rows on offer, on the device
+    row_sizes: NDArray[np.int64]  # the same here
+    host: Tensor  # [1 + S + corrections] f64: rate, seconds, corrections; pinned for a GPU
+    device: Tensor
+
+    def parts(self, vector: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Rate [], seconds [S] and corrections, flat, of either vector."""
+        n_sizes = len(self.row_sizes)
+        return vector[0], vector[1 : 1 + n_sizes], vector[1 + n_sizes :]
+
+
+class PlannedRounds:
+    """The planner over captured rounds: one plan behind, by the gains of the last report."""
+
+    def __init__(self, planner: Planner, row_sizes: tuple[int, ...], device: str) -> None:
+        self.planner = planner
+        self.learns = True
+        self._row_sizes = row_sizes
+        self._device = device
+        self._inputs: dict[int, _Inputs] = {}
+        self._opened: Round | None = None  # plans of the draft under way,
+        self._pending: Round | None = None  # and of the trees that wait for their verdict
+        shape = planner.shape
+        guess = FIRST_GAIN * (1 - FIRST_DECAY ** np.arange(shape.top_k + 1))
+        self._gains = np.tile(guess.astype(np.float32), (shape.depth, 1))
+
+    def open(self, situation: Situation) -> Widths | None:
+        """As deep as the planner goes on by the last gains, as wide as its widest level."""
+        self._pending = self._opened
+        growth = self.planner.open(situation)
+        plan = self.planner.last
+        self._opened = plan
+        if growth is None or plan is None:
+            return None
+        wanted = []
+        for depth in range(1, self.planner.shape.depth + 1):
+            width = growth.next_width(depth, lambda own=depth - 1: self._gains[own])  # type: ignore[misc]
+            if not width:
+                break
+            wanted.append(width)
+        top_k = self.planner.shape.top_k
+        width = min(next(w for w in WIDTHS if w >= max(wanted, default=1)), top_k)
+        # The plan is judged by what is drafted, not by what was asked for.
+        plan.widths = [width] * len(wanted)
+        plan.gains = [float(self._gains[depth][width]) for depth in range(len(wanted))]
+        plan.seconds = plan.prices.extend + float(plan.prices.draft[width]) * len(wanted)
+        return tuple(plan.widths)
+
+    def prepare(self, n_slots: int) -> None:
+        """Leave the plan's rate, prices and corrections where the next launch takes them from."""
+        plan, inputs = self._opened, self.inputs(n_slots)
+        if plan is None:
+            return
+        priced = plan.prices.verify
+        # Rows beyond what the batch could ever verify are not for sale.
+        seconds = priced[np.minimum(inputs.row_sizes, len(priced) - 1)].copy()
+        seconds[1:][inputs.row_sizes[1:] >= len(priced)] = np.inf
+        rate, offered, corrections = inputs.parts(inputs.host)
+        rate.fill_(plan.rate)
+        offered.copy_(torch.from_numpy(seconds))
+        corrections.copy_(torch.from_numpy(self.planner.calibration.table().reshape(-1)))
+
+    def select(self, tree: DraftTree, chosen_out: Tensor, count_out: Tensor) -> None:
+        """The forest that is worth most at the plan's rate, among the sizes on offer."""
+        shape, inputs = self.planner.shape, self.inputs(tree.tokens.shape[0])
+        inputs.device.copy_(inputs.host, non_blocking=True)
+        rate, seconds, corrections = inputs.parts(inputs.device)
+        weights = calibrated(tree, corrections.float(), shape.depth)
+        if tree.n_nodes > shape.verify:
+            weights = weights * best_of_scores(weights, shape.verify)
+        forest = choose_forest(weights, inputs.sizes, seconds, rate)
+        chosen_out.copy_(forest.chosen)
+        count_out.copy_(forest.chosen.sum(dim=1))
+
+    def learn(self, lesson: Lesson) -> None:
+        """Calibrate on the verdict of the plan before; keep the gains for the next."""
+        n_levels = len(self._opened.widths) + 1 if self._opened is not None else 0
+        self._gains[:n_levels] = lesson.gains[:n_levels]
+        plan = self._pending
+        if plan is None or not any(n > 1 for n in lesson.n_rows):
+            return
+        rows = torch.arange(lesson.scores.shape[1])
+        chosen = rows < torch.tensor(lesson.n_rows)[:, None]
+        n_verified = min(sum(lesson.n_rows), len(plan.prices.verify) - 1)
+        plan.seconds += float(plan.prices.verify[n_verified])
+        none = torch.zeros(len(lesson.n_rows), dtype=torch.int64)
+        tree = DraftTree(lesson.depths, lesson.scores, lesson.depths, lesson.depths, none)
+        verdict = Verdict(lesson.path, none, none, none)
+        # The planner's own round is the one that drafts now; the verdict is on the one before.
+        current, self.planner.last = self.planner.last, plan
+        self.planner.learn(tree, chosen, verdict)
+        self.planner.last = current
+
+    def inputs(self, n_slots: int) -> _Inputs:
+        """The buffers of a bucket, made when it is first met and never moved."""
+        if n_slots not in self._inputs:
+            most = n_slots * self.planner.shape.verify
+            sizes = [size for size in self._row_sizes if n_slots <= size <= most] or [n_slots]
+            n_numbers = 1 + len(sizes) + self.planner.calibration.table().size
+            host = torch.ones(n_numbers, dtype=torch.float64)
+            self._inputs[n_slots] = _Inputs(
+                sizes=torch.tensor(sizes, device=self._device),
+                row_sizes=np.array(sizes),
+                host=host.pin_memory() if self._device.startswith("cuda") else host,
+                device=host.to(self._device, copy=True),
+            )
+        return self._inputs[n_slots]
