@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -134,7 +135,7 @@ class PlannedRounds:
             return None
         wanted = []
         for depth in range(1, self.planner.shape.depth + 1):
-            width = growth.next_width(depth, lambda own=depth - 1: self._gains[own])  # type: ignore[misc]
+            width = growth.next_width(depth, partial(self._last_gains, depth))
             if not width:
                 break
             wanted.append(width)
@@ -145,6 +146,9 @@ class PlannedRounds:
         plan.gains = [float(self._gains[depth][width]) for depth in range(len(wanted))]
         plan.seconds = plan.prices.extend + float(plan.prices.draft[width]) * len(wanted)
         return tuple(plan.widths)
+
+    def _last_gains(self, depth: int) -> Gains:
+        return self._gains[depth - 1]
 
     def prepare(self, n_slots: int) -> None:
         """Leave the plan's rate, prices and corrections where the next launch takes them from."""
