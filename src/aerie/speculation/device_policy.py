@@ -148,7 +148,8 @@ class PlannedRounds:
         return tuple(plan.widths)
 
     def _last_gains(self, depth: int) -> Gains:
-        return self._gains[depth - 1]
+        gains: Gains = self._gains[depth - 1]
+        return gains
 
     def prepare(self, n_slots: int) -> None:
         """Leave the plan's rate, prices and corrections where the next launch takes them from."""
