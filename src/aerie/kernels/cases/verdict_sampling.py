@@ -131,6 +131,8 @@ _ROWS = (
     row("b3_top_k_ties", "top_k ties", shapes=_TREES[:3], kind="ties", extra={"top_k": (3, 7, 1)}),
     row("b3_top_k_around_zero", "top_k ties zeros", None, _around_zero, shapes=_TREES[:3],
         extra={"top_k": (9, 20, 30)}),
+    row("b2_top_k_both_zeros", "top_k ties zeros_alone", None,
+        both(put("logits", ..., 0.0), put("logits", np.s_[:, ::2], -0.0)), extra={"top_k": (1, 2)}),
     row("b4_top_p", "top_p", shapes=["star4"], batch=4, extra={"top_p": (0.9, 0.5, 1e-6, 1.0)}),
     row("b3_top_p_exact_quarter", "top_p ties strict", kind="equal", vocab=4, shapes=["chain3"],
         batch=3, extra={"top_p": (0.25, 0.5, 0.75)}),

@@ -221,7 +221,7 @@ match_step:
 // Accept a child where the coin of its depth falls; the last coin picks the bonus token.
 inline void walk_tossing(const Tree& tree, const float* target_probas, std::int32_t V,
                          const float* coins, std::int32_t tree_depth, Path& path) {
-    Rejected rejected;
+    Rejected rejected = {};
     path.depth = 0;
     path.rows[0] = 0;
 toss_step:
