@@ -67,8 +67,8 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
     ): "an equal score gains 0, and none after it is larger",
     ("ragged", "std::int32_t first = 0;", "0 -> 1 at 25"): "a refused request has no rows",
     ("sampling", "if (i >= V) {", ">= -> > at 14"): (
-        "not the same: one stale entry of on-chip scratch is read, which no sanitizer sees and which"
-        " changes a result only if it names a kept token"
+        "not the same: one stale entry of on-chip scratch is read, which no sanitizer sees; it"
+        " changes a result only where it names a kept token"
     ),
     ("sampling", "std::int32_t best = 0;", "0 -> 1 at 24"): "some token is always better than none",
     (
