@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from aerie.attention import host_rows
 from aerie.attention.rows import Bounds, Rows, causal_rows, join_rows, ragged, tree_rows
 from aerie.engine.memory import Memory
 from aerie.engine.params import SamplingParams
@@ -93,23 +95,24 @@ def forward_rows(batch: Batch, layout: Layout, kernels: Kernels) -> Rows:
 
 
 def _tree_rows(batch: Batch, layout: Layout, kernels: Kernels) -> Rows:
-    counts = layout.qo_indptr.diff().long()
-    lengths = batch.seq_len + counts
+    ends = layout.qo_indptr.tolist()
+    counts = [end - start for start, end in pairwise(ends)]
+    lengths = [r.seq_len + count for r, count in zip(batch.requests, counts, strict=True)]
     lists = kernels["compute_kv_indices"](
         req_to_token=batch.table,
         req_pool_indices=batch.table_rows,
-        seq_len=lengths,
-        kv_capacity=int(lengths.sum()),
+        seq_len=torch.tensor(lengths, dtype=torch.int64, device=batch.device),
+        kv_capacity=sum(lengths),
     )
-    most = int(counts.max())
-    return tree_rows(
+    make = host_rows.tree_rows if batch.device.type == "cpu" else tree_rows
+    return make(
         layout.draft_tokens,
         layout.positions,
         layout.ancestor_bits.view(torch.int32),
         layout.qo_indptr,
         lists.kv_indptr,
         lists.kv_indices,
-        Bounds(most, int(lengths.max()), most),
+        Bounds(max(counts), max(lengths), max(counts)),
     )
 
 

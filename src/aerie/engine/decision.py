@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aerie.kernels.status import MEANINGS, Status
@@ -23,7 +24,7 @@ class Decision:
     logprobs: list[float] = field(default_factory=list)
 
 
-def describe_failure(words: list[int]) -> str | None:
+def describe_failure(words: Sequence[int]) -> str | None:
     """The first status word that is not zero as a sentence; None when all is well."""
     for word in words:
         if word:

@@ -149,7 +149,7 @@ class EngineCore:
         self._write_reading(plan, outcome)
         if self._config.audit:
             audit_step(plan.drafting, outcome)
-        return [(r, _decision(index, r, outcome)) for index, r in enumerate(plan.drafting)]
+        return _decisions(plan.drafting, outcome)
 
     def _drop_cancelled(self) -> list[Event]:
         dropped = [
@@ -244,31 +244,42 @@ class EngineCore:
         return counts.to(self.parts.memory.table.device)
 
 
-def _decision(index: int, request: Request, outcome: Outcome) -> Decision:
-    """What an eager step decided for one request of its batch."""
+def _decisions(requests: Sequence[Request], outcome: Outcome) -> list[Decided]:
+    """What an eager step decided for each request of its batch; every array is read once."""
     commit, layout, verdict = outcome.commit, outcome.layout, outcome.verdict
-    n_nodes = int(layout.qo_indptr[index + 1] - layout.qo_indptr[index]) - 1
-    words = [int(part.status[index]) for part in (layout, verdict, commit)]
-    failure = describe_failure(words)
-    if failure is not None:
-        # A refused layout has no rows: what counts is how many were asked for.
-        return Decision(n_nodes=int(outcome.chosen[index].sum()) - 1, failure=failure)
-    tokens = commit.out_tokens[int(commit.out_indptr[index]) : int(commit.out_indptr[index + 1])]
-    rows = commit.out_rows[int(commit.rows_indptr[index]) : int(commit.rows_indptr[index + 1])]
-    logprobs: list[float] = []
-    if request.params.logprobs:
-        path = verdict.accept_index[index, : tokens.shape[0]] + int(layout.qo_indptr[index])
-        logprobs = path_logprobs(outcome.logits, path, tokens)
-    return Decision(
-        tokens=tuple(int(token) for token in tokens),
-        n_nodes=n_nodes,
-        n_accepted=int(verdict.accept_count[index]),
-        seq_len=int(commit.new_seq_len[index]),
-        is_finished=bool(commit.finished[index]),
-        features=[Features(request.seq_len, outcome.taps[rows], tokens.clone())],
-        is_extended=outcome.is_extended,
-        logprobs=logprobs,
+    ends, token_ends, row_ends = (
+        array.tolist() for array in (layout.qo_indptr, commit.out_indptr, commit.rows_indptr)
     )
+    words = zip(*(part.status.tolist() for part in (layout, verdict, commit)), strict=True)
+    emitted, accepted = commit.out_tokens.tolist(), verdict.accept_count.tolist()
+    lengths, finished = commit.new_seq_len.tolist(), commit.finished.tolist()
+    found: list[Decided] = []
+    for index, (request, own_words) in enumerate(zip(requests, words, strict=True)):
+        failure = describe_failure(own_words)
+        if failure is not None:
+            # A refused layout has no rows: what counts is how many were asked for.
+            n_asked = int(outcome.chosen[index].sum())
+            found.append((request, Decision(n_nodes=n_asked - 1, failure=failure)))
+            continue
+        span = slice(token_ends[index], token_ends[index + 1])
+        rows = commit.out_rows[row_ends[index] : row_ends[index + 1]]
+        tokens = commit.out_tokens[span]
+        logprobs: list[float] = []
+        if request.params.logprobs:
+            path = verdict.accept_index[index, : tokens.shape[0]] + ends[index]
+            logprobs = path_logprobs(outcome.logits, path, tokens)
+        decision = Decision(
+            tokens=tuple(emitted[span]),
+            n_nodes=ends[index + 1] - ends[index] - 1,
+            n_accepted=accepted[index],
+            seq_len=lengths[index],
+            is_finished=finished[index],
+            features=[Features(request.seq_len, outcome.taps[rows], tokens.clone())],
+            is_extended=outcome.is_extended,
+            logprobs=logprobs,
+        )
+        found.append((request, decision))
+    return found
 
 
 def _count(request: Request, decision: Decision) -> None:
