@@ -13,7 +13,7 @@ from aerie.parity.replay import replay_dumps
 from tests.laws.tree import ROOT
 
 DUMPS = ROOT / "tests" / "data" / "dumps"
-BACKENDS = ("reference", "pytorch", "hls")
+BACKENDS = ("reference", "numpy", "pytorch", "hls")
 # Of the captures made on a CPU, and of those of an accelerator, each a folder of its own.
 LARGEST, LARGEST_FOLDER = 2_000_000, 8_000_000
 
