@@ -83,7 +83,7 @@ class TreeLimits:
 # What each policy uses where nothing is given.
 LIMITS = {
     "fixed": TreeLimits(1, 5, 6),
-    "planner": TreeLimits(8, 8, 64),
+    "planner": TreeLimits(8, 12, 64),
     "cast": TreeLimits(8, 8, 64),
 }
 
