@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 
 from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
@@ -59,14 +60,6 @@ class _Timing:
     extend: float
     grow: float
     rest: float
-
-    def faster(self, other: _Timing) -> _Timing:
-        """The smaller of each: noise only ever adds."""
-        return _Timing(
-            min(self.extend, other.extend),
-            min(self.grow, other.grow),
-            min(self.rest, other.rest),
-        )
 
 
 def measure_costs(
@@ -147,14 +140,23 @@ def _measure_point(
 
 
 def _time_all(core: EngineCore, shapes: list[TreeShape], repeats: int) -> dict[TreeShape, _Timing]:
-    """The fastest round of every shape. They take turns, so that a slow spell hits all alike."""
-    found: dict[TreeShape, _Timing] = {}
+    """The median round of every shape. They take turns, so that a slow spell hits all alike."""
+    found: dict[TreeShape, list[_Timing]] = {shape: [] for shape in shapes}
     for turn in range(1 + repeats):
         for shape in shapes:
             timing = _time(core, shape)
-            # The first round of a shape pays for checks and allocations.
-            found[shape] = timing if turn <= 1 else found[shape].faster(timing)
-    return found
+            if turn:  # the first round of a shape pays for checks and allocations
+                found[shape].append(timing)
+    return {shape: _median(timings) for shape, timings in found.items()}
+
+
+def _median(timings: list[_Timing]) -> _Timing:
+    """Part by part: a plan pays what rounds usually cost, not what the luckiest did."""
+    return _Timing(
+        median(t.extend for t in timings),
+        median(t.grow for t in timings),
+        median(t.rest for t in timings),
+    )
 
 
 def _shape(core: EngineCore, shape: TreeShape) -> None:
