@@ -10,7 +10,7 @@ import torch
 
 from aerie.assemble_numerics import NUMERICS, find_numerics
 from aerie.assemble_rounds import build_rounds
-from aerie.config import EngineConfig, ModelConfig, SpeculationConfig, require
+from aerie.config import LIMITS, EngineConfig, ModelConfig, SpeculationConfig, require
 from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.measure import QUICK, MakeCore, measure_costs
 from aerie.engine.memory import Memory
@@ -217,7 +217,14 @@ def scratch_cores(
     config: EngineConfig, target: Decoder, head: Eagle3Head | None, limits: Limits
 ) -> MakeCore:
     """Small engines of the same models, on which costs are measured."""
-    largest = SpeculationConfig(method="eagle3", top_k=8, depth=3, nodes=64)
+    limits_of = LIMITS["planner"]
+    largest = SpeculationConfig(
+        method="eagle3",
+        policy="fixed",
+        top_k=limits_of.top_k,
+        depth=limits_of.depth,
+        nodes=limits_of.nodes,
+    )
 
     def make(batch: int, context: int) -> EngineCore:
         page = config.cache.page_size

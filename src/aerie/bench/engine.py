@@ -24,7 +24,7 @@ from aerie.speculation.planner import Planner
 from aerie.speculation.policy import Situation, TreeShape
 
 Note = Callable[[str], None]
-ORACLE_TEXTS, ORACLE_TOKENS = 6, 64
+ORACLE_TOKENS = 512  # recorded tokens of a place, all texts together, each as long as its runs
 PAGE = 16
 
 
@@ -78,7 +78,8 @@ def run_place(setting: Setting, batch: int, context: int) -> Place:
     note(f"batch {batch}, context {context}: recording trees for the oracle")
     limits = LIMITS[PLANNER]
     shape = TreeShape(limits.top_k, limits.depth, limits.nodes)
-    texts = record(bed, list(distinct.values())[:ORACLE_TEXTS], ORACLE_TOKENS, shape)
+    n_texts = max(ORACLE_TOKENS // new_tokens, 2)
+    texts = record(bed, list(distinct.values())[:n_texts], new_tokens, shape)
     oracle = best_choice(texts, costs, Situation(batch, context + new_tokens / 2), limits.depth)
     return summarise(batch, context, runs, first_tokens, oracle, n_different)
 

@@ -25,7 +25,7 @@ def costs(
     batch: Annotated[str, typer.Option(help="Batch sizes, comma separated.")] = "1,2,4,8,16,32",
     context: Annotated[str, typer.Option(help="Contexts, comma separated.")] = "256,2048,8192",
     most_rows: Annotated[int, typer.Option(min=2, help="Rows verified, all requests.")] = 256,
-    repeats: Annotated[int, typer.Option(min=1, help="Rounds per point; the fastest counts.")] = 7,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds per point; the median counts.")] = 7,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")] = False,

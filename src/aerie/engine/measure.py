@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
+
+from torch import Tensor
 
 from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import State
 from aerie.speculation.costs import CostTable, Sample, Surface
-from aerie.speculation.eagle3 import Eagle3Proposer
-from aerie.speculation.policy import FixedTree, TreeShape
+from aerie.speculation.policy import Gains, Growth, Situation, TreeShape
+from aerie.speculation.tree import DraftTree, Verdict, best_nodes
 
 # Builds an engine without prefix reuse that holds so many requests of so many tokens.
 MakeCore = Callable[[int, int], EngineCore]
@@ -37,19 +39,44 @@ class Grid:
 
 
 # About two seconds for the built-in pair on one quiet core; `aerie tune costs` takes minutes.
-QUICK = Grid((1, 4, 16), (256, 4096), 128, 3, 0)
-FULL = Grid((1, 2, 4, 8, 16, 32), (256, 2048, 8192), 256, 7, 65_536)
-# A request's trees, from small to large: level widths 1, 4 and 8.
-SHAPES = (
-    TreeShape(1, 1, 2),
-    TreeShape(1, 3, 4),
-    TreeShape(4, 3, 8),
-    TreeShape(4, 3, 16),
-    TreeShape(8, 3, 32),
-    TreeShape(8, 3, 64),
-)
-PLAIN = TreeShape(1, 1, 1)
+QUICK = Grid((1, 4, 16), (256, 4096), 128, 2, 0)
+FULL = Grid((1, 2, 4, 8, 16, 32), (256, 2048, 8192), 256, 5, 65_536)
+
+
+@dataclass(frozen=True)
+class Forced:
+    """A policy that plans what it is told to, on a planner's own buffers: same work, fixed plan."""
+
+    shape: TreeShape
+    width: int
+    depth: int
+    rows: int
+
+    def open(self, situation: Situation) -> Growth | None:
+        """Always, unless the root is all there is."""
+        return self if self.rows > 1 else None
+
+    def next_width(self, depth: int, gains: Gains) -> int:
+        """The same width down to the last level; K3 is paid for as a planner pays for it."""
+        gains()
+        return self.width if depth < self.depth else 0
+
+    def select(self, tree: DraftTree) -> Tensor:
+        """The best rows of each request."""
+        return best_nodes(tree, self.rows)
+
+    def learn(self, tree: DraftTree, chosen: Tensor, verdict: Verdict) -> None:
+        """Nothing."""
+
+
+def forced_plans(shape: TreeShape) -> tuple[Forced, ...]:
+    """A request's trees, from the root alone up: level widths 1, 4 and 8."""
+    numbers = ((1, 1, 1), (1, 1, 2), (1, 3, 4), (4, 3, 8), (4, 3, 16), (8, 3, 32), (8, 3, 64))
+    return tuple(Forced(shape, width, depth, rows) for width, depth, rows in numbers)
+
+
 WARM_ROUNDS = 2
+SWEEPS = 2
 MOST_TOKENS = 400  # more than the rounds of one point can emit
 
 
@@ -61,6 +88,14 @@ class _Timing:
     grow: float
     rest: float
 
+    def faster(self, other: _Timing) -> _Timing:
+        """The smaller of each part."""
+        return _Timing(
+            min(self.extend, other.extend),
+            min(self.grow, other.grow),
+            min(self.rest, other.rest),
+        )
+
 
 def measure_costs(
     make_core: MakeCore,
@@ -69,13 +104,21 @@ def measure_costs(
     report: Report = lambda _: None,
 ) -> CostTable:
     """Measure every point; long contexts of larger batches follow from those of one request."""
+    points = [
+        _Point(batch, context, _warm_core(make_core, batch, context))
+        for batch in grid.batches
+        for context in filter(partial(grid.measures, batch), grid.contexts)
+    ]
+    # Twice over all points, and the faster of the two counts: a slow spell of the machine that
+    # lasts for one point's rounds is over when its turn comes again.
+    for sweep in range(SWEEPS):
+        for point in points:
+            report(f"sweep {sweep + 1}: batch {point.batch}, context {point.context}")
+            point.run(grid)
     samples: dict[str, list[Sample]] = {"verify": [], "draft": [], "extend": []}
-    for batch in grid.batches:
-        for context in filter(partial(grid.measures, batch), grid.contexts):
-            report(f"batch {batch}, context {context}")
-            core = _warm_core(make_core, batch, context, grid)
-            for name, found in _measure_point(core, batch, context, grid).items():
-                samples[name] += found
+    for point in points:
+        for name, found in point.samples().items():
+            samples[name] += found
     surfaces = {
         name: Surface((*found, *_stretched(found, grid))) for name, found in samples.items()
     }
@@ -97,7 +140,7 @@ def _stretched(found: list[Sample], grid: Grid) -> Iterable[Sample]:
                 yield replace(sample, context=context, seconds=seconds)
 
 
-def _warm_core(make_core: MakeCore, batch: int, context: int, grid: Grid) -> EngineCore:
+def _warm_core(make_core: MakeCore, batch: int, context: int) -> EngineCore:
     """An engine whose requests claim a context nobody has read: only its cost matters."""
     core = make_core(batch, context)
     params = SamplingParams(max_tokens=MOST_TOKENS, temperature=0.0, ignore_eos=True)
@@ -105,49 +148,59 @@ def _warm_core(make_core: MakeCore, batch: int, context: int, grid: Grid) -> Eng
         prompt = [(7 * position + index) % core.limits.vocabulary for position in range(context)]
         core.submit(prompt, params)
     core.assume_read()
-    _shape(core, PLAIN)
+    core.parts = replace(core.parts, policy=Forced(core.parts.policy.shape, 1, 1, 1))
     for _ in range(WARM_ROUNDS):
         core.step()
     assert all(r.state is State.DECODING for r in core.running), "the prompts were not adopted"
     return core
 
 
-def _measure_point(
-    core: EngineCore, batch: int, context: int, grid: Grid
-) -> dict[str, list[Sample]]:
-    fitting = [s for s in SHAPES if batch * s.verify <= max(grid.most_rows, 2 * batch)]
-    times = _time_all(core, [PLAIN, *fitting], grid.repeats)
-    verify = {batch: times[PLAIN].rest}
-    draft: dict[int, float] = {}
-    first = times[fitting[0]].grow  # the layer that every tree has: no draft forward
-    for shape in fitting:
-        verify[batch * shape.verify] = times[shape].rest
-        if shape.depth > 1:
-            level = max((times[shape].grow - first) / (shape.depth - 1), 1e-6)
-            rows = batch * shape.top_k
-            draft[rows] = min(level, draft.get(rows, level))
-    extends = sorted(times[shape].extend for shape in fitting)
-    cost = extends[len(extends) // 2] + first
+@dataclass(eq=False)
+class _Point:
+    """One batch size and context, and how fast the plans ran there so far."""
 
-    def at(rows: int, seconds: float) -> Sample:
-        return Sample(batch, context, rows, seconds)
+    batch: int
+    context: int
+    core: EngineCore
+    times: dict[Forced, _Timing] = field(default_factory=dict)
 
-    return {
-        "verify": [at(rows, seconds) for rows, seconds in verify.items()],
-        "draft": [at(rows, seconds) for rows, seconds in draft.items()],
-        "extend": [at(batch, cost)],
-    }
+    def run(self, grid: Grid) -> None:
+        """One sweep: the plans take turns, so that noise hits all alike."""
+        shape = self.core.parts.policy.shape
+        most = max(grid.most_rows, 2 * self.batch)
+        plans = [plan for plan in forced_plans(shape) if self.batch * plan.rows <= most]
+        found: dict[Forced, list[_Timing]] = {plan: [] for plan in plans}
+        for turn in range(1 + grid.repeats):
+            for plan in plans:
+                timing = _time(self.core, plan)
+                if turn:  # the first round of a plan pays for checks and allocations
+                    found[plan].append(timing)
+        for plan, timings in found.items():
+            middle = _median(timings)
+            self.times[plan] = self.times.get(plan, middle).faster(middle)
 
+    def samples(self) -> dict[str, list[Sample]]:
+        """What the plans tell about the parts of a round."""
+        plans = list(self.times)
+        drafting = [plan for plan in plans if plan.rows > 1]
+        # The layer that every tree has: no draft forward.
+        first = next(self.times[plan].grow for plan in drafting if plan.depth == 1)
+        draft: dict[int, float] = {}
+        for plan in drafting:
+            if plan.depth > 1:
+                level = max((self.times[plan].grow - first) / (plan.depth - 1), 1e-6)
+                rows = self.batch * plan.width
+                draft[rows] = min(level, draft.get(rows, level))
+        extend = median(self.times[plan].extend for plan in drafting) + first
 
-def _time_all(core: EngineCore, shapes: list[TreeShape], repeats: int) -> dict[TreeShape, _Timing]:
-    """The median round of every shape. They take turns, so that a slow spell hits all alike."""
-    found: dict[TreeShape, list[_Timing]] = {shape: [] for shape in shapes}
-    for turn in range(1 + repeats):
-        for shape in shapes:
-            timing = _time(core, shape)
-            if turn:  # the first round of a shape pays for checks and allocations
-                found[shape].append(timing)
-    return {shape: _median(timings) for shape, timings in found.items()}
+        def at(rows: int, seconds: float) -> Sample:
+            return Sample(self.batch, self.context, rows, seconds)
+
+        return {
+            "verify": [at(self.batch * plan.rows, self.times[plan].rest) for plan in plans],
+            "draft": [at(rows, seconds) for rows, seconds in draft.items()],
+            "extend": [at(self.batch, extend)],
+        }
 
 
 def _median(timings: list[_Timing]) -> _Timing:
@@ -159,16 +212,8 @@ def _median(timings: list[_Timing]) -> _Timing:
     )
 
 
-def _shape(core: EngineCore, shape: TreeShape) -> None:
-    proposer = core.parts.proposer
-    assert isinstance(proposer, Eagle3Proposer), "only a draft head has levels to measure"
-    core.parts = replace(
-        core.parts, policy=FixedTree(shape), proposer=replace(proposer, shape=shape)
-    )
-
-
-def _time(core: EngineCore, shape: TreeShape) -> _Timing:
-    _shape(core, shape)
+def _time(core: EngineCore, plan: Forced) -> _Timing:
+    core.parts = replace(core.parts, policy=plan)
     start = time.perf_counter()
     core.step()
     total = time.perf_counter() - start

@@ -120,7 +120,7 @@ class Planner:
     def weigh(self, tree: DraftTree) -> Tensor:
         """Calibrated acceptance of every node; nothing beyond a request's own limit of rows."""
         table = torch.from_numpy(self.calibration.table()).float()
-        weights = calibrated(tree, table, self.shape.depth)
+        weights = calibrated(tree, table, int(tree.depths.max()))
         if tree.n_nodes <= self.shape.verify:
             return weights
         return weights * best_nodes(replace(tree, scores=weights), self.shape.verify)
