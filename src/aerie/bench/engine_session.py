@@ -45,14 +45,14 @@ class Session:
             )
         return shown
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, name: str) -> None:
         """Raw rows, result, cost table and picture."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_rows(self.places, folder / "engine_bench_cpu.csv")
+        write_rows(self.places, folder / f"{name}.csv")
         text = json.dumps(self.payload, indent=1)
-        (folder / "engine_bench_cpu.json").write_text(text + "\n", encoding="utf-8")
-        self.costs.save(folder / "engine_bench_costs_cpu.json")
-        draw(self.places, folder / "engine_bench_cpu.png")
+        (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        self.costs.save(folder / f"{name}_costs.json")
+        draw(self.places, folder / f"{name}.png")
 
 
 def run_session(

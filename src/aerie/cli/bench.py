@@ -65,6 +65,7 @@ def engine(
     transformers: Annotated[bool, typer.Option(help="Compare plain decoding with it.")] = True,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     out: Annotated[str | None, typer.Option(help="Folder for CSV, PNG and JSON.")] = None,
+    name: Annotated[str, typer.Option(help="Name of those files.")] = "engine_bench_cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:
     """Compare the planner with plain decoding, chains, dynamic trees, CAST and the oracle.
@@ -87,7 +88,7 @@ def engine(
     screen = progress_console()
     session = run_session(contract, costs, transformers, lambda text: screen.print(text))
     if out is not None:
-        session.write(Path(out))
+        session.write(Path(out), name)
     if not as_json:
         console().print(session.table())
     finish(session.payload, as_json=True)

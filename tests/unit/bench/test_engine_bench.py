@@ -20,7 +20,7 @@ def test_a_small_session_reports_every_policy(tmp_path: Path) -> None:
     place = session.places[0]
     assert place.n_different == 0
     assert place.oracle.tokens_per_second > 0
-    session.write(tmp_path)
+    session.write(tmp_path, "engine_bench_cpu")
     written = json.loads((tmp_path / "engine_bench_cpu.json").read_text())
     assert written["contract"]["hash"] == contract.digest
     assert {"ok", "min_planner_ratio", "regret", "device"} <= set(written)
