@@ -66,6 +66,8 @@ METHODS: dict[str, dict[str, Any]] = {
 
 Label = tuple[str, str]  # phase, kind
 
+LONGEST_TREE, READING_STEPS = 6, 4  # tokens a step can emit, steps that read one prompt
+
 
 @dataclass
 class Stopwatch:
@@ -183,9 +185,12 @@ def run_steps(core: EngineCore, prompts: Sequence[Sequence[int]], n_steps: int) 
     parts = core.parts
     # Verification is a value of the parts, not a name of a module.
     core.parts = replace(parts, verify=stopwatch.phase(parts.verify, "verify"))
-    params = SamplingParams(max_tokens=8 * n_steps + 8, temperature=0.0, ignore_eos=True)
+    # Those that are read first decode while the others are read.
+    n_tokens = LONGEST_TREE * (n_steps + READING_STEPS * len(prompts))
+    params = SamplingParams(max_tokens=n_tokens, temperature=0.0, ignore_eos=True)
     ids = [core.submit(prompt, params) for prompt in prompts]
     while any(core.request(i).n_unread or core.request(i).held.row < 0 for i in ids):
+        assert all(core.request(i).ended is None for i in ids), "a text ended before the last began"
         core.step()
     core.step()
     written = sum(len(core.request(i).output) for i in ids)
