@@ -141,23 +141,34 @@ def main() -> None:
         "after": (given.after, "default"),
         "after, pytorch kernels": (given.after, "pytorch"),
     }
+    given.out.mkdir(parents=True, exist_ok=True)
     arms: dict[str, list[dict[str, Any]]] = {name: [] for name in plan}
     for index in range(given.turns):
         order = list(plan.items())
         for name, (tree, backend) in order if index % 2 == 0 else reversed(order):
             arms[name].append(turn(tree.resolve(), given.prompts, backend, name == "after"))
             print(f"turn {index + 1}, {name}", file=sys.stderr, flush=True)
-    cpu = [x for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("model name")]
-    head = {
-        "commits": given.commits,
-        "turns": given.turns,
-        "device": cpu[0].partition(":")[2].strip() if cpu else "CPU",
+        # After every turn: on a shared machine a long run may be cut short.
+        write(given.out, arms, head_of(given.commits, index + 1))
+
+
+def head_of(commits: list[str], turns: int) -> dict[str, Any]:
+    """What the figures are of."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "commits": commits,
+        "turns": turns,
+        "device": names[0] if names else "CPU",
         "load": f"{os.getloadavg()[2]:.1f} over 15 minutes",
     }
-    given.out.mkdir(parents=True, exist_ok=True)
-    raw = {"head": head, "arms": arms}
-    (given.out / "cpu_round_before_after.json").write_text(json.dumps(raw), encoding="utf-8")
-    (given.out / "cpu_round_before_after.md").write_text(page(arms, head), encoding="utf-8")
+
+
+def write(folder: Path, arms: dict[str, list[dict[str, Any]]], head: dict[str, Any]) -> None:
+    """The raw steps and the page."""
+    raw = json.dumps({"head": head, "arms": arms})
+    (folder / "cpu_round_before_after.json").write_text(raw, encoding="utf-8")
+    (folder / "cpu_round_before_after.md").write_text(page(arms, head), encoding="utf-8")
 
 
 if __name__ == "__main__":
