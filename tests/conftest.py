@@ -29,6 +29,12 @@ def _why_no_gpu() -> str | None:
     return None
 
 
+# Read when the first Triton kernel is imported, by whichever test of a worker comes first: set
+# later, helpers of other kernels are compiled already and cannot be interpreted.
+if _why_no_gpu():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_items and (reason := _why_no_gpu()):

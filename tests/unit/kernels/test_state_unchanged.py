@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aerie.errors import KernelError
+from aerie.errors import KernelBoundsError, KernelError
 from aerie.kernels import catalogue
 from aerie.kernels.cases import Case, all_cases, cases_for
 from tests.parity.backend import each_backend, kernels_of, run, run_with_status, starts
@@ -63,7 +63,11 @@ def test_inputs_that_are_only_read_stay(backend: str, kernel: str) -> None:
             continue
         inputs = case.build()
         before = photograph(read_only_inputs(kernel, inputs))
-        run(backend, kernel, **inputs)
+        try:
+            run(backend, kernel, **inputs)
+        except KernelBoundsError:
+            # Only a backend with tighter bounds of its own may refuse what the card allows.
+            assert kernels_of(backend)[kernel].card.limits != catalogue()[kernel].limits, case.name
         assert photograph(read_only_inputs(kernel, inputs)) == before, case.name
 
 
