@@ -40,7 +40,8 @@ def some(cases: list[Case]) -> list[Case]:
     return cases[:: -(-len(cases) // MOST_CASES)] if cases else []
 
 
-def compare(kernel: str, data_errors: str, cases: list[Case]) -> None:
+def assert_agrees(data_errors: str, cases: list[Case]) -> None:
+    """Every case gives what the reference gives, or is refused as it refuses it."""
     report = run_parity(
         load("triton", data_errors=data_errors), load("reference", data_errors=data_errors), cases
     )
@@ -56,16 +57,16 @@ def test_the_backend_is_available() -> None:
 def test_triton_agrees_with_the_reference_on_small_cases(kernel: str) -> None:
     small = [case for case in cases_for(kernel) if is_small(case)]
     assert len(small) >= LEAST_CASES
-    compare(kernel, "raise", some(small))
+    assert_agrees("raise", some(small))
     refused = [case for case in small if case.expects]
-    compare(kernel, "status", some(refused))
+    assert_agrees("status", some(refused))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data_errors", ["raise", "status"])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_triton_agrees_with_the_reference(kernel: str, data_errors: str) -> None:
-    compare(kernel, data_errors, list(cases_for(kernel)))
+    assert_agrees(data_errors, list(cases_for(kernel)))
 
 
 def test_an_option_that_is_not_covered_goes_to_pytorch() -> None:

@@ -31,7 +31,7 @@ def draw(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
     return made.to(dtype).to(DEVICE)
 
 
-def close(found: Tensor, wanted: Tensor) -> None:
+def assert_close_enough(found: Tensor, wanted: Tensor) -> None:
     """Equal but for a rounding of the result, or the order of a sum in float32."""
     step = torch.finfo(found.dtype).eps
     torch.testing.assert_close(found, wanted, rtol=2 * step, atol=4 * step)
@@ -43,11 +43,11 @@ def test_norm_with_and_without_an_addition(dtype: torch.dtype, size: int) -> Non
     x, added = draw(3, size, dtype=dtype), draw(3, size, dtype=dtype, seed=1)
     weight = draw(size, dtype=torch.float32, seed=2)
     fused = fused_ops()
-    close(fused.normalise(x, weight, 1e-5), TORCH_OPS.normalise(x, weight, 1e-5))
+    assert_close_enough(fused.normalise(x, weight, 1e-5), TORCH_OPS.normalise(x, weight, 1e-5))
     total, normed = fused.add_normalise(x, added, weight, 1e-5)
     wanted, wanted_normed = TORCH_OPS.add_normalise(x, added, weight, 1e-5)
     assert torch.equal(total, wanted)
-    close(normed, wanted_normed)
+    assert_close_enough(normed, wanted_normed)
 
 
 @each_dtype
@@ -55,14 +55,14 @@ def test_norm_of_heads_cut_from_a_product(dtype: torch.dtype) -> None:
     heads = draw(3, 96, dtype=dtype)[:, 32:64].unflatten(1, (2, 16))
     weight = draw(16, dtype=torch.float32, seed=2)
     found = fused_ops().normalise(heads, weight, 1e-6)
-    close(found, TORCH_OPS.normalise(heads, weight, 1e-6))
+    assert_close_enough(found, TORCH_OPS.normalise(heads, weight, 1e-6))
 
 
 @each_dtype
 @pytest.mark.parametrize("size", [1, 24, 1500])
 def test_gate_of_two_halves_of_a_product(dtype: torch.dtype, size: int) -> None:
     gated, up = draw(3, 2 * size, dtype=dtype).mul(4).split(size, dim=1)
-    close(fused_ops().gate(gated, up), TORCH_OPS.gate(gated, up))
+    assert_close_enough(fused_ops().gate(gated, up), TORCH_OPS.gate(gated, up))
     apart = gated.contiguous(), up.contiguous()
     assert torch.equal(fused_ops().gate(*apart), fused_ops().gate(gated, up))
 
@@ -80,8 +80,8 @@ def test_rotation_and_storing(dtype: torch.dtype, n_heads: int, n_kv_heads: int,
     wanted = [part.clone() for part in stored]
     rotation = angles.cos(), angles.sin()
     found = fused_ops().rotate_store(heads, rotation, slots, tuple(stored))
-    close(found, TORCH_OPS.rotate_store(heads, rotation, slots, tuple(wanted)))
-    close(stored[0], wanted[0])
+    assert_close_enough(found, TORCH_OPS.rotate_store(heads, rotation, slots, tuple(wanted)))
+    assert_close_enough(stored[0], wanted[0])
     assert torch.equal(stored[1], wanted[1])
     untouched = [1, 3, 4, 6]
     assert torch.equal(stored[0][untouched], wanted[0][untouched])
