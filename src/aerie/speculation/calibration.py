@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aerie.speculation.tree import DraftTree, Verdict
+from aerie.speculation.tree import DraftTree, Verdict, best_of_scores
 
 KNOTS = 17  # of the correction, evenly spaced in the square root of the score
 DEEPEST = 8  # levels beyond share one correction
@@ -85,6 +85,12 @@ class Calibration:
         for knot, part in ((low, 1 - share), (low + 1, share)):
             np.add.at(self.weight, (depth, knot), part)
             np.add.at(self.surplus, (depth, knot), part * surplus)
+
+
+def admissible(tree: DraftTree, table: Tensor, deepest: int, most: int) -> Tensor:
+    """The calibrated weights of the best `most` nodes of each request; 0 for the others."""
+    weights = calibrated(tree, table, deepest)
+    return weights * best_of_scores(weights, most) if tree.n_nodes > most else weights
 
 
 def calibrated(tree: DraftTree, table: Tensor, deepest: int) -> Tensor:

@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aerie.speculation.calibration import calibrated
+from aerie.speculation.calibration import admissible
 from aerie.speculation.forest import choose_forest
 from aerie.speculation.planner import Planner, Round
 from aerie.speculation.policy import Situation, TreeShape
-from aerie.speculation.tree import DraftTree, Verdict, best_of_scores
+from aerie.speculation.tree import DraftTree, Verdict
 
 Widths = tuple[int, ...]
 Gains = NDArray[np.float32]
@@ -170,9 +170,7 @@ class PlannedRounds:
         shape, inputs = self.planner.shape, self.inputs(tree.tokens.shape[0])
         inputs.device.copy_(inputs.host, non_blocking=True)
         rate, seconds, corrections = inputs.parts(inputs.device)
-        weights = calibrated(tree, corrections.float(), shape.depth)
-        if tree.n_nodes > shape.verify:
-            weights = weights * best_of_scores(weights, shape.verify)
+        weights = admissible(tree, corrections.float(), shape.depth, shape.verify)
         forest = choose_forest(weights, inputs.sizes, seconds, rate)
         chosen_out.copy_(forest.chosen)
         count_out.copy_(forest.chosen.sum(dim=1))

@@ -8,13 +8,13 @@ there is no threshold to set (docs/planner.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aerie.speculation.calibration import Calibration, accepted_nodes, calibrated
+from aerie.speculation.calibration import Calibration, accepted_nodes, admissible
 from aerie.speculation.costs import CostTable, Prices
 from aerie.speculation.forest import choose_forest
 from aerie.speculation.policy import Gains, Growth, Situation, TreeShape
@@ -104,7 +104,8 @@ class Planner:
         if now is None:
             return best_nodes(tree, 1)
         batch = now.situation.batch
-        weights = self.weigh(tree)
+        table = torch.from_numpy(self.calibration.table()).float()
+        weights = admissible(tree, table, int(tree.depths.max()), self.shape.verify)
         most = min(batch * self.shape.verify, int((weights > 0).sum()))
         sizes = np.arange(batch, max(most, batch) + 1)
         seconds = now.prices.verify[sizes]
@@ -116,14 +117,6 @@ class Planner:
         )
         now.seconds += float(seconds[int(forest.size_index)])
         return forest.chosen
-
-    def weigh(self, tree: DraftTree) -> Tensor:
-        """Calibrated acceptance of every node; nothing beyond a request's own limit of rows."""
-        table = torch.from_numpy(self.calibration.table()).float()
-        weights = calibrated(tree, table, int(tree.depths.max()))
-        if tree.n_nodes <= self.shape.verify:
-            return weights
-        return weights * best_nodes(replace(tree, scores=weights), self.shape.verify)
 
     def learn(self, tree: DraftTree, chosen: Tensor, verdict: Verdict) -> None:
         """Calibrate on the verdict and bring the running averages up to date."""
