@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from aerie.attention import host_rows
 from aerie.attention.contract import Reach
 from aerie.attention.pool import KVPool
 from aerie.attention.rows import Bounds, Rows, causal_rows, ragged
@@ -188,13 +189,22 @@ def _extension(runs: list[_Run]) -> tuple[Rows, Tensor]:
     indptr = torch.tensor([0, *lengths], device=kv_indices.device).cumsum(0).int()
     tokens = torch.cat([part.next_tokens for part in parts])
     bounds = Bounds(max(lengths), max(run.end for run in runs))
-    rows = causal_rows(tokens, indptr, kv_indptr, kv_indices, bounds)
+    make = host_rows.causal_rows if kv_indices.device.type == "cpu" else causal_rows
+    rows = make(tokens, indptr, kv_indptr, kv_indices, bounds)
     return rows, torch.cat([part.taps for part in parts])
 
 
 def _level_rows(requests: list[Followed], level: Level) -> Rows:
     """One draft level: every frontier node sees its prefix, its fed ancestors and itself."""
     batch, device, width = len(requests), level.tokens.device, level.width
+    if device.type == "cpu":
+        return host_rows.level_rows(
+            [r.slots for r in requests],
+            [r.seq_len for r in requests],
+            level.tokens,
+            level.mask,
+            level.widths,
+        )
     fed = sum(level.widths)  # this level's nodes included
     seq_len = torch.tensor([request.seq_len for request in requests], device=device)
     kv_indices, kv_indptr = ragged([r.slots[: r.seq_len + fed] for r in requests])
