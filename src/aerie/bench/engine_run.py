@@ -28,7 +28,6 @@ class Run:
     rounds: int = 0
     phases: dict[str, float] = field(default_factory=dict)
     statistics: list[Statistics] = field(default_factory=list)
-    first_token: list[float] = field(default_factory=list)  # seconds after submission
     gaps: list[float] = field(default_factory=list)  # between emissions, per token of the later
     accepted: list[int] = field(default_factory=list)  # draft tokens of each request and round
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -235,6 +235,3 @@ def payload(
         "regret": round(max(place.regret for place in places), 4),
         "plain_to_transformers": None if to_transformers is None else asdict(to_transformers),
     }
-
-
-Progress = Callable[[str], None]

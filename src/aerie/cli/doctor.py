@@ -7,12 +7,13 @@ import importlib.util
 import os
 import platform
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from aerie.cli.output import console, finish
+from aerie.models.resolved import Resolved
 
 # Library, and what is missing without it.
 LIBRARIES = {
@@ -29,16 +30,6 @@ LIBRARIES = {
     "transformers": "the oracle of model tests: pip install 'aerie[hf]'",
     "llguidance": "grammars: pip install 'aerie[grammar]'",
 }
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """A value aerie chose, where it came from, and why."""
-
-    name: str
-    value: str
-    origin: str
-    reason: str
 
 
 def doctor(
@@ -89,7 +80,7 @@ def _backends() -> dict[str, str]:
     return {info.name: why_unavailable(info) or f"available: {info.summary}" for info in BACKENDS}
 
 
-def _default_device() -> Resolved:
+def _default_device() -> Resolved[str]:
     if importlib.util.find_spec("torch") is None:
         return Resolved("device", "cpu", "automatic", "torch is not installed")
     import torch
@@ -100,7 +91,7 @@ def _default_device() -> Resolved:
     return Resolved("device", "cpu", "automatic", "torch sees no CUDA device")
 
 
-def _engine_defaults() -> list[Resolved]:
+def _engine_defaults() -> list[Resolved[str]]:
     """What an engine takes where its configuration says auto."""
     if importlib.util.find_spec("torch") is None:
         return []
@@ -110,11 +101,10 @@ def _engine_defaults() -> list[Resolved]:
 
     config = EngineConfig(model=ModelConfig(device=_default_device().value))
     chosen = (choose_backend(config), choose_policy(config), choose_engine(settled(config)))
-    found = (*chosen, *choose_numerics(config.model))
-    return [Resolved(c.name, c.value, c.origin, c.reason) for c in found]
+    return [*chosen, *choose_numerics(config.model)]
 
 
-def _threads() -> Resolved:
+def _threads() -> Resolved[str]:
     cores = os.cpu_count() or 1
     if importlib.util.find_spec("torch") is None:
         return Resolved("threads", str(cores), "automatic", f"{cores} cores here")
@@ -124,7 +114,7 @@ def _threads() -> Resolved:
     return Resolved("threads", str(torch.get_num_threads()), "torch", reason)
 
 
-def _hls_libraries() -> Resolved:
+def _hls_libraries() -> Resolved[str]:
     """Where the hls backend keeps what it compiled, and how much of it is there."""
     from aerie.kernels import catalogue
     from aerie.kernels.hls.build import Sources, cache_folder, is_built
@@ -139,7 +129,9 @@ def _hls_libraries() -> Resolved:
     return Resolved("hls libraries", str(folder), origin, reason)
 
 
-def _print(versions: dict[str, Any], backends: dict[str, str], defaults: list[Resolved]) -> None:
+def _print(
+    versions: dict[str, Any], backends: dict[str, str], defaults: list[Resolved[str]]
+) -> None:
     from rich.markup import escape
     from rich.table import Table
 
