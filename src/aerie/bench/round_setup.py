@@ -22,6 +22,7 @@ from aerie.config import (
     EngineConfig,
     GraphConfig,
     ModelConfig,
+    PlannerConfig,
     SchedulerConfig,
     SpeculationConfig,
 )
@@ -54,6 +55,7 @@ class RoundSetup:
     attention: str = "auto"
     layer_ops: str = "auto"
     linear: str = "auto"
+    costs: str | None = None  # what a planner plans from; None: what an engine finds by itself
 
     @property
     def model(self) -> ModelConfig:
@@ -92,6 +94,7 @@ class RoundSetup:
             graphs=room.graphs,
             scheduler=SchedulerConfig(max_batch=room.batch, prefill_chunk=room.chunk),
             speculation=speculation,
+            planner=PlannerConfig(self.costs),
             backend=self.backend,
             engine=self.engine,
         )

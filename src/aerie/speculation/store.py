@@ -101,7 +101,9 @@ class DraftStore:
             node_top_k=self.shape.top_k,
             verify_num=self.shape.verify,
         )
-        return np.asarray(found.G)
+        # The host decides layer by layer: on a GPU this is its read of the layer.
+        gains: NDArray[np.float32] = torch.as_tensor(found.G).cpu().numpy()
+        return gains
 
     def tree(self, count: int) -> DraftTree:
         """The first `count` nodes of every request, as a value."""

@@ -27,6 +27,16 @@ class DraftTree:
         """Node capacity per request."""
         return self.tokens.shape[1]
 
+    def on_host(self) -> DraftTree:
+        """The same tree for a policy that decides on the host; on a CPU nothing is copied."""
+        return DraftTree(
+            self.tokens.cpu(),
+            self.scores.cpu(),
+            self.depths.cpu(),
+            self.parents.cpu(),
+            self.node_count.cpu(),
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Layout:
@@ -49,6 +59,15 @@ class Verdict:
     accept_count: Tensor  # [B] i64
     bonus_token: Tensor  # [B] i64
     status: Tensor  # [B] i32, not zero for a request whose logits cannot be used
+
+    def on_host(self) -> Verdict:
+        """The same verdict on the host; on a CPU nothing is copied."""
+        return Verdict(
+            self.accept_index.cpu(),
+            self.accept_count.cpu(),
+            self.bonus_token.cpu(),
+            self.status.cpu(),
+        )
 
 
 def root_trees(roots: Tensor) -> DraftTree:
