@@ -52,6 +52,11 @@ class Forced:
     depth: int
     rows: int
 
+    @property
+    def is_shallowest(self) -> bool:
+        """One level: nothing is fed to the draft but what was committed."""
+        return self.depth == 1 and self.rows > 1
+
     def open(self, situation: Situation) -> Growth | None:
         """Always, unless the root is all there is."""
         return self if self.rows > 1 else None
@@ -76,6 +81,9 @@ def forced_plans(shape: TreeShape) -> tuple[Forced, ...]:
 
 
 WARM_ROUNDS = 2
+# Made-up texts accept nothing. Rounds without drafts in front of one that drafts leave it as many
+# positions to take in as real rounds do: an extension is timed at so many tokens a request.
+EXTENDED = 4
 SWEEPS = 2
 MOST_TOKENS = 400  # more than the rounds of one point can emit
 
@@ -172,6 +180,8 @@ class _Point:
         found: dict[Forced, list[_Timing]] = {plan: [] for plan in plans}
         for turn in range(1 + grid.repeats):
             for plan in plans:
+                for _ in range(EXTENDED - 1 if plan.is_shallowest else 0):
+                    _time(self.core, replace(plan, depth=1, rows=1))
                 timing = _time(self.core, plan)
                 if turn:  # the first round of a plan pays for checks and allocations
                     found[plan].append(timing)
@@ -184,14 +194,15 @@ class _Point:
         plans = list(self.times)
         drafting = [plan for plan in plans if plan.rows > 1]
         # The layer that every tree has: no draft forward.
-        first = next(self.times[plan].grow for plan in drafting if plan.depth == 1)
+        first = next(self.times[plan].grow for plan in drafting if plan.is_shallowest)
         draft: dict[int, float] = {}
         for plan in drafting:
             if plan.depth > 1:
                 level = max((self.times[plan].grow - first) / (plan.depth - 1), 1e-6)
                 rows = self.batch * plan.width
                 draft[rows] = min(level, draft.get(rows, level))
-        extend = median(self.times[plan].extend for plan in drafting) + first
+        shallow = next(self.times[plan] for plan in drafting if plan.is_shallowest)
+        extend = shallow.extend + first
 
         def at(rows: int, seconds: float) -> Sample:
             return Sample(self.batch, self.context, rows, seconds)
