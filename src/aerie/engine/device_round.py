@@ -170,12 +170,16 @@ def _note(lessons: Lessons, tree: DraftTree, chosen: Tensor, gains: list[Tensor 
 
 
 def plain_round(parts: RoundParts, bucket: Bucket) -> None:
-    """A round without drafts: the next tree of everybody is the root."""
+    """A round of an engine that never drafts."""
     verify(parts, bucket)
+    _publish(parts.state, bucket)
+
+
+def close(parts: RoundParts, bucket: Bucket) -> None:
+    """End a round without drafting: the next tree of everybody is the root."""
     state, n = parts.state, bucket.slots
-    if parts.draft is not None:
-        state.chosen[:n, 1:] = False
-        _keep_features(state, n)
+    state.chosen[:n, 1:] = False
+    _keep_features(state, n)
     _publish(state, bucket)
 
 

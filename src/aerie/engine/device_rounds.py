@@ -16,7 +16,7 @@ from aerie.engine.device_report import (
     read_lesson,
     why_not_captured,
 )
-from aerie.engine.device_round import Bucket, RoundParts, draft, plain_round, verify
+from aerie.engine.device_round import Bucket, RoundParts, close, draft, plain_round, verify
 from aerie.engine.device_state import seat
 from aerie.engine.graphs import Graphs, smallest
 from aerie.engine.memory import Memory
@@ -69,6 +69,7 @@ class DeviceRounds:
         self._proposer = proposer
         self._seats: list[Seat] = []
         self._plan: Plan | None = None  # of the coming round, once it was asked for
+        self._report: list[list[int]] | None = None  # read, and not learnt from yet
         self._templates: dict[Widths, Template] = {}
         self._done = torch.cuda.Event() if device.startswith("cuda") else None
 
@@ -110,7 +111,7 @@ class DeviceRounds:
         is_same = wanted == {id(place.request) for place in self._seats}
         if is_quiet and goes_on and is_same and self._has_room():
             # To catch up takes the tokens just decided, which are not in their requests yet.
-            if self._planned().widths is None or not self._is_stale():
+            if not self._is_stale() or self._planned().widths is None:
                 self._launch()
         elif not is_same:
             self._seat([r for r in requests if any(r is own.request for own in self._seats)])
@@ -119,27 +120,45 @@ class DeviceRounds:
     def _planned(self) -> Plan:
         """What the coming round drafts, asked of the policy once."""
         if self._plan is None:
+            self._learn()
             lengths = [place.seq_len for place in self._seats]
             situation = Situation(len(lengths), sum(lengths) / max(len(lengths), 1))
             self._plan = Plan(self.parts.policy.open(situation))
         return self._plan
 
+    def _learn(self) -> None:
+        """Tell the policy what became of the last round: its lessons stay until the next draft."""
+        report, self._report = self._report, None
+        if report is not None and self.parts.state.lessons is not None:
+            self.parts.policy.learn(read_lesson(self.parts.state.lessons, report))
+
     def _launch(self) -> None:
-        """Start a round for everybody seated; returns before the device has finished."""
-        bucket, parts, widths = self._bucket(), self.parts, self._planned().widths
-        parts.policy.prepare(bucket.slots)
-        if widths is None:
+        """Start a round for everybody seated; returns before the device has finished.
+
+        What is verified was chosen by the last round, so that is launched at once: the policy
+        learns and plans while the device works on it.
+        """
+        bucket, parts = self._bucket(), self.parts
+        if parts.draft is None:
             self.graphs.run(("plain", bucket), lambda: plain_round(parts, bucket))
         else:
-            template = self._template(widths)
             self.graphs.run(("verify", bucket), lambda: verify(parts, bucket))
-            # A draft depends neither on how many rows were verified nor on who sampled.
-            own = replace(bucket, rows=0, is_sampled=False)
-            self.graphs.run(("draft", own, widths), lambda: draft(parts, own, template))
+            # The rest depends neither on how many rows were verified nor on who sampled.
+            self._launch_rest(replace(bucket, rows=0, is_sampled=False))
         if self._done is not None:
             self._done.record()
         self.is_under_way = True
         self.counts.rounds += 1
+
+    def _launch_rest(self, bucket: Bucket) -> None:
+        """Draft, or do without."""
+        parts, widths = self.parts, self._planned().widths
+        if widths is None:
+            self.graphs.run(("close", bucket), lambda: close(parts, bucket))
+            return
+        parts.policy.prepare(bucket.slots)
+        template = self._template(widths)
+        self.graphs.run(("draft", bucket, widths), lambda: draft(parts, bucket, template))
 
     def _template(self, widths: Widths) -> Template:
         if widths not in self._templates:
@@ -159,8 +178,7 @@ class DeviceRounds:
             (place.request, decide(place, row, is_shown))
             for place, row in zip(self._seats, table, strict=True)
         ]
-        if self.parts.state.lessons is not None:
-            self.parts.policy.learn(read_lesson(self.parts.state.lessons, table))
+        self._report = table
         return decided
 
     def _is_stale(self) -> bool:
@@ -168,7 +186,7 @@ class DeviceRounds:
 
     def _catch_up(self) -> None:
         """Before a round that drafts: show the draft what it missed."""
-        if self._planned().widths is None or not self._is_stale():
+        if not self._is_stale() or self._planned().widths is None:
             return
         stale = [place for place in self._seats if place.stale_from is not None]
         self._proposer.extend([], [self._followed(p.request, self._missed(p)) for p in stale])
