@@ -90,6 +90,7 @@ def test_generate_compare_is_identical() -> None:
     assert found["identical"] is True
     assert found["target_passes"]["speculative"] < found["target_passes"]["plain"] == 24
     assert found["mean_acceptance_length"] > 1.5
+    assert found["policy"]["name"] == "planner"
 
 
 @pytest.mark.parametrize(

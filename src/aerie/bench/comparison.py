@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from aerie.api import Completion, Engine, Prompt
+from aerie.assemble import settled
 from aerie.attention.rows import Bounds, causal_rows
 from aerie.bench.provenance import provenance
 from aerie.engine.params import SamplingParams
@@ -60,6 +61,7 @@ class Comparison:
     plain: tuple[Timed, ...]
     speculative: tuple[Timed, ...]
     difference: Difference | None
+    policy: dict[str, Any]  # of the speculative runs
 
     @property
     def is_identical(self) -> bool:
@@ -88,6 +90,7 @@ class Comparison:
             "ok": self.is_identical,
             "identical": self.is_identical,
             "first_difference": gap,
+            "policy": self.policy,
             "tokens": len(one.token_ids),
             "tokens_per_second": {name: round(value, 2) for name, value in speeds.items()},
             "ratio": round(ratio, 4),
@@ -125,7 +128,19 @@ def compare_decoding(
     difference = first_difference(
         plain, prompt, params, runs[plain][0].completion, runs[speculative][0].completion
     )
-    return Comparison(tuple(runs[plain]), tuple(runs[speculative]), difference)
+    return Comparison(
+        tuple(runs[plain]), tuple(runs[speculative]), difference, policy_of(speculative)
+    )
+
+
+def policy_of(engine: Engine) -> dict[str, Any]:
+    """Which trees an engine grows: the policy it resolved to, and the most it may grow."""
+    speculation = settled(engine.config).speculation
+    return {
+        "method": speculation.method,
+        "name": speculation.chosen_policy,
+        **asdict(speculation.limits),
+    }
 
 
 def first_difference(

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.readme_gpu import render_rounds
+
 _BEGIN, _END = "<!-- measured: begin -->", "<!-- measured: end -->"
-RAW = Path("reports/kernel_bench_cpu.json")
 DECODING = Path("reports/compare_cpu.json")
 ENGINE = Path("reports/engine_bench_cpu.json")
-# The operating point the table shows; the raw file holds all of them.
-_BATCH, _VERIFY = 8, 32
 
 
 def render() -> str:
@@ -19,18 +18,19 @@ def render() -> str:
     text = Path("README.md").read_text(encoding="utf-8")
     head, _, rest = text.partition(_BEGIN)
     tail = rest.partition(_END)[2]
-    raw = json.loads(RAW.read_text(encoding="utf-8"))
     decoding = json.loads(DECODING.read_text(encoding="utf-8"))
     engine = json.loads(ENGINE.read_text(encoding="utf-8"))
-    tables = "\n".join((_decoding(decoding), _engine(engine), _table(raw)))
+    parts = (render_rounds(), _decoding(decoding), _engine(engine))
+    tables = "\n".join(part for part in parts if part)
     return f"{head}{_BEGIN}\n{tables}{_END}{tail}"
 
 
 def _decoding(raw: dict[str, Any]) -> str:
     made, speeds, passes = raw["provenance"], raw["tokens_per_second"], raw["target_passes"]
     lines = [
-        f"The built-in pair on a CPU, greedy, {raw['tokens']} tokens, planned trees, median of"
-        f" {raw['repeats']} interleaved pairs ({made['device']}, {made['threads']} thread, torch"
+        f"The built-in pair on a CPU, greedy, {raw['tokens']} tokens,"
+        f" {_policy(raw.get('policy'))}, median of {raw['repeats']} interleaved pairs"
+        f" ({made['device']}, {made['threads']} thread, torch"
         f" {made['torch']}, {made['date'][:10]}, commit {made['commit'][:10]}; kind: measured; raw:"
         f" [`{DECODING}`]({DECODING})):",
         "",
@@ -46,6 +46,17 @@ def _decoding(raw: dict[str, Any]) -> str:
         " text.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _policy(policy: dict[str, Any] | None) -> str:
+    """What drafted, as the record says it; older records do not."""
+    if policy is None:
+        return "draft policy not recorded"
+    if policy["name"] != "fixed":
+        return {"planner": "planned trees", "cast": "CAST trees"}[policy["name"]]
+    if policy["top_k"] == 1:
+        return f"a chain of {policy['depth']}"
+    return f"trees of {policy['depth']} levels and {policy['nodes']} rows"
 
 
 def _engine(raw: dict[str, Any]) -> str:
@@ -79,31 +90,6 @@ def _engine(raw: dict[str, Any]) -> str:
             f"Plain decoding itself runs at {rival['median']:.2f} ({rival['low']:.2f} to"
             f" {rival['high']:.2f}) times the speed of transformers' generate, batch 1.",
         ]
-    return "\n".join(lines) + "\n"
-
-
-def _table(raw: dict[str, Any]) -> str:
-    made = raw["provenance"]
-    lines = [
-        f"Tree kernels, batch {_BATCH}, {_VERIFY} rows a request, median of a call"
-        f" ({made['device']}, torch {made['torch']}, {made['date'][:10]}, commit"
-        f" {made['commit'][:10]}; kind: measured; copy ceiling {raw['ceiling_gbps']} GB/s, which a"
-        f" working set that fits into the cache can pass; all points in [`{RAW}`]({RAW})):",
-        "",
-        "| kernel | reference | pytorch | pytorch, share of the copy ceiling |",
-        "|---|---:|---:|---:|",
-    ]
-    points = {
-        (point["kernel"], point["backend"]): point
-        for point in raw["points"]
-        if point["batch"] == _BATCH and point["verify"] == _VERIFY
-    }
-    for kernel in dict.fromkeys(kernel for kernel, _ in points):
-        slow, fast = points[kernel, "reference"], points[kernel, "pytorch"]
-        lines.append(
-            f"| `{kernel}` | {slow['median_us']:,.0f} µs | {fast['median_us']:,.0f} µs |"
-            f" {100 * fast['ratio_to_ceiling']:.2f} % |"
-        )
     return "\n".join(lines) + "\n"
 
 

@@ -16,6 +16,7 @@ from aerie.cli import (
     generate,
     inflate,
     parity,
+    report,
     train,
     tune,
 )
@@ -34,6 +35,7 @@ app.command("demo")(demo.demo)
 app.command("generate")(generate.generate)
 app.command("doctor")(doctor.doctor)
 app.command("inflate")(inflate.inflate)
+app.command("report")(report.report)
 app.add_typer(bench.app, name="bench")
 app.add_typer(draft_vocab.app, name="draft-vocab")
 app.add_typer(parity.app, name="parity")

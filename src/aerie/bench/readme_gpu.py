@@ -1,0 +1,107 @@
+"""The GPU part of README's measured tables: captured rounds, losslessness and the gates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from aerie.bench.report_checks import GateVerdict
+
+SPEED = Path("reports/round_speed.json")
+RIVAL = Path("reports/round_transformers.json")
+LOSSLESS = Path("reports/round_lossless.json")
+Line = tuple[str, str, str, str]  # what, floor, measured, raw
+
+
+def render_rounds() -> str:
+    """One round on a GPU, each figure from its own record; empty without a record of speed."""
+    if not SPEED.is_file():
+        return ""
+    speed = _read(SPEED)
+    made = speed["provenance"]
+    lines = [
+        f"Captured rounds of the pair inflated to the Llama-3.1-8B geometry, {made['device']},"
+        f" {speed['setup']['dtype']}, batch 1, context {speed['context']}, median of"
+        f" {speed['plain']['rounds']} rounds (torch {made['torch']}, {made['date'][:10]}, commit"
+        f" {made['commit'][:10]}; kind: measured):",
+        "",
+        "| what | floor | measured | raw |",
+        "|---|---:|---:|---|",
+        *(f"| {' | '.join(line)} |" for line in (*_speed(speed), *_rival(), *_lossless())),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _link(path: Path) -> str:
+    return f"[`{path.name}`]({path})"
+
+
+def _speed(speed: dict[str, Any]) -> list[Line]:
+    floors, plain, whole = speed["floors"], speed["plain"], speed["round"]
+    return [
+        (
+            "plain step: bytes over time, as a share of a copy's",
+            f"≥ {floors['plain_share_of_ceiling']}",
+            f"{speed['plain_share_of_ceiling']:.3f} ({plain['ms']:.2f} ms;"
+            f" {plain['floor_ms']:.2f} at {speed['ceiling']['gbps']:,.0f} GB/s)",
+            _link(SPEED),
+        ),
+        (
+            "round tax, 5 draft levels and 64 verified rows",
+            f"≤ {floors['round_tax']}",
+            f"{speed['round_tax']:.3f} ({whole['ms']:.2f} ms)",
+            _link(SPEED),
+        ),
+        (
+            "tree bookkeeping, share of a round",
+            f"≤ {floors['bookkeeping_share']:.0%}",
+            f"{speed['bookkeeping_share']:.1%}",
+            _link(SPEED),
+        ),
+    ]
+
+
+def _rival() -> list[Line]:
+    if not RIVAL.is_file():
+        return []
+    rival = _read(RIVAL)
+    measured = (
+        f"{rival['ratio']:.2f} times ({rival['aerie_ms']:.2f}, {rival['transformers_ms']:.2f} ms)"
+    )
+    what = "plain decoding over transformers, static cache and compile"
+    return [(what, f"≥ {rival['floor']}", measured, _link(RIVAL))]
+
+
+def _lossless() -> list[Line]:
+    if not LOSSLESS.is_file():
+        return []
+    found = _read(LOSSLESS)
+    shown = [
+        f"{name} {own['identical']} of {own['texts']}" for name, own in found["policies"].items()
+    ]
+    return [("texts equal to plain decoding, fp32", "all", ", ".join(shown), _link(LOSSLESS))]
+
+
+def render_gates(gates: Sequence[GateVerdict]) -> str:
+    """The gates, floor beside figure; empty while none has data."""
+    if not gates:
+        return ""
+    n_passed = sum(gate.passed for gate in gates)
+    lines = [
+        f"Gates (`aerie gates`, kind: measured): {n_passed} of {len(gates)} pass.",
+        "",
+        "| gate | floor | measured | | raw |",
+        "|---|---:|---:|---|---|",
+    ]
+    for gate in gates:
+        figure = "" if gate.value is None else f"{gate.value:.4g}"
+        verdict = "pass" if gate.passed else f"**fail** {gate.reason}".strip()
+        raw = f"[`{Path(gate.source).name}`]({gate.source})" if gate.source else ""
+        lines.append(f"| {gate.name} | {gate.floor} | {figure} | {verdict} | {raw} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,73 @@
+"""`aerie report`: tables and pictures from raw data, the scorecard and the manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aerie.cli.output import console, finish
+
+if TYPE_CHECKING:
+    from aerie.bench.report import Judges
+
+MATRIX = Path("reports/p0_parity_matrix.json")
+
+Check = Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file is stale.")]
+Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
+
+
+def report(check: Check = False, as_json: Json = False) -> None:
+    """Rebuild every table and picture from raw data; write scorecard and manifest.
+
+    Run it in the root of a checkout. Nothing is measured: a row without evidence is open and names
+    the command that would make it.
+    """
+    from aerie.bench.report import make, missing_review, shown_counts
+
+    made = make(Path(), judges(Path()), writes=not check)
+    out = console()
+    for path in made.written:
+        out.print(f"stale: {path}" if check else f"wrote {path}")
+    for one in made.judged:
+        if one.status == "fail":
+            out.print(f"[red]fail[/] {one.row.id}: {'; '.join(one.notes)}", markup=True)
+    out.print(f"scorecard: {shown_counts(made.judged)}")
+    review = missing_review(Path(), made)
+    if review:
+        out.print(f"[red]{review}[/]")
+    is_ok = not review and not (check and made.written)
+    finish({"ok": is_ok, **made.payload()}, as_json)
+
+
+def judges(root: Path) -> Judges:
+    """Ask the parity matrix and the gates."""
+    from aerie.bench.report import Judges
+    from aerie.bench.report_tables import Table
+    from aerie.parity.matrix_page import read_matrix, render
+
+    page = Table(
+        str(MATRIX.with_suffix(".md")),
+        (str(MATRIX),),
+        lambda where: render(read_matrix(where / MATRIX)),
+    )
+    return Judges(gates=(), parity=parity_reasons(root), tables=(page,))
+
+
+def parity_reasons(root: Path) -> dict[str, str]:
+    """By backend: why the committed matrix does not speak for it as it is; empty if it does."""
+    from aerie.kernels.registry import BACKENDS
+    from aerie.parity.matrix_page import read_matrix, why_stale
+
+    if not (root / MATRIX).is_file():
+        return {info.name: f"{MATRIX} is missing" for info in BACKENDS}
+    matrix = read_matrix(root / MATRIX)
+    reasons = {}
+    for info in BACKENDS:
+        failed = [
+            c for column in matrix.columns if column.backend == info.name for c in column.failed
+        ]
+        below = f"{len(failed)} cases of the matrix fail" if failed else ""
+        reasons[info.name] = why_stale(matrix, info.name) or below
+    return reasons
