@@ -13,7 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from aerie.bench import readme
+from aerie.bench import readme, report_traffic
+from aerie.bench.report_traffic import BYTES, DESIGN
 
 Render = Callable[[Path], str]
 
@@ -144,6 +145,8 @@ TABLES = (
         _attention("prompts"),
     ),
     Table("reports/kernel_bench_cpu.md", ("reports/kernel_bench_cpu.json",), _kernels),
+    Table(f"{DESIGN}.json", (BYTES,), report_traffic.render_json),
+    Table(f"{DESIGN}.md", (BYTES,), report_traffic.render_page),
     Table("reports/precision.md", ("reports/precision.json",), _precision),
     Table("reports/fpga_backend_e2e.md", ("reports/fpga_backend_e2e_*.json",), _end_to_end),
     Table("reports/draft_vocabulary.md", ("reports/draft_vocabulary.json",), _draft_vocabulary),

@@ -15,6 +15,7 @@ from aerie.bench.report_checks import Evidence, GateVerdict, judge
 from aerie.bench.report_origin import origin_of
 from aerie.bench.report_plots import stamp, stamp_of
 from aerie.bench.report_rows import Artifact, Check, Row, read_artifacts, read_sections
+from aerie.bench.report_traffic import design, effective
 from aerie.errors import UsageError
 from tests.laws.tree import ROOT
 
@@ -249,3 +250,30 @@ def test_the_operator_page_names_what_exists() -> None:
         group = getattr(commands[words[0]], "commands", None)
         if group and words[1]:
             assert words[1] in group, words
+
+
+def traffic_row(policy: str, part: str, what: str, size: int, tokens: float) -> dict[str, str]:
+    named = {"context": "1024", "batch": "1", "policy": policy, "part": part, "what": what}
+    return {
+        **named,
+        "bytes_per_token": str(size),
+        "tokens_per_round": str(tokens),
+        "commit": COMMIT,
+    }
+
+
+def test_traffic_before_and_after() -> None:
+    rows = [
+        traffic_row("plain", "linear", "weights", 1000, 1.0),
+        traffic_row("plain", "attention", "kv", 100, 1.0),
+        traffic_row("plain", "norm", "activations", 8, 1.0),
+        traffic_row("tree3", "linear", "weights", 400, 3.0),
+        traffic_row("tree3", "attention", "kv", 50, 3.0),
+    ]
+    plain, tree = effective(rows)
+    assert (plain.before, plain.after) == (1000 + 300 + 46, 1108)
+    assert (tree.before, tree.after) == (400 + 150, 450)
+    assert tree.around_weights == 3.0
+    found = design(rows)
+    assert found["reduction"] == round(1346 / 450, 3)
+    assert (found["kind"], found["provenance"]["commit"]) == ("modelled", COMMIT)
