@@ -11,7 +11,7 @@ import torch
 
 from aerie.attention import exact, pytorch
 from aerie.attention.contract import PrepareAttention
-from aerie.config import ModelConfig
+from aerie.config import ModelConfig, require
 from aerie.models.exact_linear import TiledLinear
 from aerie.models.fused_ops import fused_ops
 from aerie.models.layer_ops import CPU_OPS, TORCH_OPS, LayerOps
@@ -45,6 +45,8 @@ def find_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
     `page_size` is what the KV memory promises: slots of a page follow each other.
     """
     found = NUMERICS[config.numerics]
+    if config.perf_mode:
+        _require_fast(config)
     if config.numerics == "exact":
         return found
     found = replace(found, is_head_fused=True)
@@ -54,12 +56,22 @@ def find_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
         return replace(found, dense=dense, ops=CPU_OPS)
     chosen = {choice.name: choice.value for choice in choose_numerics(config)}
     if chosen["attention"] == "triton":
-        found = replace(found, prepare_attention=_tree_attention(page_size))
+        found = replace(found, prepare_attention=_tree_attention(page_size, config.perf_mode))
     if chosen["layer_ops"] == "triton":
         found = replace(found, ops=fused_ops())
     if chosen["linear"] == "tuned":
-        found = replace(found, dense=DenseFormat(_tuned_products(config.device)))
+        found = replace(found, dense=DenseFormat(_tuned_products(config)))
     return found
+
+
+def _require_fast(config: ModelConfig) -> None:
+    """In perf mode nothing may stand in for the fast form of anything."""
+    require(config.device.startswith("cuda"), "perf_mode needs a GPU: set device to cuda")
+    require(config.numerics == "fast", "perf_mode needs numerics fast")
+    fast = {"attention": "triton", "layer_ops": "triton", "linear": "tuned"}
+    for choice in choose_numerics(config):
+        is_fast = choice.value == fast[choice.name]
+        require(is_fast, f"perf_mode: {choice.name} is {choice.value} ({choice.reason})")
 
 
 def choose_numerics(config: ModelConfig) -> tuple[Resolved[str], ...]:
@@ -93,19 +105,19 @@ def leaves_padding_alone(config: ModelConfig) -> bool:
     return is_fast and chosen["attention"] == "triton"
 
 
-def _tree_attention(page_size: int) -> PrepareAttention:
+def _tree_attention(page_size: int, perf_mode: bool) -> PrepareAttention:
     # Late, here and below: a machine without a GPU has no triton.
     backend = importlib.import_module("aerie.attention.triton")
-    made: PrepareAttention = backend.TritonAttention(
-        backend.load_tiles(), backend.TritonOptions(page_size=page_size)
-    )
+    options = backend.TritonOptions(page_size=page_size, perf_mode=perf_mode)
+    made: PrepareAttention = backend.TritonAttention(backend.load_tiles(), options)
     return made
 
 
-def _tuned_products(device: str) -> Any:
+def _tuned_products(config: ModelConfig) -> Any:
     plans = importlib.import_module("aerie.kernels.triton_gpu.gemm_plan")
     linear = importlib.import_module("aerie.kernels.triton_gpu.tuned_linear")
-    return linear.tuned_linears(plans.shipped_table(_device_table(device)), device).make
+    table = plans.shipped_table(_device_table(config.device))
+    return linear.tuned_linears(table, config.device, config.perf_mode).make
 
 
 def _device_table(device: str) -> str | None:

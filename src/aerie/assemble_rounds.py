@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 from aerie.assemble_numerics import leaves_padding_alone
-from aerie.config import EngineConfig
+from aerie.config import EngineConfig, require
 from aerie.engine.device_round import RoundParts
 from aerie.engine.device_rounds import DeviceRounds, RoundOptions
 from aerie.engine.device_state import StateSizes, allocate_state
@@ -23,6 +23,8 @@ HISTORY = 1024  # positions kept for a head that sees everything
 
 def build_rounds(config: EngineConfig, parts: Parts, scratch: int) -> DeviceRounds:
     """Rounds on fixed buffers over an engine's own memory and models."""
+    is_slow = config.model.perf_mode and config.backend != "triton"
+    require(not is_slow, f"perf_mode: kernels of backend {config.backend}, not of triton")
     device, shape, proposer = config.model.device, parts.policy.shape, parts.proposer
     ops = build_round_ops(config)
     policy = build_round_policy(config, parts.policy, ops)

@@ -35,6 +35,8 @@ class ModelConfig:
     layer_ops: str = "auto"  # "pytorch", "triton"
     linear: str = "auto"  # "library", "tuned"
     probe: str = "warn"  # what to do when the head looks misread: refuse, warn or off
+    # Abort where a fast path is missing (kernels, tuned shapes, captured rounds) or a round fails.
+    perf_mode: bool = False
 
     def __post_init__(self) -> None:
         _choice("numerics", self.numerics, ("fast", "exact"))
@@ -192,6 +194,8 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         _choice("engine", self.engine, ("auto", "eager", "graphs"))
+        is_slow = self.model.perf_mode and self.engine == "eager"
+        require(not is_slow, "perf_mode measures captured rounds: engine eager has none")
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> EngineConfig:

@@ -9,6 +9,7 @@ AerieError
 │   └── KernelDataError      values no limit can describe: NaN logits, duplicate siblings, …
 ├── BackendUnavailableError  a backend that was asked for cannot run here
 ├── ParityError              two backends disagree where their card says they may not
+├── PerfModeError            a run in perf mode would have gone on, but slower or wrongly
 ├── DumpError                a captured call that cannot be read as what it claims to be
 └── CheckpointError          a model directory that cannot be read as it claims to be
     ├── ConfigFieldError, WeightFileError, TensorMismatchError, PickleRefusedError
@@ -81,6 +82,10 @@ class BackendUnavailableError(AerieError):
 
 class ParityError(AerieError):
     """Two backends disagree where their card says they may not."""
+
+
+class PerfModeError(AerieError):
+    """An invariant of perf mode was broken: the run stops instead of falling back."""
 
 
 class DumpError(AerieError):

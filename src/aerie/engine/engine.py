@@ -20,6 +20,7 @@ from aerie.engine.request import Job, Request, State
 from aerie.engine.scheduler import Plan, Reading, Scheduler
 from aerie.engine.step import Outcome, Parts, run
 from aerie.engine.verify import path_logprobs
+from aerie.errors import PerfModeError
 from aerie.speculation.proposer import Features
 
 
@@ -179,6 +180,8 @@ class EngineCore:
             request.state = State.DECODING
 
     def _write(self, request: Request, decision: Decision) -> list[Event]:
+        if decision.failure and self._config.model.perf_mode:
+            raise PerfModeError(f"request {request.job.request_id}: {decision.failure}")
         if decision.failure and decision.n_nodes:
             request.is_suspect = True
             return []
