@@ -16,6 +16,7 @@ from aerie.cli import (
     generate,
     inflate,
     parity,
+    profile,
     report,
     train,
     tune,
@@ -35,6 +36,7 @@ app.command("demo")(demo.demo)
 app.command("generate")(generate.generate)
 app.command("doctor")(doctor.doctor)
 app.command("inflate")(inflate.inflate)
+app.command("profile")(profile.profile)
 app.command("report")(report.report)
 app.add_typer(bench.app, name="bench")
 app.add_typer(draft_vocab.app, name="draft-vocab")

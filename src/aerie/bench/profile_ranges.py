@@ -1,0 +1,114 @@
+"""NVTX ranges around the parts of a round, opt-in: an engine without them carries no trace of it.
+
+Ranges are host marks. A captured graph is replayed without its host code, so there they exist at
+capture time only; rounds of the eager loop show all of them, every round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch.profiler import record_function
+
+from aerie.engine.engine import EngineCore
+from aerie.kernels.registry import Kernels
+from aerie.models.decoder import Decoder, DecoderOutput
+from aerie.models.eagle3_head import Eagle3Head
+
+BASE, DRAFT_ATTENTION, DRAFT_FFN, DRAFT_HEAD, MASKS, ACCEPT, COMMIT = NAMES = (
+    "BASE_DECODE_STEP",
+    "EAGLE_DRAFT_ATTENTION_FMHA",
+    "EAGLE_DRAFT_FFN",
+    "EAGLE_DRAFT_LM_HEAD",
+    "EAGLE_TREE_MASKS",
+    "EAGLE_ACCEPT",
+    "EAGLE_TAIL_COMMIT",
+)
+# Kernels by what they do for a tree: its rows and ancestor bits, the walk, the commit.
+KERNEL_RANGES = {
+    "update_node_data": MASKS,
+    "draft_tree_reject_sample": ACCEPT,
+    "update_verify_result": COMMIT,
+}
+
+
+@contextmanager
+def marked(name: str) -> Iterator[None]:
+    """A range for NVTX where there is CUDA, and for torch's profiler anywhere."""
+    has_nvtx = torch.cuda.is_available()
+    if has_nvtx:
+        torch.cuda.nvtx.range_push(name)
+    try:
+        with record_function(name):
+            yield
+    finally:
+        if has_nvtx:
+            torch.cuda.nvtx.range_pop()
+
+
+@dataclass(frozen=True, eq=False)
+class Ranged:
+    """Calls something inside a range; everything else about it shows through."""
+
+    inner: Any
+    name: str
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """The inner call, marked."""
+        with marked(self.name):
+            return self.inner(*arguments, **named)
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self.inner, attribute)
+
+
+class RangedDecoder(Decoder):
+    """The target with a range around its forward."""
+
+    def forward(self, *arguments: Any, **named: Any) -> DecoderOutput:
+        """One pass, marked."""
+        with marked(BASE):
+            return super().forward(*arguments, **named)
+
+
+def with_ranges(core: EngineCore) -> EngineCore:
+    """The engine, from now on with ranges; to be called before its first round."""
+    parts = core.parts
+    kernels, target = _kernels(parts.kernels), _decoder(parts.target)
+    changes: dict[str, Any] = {"kernels": kernels, "target": target}
+    head = getattr(parts.proposer, "head", None)
+    if head is not None:
+        ranged: Any = parts.proposer
+        changes["proposer"] = replace(ranged, head=_head(head), kernels=kernels)
+    core.parts = replace(parts, **changes)
+    if core.rounds is not None:
+        own = core.rounds.parts
+        draft = own.draft
+        if draft is not None and head is not None:
+            draft = replace(draft, head=_head(head), kernels=kernels)
+        core.rounds.parts = replace(own, kernels=kernels, target=target, draft=draft)
+    return core
+
+
+def _kernels(kernels: Kernels) -> Kernels:
+    table: dict[str, Any] = dict(kernels)
+    for name, title in KERNEL_RANGES.items():
+        table[name] = Ranged(kernels[name], title)
+    return Kernels(kernels.backend, kernels.device, kernels.data_errors, table)
+
+
+def _decoder(target: Decoder) -> Decoder:
+    return RangedDecoder(**{entry.name: getattr(target, entry.name) for entry in fields(target)})
+
+
+def _head(head: Eagle3Head) -> Eagle3Head:
+    first: Any = replace(
+        head.first,
+        attention=Ranged(head.first.attention, DRAFT_ATTENTION),  # type: ignore[arg-type]
+        feed_forward=Ranged(head.first.feed_forward, DRAFT_FFN),
+    )
+    return replace(head, first=first, output=Ranged(head.output, DRAFT_HEAD))

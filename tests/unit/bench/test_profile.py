@@ -1,0 +1,162 @@
+"""A profile's pieces: traces, modelled bytes, engines that take over KV, ranges, tuned choices."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerie.bench.profile import run_stage
+from aerie.bench.profile_bytes import Load, round_traffic, total_bytes
+from aerie.bench.profile_plot import draw_roofline, draw_timeline
+from aerie.bench.profile_point import POLICIES, Filled, Point, prompts_at, room_at
+from aerie.bench.profile_ranges import NAMES, with_ranges
+from aerie.bench.profile_session import Session, Sizes
+from aerie.bench.profile_trace import OUTSIDE, covered, read_trace, trace_rounds
+from aerie.bench.profile_tuning import SWEEP, check_tiles
+from aerie.bench.round_setup import RoundSetup
+from aerie.bench.round_speed import step_bytes
+from aerie.config import GraphConfig
+from aerie.models.inflate import LargePair
+
+SETUP = RoundSetup("cpu", "float32", None, "pytorch")
+
+
+@pytest.fixture(scope="module")
+def pair() -> LargePair:
+    return SETUP.load()
+
+
+def event(cat: str, name: str, start: float, us: float, correlation: int = -1) -> dict[str, Any]:
+    args = {} if correlation < 0 else {"correlation": correlation}
+    return {"ph": "X", "cat": cat, "name": name, "ts": start, "dur": us, "args": args}
+
+
+EVENTS = [
+    event("user_annotation", "phase verify", 0, 10),
+    event("user_annotation", "phase draft", 12, 10),
+    event("cuda_runtime", "cudaGraphLaunch", 1, 5, 7),
+    event("cuda_runtime", "cudaGraphLaunch", 13, 5, 8),
+    event("cuda_runtime", "cudaLaunchKernel", 30, 1, 9),
+    event("kernel", "_dot_kernel", 100, 50, 7),
+    event("kernel", "attend_kernel", 140, 20, 7),
+    event("kernel", "_gemv_kernel", 170, 10, 8),
+    event("gpu_memcpy", "Memcpy DtoH", 180, 20, 9),
+    {"ph": "M", "name": "process_name"},
+]
+
+
+def test_kernels_belong_to_the_graph_that_launched_them() -> None:
+    trace = read_trace(EVENTS, 1, 4)
+    assert [entry.phase for entry in trace.intervals] == ["verify", "verify", "draft", OUTSIDE]
+    assert [entry.part for entry in trace.intervals[:3]] == ["linear", "attention", "linear"]
+    assert trace.span_us == 100
+    assert trace.busy_us == 90  # 100 to 160 with an overlap, then 170 to 200
+    assert trace.busy_share == pytest.approx(0.9)
+    assert trace.by("part")["linear",] == (2.0, 60.0)
+    assert [entry.kernel for entry in trace.one_round()] == [
+        "_dot_kernel",
+        "attend_kernel",
+        "_gemv_kernel",
+    ]
+
+
+def test_union_of_spans() -> None:
+    assert covered([]) == 0
+    assert covered([(0, 2), (1, 3), (5, 6), (5, 5.5)]) == 4
+
+
+def test_plain_bytes_are_those_of_the_step_and_its_activations(pair: LargePair) -> None:
+    found = round_traffic(pair, POLICIES["plain"], Load(1, 100, 1))
+    stored = [entry for entry in found if entry.what in ("weights", "kv")]
+    hidden = pair.target.geometry.hidden_size * 4
+    assert total_bytes(stored) == step_bytes(pair.target, 100, 1) - hidden
+    assert total_bytes(found) < 1.1 * total_bytes(stored)
+    assert {entry.phase for entry in found} == {"plain"}
+
+
+def test_a_round_reads_the_head_once_a_level(pair: LargePair) -> None:
+    def head_weights(policy: str) -> float:
+        found = round_traffic(pair, POLICIES[policy], Load(2, 64, 16))
+        return sum(e.n_bytes for e in found if (e.phase, e.what) == ("draft", "weights"))
+
+    levels = head_weights("chain5") - head_weights("chain3")
+    size = pair.head.summary.geometry
+    lm_head = 4 * size.draft_vocab_size * size.hidden_size
+    assert levels > 2 * lm_head
+    assert head_weights("tree3") == head_weights("chain3")
+
+
+def test_buckets_of_a_batch_that_shrinks() -> None:
+    shape, point = POLICIES["tree3"], Point(64, 4)
+    rows = [point.load(shape, GraphConfig(), n).verify_rows for n in (4, 3, 2, 1)]
+    assert rows == [32, 32, 16, 8]
+    kept = GraphConfig(slots=(4,), rows=(32,))
+    assert [point.load(shape, kept, n).batch for n in (4, 1)] == [4, 4]
+
+
+@pytest.mark.parametrize("policy", ["plain", "tree3"])
+def test_an_engine_that_takes_over_kv_writes_the_same_text(policy: str, pair: LargePair) -> None:
+    point, n_new = Point(40, 2), 12
+    filled = Filled.read(SETUP, pair, point, n_new)
+    core = SETUP.core(pair, POLICIES[policy], room_at(point, n_new))
+    for _ in range(2):  # the second time in slots that the first has given back
+        ids = filled.open(core, [n_new, n_new // 2])
+        while not core.is_idle:
+            core.step()
+        taken = [core.forget(i).output for i in ids]
+        while not filled.source.is_idle:
+            filled.source.step()
+        own = [filled.source.request(i).output for i in filled.ids]
+        assert taken == [own[0], own[1][: n_new // 2]]
+        filled = Filled.read(SETUP, pair, point, n_new)
+
+
+@pytest.mark.parametrize("engine", ["eager", "graphs"])
+def test_ranges_are_named_and_change_nothing(engine: str, pair: LargePair) -> None:
+    setup = RoundSetup("cpu", "float32", None, "pytorch", engine)
+    point = Point(24, 1)
+    filled = Filled.read(setup, pair, point, 16)
+    texts = []
+    for wrap in (with_ranges, lambda core: core):
+        core = wrap(setup.core(pair, POLICIES["tree3"], room_at(point, 16)))
+        (request_id,) = filled.open(core, [16])
+        core.step()
+        trace = trace_rounds(core, 2)
+        texts.append(core.request(request_id).output)
+        assert set(trace.ranges_us) == (set(NAMES) if len(texts) == 1 else set())
+    assert texts[0] == texts[1]
+
+
+def test_shipped_tiles_are_within_three_percent_of_the_sweep() -> None:
+    sweep = json.loads(SWEEP.read_text(encoding="utf-8"))
+    found = check_tiles(sweep)
+    assert {entry["batch"] for entry in found} == {1, 4}
+    assert all(entry["ok"] for entry in found)
+    for trial in sweep["points"][0]["trials"][1:]:
+        trial["microseconds"] = 0.9 * sweep["points"][0]["trials"][0]["microseconds"]
+    assert not check_tiles(sweep)[0]["ok"]
+
+
+def test_kernels_stage_writes_its_files(tmp_path: Path, pair: LargePair) -> None:
+    session = Session(SETUP, tmp_path, (Point(24, 1),), "tree3", Sizes(2, 2, 0.01), True)
+    session.kept["pair"] = pair
+    record = run_stage(session, "kernels")
+    assert record["ok"] and record["provenance"]["commit"]
+    assert [point["policy"] for point in record["points"]] == ["plain", "tree3"]
+    assert set(record["points"][1]["ranges_us_eager"]) == set(NAMES)
+    with (tmp_path / "cuda_bytes_per_token.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["phase"] for row in rows} == {"plain", "verify", "draft"}
+    assert all(row["kind"] == "modelled" and row["contract"] for row in rows)
+    assert "| 1 |" in (tmp_path / "hotspots_ranked.md").read_text(encoding="utf-8")
+    assert draw_roofline(tmp_path).exists() and draw_timeline(tmp_path).exists()
+
+
+def test_prompts_of_an_evaluated_length_are_those_that_do_not_loop() -> None:
+    found = prompts_at(Point(512, 3), 4096)
+    assert len(found) == 3 and all(400 < len(prompt) <= 512 for prompt in found)
+    assert [len(prompt) for prompt in prompts_at(Point(24, 2), 4096)] == [24, 24]
