@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -35,7 +36,8 @@ def test_the_set_is_representative_and_small() -> None:
     reasons = {reason for dump in dumps for reason in dump.provenance.get("reasons", ())}
     assert {"first", "width-change", "batch-change", "zero-accepted", "finished"} <= reasons
     assert len({dump.outcome for dump in dumps}) >= 10, "refusals are part of the contract"
-    assert all(len(dump.provenance["commit"]) == 40 for dump in dumps)
+    # In full, or as short as git writes it: a bare GPU machine is told its commit.
+    assert all(re.fullmatch("[0-9a-f]{7,40}", dump.provenance["commit"]) for dump in dumps)
     assert sum(path.stat().st_size for path in DUMPS.glob("*.safetensors")) <= LARGEST
     for folder in DUMPS.iterdir():
         if folder.is_dir():
