@@ -8,11 +8,13 @@ from pathlib import Path
 
 import torch
 
+from aerie.assemble_costs import NO_TABLE, PairKey, choose_table, describe_pair, shipped_costs
 from aerie.assemble_numerics import NUMERICS, find_numerics
 from aerie.assemble_rounds import build_rounds
 from aerie.config import LIMITS, EngineConfig, ModelConfig, SpeculationConfig, require
 from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.measure import QUICK, MakeCore, measure_costs
+from aerie.engine.measure_device import QUICK_ROUNDS, UNPRICED, DeviceGrid, measure_device_costs
 from aerie.engine.memory import Memory
 from aerie.engine.step import Parts
 from aerie.engine.verify import RULES
@@ -76,9 +78,10 @@ def build_core(
     head: Eagle3Head | None,
     limits: Limits,
     tap: Tap = untapped,
+    costs: CostTable | None = None,
 ) -> EngineCore:
-    """Wire an engine from loaded models."""
-    config = settled(config)
+    """Wire an engine from loaded models; a planner plans from `costs` before any other table."""
+    config = settled(config, None if head is None else describe_pair(target, head))
     speculation, device = config.speculation, config.model.device
     kernels = tap(build_kernels(config.backend, device))
     n_slots = config.cache.n_pages * config.cache.page_size
@@ -96,7 +99,7 @@ def build_core(
         memory=memory,
         kernels=kernels,
         proposer=proposer,
-        policy=build_policy(config, target, head, limits),
+        policy=build_policy(config, target, head, limits, costs),
         verify=RULES[speculation.rule],
         row_multiple=NUMERICS[config.model.numerics].row_multiple,
     )
@@ -104,9 +107,9 @@ def build_core(
     return EngineCore(config, parts, limits, scratch, rounds)
 
 
-def settled(config: EngineConfig) -> EngineConfig:
-    """The configuration with its policy and its kernels chosen."""
-    speculation = replace(config.speculation, policy=choose_policy(config).value)
+def settled(config: EngineConfig, pair: PairKey | None = None) -> EngineConfig:
+    """The configuration with its policy and its kernels chosen, for a pair that was loaded."""
+    speculation = replace(config.speculation, policy=choose_policy(config, pair).value)
     return replace(config, speculation=speculation, backend=choose_backend(config).value)
 
 
@@ -123,8 +126,8 @@ def choose_backend(config: EngineConfig) -> Resolved[str]:
     return Resolved("backend", "triton", "automatic", "one launch where PyTorch takes dozens")
 
 
-def choose_policy(config: EngineConfig) -> Resolved[str]:
-    """The policy, with the reason for it."""
+def choose_policy(config: EngineConfig, pair: PairKey | None = None) -> Resolved[str]:
+    """The policy, with the reason for it; `pair` describes what was loaded."""
     speculation = config.speculation
     chosen = speculation.chosen_policy
     if speculation.policy != "auto":
@@ -133,8 +136,9 @@ def choose_policy(config: EngineConfig) -> Resolved[str]:
         return Resolved("policy", chosen, "config", "a shape was given, or nothing can be planned")
     is_priced = config.planner.costs is not None
     if config.model.device.startswith("cuda") and config.engine != "eager" and not is_priced:
-        reason = "captured rounds are planned from a cost table of their own: give planner.costs"
-        return Resolved("policy", "fixed", "automatic", reason)
+        table = choose_table(config.model.device, pair)
+        value = "fixed" if table.value == NO_TABLE else chosen
+        return Resolved("policy", value, table.origin, table.reason)
     return Resolved("policy", chosen, "automatic", "trees are paid for by measured cost")
 
 
@@ -190,27 +194,58 @@ def tree_shape(config: SpeculationConfig) -> TreeShape:
 
 
 def build_policy(
-    config: EngineConfig, target: Decoder, head: Eagle3Head | None, limits: Limits
+    config: EngineConfig,
+    target: Decoder,
+    head: Eagle3Head | None,
+    limits: Limits,
+    costs: CostTable | None = None,
 ) -> Policy:
     """The policy a configuration names, with the costs it plans from."""
     shape, chosen = tree_shape(config.speculation), config.speculation.chosen_policy
     if chosen == "fixed":
         return FixedTree(shape)
-    if config.planner.costs is not None:
-        costs = load_costs(Path(config.planner.costs))
-    else:
-        costs = measure_quickly(config, target, head, limits)
+    if costs is None:
+        costs = find_costs(config, target, head, limits)
     if chosen == "cast":
         return Cast(shape, costs)
     return Planner(shape, costs, config.planner.explore_every)
 
 
-def measure_quickly(
+def find_costs(
     config: EngineConfig, target: Decoder, head: Eagle3Head | None, limits: Limits
 ) -> CostTable:
-    """A coarse cost table of this machine, for want of a measured one."""
-    provenance = {"kind": "measured at load", "device": config.model.device}
-    return measure_costs(scratch_cores(config, target, head, limits), QUICK, provenance)
+    """A file that was given, a table that is shipped, or a coarse one measured now."""
+    if config.planner.costs is not None:
+        return load_costs(Path(config.planner.costs))
+    device = config.model.device
+    provenance = {"kind": "measured at load", "device": device}
+    if choose_engine(config).value == "eager":
+        return measure_costs(scratch_cores(config, target, head, limits), QUICK, provenance)
+    assert head is not None, "captured rounds are planned for a draft head"
+    shipped = shipped_costs(device, describe_pair(target, head))
+    if shipped is not None:
+        return shipped
+    core = graphs_core(config, target, head, QUICK_ROUNDS)
+    return measure_device_costs(core, QUICK_ROUNDS, provenance)
+
+
+def graphs_core(
+    config: EngineConfig, target: Decoder, head: Eagle3Head, grid: DeviceGrid
+) -> EngineCore:
+    """An engine on which the costs of captured rounds are measured: room for every point."""
+    page = config.cache.page_size
+    n_tokens = max(batch * (context + grid.margin) for batch, context in grid.points())
+    sized = replace(
+        config,
+        speculation=SpeculationConfig(policy="planner"),
+        cache=replace(config.cache, n_pages=-(-n_tokens // page) + 512, prefix_reuse=False),
+        scheduler=replace(config.scheduler, max_batch=max(grid.batches)),
+        engine="graphs",
+        audit=False,
+    )
+    geometry = target.geometry
+    limits = Limits(max(grid.contexts) + grid.margin, geometry.vocab_size, ())
+    return build_core(sized, target, head, limits, costs=UNPRICED)
 
 
 def scratch_cores(

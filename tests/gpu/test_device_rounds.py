@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from aerie.bench.round_lossless import POLICIES, write_texts
@@ -11,7 +13,8 @@ from aerie.models.inflate import LargePair
 
 pytestmark = pytest.mark.gpu
 
-SETUP = RoundSetup(dtype="float32", geometry=None, backend="triton")
+COSTS = Path(__file__).parents[1] / "data" / "costs_cheap.json"
+SETUP = RoundSetup(dtype="float32", geometry=None, backend="triton", costs=str(COSTS))
 ROOM = Room(4, 96)
 
 
@@ -36,6 +39,9 @@ def test_same_tokens_as_plain_decoding(pair: LargePair, policy: str, temperature
 @pytest.mark.parametrize("policy", POLICIES)
 def test_steady_rounds_wait_for_nothing_but_the_report(pair: LargePair, policy: str) -> None:
     core = SETUP.core(pair, POLICIES[policy], Room(1, 1024))
+    assert core.rounds is not None
+    for n_positions in (40, 500):
+        core.rounds.record(1, n_positions)
     start(core, read_prompts(1, 40, pair.target.geometry.vocab_size), 400)
     for _ in range(6):
         core.step()

@@ -18,9 +18,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "aerie": ("public",),  # the public names; only the outermost layer may import them back
     "public": ("api",),  # by name, on first use
     "api": ("assemble",),
-    "assemble": ("assemble_rounds", "engine", "text"),
+    "assemble": ("assemble_rounds", "assemble_costs", "engine", "text"),
     "assemble_rounds": ("assemble_numerics", "engine"),  # its other files: captured rounds,
-    "assemble_numerics": ("models",),  # and the models' arithmetic
+    "assemble_numerics": ("models",),  # the models' arithmetic,
+    "assemble_costs": ("speculation", "models"),  # and the cost tables that are shipped
     "engine": ("speculation", "models"),
     "train": ("models",),
     "speculation": ("kernels", "attention"),

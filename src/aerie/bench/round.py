@@ -16,14 +16,16 @@ from aerie.bench.round_lossless import (
     heldout_prompts,
     lossless_room,
 )
+from aerie.bench.round_planner import PLANNER, compare_planner, profile_planner
 from aerie.bench.round_profile import BOOKKEEPING, profile_rounds
-from aerie.bench.round_setup import RoundSetup
+from aerie.bench.round_setup import RoundSetup, read_prompts
 from aerie.bench.round_speed import measure_speed, run_without_waiting, step_to_room
 from aerie.bench.round_stress import stress
 from aerie.models.inflate import LargePair
 
 PROFILED = 8  # rounds
 PROMPT_TOKENS = 64
+PLANNED_BATCHES = (1, 8)
 # Two policies may part in bf16 where the target's first choices lie this close, in steps of bf16.
 NEAR_ULPS, FAR_ULPS = 2.0, 4.0
 # What a round must reach on the machine the figures are for.
@@ -138,6 +140,26 @@ class RoundBench:
         found = compare_sizes(cores[0], cores[1], prompts, self.n_new)
         return {**found, "ok": found["identical"] == found["texts"]}
 
+    def planner(self) -> dict[str, Any]:
+        """Planned rounds beside fixed shapes, and the kernels of a planned round."""
+        pair, points = self.pair(self.setup), {}
+        vocabulary = pair.target.geometry.vocab_size
+        traced: dict[str, Any] = {}
+        for batch in PLANNED_BATCHES:
+            found, core = compare_planner(self.setup, pair, self.context, batch, self.n_new)
+            points[str(batch)] = found
+            print(json.dumps({"batch": batch, **found}), flush=True)
+            prompts = read_prompts(batch, self.context, vocabulary)
+            traced[str(batch)], kernels = profile_planner(self.setup, core, prompts)
+            self.write(f"round_kernels_{PLANNER}_{batch}.csv", kernels)
+        waits = [entry["waits_beside_the_read"] for entry in traced.values()]
+        return {
+            "context": self.context,
+            "points": points,
+            "traced": traced,
+            "ok": not any(waits) or not self.setup.device.startswith("cuda"),
+        }
+
     def stress(self) -> dict[str, Any]:
         """Long contexts with a batch that shrinks and grows."""
         context = self.context * 64
@@ -150,5 +172,6 @@ STAGES: dict[str, Callable[[RoundBench], dict[str, Any]]] = {
     "sampled": RoundBench.sampled,
     "sizes": RoundBench.sizes,
     "near_ties": RoundBench.near_ties,
+    "planner": RoundBench.planner,
     "stress": RoundBench.stress,
 }

@@ -21,6 +21,7 @@ POLICIES = {
     "plain": SpeculationConfig(method="none"),
     "chain": SpeculationConfig(top_k=1, depth=5, nodes=6),
     "tree": SpeculationConfig(top_k=8, depth=5, nodes=32),
+    "planner": SpeculationConfig(policy="planner"),
 }
 BATCH = 32
 BF16_BITS = 8  # of the significand, the hidden one included

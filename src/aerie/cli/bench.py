@@ -107,6 +107,9 @@ def round_(
     context: Annotated[int, typer.Option(min=16, help="Prompt tokens; 64 times in stress.")] = 1024,
     rounds: Annotated[int, typer.Option(min=4, help="Timed rounds.")] = 48,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts of the lossless stage.")] = 64,
+    costs: Annotated[
+        str | None, typer.Option(help="Table of aerie tune costs; default: a shipped one.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:
     """Time captured rounds of the inflated pair, and check that their tokens are plain ones.
@@ -124,7 +127,7 @@ def round_(
         if name not in STAGES:
             raise UnknownNameError("stage", name, STAGES)
     inflated = None if geometry == "none" else geometry
-    setup = RoundSetup(device, dtype, inflated, backend)
+    setup = RoundSetup(device, dtype, inflated, backend, costs=costs)
     bench = RoundBench(setup, out, context, rounds, prompts)
     records = {name: bench.run(name) for name in stages}
     finish({"ok": all(r["ok"] for r in records.values()), **records}, as_json=True)

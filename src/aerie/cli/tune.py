@@ -23,36 +23,44 @@ def costs(
     model: Annotated[str | None, typer.Option(help="Directory or hub id.")] = None,
     draft: Annotated[str | None, typer.Option(help="EAGLE-3 head for --model.")] = None,
     batch: Annotated[str, typer.Option(help="Batch sizes, comma separated.")] = "1,2,4,8,16,32",
-    context: Annotated[str, typer.Option(help="Contexts, comma separated.")] = "256,2048,8192",
+    context: Annotated[
+        str | None, typer.Option(help="Contexts; default: 256 to 8192, on a GPU 512 to 32768.")
+    ] = None,
     most_rows: Annotated[int, typer.Option(min=2, help="Rows verified, all requests.")] = 256,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds per point; the median counts.")] = 7,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    engine: Annotated[str, typer.Option(help="eager or graphs; auto: by device.")] = "auto",
+    geometry: Annotated[
+        str | None, typer.Option(help="Inflate the built-in pair to this; with engine graphs.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     as_json: Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")] = False,
 ) -> None:
     """Measure what drafting and verifying cost here; the planner reads the file.
 
     Use it with `Engine.load(planner={"costs": "costs.json"})`. Without a file an engine measures
-    a coarse table when it loads.
+    a coarse table when it loads. With engine graphs the rounds are captured and replayed, and
+    timed where the device runs them.
     """
     import torch
 
-    from aerie.bench.tune_costs import tune_costs
+    from aerie.bench.tune_costs import Asked, tune
     from aerie.config import ModelConfig
-    from aerie.engine.measure import FULL, Grid
 
     torch.set_num_threads(threads)
-    grid = Grid(
+    is_captured = engine == "graphs" or (engine == "auto" and device.startswith("cuda"))
+    asked = Asked(
+        ModelConfig(model, draft, device, dtype),
+        "graphs" if is_captured else "eager",
+        geometry,
         tuple(integers(batch, "--batch")),
-        tuple(integers(context, "--context")),
+        tuple(integers(context, "--context")) if context else None,
         most_rows,
         repeats,
-        FULL.most_tokens,
     )
     screen = progress_console()
-    table = tune_costs(
-        model, draft, ModelConfig(model, draft, device), grid, lambda text: screen.print(text)
-    )
+    table = tune(asked, lambda text: screen.print(text))
     table.save(Path(out))
     n_samples = len(table.verify.samples) + len(table.draft.samples) + len(table.extend.samples)
     if not as_json:

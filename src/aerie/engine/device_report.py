@@ -51,6 +51,24 @@ def nothing_after(position: int) -> Features:
     return Features(position, torch.zeros((0, 0, 0)), torch.zeros(0, dtype=torch.int64))
 
 
+def missed_features(history: torch.Tensor, place: Seat) -> Features:
+    """Features of the positions a seat's draft was not shown, as far as they were kept.
+
+    `history` [table rows, positions, captures, hidden] holds each request's last positions.
+    """
+    assert place.stale_from is not None, "the draft missed nothing"
+    request, capacity = place.request, history.shape[1]
+    start = max(place.stale_from, place.seq_len - capacity)
+    held = request.held
+    if start > place.stale_from:
+        gap = place.stale_from
+        held.draft_gap = gap if held.draft_gap is None else min(gap, held.draft_gap)
+    positions = torch.arange(start, place.seq_len, device=history.device)
+    following = request.tokens[start + 1 : place.seq_len + 1]
+    tokens = torch.tensor(following, dtype=torch.int64, device=history.device)
+    return Features(start, history[held.row, positions % capacity], tokens)
+
+
 def decide(place: Seat, row: list[int], is_shown: bool) -> Decision:
     """One line of the report; the seat moves on with it. `is_shown`: the draft saw its rows."""
     values = dict(zip(REPORT, row, strict=False))

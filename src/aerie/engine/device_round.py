@@ -148,9 +148,12 @@ def draft(parts: RoundParts, bucket: Bucket, template: Template) -> None:
     store = state.store.first(n)
     place = Place(parts.table, state.seats.table_row[:n], state.seq_len[:n], bucket.columns)
     gains = parts.draft.run(template, store, leading(state.accepted, n), place)
-    tree, chosen = store.tree(), state.chosen[:n]
+    n_nodes = template.n_nodes
+    tree, chosen = store.tree(n_nodes), state.chosen[:n, :n_nodes]
     n_chosen = state.report.written[:n, REPORT.index("n_chosen")]
-    parts.policy.select(tree, chosen, n_chosen)
+    parts.policy.select(tree, template.widths, chosen, n_chosen)
+    if n_nodes < state.chosen.shape[1]:
+        state.chosen[:n, n_nodes:] = False  # of a larger tree before
     if state.lessons is not None:
         _note(state.lessons, tree, chosen, gains)
     _publish(state, bucket)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
@@ -12,6 +13,7 @@ from aerie.engine.device_report import (
     Decided,
     Seat,
     decide,
+    missed_features,
     nothing_after,
     read_lesson,
     why_not_captured,
@@ -35,6 +37,16 @@ class RoundOptions:
     row_multiple: int  # verified rows are padded to it
     scratch: int  # positions a round may use beyond seq_len + 1
     shape: TreeShape  # the largest tree
+
+    def padded(self, n_rows: int) -> int:
+        """Rows as the numerics want them."""
+        return -(-n_rows // self.row_multiple) * self.row_multiple
+
+    def row_sizes(self, slots: int) -> list[int]:
+        """Every bucket of rows that so many trees may need."""
+        most = smallest(self.graphs.rows, slots * self.shape.verify)
+        sizes = {self.padded(rows) for rows in self.graphs.rows if slots <= rows <= most}
+        return sorted(sizes | {self.padded(smallest(self.graphs.rows, slots))})
 
 
 @dataclass
@@ -89,6 +101,26 @@ class DeviceRounds:
             # What was committed while nothing was drafted still waits; the rest was taken in.
             place.request.features = [] if place.stale_from is None else [self._missed(place)]
         self._seats = []
+
+    @torch.inference_mode()
+    def record(self, n_requests: int, n_positions: int, is_sampled: bool = False) -> None:
+        """Record all graphs that rounds of so many requests and positions may ask for.
+
+        While nobody is seated a round is harmless: every slot is inert.
+        """
+        assert not self._seats and not self.is_under_way, "record before anybody is seated"
+        options, parts = self._options, self.parts
+        slots = smallest(options.graphs.slots, n_requests)
+        columns = smallest(options.graphs.columns, n_positions + 1 + options.scratch)
+        rest = Bucket(slots, 0, columns, False)
+        for rows in options.row_sizes(slots):
+            bucket = Bucket(slots, rows, columns, is_sampled)
+            if parts.draft is None:
+                self.graphs.run(("plain", bucket), partial(plain_round, parts, bucket))
+            else:
+                self.graphs.run(("verify", bucket), partial(verify, parts, bucket))
+        for widths in parts.policy.shapes if parts.draft is not None else ():
+            self._run_rest(rest, widths)
 
     @torch.inference_mode()
     def step(self, requests: Sequence[Request], is_quiet: bool) -> list[Decided]:
@@ -152,11 +184,16 @@ class DeviceRounds:
 
     def _launch_rest(self, bucket: Bucket) -> None:
         """Draft, or do without."""
-        parts, widths = self.parts, self._planned().widths
+        widths = self._planned().widths
+        if widths is not None:
+            self.parts.policy.prepare(bucket.slots)
+        self._run_rest(bucket, widths)
+
+    def _run_rest(self, bucket: Bucket, widths: Widths | None) -> None:
+        parts = self.parts
         if widths is None:
             self.graphs.run(("close", bucket), lambda: close(parts, bucket))
             return
-        parts.policy.prepare(bucket.slots)
         template = self._template(widths)
         self.graphs.run(("draft", bucket, widths), lambda: draft(parts, bucket, template))
 
@@ -194,18 +231,9 @@ class DeviceRounds:
             place.stale_from = None
 
     def _missed(self, place: Seat) -> Features:
-        """Features of the positions a seat's draft was not shown, as far as they were kept."""
-        history, request = self.parts.state.history, place.request
-        assert history is not None and place.stale_from is not None
-        start = max(place.stale_from, place.seq_len - history.shape[1])
-        held = request.held
-        if start > place.stale_from:
-            gap = place.stale_from
-            held.draft_gap = gap if held.draft_gap is None else min(gap, held.draft_gap)
-        positions = torch.arange(start, place.seq_len, device=history.device)
-        following = request.tokens[start + 1 : place.seq_len + 1]
-        tokens = torch.tensor(following, dtype=torch.int64, device=history.device)
-        return Features(start, history[held.row, positions % history.shape[1]], tokens)
+        history = self.parts.state.history
+        assert history is not None, "rounds without drafts keep their features"
+        return missed_features(history, place)
 
     def _followed(self, request: Request, *features: Features) -> Followed:
         return Followed(self._memory.slots(request), request.seq_len, request.tokens, features)
@@ -222,11 +250,10 @@ class DeviceRounds:
         slots = smallest(config.slots, len(seats))
         # An empty slot still verifies its root.
         n_rows = sum(place.n_rows for place in seats) + slots - len(seats)
-        multiple = self._options.row_multiple
         longest = max(place.seq_len for place in seats) + 1 + self._options.scratch
         return Bucket(
             slots=slots,
-            rows=-(-smallest(config.rows, n_rows) // multiple) * multiple,
+            rows=self._options.padded(smallest(config.rows, n_rows)),
             columns=smallest(config.columns, longest),
             is_sampled=any(place.request.params.temperature > 0 for place in seats),
         )

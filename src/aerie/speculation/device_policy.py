@@ -26,8 +26,10 @@ from aerie.speculation.tree import DraftTree, Verdict
 Widths = tuple[int, ...]
 Gains = NDArray[np.float32]
 
-# Widths a planned draft is rounded up to, all levels alike: a graph for every depth and width.
+# Widths a planned draft is rounded up to, all levels alike, and levels it is rounded down to: a
+# graph for each of both.
 WIDTHS = (1, 2, 4, 8, 10)
+LEVELS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 15, 23, 31)
 # What a level that was never drafted is taken to gain by its best k nodes.
 FIRST_GAIN, FIRST_DECAY = 0.6, 0.5
 
@@ -51,6 +53,11 @@ class RoundPolicy(Protocol):
         """Whether reports carry lessons, and rounds without drafts keep their features."""
         ...
 
+    @property
+    def shapes(self) -> tuple[Widths | None, ...]:
+        """All that `open` may answer."""
+        ...
+
     def open(self, situation: Situation) -> Widths | None:
         """Nodes each level of the coming draft feeds; None: the round does not draft."""
         ...
@@ -59,8 +66,13 @@ class RoundPolicy(Protocol):
         """Leave what the choice of a bucket needs where the coming launch finds it."""
         ...
 
-    def select(self, tree: DraftTree, chosen_out: Tensor, count_out: Tensor) -> None:
-        """Write the nodes to verify next and how many they are; captured, so no host values."""
+    def select(
+        self, tree: DraftTree, widths: Widths, chosen_out: Tensor, count_out: Tensor
+    ) -> None:
+        """Write the nodes to verify next and how many they are; captured, so no host values.
+
+        `widths` are the nodes each level fed, as `open` said.
+        """
         ...
 
     def learn(self, lesson: Lesson) -> None:
@@ -76,15 +88,22 @@ class FixedRounds:
     choose: Callable[[Tensor, int, Tensor, Tensor], None]
     learns: bool = False
 
-    def open(self, situation: Situation) -> Widths | None:
+    @property
+    def shapes(self) -> tuple[Widths | None, ...]:
         """The widest tree of the shape; a tree of one node needs no draft."""
         wide = (self.shape.top_k,) * (self.shape.depth - 1)
-        return wide if self.shape.verify > 1 else None
+        return (wide if self.shape.verify > 1 else None,)
+
+    def open(self, situation: Situation) -> Widths | None:
+        """Always the same."""
+        return self.shapes[0]
 
     def prepare(self, n_slots: int) -> None:
         """The choice needs nothing."""
 
-    def select(self, tree: DraftTree, chosen_out: Tensor, count_out: Tensor) -> None:
+    def select(
+        self, tree: DraftTree, widths: Widths, chosen_out: Tensor, count_out: Tensor
+    ) -> None:
         """The best nodes of each request by path score."""
         self.choose(tree.scores, self.shape.verify, chosen_out, count_out)
 
@@ -116,8 +135,8 @@ class PlannedRounds:
     def __init__(self, planner: Planner, row_sizes: tuple[int, ...], device: str) -> None:
         self.planner = planner
         self.learns = True
-        self._row_sizes = row_sizes
-        self._device = device
+        self.row_sizes = row_sizes
+        self.device = device
         self._inputs: dict[int, _Inputs] = {}
         self._opened: Round | None = None  # plans of the draft under way,
         self._pending: Round | None = None  # and of the trees that wait for their verdict
@@ -139,13 +158,25 @@ class PlannedRounds:
             if not width:
                 break
             wanted.append(width)
-        top_k = self.planner.shape.top_k
-        width = min(next(w for w in WIDTHS if w >= max(wanted, default=1)), top_k)
+        width = next(w for w in self._widths if w >= max(wanted, default=1))
+        n_levels = max(n for n in LEVELS if n <= len(wanted))
         # The plan is judged by what is drafted, not by what was asked for.
-        plan.widths = [width] * len(wanted)
-        plan.gains = [float(self._gains[depth][width]) for depth in range(len(wanted))]
-        plan.seconds = plan.prices.extend + float(plan.prices.draft[width]) * len(wanted)
+        plan.widths = [width] * n_levels
+        plan.gains = [float(self._gains[depth][width]) for depth in range(n_levels)]
+        plan.seconds = plan.prices.extend + float(plan.prices.draft[width]) * n_levels
         return tuple(plan.widths)
+
+    @property
+    def _widths(self) -> list[int]:
+        top_k = self.planner.shape.top_k
+        return [width for width in WIDTHS if width < top_k] + [top_k]
+
+    @property
+    def shapes(self) -> tuple[Widths | None, ...]:
+        """Nothing, the root's children alone, and every width with every number of levels."""
+        most = self.planner.shape.depth - 1
+        levels = [n for n in LEVELS if 0 < n <= most]
+        return (None, (), *((width,) * n for width in self._widths for n in levels))
 
     def _last_gains(self, depth: int) -> Gains:
         gains: Gains = self._gains[depth - 1]
@@ -165,12 +196,14 @@ class PlannedRounds:
         offered.copy_(torch.from_numpy(seconds))
         corrections.copy_(torch.from_numpy(self.planner.calibration.table().reshape(-1)))
 
-    def select(self, tree: DraftTree, chosen_out: Tensor, count_out: Tensor) -> None:
+    def select(
+        self, tree: DraftTree, widths: Widths, chosen_out: Tensor, count_out: Tensor
+    ) -> None:
         """The forest that is worth most at the plan's rate, among the sizes on offer."""
         shape, inputs = self.planner.shape, self.inputs(tree.tokens.shape[0])
         inputs.device.copy_(inputs.host, non_blocking=True)
         rate, seconds, corrections = inputs.parts(inputs.device)
-        weights = admissible(tree, corrections.float(), shape.depth, shape.verify)
+        weights = admissible(tree, corrections.float(), len(widths) + 1, shape.verify)
         forest = choose_forest(weights, inputs.sizes, seconds, rate)
         chosen_out.copy_(forest.chosen)
         count_out.copy_(forest.chosen.sum(dim=1))
@@ -198,13 +231,13 @@ class PlannedRounds:
         """The buffers of a bucket, made when it is first met and never moved."""
         if n_slots not in self._inputs:
             most = n_slots * self.planner.shape.verify
-            sizes = [size for size in self._row_sizes if n_slots <= size <= most] or [n_slots]
+            sizes = [size for size in self.row_sizes if n_slots <= size <= most] or [n_slots]
             n_numbers = 1 + len(sizes) + self.planner.calibration.table().size
             host = torch.ones(n_numbers, dtype=torch.float64)
             self._inputs[n_slots] = _Inputs(
-                sizes=torch.tensor(sizes, device=self._device),
+                sizes=torch.tensor(sizes, device=self.device),
                 row_sizes=np.array(sizes),
-                host=host.pin_memory() if self._device.startswith("cuda") else host,
-                device=host.to(self._device, copy=True),
+                host=host.pin_memory() if self.device.startswith("cuda") else host,
+                device=host.to(self.device, copy=True),
             )
         return self._inputs[n_slots]

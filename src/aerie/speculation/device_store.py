@@ -47,9 +47,9 @@ class NodeStore:
         arrays = {name: array[:n_slots] for name, array in self.arrays.items()}
         return NodeStore(arrays, self.sort_scores[:n_slots])
 
-    def tree(self) -> DraftTree:
-        """The nodes as a value: views, not copies."""
-        arrays = self.arrays
+    def tree(self, n_nodes: int | None = None) -> DraftTree:
+        """The first nodes, or all, as a value: views, not copies."""
+        arrays = {name: array[:, :n_nodes] for name, array in self.arrays.items()}
         n_slots, capacity = arrays["cumu_tokens"].shape
         device = self.sort_scores.device
         return DraftTree(
@@ -96,6 +96,11 @@ class Template:
     def fed(self) -> int:
         """Nodes fed to the draft, per request."""
         return sum(self.widths)
+
+    @property
+    def n_nodes(self) -> int:
+        """Nodes a draft stores per request: the root, and the children of it and of all fed."""
+        return 1 + self.shape.top_k * (1 + self.fed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,7 +78,9 @@ class Moods:
     def prepare(self, n_slots: int) -> None:
         """Nothing."""
 
-    def select(self, tree: DraftTree, chosen_out: Tensor, count_out: Tensor) -> None:
+    def select(
+        self, tree: DraftTree, widths: Widths, chosen_out: Tensor, count_out: Tensor
+    ) -> None:
         self.scores[self.n_rounds] = tree.scores.clone()
         chosen_out.copy_(torch.zeros_like(chosen_out))
         chosen_out[:, 0] = True

@@ -1,0 +1,282 @@
+"""Measures the cost table of captured rounds: forced plans, timed where the device runs them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import median
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from aerie.engine.device_rounds import DeviceRounds
+from aerie.engine.engine import EngineCore
+from aerie.engine.params import SamplingParams
+from aerie.speculation.costs import CostTable, Sample, Surface
+from aerie.speculation.device_policy import Lesson, PlannedRounds, Widths
+from aerie.speculation.policy import Situation
+
+# Nodes fed a level, and levels; the same order as the row sizes, so that a tree holds its rows.
+SHAPES = ((1, 0), (1, 2), (1, 5), (2, 2), (2, 5), (4, 2), (4, 5), (8, 2), (8, 5))
+# The plan before, then a recording of the draft, a recording of the verification, and a replay.
+WARM_ROUNDS = 4
+# A round before which the slot table is written is not timed: so many more may be run instead.
+PATIENCE = 3
+
+
+@dataclass(frozen=True)
+class DeviceGrid:
+    """Where captured rounds are measured."""
+
+    batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    contexts: tuple[int, ...] = (512, 4096, 16384, 32768)
+    most_rows: int = 256  # of all requests together
+    repeats: int = 5
+    most_tokens: int = 524_288  # KV of a measured point
+    margin: int = 1536  # positions beyond a context: what its rounds emit, and a tree
+
+    def points(self) -> list[tuple[int, int]]:
+        """Batch and context of every point that fits the memory."""
+        every = itertools.product(self.contexts, self.batches)
+        return [(b, c) for c, b in every if b * c <= self.most_tokens]
+
+
+# A minute where nothing has been compiled yet: asked for by those without a table.
+QUICK_ROUNDS = DeviceGrid((1, 4, 16), (512, 8192), 128, 3, 65_536)
+# What a planner is built with before anything was measured; its plans are never asked for.
+_ANY = Surface((Sample(1, 1, 1, 1.0),))
+UNPRICED = CostTable(verify=_ANY, draft=_ANY, extend=_ANY, provenance={})
+
+
+@dataclass(frozen=True)
+class ForcedPlan:
+    """What every request drafts, and how many rows all of them verify."""
+
+    widths: Widths
+    rows: int
+
+
+class ForcedRounds(PlannedRounds):
+    """The planner's own rounds with its decisions taken from it: same work, fixed plan."""
+
+    plan = ForcedPlan((), 1)
+
+    def open(self, situation: Situation) -> Widths | None:
+        """As told; one row a request needs no draft."""
+        return self.plan.widths if self.plan.rows > situation.batch else None
+
+    def prepare(self, n_slots: int) -> None:
+        """Every size but the wanted one costs more than anything is worth."""
+        inputs = self.inputs(n_slots)
+        rate, seconds, corrections = inputs.parts(inputs.host)
+        prices = np.where(inputs.row_sizes == self.plan.rows, 0.0, np.inf)
+        assert not prices.all(), f"{self.plan.rows} rows are not on offer"
+        rate.fill_(1.0)
+        seconds.copy_(torch.from_numpy(prices))
+        corrections.zero_()
+
+    def learn(self, lesson: Lesson) -> None:
+        """Nothing."""
+
+
+class Clock(Protocol):
+    """Marks on a time line, and the seconds between two of them."""
+
+    def mark(self) -> Any:
+        """Now."""
+        ...
+
+    def seconds(self, before: Any, after: Any) -> float:
+        """Between two marks, both past."""
+        ...
+
+
+class HostClock:
+    """The host's: where graphs are called directly."""
+
+    def mark(self) -> Any:
+        """Now."""
+        return time.perf_counter()
+
+    def seconds(self, before: Any, after: Any) -> float:
+        """Their difference."""
+        return float(after - before)
+
+
+class DeviceClock:
+    """The device's own: a mark is passed when everything launched before it has run."""
+
+    def mark(self) -> Any:
+        """After all that was launched."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, before: Any, after: Any) -> float:
+        """Waits for the later mark."""
+        after.synchronize()
+        return float(before.elapsed_time(after)) / 1e3
+
+
+CLOCKS: dict[str, Callable[[], Clock]] = {"cpu": HostClock, "cuda": DeviceClock}
+
+
+def _add_mark(marks: list[Any], clock: Clock, key: Any) -> None:
+    marks.append(clock.mark())
+
+
+def measure_device_costs(
+    core: EngineCore,
+    grid: DeviceGrid,
+    provenance: Mapping[str, object],
+    report: Callable[[str], None] = lambda _: None,
+) -> CostTable:
+    """Measure every point of a grid on one engine whose policy is the planner."""
+    rounds = core.rounds
+    assert rounds is not None and isinstance(rounds.parts.policy, PlannedRounds)
+    own = rounds.parts.policy
+    forced = ForcedRounds(own.planner, own.row_sizes, own.device)
+    rounds.parts = replace(rounds.parts, policy=forced)
+    _fill_memory(core)
+    samples: dict[str, list[Sample]] = {"verify": [], "draft": [], "extend": []}
+    begin = time.perf_counter()
+    for batch, context in grid.points():
+        point = _Point(core, rounds, forced, batch, context)
+        for name, found in point.measure(grid).items():
+            samples[name] += found
+        captures = rounds.graphs.counts.captures
+        spent = time.perf_counter() - begin
+        report(f"batch {batch}, context {context}: {spent:.1f} s, {captures} graphs so far")
+    surfaces = {name: Surface(tuple(found)) for name, found in samples.items()}
+    return CostTable(**surfaces, provenance={**provenance, "engine": "graphs"})
+
+
+def _fill_memory(core: EngineCore) -> None:
+    """Values as a text would leave them: zeros would cost less power, and so less time."""
+    pools = [core.parts.pool]
+    if core.rounds is not None and core.rounds.parts.draft is not None:
+        pools.append(core.rounds.parts.draft.pool)
+    for stored in (part for pool in pools for part in (pool.keys, pool.values)):
+        for layer in stored:
+            layer.normal_()
+
+
+@dataclass
+class _Timing:
+    """Medians of one plan, in seconds."""
+
+    verify: float  # with what the host keeps the device waiting before it
+    rest: float  # the draft, or the end of a round without one
+
+
+@dataclass(eq=False)
+class _Point:
+    """One batch size and context."""
+
+    core: EngineCore
+    rounds: DeviceRounds
+    forced: ForcedRounds
+    batch: int
+    context: int
+    times: dict[ForcedPlan, _Timing] = field(default_factory=dict)
+
+    def measure(self, grid: DeviceGrid) -> dict[str, list[Sample]]:
+        """Seat the requests, run every plan, let them go."""
+        plans = self._plans(grid)
+        n_rounds = (WARM_ROUNDS + PATIENCE * grid.repeats) * (len(plans) + 1)
+        longest = 1 + self.forced.planner.shape.depth
+        params = SamplingParams(max_tokens=longest * n_rounds, temperature=0.0, ignore_eos=True)
+        core, vocabulary = self.core, self.core.limits.vocabulary
+        prompts = (
+            [(7 * position + index) % vocabulary for position in range(self.context)]
+            for index in range(self.batch)
+        )
+        ids = [core.submit(prompt, params) for prompt in prompts]
+        core.assume_read()
+        for plan in plans:
+            self.times[plan] = self._time(plan, grid.repeats)
+        assert all(core.request(i).ended is None for i in ids), "a measured request ended"
+        for request_id in ids:
+            core.cancel(request_id)
+        while not core.is_idle:
+            core.step()
+        for request_id in ids:
+            core.forget(request_id)
+        return self._samples()
+
+    def _plans(self, grid: DeviceGrid) -> list[ForcedPlan]:
+        """No draft, then every size of rows and every shape at least once."""
+        shape, batch = self.forced.planner.shape, self.batch
+        most = min(grid.most_rows, batch * shape.verify)
+        offered = [int(n) for n in self.forced.inputs(batch).row_sizes if batch < n <= most]
+        fitting = [(w, n) for w, n in SHAPES if w <= shape.top_k and n < shape.depth]
+        rows = offered + offered[-1:] * (len(fitting) - len(offered))
+        drafted = fitting + fitting[-1:] * (len(rows) - len(fitting))
+        plans = [ForcedPlan((), batch)]
+        for (width, n_levels), n_rows in zip(drafted, rows, strict=True):
+            n_nodes = batch * (1 + shape.top_k * (1 + width * n_levels))
+            plans.append(ForcedPlan((width,) * n_levels, min(n_rows, _at_most(offered, n_nodes))))
+        return plans
+
+    def _time(self, plan: ForcedPlan, repeats: int) -> _Timing:
+        clock = CLOCKS[self.forced.device.partition(":")[0]]()
+        self.forced.plan = plan
+        timings: list[_Timing] = []
+        for turn in range(WARM_ROUNDS + PATIENCE * repeats):
+            if len(timings) == repeats:
+                break
+            marks = [clock.mark()]
+            self.rounds.graphs.watch = partial(_add_mark, marks, clock)
+            before = self._n_sent()
+            self.core.step()
+            if turn >= WARM_ROUNDS and len(marks) == 3:
+                n_rows = self._n_sent() - before + self.batch
+                assert n_rows == plan.rows, f"{n_rows} rows were verified, not those of {plan}"
+                verify, rest = itertools.starmap(clock.seconds, itertools.pairwise(marks))
+                timings.append(_Timing(verify, rest))
+        self.rounds.graphs.watch = lambda key: None
+        assert timings, f"no round of {plan} was started within its step"
+        return _Timing(median(t.verify for t in timings), median(t.rest for t in timings))
+
+    def _n_sent(self) -> int:
+        return sum(request.statistics.num_draft_tokens for request in self.core.running)
+
+    def _samples(self) -> dict[str, list[Sample]]:
+        """Rows to verify; one level of each width; and all that a draft costs beside its levels."""
+
+        def at(rows: int, seconds: float) -> Sample:
+            return Sample(self.batch, self.context, rows, seconds)
+
+        plain, *drafting = self.times
+        verify: dict[int, list[float]] = {}
+        for plan in drafting:
+            verify.setdefault(plan.rows, []).append(self.times[plan].verify)
+        alone = self.times[plain]
+        base = next(self.times[plan].rest for plan in drafting if not plan.widths)
+        return {
+            "verify": [
+                at(self.batch, alone.verify + alone.rest),
+                *(at(rows, median(seconds)) for rows, seconds in sorted(verify.items())),
+            ],
+            "draft": [at(rows, level) for rows, level in self._levels(drafting, base)],
+            "extend": [at(self.batch, base)],
+        }
+
+    def _levels(self, drafting: Sequence[ForcedPlan], base: float) -> list[tuple[int, float]]:
+        """Seconds of one level by the rows it feeds: the slope through the drafts of one width."""
+        found = []
+        for width in sorted({plan.widths[0] for plan in drafting if plan.widths}):
+            own = [p for p in drafting if p.widths and p.widths[0] == width]
+            over = sum((self.times[p].rest - base) * len(p.widths) for p in own)
+            level = over / sum(len(p.widths) ** 2 for p in own)
+            found.append((self.batch * width, max(level, 1e-6)))
+        return found
+
+
+def _at_most(sizes: Sequence[int], bound: int) -> int:
+    """The largest size within a bound."""
+    return max(size for size in sizes if size <= bound)
