@@ -38,6 +38,7 @@ class DeviceGrid:
     repeats: int = 5
     most_tokens: int = 524_288  # KV of a measured point
     margin: int = 1536  # positions beyond a context: what its rounds emit, and a tree
+    most_seconds: float = 95.0  # no point is begun later: longer contexts come last
 
     def points(self) -> list[tuple[int, int]]:
         """Batch and context of every point that fits the memory."""
@@ -145,6 +146,9 @@ def measure_device_costs(
     samples: dict[str, list[Sample]] = {"verify": [], "draft": [], "extend": []}
     begin = time.perf_counter()
     for batch, context in grid.points():
+        if time.perf_counter() - begin > grid.most_seconds:
+            report(f"batch {batch}, context {context}: not measured for want of time")
+            continue
         point = _Point(core, rounds, forced, batch, context)
         for name, found in point.measure(grid).items():
             samples[name] += found
