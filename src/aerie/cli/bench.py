@@ -133,6 +133,41 @@ def round_(
     finish({"ok": all(r["ok"] for r in records.values()), **records}, as_json=True)
 
 
+@app.command("gpu")
+def gpu(
+    contract: Annotated[Path, typer.Option(help="TOML file: what is run, and how.")] = Path(
+        "contracts/h200.toml"
+    ),
+    points: Annotated[str, typer.Option(help="Scenarios or 4x16384, comma separated.")] = "",
+    what: Annotated[
+        str,
+        typer.Option(help="micro, full, repeats, tail, slots, acceptance, matrix; with commas."),
+    ] = "matrix",
+    then: Annotated[
+        list[Path] | None, typer.Option(help="Contracts that follow on the same engine.")
+    ] = None,
+    gates: Annotated[Path, typer.Option(help="Folder of the gates' TOML files.")] = Path("gates"),
+    out: Annotated[Path, typer.Option(help="Folder of the reports.")] = Path("reports"),
+    as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
+) -> None:
+    """Run a contract: plain decoding, fixed trees and the planner in turns on one engine.
+
+    Ceilings come first; raw rows are appended as they are measured, and points that are finished
+    for the same sources and contract are skipped. The last line of output is JSON.
+    """
+    from aerie.bench.contract import read_contract
+    from aerie.bench.gpu_session import Asked, run_asked
+    from aerie.parity.matrix import sources_hash
+
+    backend = read_contract(contract).model.backend
+    chosen = tuple(points.split(",")) if points else ()
+    wanted = tuple(name for name in what.split(",") if name)
+    kernels = sources_hash(backend)
+    asked = Asked(contract, out, kernels, wanted, chosen, tuple(then or ()), gates)
+    screen = progress_console() if as_json else console()
+    finish(run_asked(asked, lambda text: screen.print(text)), as_json=True)
+
+
 @app.command("step")
 def step(
     batch: Annotated[str, typer.Option(help="Batch sizes, comma separated.")] = "1,8",

@@ -13,6 +13,7 @@ from aerie.cli import (
     demo,
     doctor,
     draft_vocab,
+    gates,
     generate,
     inflate,
     parity,
@@ -40,6 +41,7 @@ app.command("profile")(profile.profile)
 app.command("report")(report.report)
 app.add_typer(bench.app, name="bench")
 app.add_typer(draft_vocab.app, name="draft-vocab")
+app.add_typer(gates.app, name="gates")
 app.add_typer(parity.app, name="parity")
 app.add_typer(train.app, name="train")
 app.add_typer(tune.app, name="tune")

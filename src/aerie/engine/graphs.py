@@ -59,8 +59,12 @@ class Graphs:
             call()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
+        # To begin a recording waits by itself; who watches for waits means those of the rounds.
+        mode = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("default")
         with torch.cuda.graph(graph, pool=self._pool, stream=stream):
             call()
+        torch.cuda.set_sync_debug_mode(mode)
         self.counts.captures += 1
         return graph
 

@@ -1,0 +1,100 @@
+"""`aerie gates`: floors against recorded data; `aerie gates run` measures first."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aerie.cli.output import console, finish, progress_console
+
+if TYPE_CHECKING:
+    from aerie.bench.gates import Verdict
+
+app = typer.Typer(invoke_without_command=True)
+
+Gates = Annotated[Path, typer.Option("--gates", help="Folder of the gates' TOML files.")]
+Out = Annotated[Path, typer.Option(help="Folder of the reports.")]
+Json = Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")]
+
+
+@app.callback()
+def gates(
+    context: typer.Context,
+    folder: Gates = Path("gates"),
+    reports: Out = Path("reports"),
+    as_json: Json = False,
+) -> None:
+    """Hold recorded figures against their floors.
+
+    Figures are computed again from raw rows. Data without provenance is refused, and a speed
+    passes only for kernels whose parity matrix is whole and of the same sources.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from aerie.bench.gates import judge, read_gates
+    from aerie.bench.gates_data import Folder
+
+    _finish(judge(read_gates(folder), Folder(reports)), as_json)
+
+
+@app.command("run")
+def run(
+    suite: Annotated[str, typer.Argument(help="micro or full.")],
+    contract: Annotated[Path, typer.Option(help="TOML file: what is run, and how.")] = Path(
+        "contracts/h200.toml"
+    ),
+    folder: Gates = Path("gates"),
+    out: Out = Path("reports"),
+    as_json: Json = False,
+) -> None:
+    """Measure a suite of gates, then check it.
+
+    micro runs three passes; full refuses to start before three of them have passed in a row with
+    the same contract and kernels.
+    """
+    from aerie.bench.contract import read_contract
+    from aerie.bench.gates import read_gates
+    from aerie.bench.gates_run import require_token, run_suite
+    from aerie.bench.gpu_report import write_summary
+    from aerie.bench.gpu_session import Asked, open_session
+    from aerie.parity.matrix import sources_hash
+
+    terms = read_contract(contract)
+    kernels = sources_hash(terms.model.backend)
+    if suite == "full":
+        require_token(out, terms, kernels)  # before a model is loaded
+    screen = progress_console() if as_json else console()
+    session = open_session(Asked(contract, out, kernels), lambda text: screen.print(text))
+    found = run_suite(session, read_gates(folder), suite, out)
+    write_summary(out, str(session.facts["device"]))
+    _finish(found, as_json)
+
+
+def _finish(found: list[Verdict], as_json: bool) -> None:
+    if not as_json:
+        console().print(_table(found))
+    listed = [asdict(verdict) for verdict in found]
+    finish({"ok": all(verdict.passed for verdict in found), "gates": listed}, as_json=True)
+
+
+def _table(found: list[Verdict]) -> Any:
+    from rich.table import Table
+
+    shown = Table(title="gates")
+    for heading in ("gate", "value", "floor", "aim", "passed", "source", "reason"):
+        shown.add_column(heading)
+    for verdict in found:
+        bound = f"{'≥' if verdict.sense == 'at_least' else '≤'} {verdict.floor:g}"
+        shown.add_row(
+            verdict.name,
+            "-" if verdict.value is None else f"{verdict.value:g}",
+            bound,
+            "" if verdict.aim is None else f"{verdict.aim:g}",
+            "yes" if verdict.passed else "NO",
+            verdict.source,
+            verdict.reason,
+        )
+    return shown
