@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.readme_gpu import render_rounds
+from aerie.bench.readme_gpu import render_gates, render_rounds
 
 _BEGIN, _END = "<!-- measured: begin -->", "<!-- measured: end -->"
 DECODING = Path("reports/compare_cpu.json")
@@ -20,7 +20,7 @@ def render() -> str:
     tail = rest.partition(_END)[2]
     decoding = json.loads(DECODING.read_text(encoding="utf-8"))
     engine = json.loads(ENGINE.read_text(encoding="utf-8"))
-    parts = (render_rounds(), _decoding(decoding), _engine(engine))
+    parts = (render_gates(), render_rounds(), _decoding(decoding), _engine(engine))
     tables = "\n".join(part for part in parts if part)
     return f"{head}{_BEGIN}\n{tables}{_END}{tail}"
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.report_checks import STATUSES, Evidence, GateVerdict, Judged, judge
+from aerie.bench.gates import Verdict
+from aerie.bench.report_checks import STATUSES, Evidence, Judged, judge
 from aerie.bench.report_pages import (
     MANIFEST,
     REVIEW,
@@ -61,7 +62,7 @@ class Report:
 class Judges:
     """What other parts of the program say about the evidence, asked by the command."""
 
-    gates: Sequence[GateVerdict]
+    gates: Sequence[Verdict]
     parity: Mapping[str, str]  # by backend: why the parity matrix does not speak for it, or ""
     tables: Sequence[Table] = ()  # pages of packages that this one does not stand on
 

@@ -10,6 +10,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.gates import Verdict
 from aerie.bench.report_origin import Origin, origin_of
 from aerie.bench.report_rows import Artifact, Check, Row
 
@@ -24,24 +25,12 @@ _BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 @dataclass(frozen=True)
-class GateVerdict:
-    """What `aerie gates` says about one recorded number."""
-
-    name: str
-    value: float | None
-    floor: str
-    passed: bool
-    source: str
-    reason: str = ""
-
-
-@dataclass(frozen=True)
 class Evidence:
     """Everything the rows are judged by."""
 
     root: Path
     artifacts: Sequence[Artifact]
-    gates: Sequence[GateVerdict]
+    gates: Sequence[Verdict]
     parity: Mapping[str, str]  # by backend: why the parity matrix does not speak for it, or ""
 
 
@@ -160,11 +149,21 @@ def _gate(check: Check, evidence: Evidence) -> list[Finding]:
     return [_of_gate(gate, evidence) for gate in found]
 
 
-def _of_gate(gate: GateVerdict, evidence: Evidence) -> Finding:
-    origin = origin_of(evidence.root, gate.source, evidence.artifacts)
-    figure = "no figure" if gate.value is None else f"{gate.value:.4g}"
-    note = f"{gate.name}: {figure} (floor {gate.floor}){gate.reason and ', ' + gate.reason}"
-    return Finding(PASS if gate.passed else FAIL, note, gate.source, origin)
+def _of_gate(gate: Verdict, evidence: Evidence) -> Finding:
+    # A gate may compare two files; the first is the one it is about.
+    place = f"reports/{gate.source.split()[0]}"
+    origin = origin_of(evidence.root, place, evidence.artifacts)
+    if gate.value is None:
+        return Finding(OPEN, f"{gate.name}: {gate.reason}", place, origin)
+    note = f"{gate.name}: {gate.value:.4g} ({shown_floor(gate)})"
+    if gate.passed:
+        return Finding(PASS, note, place, origin)
+    return Finding(FAIL, f"{note}, {gate.reason}", place, origin)
+
+
+def shown_floor(gate: Verdict) -> str:
+    """The bound of a gate as tables write it."""
+    return f"{'≥' if gate.sense == 'at_least' else '≤'} {gate.floor:g}"
 
 
 def _parity(check: Check, evidence: Evidence) -> list[Finding]:

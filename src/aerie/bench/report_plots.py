@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from aerie.bench import profile_plot
 from aerie.bench.engine_plot import draw
 from aerie.bench.engine_summary import Interval, Place, Point
 from aerie.bench.oracle import Choice
@@ -84,4 +85,16 @@ def _draw_engine(root: Path, path: Path) -> None:
     draw(places, path)
 
 
-PLOTS = (Plot("reports/engine_bench_cpu.png", "reports/engine_bench_cpu.json", _draw_engine),)
+def _draw_roofline(root: Path, path: Path) -> None:
+    profile_plot.draw_roofline(path.parent)
+
+
+def _draw_timeline(root: Path, path: Path) -> None:
+    profile_plot.draw_timeline(path.parent)
+
+
+PLOTS = (
+    Plot("reports/engine_bench_cpu.png", "reports/engine_bench_cpu.json", _draw_engine),
+    Plot("reports/cuda_roofline.png", "reports/cuda_roofline.csv", _draw_roofline),
+    Plot("reports/cuda_timeline.png", "reports/cuda_timeline.csv", _draw_timeline),
+)

@@ -6,16 +6,21 @@ import csv
 import importlib.util
 import io
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
-from aerie.bench import readme, report_traffic
+from aerie.bench import gpu_report, readme, report_traffic
+from aerie.bench.contract import read_contract
+from aerie.bench.gpu_rows import read_rows
 from aerie.bench.report_traffic import BYTES, DESIGN
 
+CONTRACT, BASELINE = "contracts/h200.toml", "reports/h200_baseline_raw.csv"
 Render = Callable[[Path], str]
 
 
@@ -99,6 +104,23 @@ def _draft_vocabulary(root: Path) -> str:
     )
 
 
+def _contract(root: Path) -> str:
+    return gpu_report.contract_page(read_contract(root / CONTRACT), CONTRACT)
+
+
+def _baseline(name: str) -> Render:
+    """A summary of the baseline, by the code that wrote it beside its raw rows."""
+
+    def render(root: Path) -> str:
+        rows = read_rows(root / BASELINE)
+        with TemporaryDirectory() as folder:
+            shutil.copy(root / BASELINE, folder)
+            gpu_report.write_summary(Path(folder), rows[-1].device)
+            return (Path(folder) / name).read_text(encoding="utf-8")
+
+    return render
+
+
 # The operating point the kernels' page shows; the raw file holds all of them.
 _BATCH, _VERIFY = 8, 32
 _KERNELS = """# Tree kernels on a CPU
@@ -144,6 +166,11 @@ TABLES = (
         ("reports/attention_h200.json",),
         _attention("prompts"),
     ),
+    Table("reports/benchmark_contract.md", (CONTRACT,), _contract),
+    Table(
+        "reports/h200_baseline_summary.json", (BASELINE,), _baseline("h200_baseline_summary.json")
+    ),
+    Table("reports/h200_baseline_summary.md", (BASELINE,), _baseline("h200_baseline_summary.md")),
     Table("reports/kernel_bench_cpu.md", ("reports/kernel_bench_cpu.json",), _kernels),
     Table(f"{DESIGN}.json", (BYTES,), report_traffic.render_json),
     Table(f"{DESIGN}.md", (BYTES,), report_traffic.render_page),

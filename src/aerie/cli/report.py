@@ -43,6 +43,8 @@ def report(check: Check = False, as_json: Json = False) -> None:
 
 def judges(root: Path) -> Judges:
     """Ask the parity matrix and the gates."""
+    from aerie.bench.gates import judge, read_gates
+    from aerie.bench.gates_data import Folder
     from aerie.bench.report import Judges
     from aerie.bench.report_tables import Table
     from aerie.parity.matrix_page import read_matrix, render
@@ -52,7 +54,8 @@ def judges(root: Path) -> Judges:
         (str(MATRIX),),
         lambda where: render(read_matrix(where / MATRIX)),
     )
-    return Judges(gates=(), parity=parity_reasons(root), tables=(page,))
+    gates = judge(read_gates(root / "gates"), Folder(root / "reports"))
+    return Judges(gates, parity_reasons(root), (page,))
 
 
 def parity_reasons(root: Path) -> dict[str, str]:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from aerie.bench.gates import Verdict
 from aerie.bench.report import Judges, make, missing_review
-from aerie.bench.report_checks import Evidence, GateVerdict, judge
+from aerie.bench.report_checks import Evidence, judge
 from aerie.bench.report_origin import origin_of
 from aerie.bench.report_plots import stamp, stamp_of
 from aerie.bench.report_rows import Artifact, Check, Row, read_artifacts, read_sections
@@ -37,7 +38,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def evidence(root: Path, gates: tuple[GateVerdict, ...] = (), **parity: str) -> Evidence:
+def evidence(root: Path, gates: tuple[Verdict, ...] = (), **parity: str) -> Evidence:
     return Evidence(root, [Artifact("reports/*", "aerie measure", "measured")], gates, parity)
 
 
@@ -73,17 +74,20 @@ def test_checks(checkout: Path, check: Check, status: str, said: str) -> None:
     assert said in " ".join(judged.notes)
 
 
-def gate(name: str, value: float | None, passed: bool) -> GateVerdict:
-    return GateVerdict(name, value, "≥ 2.0", passed, "reports/signed.json")
+def gate(name: str, value: float | None, passed: bool) -> Verdict:
+    return Verdict(
+        name, value, 2.0, None, "at_least", passed, "signed.json", "" if passed else "too low"
+    )
 
 
 def test_one_failing_gate_fails_the_row(checkout: Path) -> None:
     row = Row("1", "fast", (Check("gate", "micro_*"),), kernels="triton")
     good, bad = gate("micro_a", 2.5, True), gate("micro_b", 1.5, False)
     assert judge(row, evidence(checkout, (good,), triton="")).status == "pass"
+    assert judge(row, evidence(checkout, (gate("micro_a", None, False),))).status == "open"
     judged = judge(row, evidence(checkout, (good, bad), triton=""))
     assert judged.status == "fail"
-    assert judged.notes == ("micro_b: 1.5 (floor ≥ 2.0)",)
+    assert judged.notes == ("micro_b: 1.5 (≥ 2), too low",)
 
 
 def test_speed_needs_parity_of_the_same_sources(checkout: Path) -> None:
