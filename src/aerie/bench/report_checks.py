@@ -129,13 +129,18 @@ def _shown(check: Check, figures: Sequence[object]) -> str:
 
 
 def _figures(values: Any, path: Sequence[str]) -> Iterable[Any]:
-    """Every value a dotted path leads to; `*` stands for all entries of a list or table."""
+    """Every value a dotted path leads to.
+
+    `*` stands for all entries of a list or table, `key=text,…` for those with these values.
+    """
     if not path:
         return [values]
     key, rest = path[0], path[1:]
-    if key == "*":
+    if key == "*" or "=" in key:
         inner = values.values() if isinstance(values, dict) else values
-        return [figure for entry in inner for figure in _figures(entry, rest)]
+        wanted = [pair.split("=") for pair in key.split(",") if pair != "*"]
+        chosen = [e for e in inner if all(str(e.get(name)) == text for name, text in wanted)]
+        return [figure for entry in chosen for figure in _figures(entry, rest)]
     if not isinstance(values, dict) or key not in values:
         return []
     return _figures(values[key], rest)
@@ -154,7 +159,7 @@ def _of_gate(gate: Verdict, evidence: Evidence) -> Finding:
     place = f"reports/{gate.source.split()[0]}"
     origin = origin_of(evidence.root, place, evidence.artifacts)
     if gate.value is None:
-        return Finding(OPEN, f"{gate.name}: {gate.reason}", place, origin)
+        return Finding(OPEN, gate.reason, place, origin)
     note = f"{gate.name}: {gate.value:.4g} ({shown_floor(gate)})"
     if gate.passed:
         return Finding(PASS, note, place, origin)

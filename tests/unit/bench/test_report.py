@@ -21,7 +21,12 @@ from aerie.errors import UsageError
 from tests.laws.tree import ROOT
 
 COMMIT = "0123456789abcdef"
-RECORD = {"ratio": 2.5, "ok": True, "runs": [{"ms": 1.0}, {"ms": 3.0}], "lost": None}
+RECORD = {
+    "ratio": 2.5,
+    "ok": True,
+    "runs": [{"ms": 1.0, "n": 4}, {"ms": 3.0, "n": 8}],
+    "lost": None,
+}
 
 
 def write(path: Path, text: str) -> None:
@@ -53,6 +58,8 @@ def record(field: str, bound: str, value: object, path: str = "reports/signed.js
         (record("ratio", "at_least", 3.0), "fail", "found 2.5"),
         (record("runs.*.ms", "at_most", 2.0), "fail", "found 3.0"),
         (record("runs.*.ms", "at_most", 3.0), "pass", "3.0"),
+        (record("runs.n=4.ms", "at_most", 2.0), "pass", "1.0"),
+        (record("runs.n=5.ms", "at_most", 2.0), "open", "no field"),
         (record("ok", "equals", True), "pass", ""),
         (record("ok", "equals", 1), "fail", "found True"),
         (record("lost", "at_least", 0), "fail", "found None"),
