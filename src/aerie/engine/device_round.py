@@ -126,7 +126,7 @@ def _target_tokens(
         **arrays,
         positions=layout.positions,
         ancestor_bits=layout.ancestor_bits.view(torch.int32),
-        bounds=Bounds(bucket.rows, bucket.columns, min(bucket.rows, MAX_VERIFY)),
+        bounds=Bounds(most_rows(parts, bucket), bucket.columns, min(bucket.rows, MAX_VERIFY)),
     )
     every = torch.arange(bucket.rows, device=seq_len.device)
     output = parts.target.forward(rows, parts.pool, every, parts.taps)
@@ -139,6 +139,15 @@ def _target_tokens(
         **noise,
     )
     return sampled, output.taps
+
+
+def most_rows(parts: RoundParts, bucket: Bucket) -> int:
+    """Rows of one request at most: attention chooses its tile by them, not by the whole batch's."""
+    if parts.has_inert_request:
+        return bucket.rows  # the request that owns the padding may have nearly all of them
+    n_verify = parts.state.store.sort_scores.shape[1]
+    # Every slot verifies its root at least, so nobody can have the others' rows.
+    return min(n_verify, bucket.rows - bucket.slots + 1)
 
 
 def draft(parts: RoundParts, bucket: Bucket, template: Template) -> None:

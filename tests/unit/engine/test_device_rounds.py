@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aerie.config import GraphConfig, SpeculationConfig
+from aerie.engine.device_round import Bucket, most_rows
 from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
 from aerie.errors import UsageError
@@ -143,3 +144,27 @@ def test_what_cannot_be_captured_is_refused_when_asked_for(
     with pytest.raises(UsageError, match=said):
         core(pair, engine="graphs", **settings)
     assert core(pair, engine="auto", **settings).rounds is None
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_request_has_more_rows_than_attention_is_told(pair: Pair, shape: str) -> None:
+    engine = device_core(pair, shape, max_batch=4)
+    assert engine.rounds is not None
+    parts = engine.rounds.parts
+    # As on a GPU, where attention leaves the padding alone.
+    tight = replace(parts, has_inert_request=False)
+    seen = []
+
+    class Recording:
+        def forward(self, rows: Any, *others: Any) -> Any:
+            counts = rows.qo_indptr.diff()[:-1]
+            bucket = Bucket(len(counts), rows.n_rows, rows.bounds.columns, False)
+            seen.append((int(counts.max()), most_rows(tight, bucket)))
+            return parts.target.forward(rows, *others)
+
+    engine.rounds.parts = replace(parts, target=Recording())  # type: ignore[arg-type]
+    jobs = make_jobs(random.Random(f"rows/{shape}"), 5, "greedy")
+    outputs(engine, jobs)
+    assert seen and all(actual <= told for actual, told in seen)
+    # Told by the tree, not by the rows of the whole batch.
+    assert max(told for _, told in seen) <= {"none": 1, "chain": 5, "tree": 12}[shape]
