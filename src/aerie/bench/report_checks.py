@@ -131,7 +131,8 @@ def _shown(check: Check, figures: Sequence[object]) -> str:
 def _figures(values: Any, path: Sequence[str]) -> Iterable[Any]:
     """Every value a dotted path leads to.
 
-    `*` stands for all entries of a list or table, `key=text,…` for those with these values.
+    `*` stands for all entries of a list or table, `key=text,…` for those with these values, a
+    number for one entry of a list.
     """
     if not path:
         return [values]
@@ -141,6 +142,8 @@ def _figures(values: Any, path: Sequence[str]) -> Iterable[Any]:
         wanted = [pair.split("=") for pair in key.split(",") if pair != "*"]
         chosen = [e for e in inner if all(str(e.get(name)) == text for name, text in wanted)]
         return [figure for entry in chosen for figure in _figures(entry, rest)]
+    if isinstance(values, list) and key.isdigit() and int(key) < len(values):
+        return _figures(values[int(key)], rest)
     if not isinstance(values, dict) or key not in values:
         return []
     return _figures(values[key], rest)

@@ -59,6 +59,7 @@ def record(field: str, bound: str, value: object, path: str = "reports/signed.js
         (record("runs.*.ms", "at_most", 2.0), "fail", "found 3.0"),
         (record("runs.*.ms", "at_most", 3.0), "pass", "3.0"),
         (record("runs.n=4.ms", "at_most", 2.0), "pass", "1.0"),
+        (record("runs.1.ms", "equals", 3.0), "pass", "3.0"),
         (record("runs.n=5.ms", "at_most", 2.0), "open", "no field"),
         (record("ok", "equals", True), "pass", ""),
         (record("ok", "equals", 1), "fail", "found True"),
