@@ -38,8 +38,9 @@ def choose_forest(weights: Tensor, sizes: Tensor, seconds: Tensor, rate: Tensor)
     n_usable = (weights > 0).sum()
     n_rows = torch.minimum(sizes, n_usable)
     tokens = mass[(n_rows - 1).clamp(min=0)]
-    best = (tokens - rate * seconds).argmax()
+    # One entry, not none: an index without dimensions would be read by the host.
+    best = (tokens - rate * seconds).argmax(dim=0, keepdim=True)
     ranks = torch.arange(batch * n_nodes, device=weights.device)
     chosen = torch.zeros(batch * n_nodes, dtype=torch.bool, device=weights.device)
     chosen = chosen.scatter(0, order, ranks < n_rows[best])
-    return Forest(chosen.view(batch, n_nodes), best, tokens[best])
+    return Forest(chosen.view(batch, n_nodes), best[0], tokens[best][0])
