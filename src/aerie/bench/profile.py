@@ -38,7 +38,7 @@ def run_kernels(session: Session) -> dict[str, Any]:
         del filled
         release()
     covered = [hotspots(entry)[2] for entry in found]
-    busy = [entry.trace.busy_share for entry in found]
+    busy = [entry.busy_share for entry in found]
     return {
         "ceilings": asdict(ceilings),
         "points": [entry.summary(ceilings.copy_gbps) for entry in found],

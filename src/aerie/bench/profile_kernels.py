@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
+
+import torch
 
 from aerie.bench.energy import Spent, spend
 from aerie.bench.profile_bytes import Traffic, round_traffic, total_bytes
@@ -29,11 +33,18 @@ class Profiled:
     point: Point
     policy: str
     ms: float  # median of a round
+    mean_ms: float
+    idle_us: float | None  # of a round, between one graph's end and the next one's start
     tokens_per_round: float
     trace: Trace
     traffic: list[Traffic]
     spent: Spent
     ranges_us: dict[str, float]  # of an eager round
+
+    @property
+    def busy_share(self) -> float:
+        """The kernels' busy time, from the trace, in rounds that were timed without a profiler."""
+        return self.trace.busy_us / self.trace.n_rounds / (1e3 * self.mean_ms)
 
     @property
     def bytes_per_token(self) -> float:
@@ -55,7 +66,10 @@ class Profiled:
             "tokens_per_second": round(1e3 * self.tokens_per_round / self.ms, 1),
             "bytes_per_round": round(n_bytes),
             "effective_bytes_per_token": round(self.bytes_per_token),
-            "busy_share": round(self.trace.busy_share, 4),
+            "round_mean_ms": round(self.mean_ms, 4),
+            "busy_share": round(self.busy_share, 4),
+            "busy_share_traced": round(self.trace.busy_share, 4),
+            "idle_between_graphs_us": self.idle_us,
             "traced_rounds": self.trace.n_rounds,
             "joules_per_token": self.spent.joules_per_token,
             "watts": self.spent.watts,
@@ -79,6 +93,7 @@ def profile_point(session: Session, filled: Filled, policy: str) -> Profiled:
         begin = time.perf_counter()
         n_tokens += emitted(core)
         times.append(1e3 * (time.perf_counter() - begin))
+    idle = idle_between_graphs(core, sizes.traced)
     step_to_room(core, 8 * 2 * sizes.traced)
     trace = trace_rounds(core, sizes.traced)
     spent = spend(session.meter, sizes.energy_seconds, lambda: emitted(core))
@@ -87,6 +102,8 @@ def profile_point(session: Session, filled: Filled, policy: str) -> Profiled:
         point,
         policy,
         statistics.median(times),
+        statistics.fmean(times),
+        idle,
         n_tokens / len(times),
         trace,
         round_traffic(pair, shape, load),
@@ -106,6 +123,29 @@ def eager_ranges(
     for _ in range(EAGER_ROUNDS):
         core.step()
     return trace_rounds(core, EAGER_ROUNDS).ranges_us
+
+
+def idle_between_graphs(core: EngineCore, n_rounds: int) -> float | None:
+    """Microseconds a round in which no graph ran, by events on the device; None without one."""
+    if core.rounds is None or core.parts.memory.table.device.type != "cuda":
+        return None
+    graphs: Any = core.rounds.graphs
+    run, marks = graphs.run, list[tuple[torch.cuda.Event, torch.cuda.Event]]()
+
+    def marked_run(key: Any, call: Callable[[], None]) -> None:
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        before.record()
+        run(key, call)
+        after.record()
+        marks.append((before, after))
+
+    graphs.run = marked_run
+    for _ in range(n_rounds):
+        core.step()
+    del graphs.run  # the method shows again
+    torch.cuda.synchronize()
+    gaps: list[float] = [a[1].elapsed_time(b[0]) for a, b in pairwise(marks)]
+    return round(1e3 * sum(gaps) / n_rounds, 1)
 
 
 def emitted(core: EngineCore) -> int:

@@ -35,7 +35,8 @@ def write_profile(out: Path, found: Sequence[Profiled], origin: Origin, ceilings
 TITLE = (
     "# Where a round's time and bytes go",
     "",
-    "Times are measured (kernels of traced captured rounds, torch's profiler); bytes are modelled"
+    "Times are measured (kernels of traced captured rounds, torch's profiler; while two run, the"
+    " time is the earlier one's); bytes are modelled"
     " (`src/aerie/bench/profile_bytes.py`: weights and KV once a pass, every tensor of a layer"
     " written and read once). Raw rows: `cuda_kernel_times.csv`, `cuda_bytes_per_token.csv`.",
     "",
@@ -159,7 +160,7 @@ def hotspots(entry: Profiled) -> tuple[list[Row], list[Row], float]:
 def hotspot_lines(entry: Profiled, ceilings: Ceilings) -> list[str]:
     """A section of the page."""
     slow, large, share = hotspots(entry)
-    tokens = entry.tokens_per_round
+    tokens, trace = entry.tokens_per_round, entry.trace
     floor = total_bytes(entry.traffic) / ceilings.copy_gbps / 1e6
     kernels = list(entry.trace.by("phase", "kernel").items())[:5]
     return [
@@ -167,7 +168,9 @@ def hotspot_lines(entry: Profiled, ceilings: Ceilings) -> list[str]:
         "",
         f"A round takes {entry.ms:.3f} ms and emits {tokens:.2f} tokens; its bytes take"
         f" {floor:.3f} ms at the copy's {ceilings.copy_gbps:.0f} GB/s. The device is busy"
-        f" {entry.trace.busy_share:.1%} of {entry.trace.n_rounds} traced rounds. Effective bytes"
+        f" {entry.busy_share:.1%} of that time ({trace.busy_us / trace.n_rounds:.0f} µs of a traced"
+        f" round; in the trace itself, which slows the host, {trace.busy_share:.1%}; between graphs"
+        f" it idles {entry.idle_us} µs a round by its own clock). Effective bytes"
         f" per token {entry.bytes_per_token / 1e9:.3f} GB. The hotspots below are {share:.1%} of"
         f" the kernels' time (floor {COVERED:.0%}).",
         "",

@@ -24,7 +24,7 @@ from aerie.bench.round_profile import BOOKKEEPING, part_of
 from aerie.engine.engine import EngineCore
 
 DEVICE_EVENTS = ("kernel", "gpu_memcpy", "gpu_memset")
-LAUNCH_EVENTS = ("cuda_runtime", "cuda_driver")
+GRAPH_LAUNCH = "cudaGraphLaunch"
 PHASE = "phase "  # before the name of a graph's mark
 # Host operations of a rehearsal, by the part a kernel of theirs would belong to.
 HOST_PARTS = {
@@ -80,13 +80,19 @@ class Trace:
         return self.busy_us / self.span_us if self.intervals else 0.0
 
     def by(self, *keys: str) -> dict[tuple[str, ...], tuple[float, float]]:
-        """Calls and microseconds of a round by these fields of an interval, slowest first."""
+        """Calls and microseconds of a round by these fields of an interval, slowest first.
+
+        While two kernels run, the time is the earlier one's: a merge that is brought up early
+        waits for what it merges. So the times add up to the busy time.
+        """
         calls: dict[tuple[str, ...], float] = defaultdict(float)
         spent: dict[tuple[str, ...], float] = defaultdict(float)
+        reached = float("-inf")
         for entry in self.intervals:
             key = tuple(getattr(entry, name) for name in keys)
             calls[key] += 1 / self.n_rounds
-            spent[key] += entry.us / self.n_rounds
+            spent[key] += max(0.0, entry.end - max(entry.start, reached)) / self.n_rounds
+            reached = max(reached, entry.end)
         return {key: (calls[key], spent[key]) for key in sorted(spent, key=lambda k: -spent[k])}
 
     def one_round(self) -> list[Interval]:
@@ -117,9 +123,16 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 def trace_rounds(core: EngineCore, n_rounds: int) -> Trace:
     """Trace so many rounds of a warm engine."""
     is_gpu = core.parts.memory.table.device.type == "cuda"
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_gpu else [])]
+    # The host's own operations are traced only where they are wanted: noting them slows it down,
+    # and captured rounds would wait for it.
+    is_captured = is_gpu and core.rounds is not None
+    activities = [] if is_captured else [ProfilerActivity.CPU]
+    activities += [ProfilerActivity.CUDA] if is_gpu else []
+    keys: list[str] = []
     n_tokens = 0
-    with _phases_marked(core), profile(activities=activities) as profiler:
+    if is_gpu:
+        torch.cuda.synchronize()  # what was launched before is not in the trace
+    with _phases_noted(core, keys), profile(activities=activities) as profiler:
         for _ in range(n_rounds):
             n_tokens += sum(len(getattr(event, "tokens", ())) for event in core.step())
         if is_gpu:
@@ -128,12 +141,12 @@ def trace_rounds(core: EngineCore, n_rounds: int) -> Trace:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    return read_trace(events, n_rounds, n_tokens)
+    return read_trace(events, keys, n_rounds, n_tokens)
 
 
 @contextmanager
-def _phases_marked(core: EngineCore) -> Iterator[None]:
-    """Every graph that runs meanwhile is marked with its phase, on the host."""
+def _phases_noted(core: EngineCore, keys_out: list[str]) -> Iterator[None]:
+    """The phase of every graph that runs meanwhile: as a list, and as a mark on the host."""
     if core.rounds is None:
         yield
         return
@@ -141,6 +154,7 @@ def _phases_marked(core: EngineCore) -> Iterator[None]:
     run = graphs.run
 
     def marked_run(key: Any, call: Callable[[], None]) -> None:
+        keys_out.append(str(key[0]))
         with record_function(PHASE + str(key[0])):
             run(key, call)
 
@@ -151,20 +165,17 @@ def _phases_marked(core: EngineCore) -> Iterator[None]:
         del graphs.run  # the method shows again
 
 
-def read_trace(events: Sequence[Mapping[str, Any]], n_rounds: int, n_tokens: int) -> Trace:
-    """Intervals of an exported trace."""
+def read_trace(
+    events: Sequence[Mapping[str, Any]], keys: Sequence[str], n_rounds: int, n_tokens: int
+) -> Trace:
+    """Intervals of an exported trace; `keys` are the phases in the order they were launched."""
     whole = [event for event in events if event.get("ph") == "X"]
     kernels = [event for event in whole if event.get("cat") in DEVICE_EVENTS]
+    launched = _launches(whole, keys)
     spans = _phase_spans(whole)
-    # Without a device the leaves of the host's operations stand for kernels: a rehearsal.
-    chosen = kernels or _leaves(whole)
-    launched = {
-        event["args"]["correlation"]: phase_at(spans, float(event["ts"]))
-        for event in whole
-        if event.get("cat") in LAUNCH_EVENTS and "correlation" in event.get("args", {})
-    }
     intervals = []
-    for event in chosen:
+    # Without a device the leaves of the host's operations stand for kernels: a rehearsal.
+    for event in kernels or _leaves(whole):
         name, start = str(event["name"]), float(event["ts"])
         own = event.get("args", {}).get("correlation")
         phase = launched.get(own, OUTSIDE) if kernels else phase_at(spans, start)
@@ -172,6 +183,18 @@ def read_trace(events: Sequence[Mapping[str, Any]], n_rounds: int, n_tokens: int
         intervals.append(Interval(phase, part, short(name), start, start + float(event["dur"])))
     ordered = tuple(sorted(intervals, key=lambda entry: entry.start))
     return Trace(n_rounds, n_tokens, ordered, _ranges(whole, bool(kernels), n_rounds))
+
+
+def _launches(events: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> dict[Any, str]:
+    """Phase of every launch of a graph, by the number that its kernels carry too."""
+    found = sorted((float(e["ts"]), e["args"]["correlation"]) for e in events if _is_launch(e))
+    if len(found) != len(keys):
+        return {}  # a graph was captured meanwhile: which launch was which is not known
+    return {number: key for (_, number), key in zip(found, keys, strict=True)}
+
+
+def _is_launch(event: Mapping[str, Any]) -> bool:
+    return event["name"] == GRAPH_LAUNCH and "correlation" in event.get("args", {})
 
 
 def _phase_spans(events: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, str]]:

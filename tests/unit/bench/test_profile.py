@@ -36,8 +36,6 @@ def event(cat: str, name: str, start: float, us: float, correlation: int = -1) -
 
 
 EVENTS = [
-    event("user_annotation", "phase verify", 0, 10),
-    event("user_annotation", "phase draft", 12, 10),
     event("cuda_runtime", "cudaGraphLaunch", 1, 5, 7),
     event("cuda_runtime", "cudaGraphLaunch", 13, 5, 8),
     event("cuda_runtime", "cudaLaunchKernel", 30, 1, 9),
@@ -50,13 +48,18 @@ EVENTS = [
 
 
 def test_kernels_belong_to_the_graph_that_launched_them() -> None:
-    trace = read_trace(EVENTS, 1, 4)
+    trace = read_trace(EVENTS, ["verify", "draft"], 1, 4)
     assert [entry.phase for entry in trace.intervals] == ["verify", "verify", "draft", OUTSIDE]
     assert [entry.part for entry in trace.intervals[:3]] == ["linear", "attention", "linear"]
     assert trace.span_us == 100
     assert trace.busy_us == 90  # 100 to 160 with an overlap, then 170 to 200
     assert trace.busy_share == pytest.approx(0.9)
-    assert trace.by("part")["linear",] == (2.0, 60.0)
+    assert trace.by("part") == {
+        ("linear",): (2.0, 60.0),
+        ("attention",): (1.0, 10.0),
+        ("bookkeeping",): (1.0, 20.0),
+    }
+    assert {e.phase for e in read_trace(EVENTS, ["verify"], 1, 4).intervals} == {OUTSIDE}
     assert [entry.kernel for entry in trace.one_round()] == [
         "_dot_kernel",
         "attend_kernel",
