@@ -288,4 +288,5 @@ def test_traffic_before_and_after() -> None:
     assert tree.around_weights == 3.0
     found = design(rows)
     assert found["reduction"] == round(1346 / 450, 3)
+    assert found["reduction_without_gather"] == {"1 x 1024": round(1146 / 450, 3)}
     assert (found["kind"], found["provenance"]["commit"]) == ("modelled", COMMIT)
