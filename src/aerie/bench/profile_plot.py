@@ -39,16 +39,19 @@ def draw_roofline(folder: Path) -> Path:
     axes.annotate(f"{copy:.0f} GB/s, a copy", (0.2, 2.5e-4 * copy), rotation=35, fontsize=8)
     axes.annotate(f"{peak:.0f} TFLOP/s, a product", (ridge, 1.1 * peak), fontsize=8)
     for row in rows:
-        axes.scatter(
-            float(row["flop_per_byte"]),
-            float(row["tflops"]),
-            color=COLOURS[row["part"]],
-            marker=MARKERS.get(row["phase"], "x"),
-            s=36,
-        )
-        label = f"{row['phase']} {row['part']}\n{row['policy']} {row['context']}x{row['batch']}"
         place = float(row["flop_per_byte"]), float(row["tflops"])
-        axes.annotate(label, place, fontsize=5, xytext=(4, -6), textcoords="offset points")
+        colour, marker = COLOURS[row["part"]], MARKERS.get(row["phase"], "x")
+        axes.scatter(*place, color=colour, marker=marker, s=36)
+        # Products lie along the roof from below, so their names go above it.
+        side = (-4, 6, "right") if row["part"] == "linear" else (6, -8, "left")
+        label = f"{row['policy']} {row['context']}x{row['batch']}"
+        axes.annotate(label, place, fontsize=6, xytext=side[:2], textcoords="offset points",
+                      ha=side[2])  # fmt: skip
+    kinds = dict.fromkeys((row["phase"], row["part"]) for row in rows)
+    for phase, part in kinds:
+        axes.scatter([], [], color=COLOURS[part], marker=MARKERS.get(phase, "x"),
+                     label=f"{phase}: {part}")  # fmt: skip
+    axes.legend(fontsize=7, loc="lower right")
     axes.set(xscale="log", yscale="log", xlabel="operations per modelled byte")
     axes.set_ylabel("TFLOP/s, measured time")
     axes.set_title(f"Roofline, {rows[0]['device']}, commit {rows[0]['commit'][:7]}", fontsize=9)
