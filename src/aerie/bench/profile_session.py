@@ -27,7 +27,7 @@ class Sizes:
 
     timed: int = 64  # rounds on the host's clock
     traced: int = 12
-    energy_seconds: float = 1.5
+    energy_seconds: float = 1.0
 
     @property
     def new_tokens(self) -> int:
