@@ -10,6 +10,7 @@ from aerie.bench.contract import PLAIN
 from aerie.bench.gates_data import Folder, Gate, Refused
 from aerie.bench.gpu_summary import (
     LEAST_SHARE,
+    MOST_REPEATED,
     acceptance,
     best_fixed,
     is_repeatable,
@@ -47,6 +48,18 @@ def _acceptance(gate: Gate, folder: Folder) -> float:
         acceptance([row for row in own if row.policy == gate.policy])
         for own in folder.places(gate).values()
     )
+
+
+def _fresh_acceptance(gate: Gate, folder: Folder) -> float:
+    """Acceptance over the runs whose texts do not loop."""
+    found = []
+    for own in folder.places(gate).values():
+        rows = [row for row in own if row.policy == gate.policy]
+        fresh = [row for row in rows if row.repeated_8gram_share <= MOST_REPEATED]
+        if not fresh:
+            raise Refused("every text loops")
+        found.append(acceptance(fresh))
+    return min(found)
 
 
 def _repeatable(gate: Gate, folder: Folder) -> float:
@@ -121,6 +134,7 @@ CHECKS: dict[str, Callable[[Gate, Folder], float]] = {
     "ratio": _ratio,
     "best_fixed": _best_fixed,
     "acceptance": _acceptance,
+    "fresh_acceptance": _fresh_acceptance,
     "repeatable": _repeatable,
     "tuned": _tuned,
     "texts": _texts,

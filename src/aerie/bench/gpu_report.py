@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,8 @@ from aerie.bench.gpu_rows import Row, read_rows
 from aerie.bench.gpu_summary import COV_LIMIT, LEAST_PAIRS, LEAST_SHARE, summarise
 from aerie.bench.profile_origin import Origin, table, write_json
 
+PACKAGES = ("torch", "triton", "numpy", "safetensors", "tokenizers", "jinja2", "typer", "rich",
+            "matplotlib", "transformers")  # fmt: skip
 HEADINGS = (
     "scenario", "batch", "context", "policy", "tokens/s", "CoV", "over plain (90 %)", "acceptance",
     "tax", "ms a round", "plain's floor ms", "plain / floor", "ITL p50 / p99 ms", "repeated",
@@ -122,11 +125,20 @@ def write_contract(out: Path, contract: Contract, source: str, origin: Origin) -
     out.mkdir(parents=True, exist_ok=True)
     (out / "benchmark_contract.md").write_text(contract_page(contract, source), encoding="utf-8")
     facts = {**origin.facts, "platform": platform.platform(), "machine": platform.machine()}
-    known = sorted(f"{d.metadata['Name']}=={d.version}" for d in metadata.distributions())
+    known = [f"{name}=={version}" for name, version in _installed().items()]
     lines = [f"contract_digest: {contract.digest}"]
     lines += [f"{name}: {value}" for name, value in facts.items() if name != "contract"]
-    lines += ["", "packages:", *dict.fromkeys(known)]
+    lines += ["", "packages:", *known]
     (out / "env_manifest.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _installed() -> dict[str, str]:
+    """Versions of what a run stands on."""
+    found = {}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def contract_page(contract: Contract, source: str) -> str:

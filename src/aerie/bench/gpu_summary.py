@@ -13,7 +13,9 @@ from aerie.bench.gpu_rows import Row, newest
 
 PLANNER = "planner"
 PREFIX = "prompts are read once a point and found again"
+LEAST_METERED = 0.5  # seconds; the energy counter moves too seldom for shorter runs
 COV_LIMIT, LEAST_SHARE, LEAST_PAIRS, LEAST_RUNS = 0.05, 0.70, 9, 5
+MOST_REPEATED = 0.5  # share of 8-grams; a text with more is a loop, as for the pair's own figures
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,9 @@ def point(rows: Sequence[Row], policy: str) -> dict[str, Any]:
     own = [row for row in rows if row.policy == policy]
     speeds = [row.tokens_per_second for row in own]
     ratio = pairs(rows, policy).interval
-    spent = [float(row.joules) / row.tokens for row in own if row.joules]
+    spent = [
+        float(row.joules) / row.tokens for row in own if row.joules and row.seconds >= LEAST_METERED
+    ]
     plain = statistics.median(row.ms_per_round for row in rows if row.policy == PLAIN)
     cold = own[0].ttft_ms
     return {

@@ -117,13 +117,27 @@ def test_other_figures_come_from_the_same_rows(tmp_path: Path) -> None:
     folder = write(tmp_path, made_rows())
     gates = [
         Gate("acceptance", "acceptance", RAW, 3.0, policy="spec-3"),
+        Gate("fresh", "fresh_acceptance", RAW, 3.0, policy="spec-3"),
         Gate("texts", "texts", RAW, 8, policy="spec-3"),
         Gate("repeatable", "repeatable", RAW, 1, policy="spec-3"),
         Gate("tuned", "tuned", RAW, 1.0, policy="spec-3"),
     ]
     found = judge(gates, folder)
-    assert [verdict.value for verdict in found] == [pytest.approx(3.3333), 9, 1, 1]
+    assert [verdict.value for verdict in found] == [pytest.approx(3.3333)] * 2 + [9, 1, 1]
     assert all(verdict.passed for verdict in found)
+
+
+def test_texts_that_loop_do_not_count_as_fresh(tmp_path: Path) -> None:
+    looping = [
+        replace(row, repeated_8gram_share=0.9, accepted=90) if row.turn and row.drafts else row
+        for row in made_rows()
+    ]
+    gate = Gate("fresh", "fresh_acceptance", RAW, 3.0, policy="spec-3")
+    (verdict,) = judge([gate], write(tmp_path, looping))
+    assert verdict.value == pytest.approx(3.3333)
+    every = [replace(row, repeated_8gram_share=0.9) for row in looping]
+    (verdict,) = judge([gate], write(tmp_path, every))
+    assert not verdict.passed and "loops" in verdict.reason
 
 
 def test_records_are_followed_by_path_and_need_provenance(tmp_path: Path) -> None:
