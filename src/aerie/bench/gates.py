@@ -15,6 +15,8 @@ from aerie.bench.gates_data import Folder, Gate, Refused
 from aerie.errors import UnknownNameError, UsageError
 
 MATRIX = "p0_parity_matrix.json"
+# Columns of kernels that were measured and have changed since stay beside the matrix.
+EARLIER = "parity_earlier_*.json"
 SENSES: dict[str, Callable[[float, float], bool]] = {
     "at_least": lambda value, bound: value >= bound,
     "at_most": lambda value, bound: value <= bound,
@@ -82,11 +84,7 @@ def _require_parity(gate: Gate, folder: Folder) -> None:
     else:
         rows = [row for own in folder.places(gate).values() for row in own]
         measured = {row.kernel_sha256 for row in rows}
-    path = folder.root / MATRIX
-    if not path.is_file():
-        raise Refused(f"{MATRIX} does not exist")
-    columns: Sequence[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["columns"]
-    own = [column for column in columns if column["backend"] == gate.parity]
+    own = [column for column in _columns(folder.root) if column["backend"] == gate.parity]
     if not own:
         raise Refused(f"the parity matrix has no column of {gate.parity}")
     for column in own:
@@ -96,3 +94,11 @@ def _require_parity(gate: Gate, folder: Folder) -> None:
             raise Refused(f"parity of {gate.parity}: {passed} of {n_cases} cases")
     if not measured <= {column["sources_sha256"] for column in own}:
         raise Refused(f"the parity matrix of {gate.parity} is of other kernel sources")
+
+
+def _columns(root: Path) -> list[Mapping[str, Any]]:
+    """Columns of the parity matrix, and of earlier kernels that figures were measured with."""
+    if not (root / MATRIX).is_file():
+        raise Refused(f"{MATRIX} does not exist")
+    files = [root / MATRIX, *sorted(root.glob(EARLIER))]
+    return [c for path in files for c in json.loads(path.read_text(encoding="utf-8"))["columns"]]
