@@ -60,7 +60,7 @@ def build_rounds(config: EngineConfig, parts: Parts, scratch: int) -> DeviceRoun
 def build_round_policy(config: EngineConfig, policy: Policy, ops: RoundOps) -> RoundPolicy:
     """The captured form of a policy."""
     if isinstance(policy, Planner):
-        return PlannedRounds(policy, config.graphs.rows, config.model.device)
+        return PlannedRounds(policy, config.graphs.rows, config.model.device, ops)
     return FixedRounds(policy.shape, ops.choose_best)
 
 

@@ -16,14 +16,13 @@ from torch import Tensor
 from aerie.attention.pool import KVPool
 from aerie.attention.rows import Bounds, Rows
 from aerie.config import MAX_VERIFY
-from aerie.engine.device_state import DeviceState, Lessons, Seats, leading
+from aerie.engine.device_state import DeviceState, Seats, leading
 from aerie.kernels.registry import Kernels
 from aerie.models.decoder import Decoder
 from aerie.speculation.device_draft import DeviceDraft
 from aerie.speculation.device_policy import RoundPolicy
 from aerie.speculation.device_store import Place, Template
 from aerie.speculation.round_ops import REPORT, RoundOps, Verified
-from aerie.speculation.tree import DraftTree
 
 
 @dataclass(frozen=True)
@@ -164,21 +163,11 @@ def draft(parts: RoundParts, bucket: Bucket, template: Template) -> None:
     if n_nodes < state.chosen.shape[1]:
         state.chosen[:n, n_nodes:] = False  # of a larger tree before
     if state.lessons is not None:
-        _note(state.lessons, tree, chosen, gains)
+        parts.ops.note_chosen(tree, chosen, state.lessons.sent[:n])
+        found = [gain for gain in gains if gain is not None]
+        if found:
+            torch.stack(found, out=state.lessons.gains[: len(found)])
     _publish(state, bucket)
-
-
-def _note(lessons: Lessons, tree: DraftTree, chosen: Tensor, gains: list[Tensor | None]) -> None:
-    """Scores and depths of the chosen nodes in row order, and each layer's gains."""
-    n, n_verify = chosen.shape[0], lessons.sent.shape[1] // 2
-    # Rows follow node ids; what is not chosen goes to a column that is cut off.
-    row = torch.where(chosen, chosen.cumsum(1) - 1, n_verify)
-    for half, values in enumerate((tree.scores, tree.depths.float())):
-        packed = torch.zeros((n, n_verify + 1), device=chosen.device).scatter_(1, row, values)
-        lessons.sent[:n, half * n_verify : (half + 1) * n_verify] = packed[:, :n_verify]
-    for depth, found in enumerate(gains):
-        if found is not None:
-            lessons.gains[depth].copy_(found)
 
 
 def plain_round(parts: RoundParts, bucket: Bucket) -> None:

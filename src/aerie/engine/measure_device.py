@@ -33,7 +33,7 @@ class DeviceGrid:
     """Where captured rounds are measured."""
 
     batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
-    contexts: tuple[int, ...] = (512, 4096, 16384, 32768)
+    contexts: tuple[int, ...] = (512, 8192, 32768)
     most_rows: int = 256  # of all requests together
     repeats: int = 5
     most_tokens: int = 524_288  # KV of a measured point
@@ -140,7 +140,7 @@ def measure_device_costs(
     rounds = core.rounds
     assert rounds is not None and isinstance(rounds.parts.policy, PlannedRounds)
     own = rounds.parts.policy
-    forced = ForcedRounds(own.planner, own.row_sizes, own.device)
+    forced = ForcedRounds(own.planner, own.row_sizes, own.device, own.ops)
     rounds.parts = replace(rounds.parts, policy=forced)
     _fill_memory(core)
     samples: dict[str, list[Sample]] = {"verify": [], "draft": [], "extend": []}

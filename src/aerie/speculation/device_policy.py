@@ -17,19 +17,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aerie.speculation.calibration import admissible
-from aerie.speculation.forest import choose_forest
 from aerie.speculation.planner import Planner, Round
 from aerie.speculation.policy import Situation, TreeShape
+from aerie.speculation.round_ops import Offer, RoundOps
 from aerie.speculation.tree import DraftTree, Verdict
 
 Widths = tuple[int, ...]
 Gains = NDArray[np.float32]
 
-# Widths a planned draft is rounded up to, all levels alike, and levels it is rounded down to: a
-# graph for each of both.
+# Widths a planned draft is rounded up to, all levels alike: a graph for every depth and width.
 WIDTHS = (1, 2, 4, 8, 10)
-LEVELS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 15, 23, 31)
+# Share of the last draft's gains in what the next one is planned by: the text has changed since.
+LAST = 0.5
 # What a level that was never drafted is taken to gain by its best k nodes.
 FIRST_GAIN, FIRST_DECAY = 0.6, 0.5
 
@@ -132,8 +131,11 @@ class _Inputs:
 class PlannedRounds:
     """The planner over captured rounds: one plan behind, by the gains of the last report."""
 
-    def __init__(self, planner: Planner, row_sizes: tuple[int, ...], device: str) -> None:
+    def __init__(
+        self, planner: Planner, row_sizes: tuple[int, ...], device: str, ops: RoundOps
+    ) -> None:
         self.planner = planner
+        self.ops = ops
         self.learns = True
         self.row_sizes = row_sizes
         self.device = device
@@ -159,7 +161,7 @@ class PlannedRounds:
                 break
             wanted.append(width)
         width = next(w for w in self._widths if w >= max(wanted, default=1))
-        n_levels = max(n for n in LEVELS if n <= len(wanted))
+        n_levels = len(wanted)
         # The plan is judged by what is drafted, not by what was asked for.
         plan.widths = [width] * n_levels
         plan.gains = [float(self._gains[depth][width]) for depth in range(n_levels)]
@@ -174,8 +176,7 @@ class PlannedRounds:
     @property
     def shapes(self) -> tuple[Widths | None, ...]:
         """Nothing, the root's children alone, and every width with every number of levels."""
-        most = self.planner.shape.depth - 1
-        levels = [n for n in LEVELS if 0 < n <= most]
+        levels = range(1, self.planner.shape.depth)
         return (None, (), *((width,) * n for width in self._widths for n in levels))
 
     def _last_gains(self, depth: int) -> Gains:
@@ -200,18 +201,15 @@ class PlannedRounds:
         self, tree: DraftTree, widths: Widths, chosen_out: Tensor, count_out: Tensor
     ) -> None:
         """The forest that is worth most at the plan's rate, among the sizes on offer."""
-        shape, inputs = self.planner.shape, self.inputs(tree.tokens.shape[0])
+        inputs = self.inputs(tree.tokens.shape[0])
         inputs.device.copy_(inputs.host, non_blocking=True)
-        rate, seconds, corrections = inputs.parts(inputs.device)
-        weights = admissible(tree, corrections.float(), len(widths) + 1, shape.verify)
-        forest = choose_forest(weights, inputs.sizes, seconds, rate)
-        chosen_out.copy_(forest.chosen)
-        count_out.copy_(forest.chosen.sum(dim=1))
+        offer = Offer(inputs.sizes, inputs.device, self.planner.shape.verify)
+        self.ops.choose_planned(tree, widths, offer, chosen_out, count_out)
 
     def learn(self, lesson: Lesson) -> None:
         """Calibrate on the verdict of the plan before; keep the gains for the next."""
         n_levels = len(self._opened.widths) + 1 if self._opened is not None else 0
-        self._gains[:n_levels] = lesson.gains[:n_levels]
+        self._gains[:n_levels] += LAST * (lesson.gains[:n_levels] - self._gains[:n_levels])
         plan = self._pending
         if plan is None or not any(n > 1 for n in lesson.n_rows):
             return

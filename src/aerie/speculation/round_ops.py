@@ -15,7 +15,9 @@ from torch import Tensor
 
 from aerie.attention.bucket_rows import bucket_columns, verify_arrays
 from aerie.attention.rows import BITS_PER_WORD, MASK_WORDS
-from aerie.speculation.tree import best_of_scores
+from aerie.speculation.calibration import admissible
+from aerie.speculation.forest import choose_forest
+from aerie.speculation.tree import DraftTree, best_of_scores
 
 REPORT = ("n_emitted", "is_finished", "status", "n_rows", "n_accepted", "seq_len", "n_chosen")
 
@@ -103,6 +105,40 @@ def choose_best(scores: Tensor, n_nodes: int, chosen_out: Tensor, count_out: Ten
     chosen = best_of_scores(scores, n_nodes)
     chosen_out.copy_(chosen)
     count_out.copy_(chosen.sum(dim=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Offer:
+    """Which forests may be verified, and what a planner's choice among them is made by."""
+
+    sizes: Tensor  # [S] i64, rows in all, ascending
+    numbers: Tensor  # [1 + S + corrections] f64: rate, seconds of each size, calibration, flat
+    verify: int  # rows of one request, at most
+
+
+def choose_planned(
+    tree: DraftTree, widths: tuple[int, ...], offer: Offer, chosen_out: Tensor, count_out: Tensor
+) -> None:
+    """The forest that is worth most at the offer's rate: chosen [B, N] bool, and counts [B] i32.
+
+    `widths` are the nodes each level fed, so that the tree has `len(widths) + 1` layers.
+    """
+    n_sizes, numbers = offer.sizes.shape[0], offer.numbers
+    rate, seconds, corrections = numbers.split((1, n_sizes, numbers.shape[0] - 1 - n_sizes))
+    weights = admissible(tree, corrections.float(), len(widths) + 1, offer.verify)
+    forest = choose_forest(weights, offer.sizes, seconds, rate[0])
+    chosen_out.copy_(forest.chosen)
+    count_out.copy_(forest.chosen.sum(dim=1))
+
+
+def note_chosen(tree: DraftTree, chosen: Tensor, sent_out: Tensor) -> None:
+    """Scores and then depths of the chosen nodes in row order, 0 behind them: sent [B, 2 M] f32."""
+    batch, n_rows = chosen.shape[0], sent_out.shape[1] // 2
+    # Rows follow node ids; what is not chosen goes to a column that is cut off.
+    row = torch.where(chosen, chosen.cumsum(1) - 1, n_rows)
+    for half, values in enumerate((tree.scores, tree.depths.float())):
+        packed = torch.zeros((batch, n_rows + 1), device=chosen.device).scatter_(1, row, values)
+        sent_out[:, half * n_rows : (half + 1) * n_rows] = packed[:, :n_rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,5 +240,7 @@ class RoundOps:
     hand_over: Callable[[Any, Any], Tensor] = hand_over
     move_slots: Callable[[Tensor, Tensor, Tensor, Tensor], None] = move_slots
     choose_best: Callable[[Tensor, int, Tensor, Tensor], None] = choose_best
+    choose_planned: Callable[[Any, tuple[int, ...], Any, Tensor, Tensor], None] = choose_planned
+    note_chosen: Callable[[Any, Tensor, Tensor], None] = note_chosen
     draft_places: Callable[..., Any] = draft_places
     next_bits: Callable[[Tensor, Tensor, tuple[int, int], int], Tensor] = next_bits

@@ -26,6 +26,9 @@ BUCKETS = GraphConfig(slots=(1, 2, 4), rows=(4, 8, 16, 24), columns=(32, 64))
 class RefusingReads(TorchDispatchMode):
     """Raises where a tensor becomes a number of the host."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:

@@ -8,7 +8,7 @@ import tests.interpreted  # noqa: F401
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Statistics
-from tests.unit.engine.cores import Pair, core, finish_all
+from tests.unit.engine.cores import CHEAP, Pair, core, finish_all
 
 pytest.importorskip("triton")
 
@@ -16,11 +16,24 @@ pytest.importorskip("triton")
 BUCKETS = GraphConfig(slots=(2,), rows=(32,), columns=(64,))
 
 
-def test_same_rounds_as_the_definitions(pair: Pair) -> None:
-    shape = SpeculationConfig(top_k=3, depth=3, nodes=7)
+SHAPES = {
+    "fixed": SpeculationConfig(top_k=3, depth=3, nodes=7),
+    "planner": SpeculationConfig(policy="planner", top_k=2, depth=3, nodes=6),
+}
+
+
+@pytest.mark.parametrize("policy", SHAPES)
+def test_same_rounds_as_the_definitions(pair: Pair, policy: str) -> None:
     found: list[tuple[list[int], Statistics]] = []
     for backend in ("pytorch", "triton"):
-        engine = core(pair, speculation=shape, engine="graphs", graphs=BUCKETS, backend=backend)
+        engine = core(
+            pair,
+            speculation=SHAPES[policy],
+            planner=CHEAP,
+            engine="graphs",
+            graphs=BUCKETS,
+            backend=backend,
+        )
         ids = [engine.submit(prompt, SamplingParams(max_tokens=5)) for prompt in ([1, 2], [7] * 5)]
         finish_all(engine)
         for request_id in ids:

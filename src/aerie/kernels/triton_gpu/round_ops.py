@@ -17,6 +17,7 @@ from aerie.kernels.triton_gpu.growth_layer import (
     grow_layer,
     layer_scratch,
 )
+from aerie.kernels.triton_gpu.round_forest import choose_planned, note_chosen
 from aerie.kernels.triton_gpu.round_rows import draft_places, next_bits, verify_arrays
 from aerie.kernels.triton_gpu.round_verdict import choose_best, hand_over, move_slots
 
@@ -25,6 +26,8 @@ OPS: dict[str, Callable[..., Any]] = {
     "hand_over": hand_over,
     "move_slots": move_slots,
     "choose_best": choose_best,
+    "choose_planned": choose_planned,
+    "note_chosen": note_chosen,
     "draft_places": draft_places,
     "next_bits": next_bits,
 }
