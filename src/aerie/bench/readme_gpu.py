@@ -18,7 +18,8 @@ LOSSLESS = Path("reports/round_lossless.json")
 SHOWN = (
     "full * single: spec-3 *",
     "full 16K x 4: spec-3 *",
-    "full *: planner over plain",
+    "32K single without loops: *",
+    "16K x 4: planner *",
     "planner over *",
 )
 Line = tuple[str, str, str, str]  # what, floor, measured, raw
