@@ -80,6 +80,7 @@ class Bed:
         ids = [core.submit(prompt, params) for prompt in prompts]
         while any(core.request(i).n_unread or core.request(i).held.row < 0 for i in ids):
             core.step()
+            assert all(core.request(i).ended is None for i in ids), "a prompt was not in memory"
         written = {i: len(core.request(i).output) for i in ids}
         start = time.perf_counter()
         last = dict.fromkeys(ids, start)

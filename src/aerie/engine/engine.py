@@ -167,13 +167,13 @@ class EngineCore:
             n_rows = part.end - part.start
             taps = outcome.taps[first : first + n_rows]
             first += n_rows
-            self._read(part, taps, outcome.is_extended)
+            self._read(part, taps)
 
-    def _read(self, part: Reading, taps: Tensor, is_extended: bool) -> None:
+    def _read(self, part: Reading, taps: Tensor) -> None:
         request = part.request
         following = request.tokens[part.start + 1 : part.end + 1]
         features = Features(part.start, taps, torch.tensor(following, device=taps.device))
-        request.follow([features], is_extended, self.parts.proposer.remember)
+        request.follow([features], True, self.parts.proposer.remember)
         request.seq_len = part.end
         request.statistics.prefill_tokens += part.end - part.start
         if not request.n_unread:

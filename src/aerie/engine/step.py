@@ -56,7 +56,7 @@ class Outcome:
     commit: Any  # the named result of K7
     logits: Tensor  # [tree rows, vocab] f32
     taps: Tensor  # [rows, captures, hidden]; tree rows first, then prompt rows
-    is_extended: bool  # the draft took in the features that waited
+    is_extended: bool  # the draft took in the features of drafting requests that waited
     phases: Phases
 
 
@@ -64,9 +64,10 @@ def run(parts: Parts, plan: Plan) -> Outcome:
     """Run one step for everyone in the plan."""
     batch, clock = gather(plan, parts.memory), [perf_counter()]
     growth = parts.policy.open(batch.situation)
-    # A round without drafts leaves the draft alone, unless following the target is free.
+    # A round without drafts leaves the draft alone, unless following the target is free. Prompts
+    # are always shown to it: pages of which it has seen a part only could not be reused.
     is_extended = growth is not None or not parts.proposer.taps
-    roots = parts.proposer.extend(batch.drafting, batch.waiting) if is_extended else None
+    roots = parts.proposer.extend(batch.drafting if is_extended else [], batch.waiting)
     clock.append(perf_counter())
     tree = parts.proposer.grow(batch.drafting, roots, growth)
     clock.append(perf_counter())

@@ -13,7 +13,7 @@ from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
 from aerie.speculation.policy import FixedTree, Gains, Growth, Situation, TreeShape
 from aerie.speculation.tree import DraftTree, Verdict, best_nodes
-from tests.unit.engine.cores import LIMITS, Pair, core, load_pair
+from tests.unit.engine.cores import LIMITS, Pair, core, finish_all, load_pair
 from tests.unit.models.trained_pair import BOUNDARIES, train
 
 SHAPE = TreeShape(top_k=2, depth=3, verify=1)
@@ -113,3 +113,17 @@ def test_a_text_the_draft_has_not_seen_is_not_reused(windowed: Pair) -> None:
     assert long.held.draft_gap is not None
     assert long.n_draft_seen <= long.held.draft_gap
     assert short.n_draft_seen <= short.seq_len
+
+
+def test_a_prompt_is_shown_to_the_draft_while_nobody_drafts(windowed: Pair) -> None:
+    """Or a long prompt read under a planner that waits could never be reused."""
+    engine, _ = play(windowed, set(), 6)
+    long = engine.running[0]
+    assert not long.n_unread
+    assert long.held.draft_gap is None
+    n_seen = long.n_draft_seen
+    assert n_seen >= len(long.job.prompt) - 1 - 5, "all but the last chunk"
+    finish_all(engine)
+    again = engine.submit(long.job.prompt, long.params)
+    finish_all(engine)
+    assert engine.request(again).statistics.reused_tokens >= n_seen - 4
