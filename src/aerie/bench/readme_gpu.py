@@ -18,7 +18,7 @@ LOSSLESS = Path("reports/round_lossless.json")
 SHOWN = (
     "full * single: spec-3 *",
     "full 16K x 4: spec-3 *",
-    "32K single without loops: *",
+    "32K single, short texts: *",
     "16K x 4: planner *",
     "planner over *",
 )
