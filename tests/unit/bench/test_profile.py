@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aerie.bench.profile import run_stage
+from aerie.bench.profile_busy import busy_shares
 from aerie.bench.profile_bytes import Load, round_traffic, total_bytes
 from aerie.bench.profile_plot import draw_roofline, draw_timeline
 from aerie.bench.profile_point import POLICIES, Filled, Point, prompts_at, room_at
@@ -142,6 +143,19 @@ def test_shipped_tiles_are_within_three_percent_of_the_sweep() -> None:
     for trial in sweep["points"][0]["trials"][1:]:
         trial["microseconds"] = 0.9 * sweep["points"][0]["trials"][0]["microseconds"]
     assert not check_tiles(sweep)[0]["ok"]
+
+
+def test_busy_shares_are_of_the_files() -> None:
+    found = busy_shares(SWEEP.parent)
+    assert [(entry.policy, entry.batch) for entry in found] == [
+        ("plain", 1),
+        ("tree3", 1),
+        ("plain", 4),
+        ("tree3", 4),
+    ]
+    for entry in found:
+        assert 0.9 < entry.of_round <= entry.within_graphs <= 1
+        assert entry.kernels_us < entry.graphs_us < entry.round_us
 
 
 def test_kernels_stage_writes_its_files(tmp_path: Path, pair: LargePair) -> None:
