@@ -21,8 +21,8 @@ PACKAGES = ("torch", "triton", "numpy", "safetensors", "tokenizers", "jinja2", "
             "matplotlib", "transformers")  # fmt: skip
 HEADINGS = (
     "scenario", "batch", "context", "policy", "tokens/s", "CoV", "over plain (90 %)", "acceptance",
-    "tax", "ms a round", "plain's floor ms", "plain / floor", "ITL p50 / p99 ms", "repeated",
-    "J/token",
+    "a slot", "tax", "ms a round", "plain's floor ms", "plain / floor", "ITL p50 / p99 ms",
+    "repeated", "J/token",
 )  # fmt: skip
 
 
@@ -49,8 +49,31 @@ def write_summary(out: Path, device: str) -> dict[str, Any]:
         found["provenance"] = {name: getattr(last, name) for name in (*names, "date")}
         found["commits"] = commits
         write_json(out / f"{stem}.json", found)
-        (out / f"{stem}.md").write_text(summary_page(found, rows), encoding="utf-8")
+        page = summary_page(found, rows) + _slots_page(out / f"{label(device)}_check_slots.json")
+        (out / f"{stem}.md").write_text(page, encoding="utf-8")
     return found
+
+
+def _slots_page(path: Path) -> str:
+    """What rounds of a batch still compute as its requests end; empty where nobody looked."""
+    if not path.is_file():
+        return ""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    active = record["active_count"]
+    rows: dict[int, Mapping[str, Any]] = {row["active"]: row for row in record["rounds"]}
+    columns = ("active", "slots", "verify_rows", "draft_rows", "attention_tokens")
+    lines = [
+        "",
+        "## Requests that end",
+        "",
+        f"{record['policy']}, four requests of different lengths: the last round with so many"
+        f" active. Over all rounds {active['mean']} active on average, {active['min']} to"
+        f" {active['max']}; every round: `{path.name}` (commit"
+        f" {record['provenance']['commit'][:10]}).",
+        "",
+        *table(columns, [[row[name] for name in columns] for row in rows.values()]),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def summary_page(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
@@ -66,7 +89,8 @@ def summary_page(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
         f"A ratio is the median over interleaved turns with its 90 % interval; it counts with"
         f" {LEAST_PAIRS} pairs and where plain decoding reaches {LEAST_SHARE:.2f} of its floor"
         f" (fewest bytes over {last.copy_gbps:.0f} GB/s, a measured copy). CoV above"
-        f" {COV_LIMIT:.0%} is marked. Repeated: share of 8-grams the text had before.",
+        f" {COV_LIMIT:.0%} is marked. Repeated: share of 8-grams the text had before;"
+        " a slot: draft tokens accepted in a round, for each active request.",
         "",
         *table(HEADINGS, [_line(point) for point in found["points"]]),
         "",
@@ -94,6 +118,7 @@ def _line(point: Mapping[str, Any]) -> list[str]:
         f"{point['cov']:.1%}{mark}",
         f"{point['ratio_to_plain']:.2f} ({point['ratio_low']:.2f} to {point['ratio_high']:.2f})",
         f"{point['mean_acceptance_length']:.2f}",
+        f"{point['accepted_per_active_slot']:.2f}",
         f"{point['round_tax']:.2f}",
         f"{point['ms_per_round']:.3f}",
         f"{point['ceiling_ms']:.3f}",

@@ -97,8 +97,9 @@ def point(rows: Sequence[Row], policy: str) -> dict[str, Any]:
         "share_accepted_ge2": round(
             sum(r.emissions_ge3 for r in own) / sum(r.emissions for r in own), 4
         ),
+        # Of the timed rounds: what each active request wrote beyond its bonus token.
         "accepted_per_active_slot": round(
-            sum(r.accepted for r in own) / sum(r.rounds * r.active_mean for r in own), 4
+            sum(r.tokens for r in own) / sum(r.rounds * r.active_mean for r in own) - 1, 4
         ),
         "active_count": {
             "mean": round(statistics.mean(row.active_mean for row in own), 3),

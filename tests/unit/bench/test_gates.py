@@ -160,6 +160,20 @@ def test_shipped_gates_are_readable_and_named_once() -> None:
     assert {g.scenario for g in gates if g.suite != "recorded"} <= scenarios
 
 
+def test_committed_rows_hold_the_seeds_gates_and_edited_ones_do_not() -> None:
+    gates = [gate for gate in read_gates(Path("gates")) if gate.suite in ("micro", "full")]
+    reports = Path("reports")
+    found = judge(gates, Folder(reports))
+    assert not [verdict.name for verdict in found if not verdict.passed]
+    rows = [
+        replace(row, seconds=2 * row.seconds) if row.policy == "spec-3" else row
+        for row in read_rows(reports / RAW)
+    ]
+    assert not all(v.passed for v in judge(gates, Folder(reports, rows)))
+    untraced = [replace(row, commit="unknown") for row in read_rows(reports / RAW)]
+    assert not any(v.passed for v in judge(gates, Folder(reports, untraced)))
+
+
 def test_an_unknown_check_is_refused(tmp_path: Path) -> None:
     text = '[[gates]]\nname = "a"\ncheck = "speed"\nfile = "x"\nfloor = 1\n'
     (tmp_path / "a.toml").write_text(text, encoding="utf-8")
