@@ -41,9 +41,11 @@ def profile(
     from aerie.errors import UnknownNameError
 
     stages = stage.split(",")
-    for kind, name, known in (("stage", stages[-1], STAGES), ("policy", policy, POLICIES)):
-        if name not in known:
-            raise UnknownNameError(kind, name, known)
+    for name in stages:
+        if name not in STAGES:
+            raise UnknownNameError("stage", name, STAGES)
+    if policy not in POLICIES:
+        raise UnknownNameError("policy", policy, POLICIES)
     lengths, sizes = integers(context, "--context"), integers(batch, "--batch")
     if len(lengths) != len(sizes):
         raise typer.BadParameter(f"--context has {len(lengths)} points, --batch {len(sizes)}")
