@@ -15,6 +15,8 @@ from aerie.errors import UnknownNameError, UsageError
 
 PLAIN = "plain"
 BUILT_IN = "built-in"
+# What the evidence page asks of every figure; a contract may ask more, never less.
+COV_LIMIT, LEAST_SHARE = 0.05, 0.70
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,15 @@ class MeasureTerms:
     """When a figure counts."""
 
     turns: int = 9  # interleaved runs of every policy
-    cov_limit: float = 0.05  # of tokens/s; above it a point is marked unstable
-    least_share: float = 0.70  # of its ceiling that plain decoding must reach
+    cov_limit: float = COV_LIMIT  # of tokens/s; above it a point is marked unstable
+    least_share: float = LEAST_SHARE  # of its ceiling that plain decoding must reach
     checked: tuple[str, ...] = ("spec-3",)  # policies of the checks beside the matrix
     acceptance_prompts: int = 128
 
     def __post_init__(self) -> None:
         require(self.turns >= 1, f"turns is {self.turns}, at least 1")
+        is_strict = self.cov_limit <= COV_LIMIT and self.least_share >= LEAST_SHARE
+        require(is_strict, f"a contract may not ask less than {COV_LIMIT} and {LEAST_SHARE}")
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,9 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aerie.bench.contract import PLAIN
+from aerie.bench.contract import LEAST_SHARE, PLAIN
 from aerie.bench.gates_data import Folder, Gate, Refused
 from aerie.bench.gpu_summary import (
-    LEAST_SHARE,
     MOST_REPEATED,
     acceptance,
     best_fixed,

@@ -11,10 +11,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.contract import Contract
+from aerie.bench.contract import COV_LIMIT, LEAST_SHARE, Contract
 from aerie.bench.gpu_prompts import RULE
 from aerie.bench.gpu_rows import Row, read_rows
-from aerie.bench.gpu_summary import COV_LIMIT, LEAST_PAIRS, LEAST_SHARE, summarise
+from aerie.bench.gpu_summary import LEAST_PAIRS, summarise
 from aerie.bench.profile_origin import Origin, table, write_json
 
 PACKAGES = ("torch", "triton", "numpy", "safetensors", "tokenizers", "jinja2", "typer", "rich",

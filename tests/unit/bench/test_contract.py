@@ -62,6 +62,10 @@ def test_a_missing_key_and_an_unknown_policy_are_errors() -> None:
     given["scenarios"][0]["policies"] = ["plain", "spec-9"]
     with pytest.raises(AerieError, match="spec-9"):
         parse_contract(given)
+    given = values()
+    given["measure"]["least_share"] = 0.5
+    with pytest.raises(AerieError, match="not ask less"):
+        parse_contract(given)
     with pytest.raises(AerieError, match="no contract"):
         read_contract(Path("contracts/none.toml"))
 
