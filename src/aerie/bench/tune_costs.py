@@ -19,6 +19,7 @@ from aerie.models.eagle3_head import Eagle3Head
 from aerie.speculation.costs import CostTable
 
 Note = Callable[[str], None]
+Keep = Callable[[CostTable], None]
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,12 @@ class Asked:
     repeats: int
 
 
-def tune(asked: Asked, note: Note) -> CostTable:
-    """Run real rounds of forced shapes at every point of a grid."""
+def tune(asked: Asked, note: Note, keep: Keep) -> CostTable:
+    """Run real rounds of forced shapes at every point of a grid; `keep` what is measured so far."""
     rest = (asked.most_rows, asked.repeats)
     if asked.engine == "graphs":
         contexts = asked.contexts or DeviceGrid().contexts
-        return tune_rounds(asked, DeviceGrid(asked.batches, contexts, *rest), note)
+        return tune_rounds(asked, DeviceGrid(asked.batches, contexts, *rest), note, keep)
     require(asked.geometry is None, "--geometry is for engine graphs")
     grid = Grid(asked.batches, asked.contexts or FULL.contexts, *rest, FULL.most_tokens)
     return tune_costs(asked.model, grid, note)
@@ -55,7 +56,7 @@ def tune_costs(config: ModelConfig, grid: Grid, note: Note) -> CostTable:
     return measure_costs(make, grid, record, note)
 
 
-def tune_rounds(asked: Asked, grid: DeviceGrid, note: Note) -> CostTable:
+def tune_rounds(asked: Asked, grid: DeviceGrid, note: Note, keep: Keep) -> CostTable:
     """Of captured rounds."""
     config = EngineConfig(model=asked.model, cache=CacheConfig(page_size=PAGE))
     if asked.geometry is None:
@@ -72,7 +73,7 @@ def tune_rounds(asked: Asked, grid: DeviceGrid, note: Note) -> CostTable:
         "pair": describe_pair(target, head),
         **provenance(asked.model.device),
     }
-    return measure_device_costs(core, grid, record, note)
+    return measure_device_costs(core, grid, record, note, keep)
 
 
 def _load(config: ModelConfig, page_size: int = 1) -> tuple[Decoder, Eagle3Head]:

@@ -60,7 +60,7 @@ def costs(
         repeats,
     )
     screen = progress_console()
-    table = tune(asked, lambda text: screen.print(text))
+    table = tune(asked, lambda text: screen.print(text), lambda found: found.save(Path(out)))
     table.save(Path(out))
     n_samples = len(table.verify.samples) + len(table.draft.samples) + len(table.extend.samples)
     if not as_json:

@@ -8,7 +8,8 @@ the same code, so that a CPU proves what a GPU replays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,14 +60,22 @@ class Graphs:
             call()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # To begin a recording waits by itself; who watches for waits means those of the rounds.
-        mode = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("default")
-        with torch.cuda.graph(graph, pool=self._pool, stream=stream):
+        with _waiting_allowed(), torch.cuda.graph(graph, pool=self._pool, stream=stream):
             call()
-        torch.cuda.set_sync_debug_mode(mode)
         self.counts.captures += 1
         return graph
+
+
+@contextmanager
+def _waiting_allowed() -> Iterator[None]:
+    """To begin a recording waits by itself; who watches for waits means those of the rounds."""
+    mode = torch.cuda.get_sync_debug_mode()
+    # To set it warns, whatever it is set to: not where nobody watches.
+    if mode:
+        torch.cuda.set_sync_debug_mode("default")
+    yield
+    if mode:
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 def _ignore(key: Any) -> None:

@@ -135,8 +135,12 @@ def measure_device_costs(
     grid: DeviceGrid,
     provenance: Mapping[str, object],
     report: Callable[[str], None] = lambda _: None,
+    keep: Callable[[CostTable], None] = lambda _: None,
 ) -> CostTable:
-    """Measure every point of a grid on one engine whose policy is the planner."""
+    """Measure every point of a grid on one engine whose policy is the planner.
+
+    `keep` is handed the table after every point: a run that is cut short loses one point.
+    """
     rounds = core.rounds
     assert rounds is not None and isinstance(rounds.parts.policy, PlannedRounds)
     own = rounds.parts.policy
@@ -152,9 +156,14 @@ def measure_device_costs(
         point = _Point(core, rounds, forced, batch, context)
         for name, found in point.measure(grid).items():
             samples[name] += found
+        keep(_table(samples, provenance))
         captures = rounds.graphs.counts.captures
         spent = time.perf_counter() - begin
         report(f"batch {batch}, context {context}: {spent:.1f} s, {captures} graphs so far")
+    return _table(samples, provenance)
+
+
+def _table(samples: Mapping[str, list[Sample]], provenance: Mapping[str, object]) -> CostTable:
     surfaces = {name: Surface(tuple(found)) for name, found in samples.items()}
     return CostTable(**surfaces, provenance={**provenance, "engine": "graphs"})
 
