@@ -158,7 +158,12 @@ class Bed:
         Nobody ends before: the batch is whole in every round that counts. The clock runs from one
         report of the device to another, with the pipeline full at both.
         """
-        self.take(name)
+        lane = self.take(name)
+        if lane.rounds is not None and len(lane.rounds.parts.policy.shapes) > 1:
+            # A planner may ask for any of its shapes: none is to be recorded in a timed round.
+            longest = max(len(prompt) for prompt in prompts)
+            for n_positions in (longest, longest + 2 * new_tokens + SPARE):
+                lane.rounds.record(len(prompts), n_positions)
         core, run = self.core, Run()
         ids = [core.submit(prompt, self._params(2 * new_tokens + SPARE)) for prompt in prompts]
         while any(core.request(i).state in (State.WAITING, State.READING) for i in ids):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -106,21 +106,22 @@ class DeviceRounds:
     def record(self, n_requests: int, n_positions: int, is_sampled: bool = False) -> None:
         """Record all graphs that rounds of so many requests and positions may ask for.
 
-        While nobody is seated a round is harmless: every slot is inert.
+        While nobody decodes: in an empty slot a round is harmless.
         """
-        assert not self._seats and not self.is_under_way, "record before anybody is seated"
+        assert all(p.request.ended for p in self._seats), "record while nobody decodes"
+        if self.is_under_way:
+            self._collect()
+        self._seat([])
         options, parts = self._options, self.parts
         slots = smallest(options.graphs.slots, n_requests)
         columns = smallest(options.graphs.columns, n_positions + 1 + options.scratch)
-        rest = Bucket(slots, 0, columns, False)
+        first, kind = (plain_round, "plain") if parts.draft is None else (verify, "verify")
         for rows in options.row_sizes(slots):
             bucket = Bucket(slots, rows, columns, is_sampled)
-            if parts.draft is None:
-                self.graphs.run(("plain", bucket), partial(plain_round, parts, bucket))
-            else:
-                self.graphs.run(("verify", bucket), partial(verify, parts, bucket))
+            self.graphs.prepare((kind, bucket), partial(first, parts, bucket))
+        rest = Bucket(slots, 0, columns, False)
         for widths in parts.policy.shapes if parts.draft is not None else ():
-            self._run_rest(rest, widths)
+            self.graphs.prepare(*self._rest(rest, widths))
 
     @torch.inference_mode()
     def step(self, requests: Sequence[Request], is_quiet: bool) -> list[Decided]:
@@ -187,15 +188,14 @@ class DeviceRounds:
         widths = self._planned().widths
         if widths is not None:
             self.parts.policy.prepare(bucket.slots)
-        self._run_rest(bucket, widths)
+        self.graphs.run(*self._rest(bucket, widths))
 
-    def _run_rest(self, bucket: Bucket, widths: Widths | None) -> None:
+    def _rest(self, bucket: Bucket, widths: Widths | None) -> tuple[Hashable, Callable[[], None]]:
+        """The graph that ends a round: its key, and what it does."""
         parts = self.parts
         if widths is None:
-            self.graphs.run(("close", bucket), lambda: close(parts, bucket))
-            return
-        template = self._template(widths)
-        self.graphs.run(("draft", bucket, widths), lambda: draft(parts, bucket, template))
+            return ("close", bucket), partial(close, parts, bucket)
+        return ("draft", bucket, widths), partial(draft, parts, bucket, self._template(widths))
 
     def _template(self, widths: Widths) -> Template:
         if widths not in self._templates:

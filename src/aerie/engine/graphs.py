@@ -33,12 +33,19 @@ class Graphs:
         self.watch: Callable[[Any], None] = _ignore  # told the key after every run
         self._is_captured = device.startswith("cuda")
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        self._met: set[Hashable] = set()
         # One pool: no tensor of a graph outlives its replay, so graphs may share their memory.
         self._pool = torch.cuda.graph_pool_handle() if self._is_captured else None
         self._stream = torch.cuda.Stream(device) if self._is_captured else None
 
+    def prepare(self, key: Hashable, call: Callable[[], None]) -> None:
+        """Have `call` recorded, which executes it, unless it was met before."""
+        if key not in self._met:
+            self.run(key, call)
+
     def run(self, key: Hashable, call: Callable[[], None]) -> None:
         """Execute `call` once: replayed if it was recorded before."""
+        self._met.add(key)
         graph = self._graphs.get(key)
         if graph is not None:
             graph.replay()

@@ -61,6 +61,25 @@ def test_the_planner_learns_and_plans(pair: Pair) -> None:
     assert policy.planner.running.paces[1].tokens > 0
 
 
+def test_graphs_recorded_between_texts_leave_no_trace(pair: Pair) -> None:
+    params = SamplingParams(max_tokens=24, ignore_eos=True)
+    jobs = [([1, 2, 3], params), ([4, 5], params)]
+    plain = outputs(core(pair, speculation=PLAIN), jobs)
+    engine = planned_core(pair, CHEAP)
+    assert engine.rounds is not None
+    counts = engine.rounds.graphs.counts
+    for _ in range(2):
+        before = counts.direct
+        engine.rounds.record(2, 40)
+        n_recorded = counts.direct - before
+        assert outputs(engine, jobs) == plain
+    # Rows 4 to 24; nothing, the root's children, widths 1 to 3 over one and two levels: once.
+    shapes = engine.rounds.parts.policy.shapes
+    assert len(shapes) == 2 + 3 * 2
+    assert before > 0 and n_recorded == 0
+    assert_pool_is_unheld(engine)
+
+
 @dataclass
 class Moods:
     """Drafts only in the rounds it is told to, and keeps the scores of what it was shown."""
