@@ -1,22 +1,56 @@
 #!/bin/sh
-# Rounds of the inflated pair on a GPU machine: speed, losslessness, stress, transformers beside it.
+# Rounds of the inflated pair on a GPU machine: costs, speed, losslessness, stress, transformers.
 #   scripts/bench_gpu_round.sh OUT COMMIT [stages]
-# Stages, comma separated: those of `aerie bench round`, in one process, and transformers.
-# Needs python3 with torch, triton, numpy, safetensors, tokenizers and typer; the stage transformers
-# needs that too. Every stage writes its own files, so that a later one loses nothing.
+# Stages, comma separated: `costs` (aerie tune costs, then planned from), those of
+# `aerie bench round`, `transformers` and `tests` (tests/gpu). What is timed runs first and alone;
+# what compares texts runs side by side after it. Every stage writes its own files, and `costs`
+# every point, so that a run that is cut off loses little.
+# Needs python3 with torch, triton, numpy, safetensors, tokenizers and typer; the stages transformers
+# and tests need that, and pytest, too. Compiling Triton takes about 45 s on a fresh machine: a
+# folder of compiled kernels in TRITON_CACHE_DIR saves most of it.
 set -eu
 cd "$(dirname "$0")/.."
 out=${1:?folder of the reports}
 export AERIE_COMMIT="${2:?the commit under test: a bare machine has no git}"
-stages=${3:-speed,transformers,lossless,sampled,sizes,near_ties,stress}
+stages=${3:-costs,speed,planner,transformers,lossless,sampled,sizes,near_ties,stress,tests}
 export PYTHONPATH=src PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
+table="$out/costs_h200.json"
 status=0
-own=$(echo "$stages" | tr ',' '\n' | grep -v '^transformers$' | paste -sd, -)
-if [ -n "$own" ]; then
-    "$python" -m aerie bench round --stage "$own" --out "$out" || status=1
+mkdir -p "$out"
+
+has() { case ",$stages," in *",$1,"*) return 0 ;; esac; return 1; }
+# Those of the named stages that were asked for, comma separated.
+among() {
+    found=""
+    for name in "$@"; do
+        if has "$name"; then found="$found${found:+,}$name"; fi
+    done
+    echo "$found"
+}
+# Stages of `aerie bench round` in one process, planned from the table if there is one.
+rounds() {
+    set -- "$(among "$@")"
+    [ -n "$1" ] || return 0
+    if [ -f "$table" ]; then
+        "$python" -m aerie bench round --stage "$1" --out "$out" --costs "$table"
+    else
+        "$python" -m aerie bench round --stage "$1" --out "$out"
+    fi
+}
+
+if has costs; then
+    "$python" -m aerie tune costs --device cuda --geometry llama-3.1-8b --dtype bfloat16 \
+        --repeats 4 --out "$table" || status=1
 fi
-case ",$stages," in
-*,transformers,*) "$python" scripts/bench_round_transformers.py --out "$out" || status=1 ;;
-esac
+rounds speed planner || status=1
+if has transformers; then "$python" scripts/bench_round_transformers.py --out "$out" || status=1; fi
+rounds lossless sampled sizes > "$out/round_texts.log" 2>&1 &
+texts=$!
+rounds near_ties stress > "$out/round_long.log" 2>&1 &
+long=$!
+if has tests; then "$python" -m pytest -q -p no:cacheprovider -m gpu tests/gpu || status=1; fi
+wait $texts || status=1
+wait $long || status=1
+tail -n 1 "$out/round_texts.log" "$out/round_long.log"
 exit $status

@@ -38,12 +38,16 @@ class DeviceGrid:
     repeats: int = 5
     most_tokens: int = 524_288  # KV of a measured point
     margin: int = 1536  # positions beyond a context: what its rounds emit, and a tree
-    most_seconds: float = 95.0  # no point is begun later: longer contexts come last
+    most_seconds: float = 95.0  # no point is begun later
 
     def points(self) -> list[tuple[int, int]]:
-        """Batch and context of every point that fits the memory."""
-        every = itertools.product(self.contexts, self.batches)
-        return [(b, c) for c, b in every if b * c <= self.most_tokens]
+        """Batch and context of all points that fit, a surface's corners first: time may run out."""
+        found = []
+        for batch in self.batches:
+            fitting = [c for c in sorted(self.contexts) if batch * c <= self.most_tokens]
+            turns = [*fitting[:1], *fitting[:0:-1]]
+            found += [(turn, batch, context) for turn, context in enumerate(turns)]
+        return [(batch, context) for _, batch, context in sorted(found)]
 
 
 # A minute where nothing has been compiled yet: asked for by those without a table.

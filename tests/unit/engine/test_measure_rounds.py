@@ -38,6 +38,11 @@ def test_every_size_and_width_is_measured_at_every_point(pair: Pair) -> None:
     assert engine.is_idle
 
 
+def test_corners_are_measured_first() -> None:
+    grid = DeviceGrid((1, 8), (512, 4096, 16384), most_tokens=8 * 4096)
+    assert grid.points() == [(1, 512), (8, 512), (1, 16384), (8, 4096), (1, 4096)]
+
+
 def test_no_point_is_begun_after_the_time_is_up(pair: Pair) -> None:
     config = EngineConfig(model=ModelConfig(), graphs=BUCKETS)
     grid, notes = replace(GRID, most_seconds=-1.0), list[str]()
