@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from aerie.bench.gates import Verdict
 from aerie.bench.report import Judges, make, missing_review
 from aerie.bench.report_checks import Evidence, judge
 from aerie.bench.report_origin import origin_of
+from aerie.bench.report_pages import MANIFEST, evidence_files
 from aerie.bench.report_plots import stamp, stamp_of
 from aerie.bench.report_rows import Artifact, Check, Row, read_artifacts, read_sections
 from aerie.bench.report_traffic import design, effective
@@ -235,6 +237,14 @@ def test_every_promise_has_a_row() -> None:
     wanted |= {f"004 {part}.{n}" for part, count in PLAN.items() for n in range(1, count + 1)}
     assert wanted <= ids, sorted(wanted - ids)
     assert len([name for name in ids if name.startswith("004 6 ")]) == 5
+
+
+def test_every_file_of_evidence_has_its_command() -> None:
+    """A new report needs a row in scorecard/artifacts.toml: what writes it, and of what kind."""
+    artifacts = read_artifacts(ROOT)
+    names = evidence_files(ROOT)
+    strange = [n for n in names if not any(fnmatch(n, known.path) for known in artifacts)]
+    assert set(strange) <= {MANIFEST}, strange
 
 
 def test_named_tests_exist() -> None:
