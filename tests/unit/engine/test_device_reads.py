@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.graphs import Graphs
 from aerie.engine.params import SamplingParams
+from aerie.speculation.device_policy import PlannedRounds
 from tests.unit.engine.cores import CHEAP, Pair, core, finish_all
 
 SHAPES = {
@@ -48,7 +49,8 @@ def test_no_captured_function_reads_a_value(
 
     def watched(self: Graphs, key: Hashable, call: Callable[[], None]) -> None:
         assert isinstance(key, tuple)
-        with RefusingReads():
+        # In inference mode reads do not pass by.
+        with torch.inference_mode(False), torch.no_grad(), RefusingReads():
             plainly(self, key, call)
         ran.add(str(key[0]))
 
@@ -61,12 +63,20 @@ def test_no_captured_function_reads_a_value(
         graphs=BUCKETS,
         backend="pytorch",
     )
+    assert engine.rounds is not None
+    if isinstance(engine.rounds.parts.policy, PlannedRounds):
+        # Made in inference mode, they could not be written outside it.
+        for n_slots in BUCKETS.slots:
+            engine.rounds.parts.policy.inputs(n_slots)
     for prompt in ([1, 2, 3], [4, 5]):
         engine.submit(prompt, SamplingParams(max_tokens=24, ignore_eos=True))
     finish_all(engine)
     assert ran >= ({"plain"} if policy == "none" else {"verify", "draft"})
 
 
+@torch.inference_mode()
 def test_a_read_is_noticed() -> None:
-    with RefusingReads(), pytest.raises(AssertionError, match="reads"):
+    """An index without dimensions is read: this once ended a recording on a GPU."""
+    refused = pytest.raises(AssertionError, match="reads")
+    with torch.inference_mode(False), RefusingReads(), refused:
         torch.arange(3)[torch.tensor(1)]
