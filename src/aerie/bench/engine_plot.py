@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,9 +13,17 @@ from aerie.bench.engine_summary import Place, Point
 COLOURS = {PLANNER: "#c0392b", PLAIN: "#555555", "cast": "#8e44ad"}
 
 
-def write_rows(places: Sequence[Place], path: Path) -> None:
+def write_points(places: Sequence[Place], path: Path) -> None:
     """One row per policy and place."""
-    rows = [asdict(point) for place in places for point in place.points]
+    _write([asdict(point) for place in places for point in place.points], path)
+
+
+def write_runs(places: Sequence[Place], origin: Mapping[str, object], path: Path) -> None:
+    """One row per run, as it was timed, with where it comes from."""
+    _write([{**asdict(run), **origin} for place in places for run in place.runs], path)
+
+
+def _write(rows: list[dict[str, object]], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
         writer.writeheader()

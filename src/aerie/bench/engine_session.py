@@ -17,10 +17,12 @@ from aerie.bench.engine import (
     run_place,
 )
 from aerie.bench.engine_contract import PLANNER, Contract
-from aerie.bench.engine_plot import draw, write_rows
+from aerie.bench.engine_plot import draw, write_points, write_runs
 from aerie.bench.engine_summary import Place, payload
 from aerie.bench.transformers_rival import against_transformers
 from aerie.speculation.costs import CostTable
+
+ORIGIN = ("commit", "source_sha256", "device", "torch", "threads", "date")
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,12 @@ class Session:
     def write(self, folder: Path, name: str) -> None:
         """Raw rows, result, cost table and picture."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_rows(self.places, folder / f"{name}.csv")
+        write_points(self.places, folder / f"{name}.csv")
+        origin = {
+            "contract": self.payload["contract"]["hash"],
+            **{key: self.payload["provenance"][key] for key in ORIGIN},
+        }
+        write_runs(self.places, origin, folder / f"{name}_runs.csv")
         text = json.dumps(self.payload, indent=1)
         (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
         self.costs.save(folder / f"{name}_costs.json")

@@ -57,6 +57,23 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Timed:
+    """One run as it was timed: what every figure here is made from."""
+
+    batch: int
+    context: int
+    repeat: int
+    policy: str
+    tokens: int
+    seconds: float
+    modelled_seconds: float  # by the cost table; planner only
+    rounds: int
+    drafts: int
+    draft_tokens: int
+    accepted_tokens: int
+
+
+@dataclass(frozen=True)
 class Place:
     """Everything found at one batch size and context."""
 
@@ -69,6 +86,7 @@ class Place:
     oracle: Choice
     regret: float
     n_different: int
+    runs: list[Timed] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
 
@@ -114,9 +132,30 @@ def summarise(
         oracle=oracle,
         regret=regret,
         n_different=n_different,
+        runs=[
+            _timed(batch, context, repeat, run)
+            for repeat, group in enumerate(groups)
+            for run in group.values()
+        ],
     )
     place.failures.extend(_failures(place))
     return place
+
+
+def _timed(batch: int, context: int, repeat: int, run: Run) -> Timed:
+    return Timed(
+        batch=batch,
+        context=context,
+        repeat=repeat,
+        policy=run.policy,
+        tokens=run.tokens,
+        seconds=round(run.seconds, 6),
+        modelled_seconds=round(run.modelled_seconds, 6),
+        rounds=run.rounds,
+        drafts=sum(s.num_drafts for s in run.statistics),
+        draft_tokens=sum(s.num_draft_tokens for s in run.statistics),
+        accepted_tokens=sum(s.num_accepted_tokens for s in run.statistics),
+    )
 
 
 def _failures(place: Place) -> list[str]:
