@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from aerie.api import Completion, Engine, Prompt
-from aerie.assemble import settled
 from aerie.attention.rows import Bounds, causal_rows
 from aerie.bench.provenance import provenance
 from aerie.engine.params import SamplingParams
@@ -135,7 +134,7 @@ def compare_decoding(
 
 def policy_of(engine: Engine) -> dict[str, Any]:
     """Which trees an engine grows: the policy it resolved to, and the most it may grow."""
-    speculation = settled(engine.config).speculation
+    speculation = engine.core.config.speculation
     return {
         "method": speculation.method,
         "name": speculation.chosen_policy,

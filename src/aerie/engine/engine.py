@@ -47,7 +47,7 @@ class EngineCore:
         self.parts = parts
         self.rounds = rounds  # None: every round runs in the eager loop
         self.limits = limits
-        self._config = config
+        self.config = config  # its policy and backend chosen
         self._scratch = scratch
         self._scheduler = Scheduler(config.scheduler, parts.memory, parts.kernels, scratch)
         self._requests: dict[int, Request] = {}
@@ -120,10 +120,10 @@ class EngineCore:
         events = self._drop_cancelled()
         plan = self._scheduler.plan()
         for request, decision in self._decide(plan):
-            if self._config.audit:
+            if self.config.audit:
                 audit_decision(request, decision)
             events += self._write(request, decision)
-        if self._config.audit:
+        if self.config.audit:
             running = self._scheduler.running
             self.parts.memory.audit([r for r in running if r.state is not State.FINISHED])
         return events
@@ -148,7 +148,7 @@ class EngineCore:
         outcome = run(self.parts, plan)
         self.last_outcome = outcome
         self._write_reading(plan, outcome)
-        if self._config.audit:
+        if self.config.audit:
             audit_step(plan.drafting, outcome)
         return _decisions(plan.drafting, outcome)
 
@@ -180,7 +180,7 @@ class EngineCore:
             request.state = State.DECODING
 
     def _write(self, request: Request, decision: Decision) -> list[Event]:
-        if decision.failure and self._config.model.perf_mode:
+        if decision.failure and self.config.model.perf_mode:
             raise PerfModeError(f"request {request.job.request_id}: {decision.failure}")
         if decision.failure and decision.n_nodes:
             request.is_suspect = True
@@ -236,7 +236,7 @@ class EngineCore:
         plain = params.repetition_penalty == 1 and not params.logit_bias
         filters = params.top_k or params.top_p < 1 or params.min_p or params.has_penalties
         require(
-            self._config.speculation.rule != "coins" or (plain and not filters),
+            self.config.speculation.rule != "coins" or (plain and not filters),
             "rule coins takes temperature and seed only; use rule match for the other options",
         )
         return tokens

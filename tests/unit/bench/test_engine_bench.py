@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -24,6 +25,9 @@ def test_a_small_session_reports_every_policy(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "engine_bench_cpu.json").read_text())
     assert written["contract"]["hash"] == contract.digest
     assert {"ok", "min_planner_ratio", "regret", "device"} <= set(written)
+    runs = list(csv.DictReader((tmp_path / "engine_bench_cpu_runs.csv").read_text().splitlines()))
+    assert [run["policy"] for run in runs] == list(POLICIES)
+    assert all(run["commit"] and float(run["seconds"]) > 0 for run in runs)
     assert (tmp_path / "engine_bench_cpu.png").stat().st_size > 10_000
 
 

@@ -35,6 +35,6 @@ def test_a_failed_round_ends_the_run() -> None:
     request = core.request(engine.submit("def", SamplingParams(max_tokens=2)))
     broken = Decision(n_nodes=3, failure="broken tree")
     assert core._write(request, broken) == []  # one more try on the root alone
-    object.__setattr__(core._config.model, "perf_mode", True)
+    object.__setattr__(core.config.model, "perf_mode", True)
     with pytest.raises(PerfModeError, match="broken tree"):
         core._write(request, broken)
