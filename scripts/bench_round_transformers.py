@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src")]
 
 from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.bench.round_setup import (  # noqa: E402
+from aerie.bench.round.setup import (  # noqa: E402
     Room,
     RoundSetup,
     copy_bandwidth,
@@ -33,7 +33,7 @@ from aerie.bench.round_setup import (  # noqa: E402
     start,
     synchronise,
 )
-from aerie.bench.round_speed import PLAIN, Clocked, step_bytes  # noqa: E402
+from aerie.bench.round.speed import PLAIN, Clocked, step_bytes  # noqa: E402
 from aerie.models.decoder import Decoder  # noqa: E402
 
 FLOOR = 1.4

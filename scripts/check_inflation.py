@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src")]
 
 from aerie.attention import pytorch  # noqa: E402
-from aerie.bench.inflation import CheckSettings, InflationCheck  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
+from aerie.bench.round.inflation import CheckSettings, InflationCheck  # noqa: E402
 from aerie.models.eagle3_load import load_head  # noqa: E402
 from aerie.models.eagle3_resolve import HeadOptions  # noqa: E402
 from aerie.models.inflate import LargePair  # noqa: E402

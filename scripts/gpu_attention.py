@@ -26,8 +26,8 @@ from aerie.attention.triton import (  # noqa: E402
     TritonAttention,
     load_tiles,
 )
-from aerie.bench import attention, attention_sweep  # noqa: E402
-from aerie.bench.attention_work import (  # noqa: E402
+from aerie.bench.kernels import attention, attention_sweep  # noqa: E402
+from aerie.bench.kernels.attention_work import (  # noqa: E402
     N_LAYERS,
     PRODUCTION,
     Heads,

@@ -129,9 +129,9 @@ def check_kernel(job: tuple[str, str]) -> dict[str, Any]:
 
 def gemm(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
     """Tune products of few rows; write the table and what was measured for it."""
-    from aerie.bench.gemm import SHAPES, compile_all, tune_all
-    from aerie.bench.gemm_stack import time_stack
-    from aerie.bench.kernels import copy_gbps
+    from aerie.bench.kernels.calls import copy_gbps
+    from aerie.bench.kernels.gemm import SHAPES, compile_all, tune_all
+    from aerie.bench.kernels.gemm_stack import time_stack
     from aerie.kernels.triton_gpu.gemm_plan import ROW_BUCKETS, parse_table, table_record
 
     say(f"compiled in {compile_all(SHAPES, ROW_BUCKETS, options.workers):.1f} s")
@@ -163,7 +163,7 @@ def gemm(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
 
 def times(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
     """Device time of kernels and fused operations, PyTorch beside Triton."""
-    from aerie.bench.kernel_graphs import time_kernels, time_layer, time_operations
+    from aerie.bench.kernels.graphs import time_kernels, time_layer, time_operations
 
     def rows() -> Any:
         yield from time_kernels(BACKENDS, POINTS)

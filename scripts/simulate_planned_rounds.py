@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src")]
 
 from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.bench.round_planner import PLANNER, RIVALS  # noqa: E402
-from aerie.bench.round_setup import Room, RoundSetup, read_prompts, start  # noqa: E402
+from aerie.bench.round.planner import PLANNER, RIVALS  # noqa: E402
+from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start  # noqa: E402
 from aerie.config import GraphConfig  # noqa: E402
 from aerie.engine.engine import EngineCore  # noqa: E402
 from aerie.engine.graphs import smallest  # noqa: E402

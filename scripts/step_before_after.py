@@ -4,7 +4,7 @@
     python scripts/step_before_after.py /tmp/start src --commits START END --out reports
 
 Both trees decode the same prompts with the same weights (those of this checkout), one thread, and
-are watched by this checkout's `aerie.bench.step`. Writes cpu_round_before_after.json and .md.
+are watched by `aerie.bench.engine.step` of this one. Writes cpu_round_before_after.json and .md.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def child(prompts_file: Path, backend: str, with_rival: bool) -> None:
                 "batch": batch,
             }
     if with_rival:
-        from aerie.bench.step_session import _rival_ms
-        from aerie.bench.transformers_rival import load_rival
+        from aerie.bench.engine.step_session import _rival_ms
+        from aerie.bench.engine.transformers_rival import load_rival
 
         found["transformers"] = _rival_ms(load_rival(), prompts[0])
     print(json.dumps(found))
@@ -63,7 +63,7 @@ def child(prompts_file: Path, backend: str, with_rival: bool) -> None:
 
 def _bench() -> Any:
     """This checkout's stopwatch, whatever tree the rest comes from."""
-    spec = importlib.util.spec_from_file_location("step_bench", SRC / "aerie/bench/step.py")
+    spec = importlib.util.spec_from_file_location("step_bench", SRC / "aerie/bench/engine/step.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["step_bench"] = module

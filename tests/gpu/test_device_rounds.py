@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from aerie.bench.round_lossless import POLICIES, write_texts
-from aerie.bench.round_setup import Room, RoundSetup, read_prompts, start
-from aerie.bench.round_speed import run_without_waiting, step_to_room
+from aerie.bench.round.lossless import POLICIES, write_texts
+from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start
+from aerie.bench.round.speed import run_without_waiting, step_to_room
 from aerie.models.inflate import LargePair
 
 # To watch for waits is a prototype of torch's, and it says so once.

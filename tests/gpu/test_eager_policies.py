@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from aerie.bench.round_lossless import write_texts
-from aerie.bench.round_setup import Room, RoundSetup, read_prompts
+from aerie.bench.round.lossless import write_texts
+from aerie.bench.round.setup import Room, RoundSetup, read_prompts
 from aerie.config import SpeculationConfig
 
 pytestmark = pytest.mark.gpu

@@ -27,9 +27,9 @@ LONG_FILES: dict[str, str] = {}
 
 # `path:Class` with more attributes than the limit, each with the reason it is one value.
 WIDE_CLASSES: dict[str, str] = {
-    "src/aerie/bench/engine_summary.py:Point": "one field per column of the published rows",
-    "src/aerie/bench/gates_data.py:Gate": "one field per key of a gate's table",
-    "src/aerie/bench/gpu_rows.py:Row": "one field per column of the raw rows",
+    "src/aerie/bench/engine/summary.py:Point": "one field per column of the published rows",
+    "src/aerie/bench/gates/data.py:Gate": "one field per key of a gate's table",
+    "src/aerie/bench/gpu/rows.py:Row": "one field per column of the raw rows",
     "src/aerie/engine/params.py:SamplingParams": "one field per public option of a request",
     "src/aerie/kernels/card.py:Card": "a kernel's whole contract; splitting it would scatter it",
 }

@@ -33,7 +33,7 @@ def kernels(
     """
     from rich.progress import Progress
 
-    from aerie.bench.kernels import Point, measure_all
+    from aerie.bench.kernels.calls import Point, measure_all
 
     names = backend.split(",")
     points = [
@@ -75,8 +75,8 @@ def engine(
     """
     import torch
 
-    from aerie.bench.engine_contract import Contract
-    from aerie.bench.engine_session import run_session
+    from aerie.bench.engine.contract import Contract
+    from aerie.bench.engine.session import run_session
 
     torch.set_num_threads(threads)
     contract = Contract(
@@ -118,8 +118,8 @@ def round_(
     against a plain step of the same engine. Stages: speed; lossless, sampled, sizes and near_ties
     (tokens against plain decoding); stress. The last line of output is JSON.
     """
-    from aerie.bench.round import STAGES, RoundBench
-    from aerie.bench.round_setup import RoundSetup
+    from aerie.bench.round.setup import RoundSetup
+    from aerie.bench.round.stages import STAGES, RoundBench
     from aerie.errors import UnknownNameError
 
     stages = stage.split(",")
@@ -155,8 +155,8 @@ def gpu(
     Ceilings come first; raw rows are appended as they are measured, and points that are finished
     for the same sources and contract are skipped. The last line of output is JSON.
     """
-    from aerie.bench.contract import read_contract
-    from aerie.bench.gpu_session import Asked, run_asked
+    from aerie.bench.gpu.contract import read_contract
+    from aerie.bench.gpu.session import Asked, run_asked
     from aerie.parity.matrix import sources_hash
 
     backend = read_contract(contract).model.backend
@@ -185,8 +185,8 @@ def step(
     """
     import torch
 
-    from aerie.bench.step import table_of
-    from aerie.bench.step_session import StepPlan, run_session
+    from aerie.bench.engine.step import table_of
+    from aerie.bench.engine.step_session import StepPlan, run_session
 
     torch.set_num_threads(threads)
     plan = StepPlan(tuple(integers(batch, "--batch")), context, steps, repeats, transformers)

@@ -11,7 +11,7 @@ import typer
 from aerie.cli.output import console, finish, progress_console
 
 if TYPE_CHECKING:
-    from aerie.bench.gates import Verdict
+    from aerie.bench.gates.gate import Verdict
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -34,8 +34,8 @@ def gates(
     """
     if context.invoked_subcommand is not None:
         return
-    from aerie.bench.gates import judge, read_gates
-    from aerie.bench.gates_data import Folder
+    from aerie.bench.gates.data import Folder
+    from aerie.bench.gates.gate import judge, read_gates
 
     _finish(judge(read_gates(folder), Folder(reports)), as_json)
 
@@ -55,11 +55,11 @@ def run(
     micro runs three passes; full refuses to start before three of them have passed in a row with
     the same contract and kernels.
     """
-    from aerie.bench.contract import read_contract
-    from aerie.bench.gates import read_gates
-    from aerie.bench.gates_run import require_token, run_suite
-    from aerie.bench.gpu_report import write_summary
-    from aerie.bench.gpu_session import Asked, open_session
+    from aerie.bench.gates.gate import read_gates
+    from aerie.bench.gates.run import require_token, run_suite
+    from aerie.bench.gpu.contract import read_contract
+    from aerie.bench.gpu.report import write_summary
+    from aerie.bench.gpu.session import Asked, open_session
     from aerie.parity.matrix import sources_hash
 
     terms = read_contract(contract)

@@ -10,7 +10,7 @@ import typer
 from aerie.cli.output import console, finish
 
 if TYPE_CHECKING:
-    from aerie.bench.report import Judges
+    from aerie.bench.report.write import Judges
 
 MATRIX = Path("reports/p0_parity_matrix.json")
 
@@ -24,7 +24,7 @@ def report(check: Check = False, as_json: Json = False) -> None:
     Run it in the root of a checkout. Nothing is measured: a row without evidence is open and names
     the command that would make it.
     """
-    from aerie.bench.report import make, missing_review, shown_counts
+    from aerie.bench.report.write import make, missing_review, shown_counts
 
     made = make(Path(), judges(Path()), writes=not check)
     out = console()
@@ -43,10 +43,10 @@ def report(check: Check = False, as_json: Json = False) -> None:
 
 def judges(root: Path) -> Judges:
     """Ask the parity matrix and the gates."""
-    from aerie.bench.gates import judge, read_gates
-    from aerie.bench.gates_data import Folder
-    from aerie.bench.report import Judges
-    from aerie.bench.report_tables import Table
+    from aerie.bench.gates.data import Folder
+    from aerie.bench.gates.gate import judge, read_gates
+    from aerie.bench.report.tables import Table
+    from aerie.bench.report.write import Judges
     from aerie.parity.matrix_page import read_matrix, render
 
     page = Table(

@@ -45,7 +45,7 @@ def costs(
     """
     import torch
 
-    from aerie.bench.tune_costs import Asked, tune
+    from aerie.bench.engine.tune_costs import Asked, tune
     from aerie.config import ModelConfig
 
     torch.set_num_threads(threads)
@@ -84,7 +84,7 @@ def gemm(
     Each candidate is timed inside CUDA graphs over weights that overflow the cache. `--shapes`
     takes what a run has seen: `TunedLinears.usage.shapes()`.
     """
-    from aerie.bench.gemm import tune_to_file
+    from aerie.bench.kernels.gemm import tune_to_file
 
     screen = progress_console()
     found = tune_to_file(

@@ -6,12 +6,12 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
-from aerie.bench.ablation import run_ablation
-from aerie.bench.ablation_report import interval
-from aerie.bench.ablation_variants import FULL, vocabularies
-from aerie.bench.profile_point import Point
-from aerie.bench.profile_session import Session, Sizes
-from aerie.bench.round_setup import RoundSetup
+from aerie.bench.profile.ablation import run_ablation
+from aerie.bench.profile.ablation_report import interval
+from aerie.bench.profile.ablation_variants import FULL, vocabularies
+from aerie.bench.profile.point import Point
+from aerie.bench.profile.session import Session, Sizes
+from aerie.bench.round.setup import RoundSetup
 from aerie.models.draft_vocabulary import head_ids
 
 SETUP = RoundSetup("cpu", "float32", None, "pytorch")

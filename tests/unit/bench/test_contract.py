@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from aerie.bench.contract import parse_contract, read_contract
-from aerie.bench.gpu_report import contract_page
-from aerie.bench.gpu_rows import read_rows
-from aerie.bench.gpu_run import GpuSession
-from aerie.bench.gpu_summary import summarise
+from aerie.bench.gpu.contract import parse_contract, read_contract
+from aerie.bench.gpu.report import contract_page
+from aerie.bench.gpu.rows import read_rows
+from aerie.bench.gpu.run import GpuSession
+from aerie.bench.gpu.summary import summarise
 from aerie.errors import AerieError
 
 CONTRACTS = sorted(Path("contracts").glob("*.toml"))

@@ -6,9 +6,9 @@ import csv
 import json
 from pathlib import Path
 
-from aerie.bench.engine_contract import POLICIES, Contract, choose_prompts
-from aerie.bench.engine_session import run_session
-from aerie.bench.engine_summary import interval
+from aerie.bench.engine.contract import POLICIES, Contract, choose_prompts
+from aerie.bench.engine.session import run_session
+from aerie.bench.engine.summary import interval
 from tests.unit.engine.cores import CHEAP
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from aerie.bench.contract import read_contract
-from aerie.bench.gates import judge, read_gates
-from aerie.bench.gates_data import Folder, Gate
-from aerie.bench.gates_run import TOKEN, require_token
-from aerie.bench.gpu_rows import Row, append_rows, read_rows
+from aerie.bench.gates.data import Folder, Gate
+from aerie.bench.gates.gate import judge, read_gates
+from aerie.bench.gates.run import TOKEN, require_token
+from aerie.bench.gpu.contract import read_contract
+from aerie.bench.gpu.rows import Row, append_rows, read_rows
 from aerie.errors import AerieError
 
 RAW, SHA = "h200_baseline_raw.csv", "ab" * 32

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from aerie.bench.contract import Contract, Place, read_contract
-from aerie.bench.gates_data import Gate
-from aerie.bench.gates_run import TOKEN, run_suite
-from aerie.bench.gpu_checks import CHECKS
-from aerie.bench.gpu_rows import Row
-from aerie.bench.gpu_run import GpuSession
+from aerie.bench.gates.data import Gate
+from aerie.bench.gates.run import TOKEN, run_suite
+from aerie.bench.gpu.checks import CHECKS
+from aerie.bench.gpu.contract import Contract, Place, read_contract
+from aerie.bench.gpu.rows import Row
+from aerie.bench.gpu.run import GpuSession
 from aerie.errors import AerieError
 from tests.unit.bench.test_gates import SHA, made_rows, write
 

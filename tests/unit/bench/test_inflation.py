@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aerie.attention import pytorch
-from aerie.bench.inflation import CheckSettings, InflationCheck, overturned
+from aerie.bench.round.inflation import CheckSettings, InflationCheck, overturned
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.inflate import LargePair

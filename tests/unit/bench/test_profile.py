@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from aerie.bench.profile import run_stage
-from aerie.bench.profile_busy import busy_shares
-from aerie.bench.profile_bytes import Load, round_traffic, total_bytes
-from aerie.bench.profile_plot import draw_roofline, draw_timeline
-from aerie.bench.profile_point import POLICIES, Filled, Point, prompts_at, room_at
-from aerie.bench.profile_ranges import NAMES, with_ranges
-from aerie.bench.profile_session import Session, Sizes
-from aerie.bench.profile_trace import OUTSIDE, covered, read_trace, trace_rounds
-from aerie.bench.profile_tuning import SWEEP, check_tiles
-from aerie.bench.round_setup import RoundSetup
-from aerie.bench.round_speed import step_bytes
+from aerie.bench.profile.busy import busy_shares
+from aerie.bench.profile.bytes import Load, round_traffic, total_bytes
+from aerie.bench.profile.plot import draw_roofline, draw_timeline
+from aerie.bench.profile.point import POLICIES, Filled, Point, prompts_at, room_at
+from aerie.bench.profile.ranges import NAMES, with_ranges
+from aerie.bench.profile.session import Session, Sizes
+from aerie.bench.profile.stages import run_stage
+from aerie.bench.profile.trace import OUTSIDE, covered, read_trace, trace_rounds
+from aerie.bench.profile.tuning import SWEEP, check_tiles
+from aerie.bench.round.setup import RoundSetup
+from aerie.bench.round.speed import step_bytes
 from aerie.config import GraphConfig
 from aerie.models.inflate import LargePair
 

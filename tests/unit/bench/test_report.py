@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from aerie.bench.gates import Verdict
-from aerie.bench.report import Judges, make, missing_review
-from aerie.bench.report_checks import Evidence, judge
-from aerie.bench.report_origin import origin_of
-from aerie.bench.report_pages import MANIFEST, evidence_files
-from aerie.bench.report_plots import stamp, stamp_of
-from aerie.bench.report_rows import Artifact, Check, Row, read_artifacts, read_sections
-from aerie.bench.report_traffic import design, effective
+from aerie.bench.gates.gate import Verdict
+from aerie.bench.report.checks import Evidence, judge
+from aerie.bench.report.origin import origin_of
+from aerie.bench.report.pages import MANIFEST, evidence_files
+from aerie.bench.report.plots import stamp, stamp_of
+from aerie.bench.report.rows import Artifact, Check, Row, read_artifacts, read_sections
+from aerie.bench.report.traffic import design, effective
+from aerie.bench.report.write import Judges, make, missing_review
 from aerie.errors import UsageError
 from tests.laws.tree import ROOT
 
@@ -176,8 +176,8 @@ def small(root: Path, checks: str) -> None:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without this repository's own tables and pictures."""
-    monkeypatch.setattr("aerie.bench.report.TABLES", ())
-    monkeypatch.setattr("aerie.bench.report.PLOTS", ())
+    monkeypatch.setattr("aerie.bench.report.write.TABLES", ())
+    monkeypatch.setattr("aerie.bench.report.write.PLOTS", ())
 
 
 @pytest.mark.usefixtures("alone")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aerie.bench.report import make
+from aerie.bench.report.write import make
 from aerie.cli.report import judges
 from tests.laws.tree import ROOT
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from aerie.bench.energy import Meter, Spent, open_meter, spend
-from aerie.bench.profile_bytes import prompt_flops, weight_bytes
-from aerie.bench.profile_session import Session, Sizes
-from aerie.bench.round_setup import RoundSetup
-from aerie.bench.serving_load import REHEARSAL, arrivals, run_serving
-from aerie.bench.serving_report import percentiles
+from aerie.bench.profile.bytes import prompt_flops, weight_bytes
+from aerie.bench.profile.energy import Meter, Spent, open_meter, spend
+from aerie.bench.profile.serving_load import REHEARSAL, arrivals, run_serving
+from aerie.bench.profile.serving_report import percentiles
+from aerie.bench.profile.session import Session, Sizes
+from aerie.bench.round.setup import RoundSetup
 
 SETUP = RoundSetup("cpu", "float32", None, "pytorch")
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from aerie.assemble import choose_backend
-from aerie.bench.step import ORDER, PHASES, Stopwatch, open_engine, run_steps
+from aerie.bench.engine.step import ORDER, PHASES, Stopwatch, open_engine, run_steps
 from aerie.config import EngineConfig, ModelConfig
 
 

@@ -13,7 +13,7 @@ import tests.interpreted  # noqa: F401
 
 pytest.importorskip("triton")
 
-from aerie.bench.gemm_candidates import SHAPES, plans_for
+from aerie.bench.kernels.gemm_candidates import SHAPES, plans_for
 from aerie.errors import UnknownNameError, UsageError
 from aerie.kernels.triton_gpu.gemm import gemm_scratch, product
 from aerie.kernels.triton_gpu.gemm_plan import (

@@ -1,0 +1,158 @@
+"""The oracle in hindsight: the best single (depth, width, rows), replayed on recorded trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aerie.bench.engine.run import Bed
+from aerie.engine.params import SamplingParams
+from aerie.speculation.costs import CostTable
+from aerie.speculation.policy import Gains, Growth, Situation, TreeShape
+from aerie.speculation.tree import DraftTree, Verdict, best_nodes
+
+WIDTHS = (1, 2, 4, 8)
+MOST_NODES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """The tree drafted at one position, and the tokens that really followed."""
+
+    tokens: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    depths: NDArray[np.int64]
+    parents: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A fixed plan and what it would have brought."""
+
+    depth: int
+    width: int
+    rows: int
+    tokens_per_round: float
+    tokens_per_second: float
+
+
+class Recording:
+    """A policy that drafts the largest tree at every position and verifies the root alone."""
+
+    def __init__(self, shape: TreeShape) -> None:
+        self.shape = shape
+        self.trees: list[list[Recorded]] = []
+
+    def open(self, situation: Situation) -> Growth | None:
+        """Always."""
+        return self if situation.batch else None
+
+    def next_width(self, depth: int, gains: Gains) -> int:
+        """As wide and deep as it goes."""
+        return self.shape.top_k if depth < self.shape.depth else 0
+
+    def select(self, tree: DraftTree) -> Tensor:
+        """Keep the tree, verify the roots."""
+        fields = (tree.tokens, tree.scores, tree.depths, tree.parents)
+        arrays = [field.numpy().copy() for field in fields]
+        self.trees.append([Recorded(*(a[b] for a in arrays)) for b in range(len(arrays[0]))])
+        return best_nodes(tree, 1)
+
+    def learn(self, tree: DraftTree, chosen: Tensor, verdict: Verdict) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """A continuation with the tree drafted before each of its tokens."""
+
+    tokens: tuple[int, ...]
+    trees: tuple[Recorded, ...]  # trees[i] was drafted on the root before tokens[i]
+
+
+def record(
+    bed: Bed, prompts: Sequence[Sequence[int]], n_tokens: int, shape: TreeShape
+) -> list[Text]:
+    """Decode one token a round and keep every tree on the way."""
+    policy = Recording(shape)
+    bed.take("record", policy)
+    params = SamplingParams(max_tokens=n_tokens, temperature=0.0, ignore_eos=True)
+    texts = []
+    for prompt in prompts:
+        policy.trees.clear()
+        request_id = bed.core.submit(prompt, params)
+        while not bed.core.is_idle:
+            bed.core.step()
+        output = bed.core.forget(request_id).output
+        trees = [batch[0] for batch in policy.trees if batch]
+        texts.append(Text(tuple(output), tuple(trees[-len(output) :])))
+    return texts
+
+
+def accept_lengths(text: Text, depth: int, width: int) -> NDArray[np.int64]:
+    """Accepted tokens at every position if the best n nodes had been verified. [positions, n]"""
+    found = np.zeros((len(text.tokens), MOST_NODES), np.int64)
+    for place, tree in enumerate(text.trees):
+        order = _narrowed(tree, depth, width)
+        rank = {int(node): index for index, node in enumerate(order)}
+        node = 0
+        for step, token in enumerate(text.tokens[place : place + depth]):
+            below = np.flatnonzero((tree.parents == node) & (tree.tokens == token))
+            kept = [int(child) for child in below if int(child) in rank]
+            if not kept:
+                break
+            node = kept[0]
+            # Verifying n nodes, root included, reaches it when n exceeds its rank.
+            found[place, rank[node] :] = step + 1
+    return found
+
+
+def _narrowed(tree: Recorded, depth: int, width: int) -> NDArray[np.int64]:
+    """Nodes a narrower, shallower draft would have made, best first, the root before all."""
+    alive = np.zeros(len(tree.tokens), bool)
+    alive[0] = True
+    frontier = np.array([0])
+    for level in range(1, depth + 1):
+        children = np.flatnonzero((tree.depths == level) & np.isin(tree.parents, frontier))
+        children = children[tree.scores[children] > 0]
+        alive[children] = True
+        best = np.argsort(-tree.scores[children], kind="stable")[:width]
+        frontier = children[best]
+    nodes = np.flatnonzero(alive)
+    keys = np.where(nodes == 0, np.inf, tree.scores[nodes])
+    return nodes[np.argsort(-keys, kind="stable")][:MOST_NODES]
+
+
+def best_choice(
+    texts: Sequence[Text], costs: CostTable, situation: Situation, depth: int
+) -> Choice:
+    """The best fixed plan for one batch size and context; depth 0 is plain decoding."""
+    batch = situation.batch
+    prices = costs.prices(batch, situation.context, batch * MOST_NODES, max(WIDTHS))
+    best = Choice(0, 0, 1, 1.0, batch / prices.plain)
+    for levels in range(1, depth + 1):
+        for width in WIDTHS if levels > 1 else (1,):
+            lengths = [accept_lengths(text, levels, width) for text in texts]
+            spent = prices.extend + (levels - 1) * prices.draft[width]
+            for rows in range(2, MOST_NODES + 1):
+                mean = _tokens_per_round([a[:, rows - 1] for a in lengths])
+                rate = batch * mean / (spent + prices.verify[batch * rows])
+                if rate > best.tokens_per_second:
+                    best = Choice(levels, width, rows, mean, float(rate))
+    return best
+
+
+def _tokens_per_round(accepted: Iterable[NDArray[np.int64]]) -> float:
+    """Walk every text from its first token, jumping over what each round accepts."""
+    tokens = rounds = 0
+    for lengths in accepted:
+        place = 0
+        while place < len(lengths):
+            rounds += 1
+            place += int(lengths[place]) + 1
+        tokens += len(lengths)
+    return tokens / max(rounds, 1)

@@ -1,0 +1,1 @@
+"""`aerie gates`: floors, and the recorded data they are checked on."""

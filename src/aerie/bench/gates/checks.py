@@ -1,0 +1,144 @@
+"""The figures gates are held against, each computed from recorded data."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aerie.bench.gates.data import Folder, Gate, Refused
+from aerie.bench.gpu.contract import LEAST_SHARE, PLAIN
+from aerie.bench.gpu.summary import (
+    MOST_REPEATED,
+    acceptance,
+    best_fixed,
+    is_repeatable,
+    pairs,
+    share_of_ceiling,
+)
+
+
+def _ratio(gate: Gate, folder: Folder, other: str | None = PLAIN) -> float:
+    """The least median ratio over the gate's points; `other` None: to the best fixed policy."""
+    values = []
+    for key, own in folder.places(gate).items():
+        where = f"{key[0]} {key[1]}x{key[2]}"
+        share = share_of_ceiling(own)
+        if share < LEAST_SHARE:
+            raise Refused(f"{where}: plain decoding reaches {share:.2f} of its ceiling")
+        rival = best_fixed(own) if other is None else other
+        if rival is None:
+            continue
+        found = pairs(own, gate.policy, rival)
+        if len(found.values) < folder.least_pairs:
+            raise Refused(f"{where}: {len(found.values)} interleaved pairs")
+        values.append(found.interval.median)
+    if not values:
+        raise Refused("no point has both policies")
+    return min(values)
+
+
+def _best_fixed(gate: Gate, folder: Folder) -> float:
+    return _ratio(gate, folder, None)
+
+
+def _acceptance(gate: Gate, folder: Folder) -> float:
+    return min(
+        acceptance([row for row in own if row.policy == gate.policy])
+        for own in folder.places(gate).values()
+    )
+
+
+def _fresh_acceptance(gate: Gate, folder: Folder) -> float:
+    """Acceptance over the runs whose texts do not loop."""
+    found = []
+    for own in folder.places(gate).values():
+        rows = [row for row in own if row.policy == gate.policy]
+        fresh = [row for row in rows if row.repeated_8gram_share <= MOST_REPEATED]
+        if not fresh:
+            raise Refused("every text loops")
+        found.append(acceptance(fresh))
+    return min(found)
+
+
+def _repeatable(gate: Gate, folder: Folder) -> float:
+    """1 if equal prompts gave equal texts in every turn."""
+    return float(
+        all(
+            is_repeatable([row for row in own if row.policy == gate.policy])
+            for own in folder.places(gate).values()
+        )
+    )
+
+
+def _tuned(gate: Gate, folder: Folder) -> float:
+    """Share of tuned products and tiles among all that were asked for."""
+    rows = [row for own in folder.places(gate).values() for row in own]
+    if not all(row.tuned_total for row in rows):
+        raise Refused("no tuned table was asked")
+    return min(row.tuned_hits / row.tuned_total for row in rows)
+
+
+def _texts(gate: Gate, folder: Folder) -> float:
+    """Prompts a policy continued by 1,024 tokens and more, of the point with fewest."""
+    counts = []
+    for own in folder.places(gate).values():
+        rows = [row for row in own if row.policy == gate.policy and row.new_tokens >= 1024]
+        counts.append(len({name for row in rows for name in row.prompts.split(";")}))
+    return float(min(counts))
+
+
+def _record(gate: Gate, folder: Folder) -> float:
+    return float(_follow(folder.record(gate.file), gate))
+
+
+def _follow(values: Any, gate: Gate) -> float:
+    found = values
+    for part in gate.path.split("."):
+        try:
+            found = _entry(found, part) if isinstance(found, list) else found[part]
+        except (KeyError, StopIteration, TypeError):
+            raise Refused(f"{gate.file} has no {gate.path}") from None
+    if isinstance(found, bool | int | float):
+        return float(found)
+    raise Refused(f"{gate.path} of {gate.file} is no number")
+
+
+def _entry(listed: list[Mapping[str, Any]], wanted: str) -> Mapping[str, Any]:
+    """The entry of a list whose values are those of `rows=16,batch=1`."""
+    values = dict(part.split("=") for part in wanted.split(","))
+    return next(e for e in listed if all(str(e.get(k)) == v for k, v in values.items()))
+
+
+def _round_tax(gate: Gate, folder: Folder) -> float:
+    """A speculative round over a plain step, from the times of every one of them."""
+    raw = folder.record(gate.file)["raw_ms"]
+    return float(statistics.median(raw["round"]) / statistics.median(raw["plain"]))
+
+
+def _plain_share(gate: Gate, folder: Folder) -> float:
+    """Time the bytes of a plain step take at a copy's speed, over what a step took."""
+    record = folder.record(gate.file)
+    floor = 1e3 * record["plain"]["bytes"] / (record["ceiling"]["gbps"] * 1e9)
+    return float(floor / statistics.median(record["raw_ms"]["plain"]))
+
+
+def _drift(gate: Gate, folder: Folder) -> float:
+    """How far two records' figures lie apart: `file` is two names with a space."""
+    left, right = (_follow(folder.record(name), gate) for name in gate.file.split())
+    return abs(left / right - 1.0)
+
+
+CHECKS: dict[str, Callable[[Gate, Folder], float]] = {
+    "ratio": _ratio,
+    "best_fixed": _best_fixed,
+    "acceptance": _acceptance,
+    "fresh_acceptance": _fresh_acceptance,
+    "repeatable": _repeatable,
+    "tuned": _tuned,
+    "texts": _texts,
+    "record": _record,
+    "drift": _drift,
+    "round_tax": _round_tax,
+    "plain_share": _plain_share,
+}

@@ -1,0 +1,91 @@
+"""What gates are made of: floors as data, and recorded figures that say where they come from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aerie.bench.gpu.rows import Row, newest, read_rows
+from aerie.bench.gpu.summary import LEAST_PAIRS, PLANNER
+
+_HASH, _COMMIT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{7,40}")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One floor, and which figure of which file it is held against."""
+
+    name: str
+    check: str  # a name of `gates_checks.CHECKS`
+    file: str  # in the folder of the reports
+    floor: float
+    aim: float | None = None
+    sense: str = "at_least"
+    suite: str = "recorded"  # "micro", "full": what `aerie gates run` measures first
+    parity: str | None = None  # the backend whose matrix must be whole, of the same sources
+    scenario: str = "*"
+    batch: int | None = None
+    context: int | None = None
+    policy: str = PLANNER
+    path: str = ""  # in a JSON record: names with dots; `key=value,…` picks an entry
+
+
+class Refused(Exception):
+    """There is no figure, or none that counts; the message says why."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Recorded data; `rows` stands in for the raw file where a run judges its own rows."""
+
+    root: Path
+    rows: Sequence[Row] | None = None
+    least_pairs: int = LEAST_PAIRS
+
+    def record(self, name: str) -> Any:
+        """A JSON file that names its commit, sources and device."""
+        path = self.root / name
+        if not path.is_file():
+            raise Refused(f"{name} does not exist")
+        values = json.loads(path.read_text(encoding="utf-8"))
+        origin = values.get("provenance", {})
+        for key in ("commit", "source_sha256", "device", "date"):
+            _require_known(name, key, origin.get(key))
+        return values
+
+    def places(self, gate: Gate) -> dict[tuple[str, int, int], list[Row]]:
+        """Rows of the points a gate is about, by point, the last session of each."""
+        rows = read_rows(self.root / gate.file) if self.rows is None else self.rows
+        found = {
+            key: own
+            for key, own in newest(rows).items()
+            if gate.scenario in ("*", key[0])
+            and gate.batch in (None, key[1])
+            and gate.context in (None, key[2])
+            and any(row.policy == gate.policy for row in own)
+        }
+        if not found:
+            raise Refused(f"{gate.file} has no rows of {gate.policy} there")
+        for own in found.values():
+            _require_origin(gate.file, own)
+        return found
+
+
+def _require_origin(name: str, rows: Sequence[Row]) -> None:
+    for row in rows:
+        for key in ("commit", "source_sha256", "kernel_sha256", "device", "torch", "date"):
+            _require_known(name, key, getattr(row, key))
+        _require_known(name, "contract", row.contract)
+
+
+def _require_known(name: str, key: str, value: Any) -> None:
+    """Data that cannot be traced is refused, whatever it says."""
+    text = str(value or "")
+    patterns = {"commit": _COMMIT, "source_sha256": _HASH, "kernel_sha256": _HASH}
+    is_known = text not in ("", "None", "unknown")
+    if not is_known or (key in patterns and not patterns[key].fullmatch(text)):
+        raise Refused(f"{name} has no provenance: {key} is {text or 'missing'!r}")

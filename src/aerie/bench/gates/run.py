@@ -1,0 +1,89 @@
+"""`aerie gates run`: measure, then judge; a full run waits for three micro passes in a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from aerie.bench.gates.data import Folder, Gate
+from aerie.bench.gates.gate import Verdict, judge
+from aerie.bench.gpu.contract import Contract
+from aerie.bench.gpu.rows import Row
+from aerie.bench.gpu.run import GpuSession
+from aerie.bench.profile.origin import write_json
+from aerie.errors import UsageError
+
+TOKEN = "gates_micro.json"
+PASSES = 3
+
+
+def run_suite(session: GpuSession, gates: Sequence[Gate], suite: str, out: Path) -> list[Verdict]:
+    """Measure what a suite's gates are about, and judge them by these rows."""
+    own = [gate for gate in gates if gate.suite == suite]
+    if not own:
+        raise UsageError(f"no gate belongs to the suite {suite!r}")
+    if suite == "micro":
+        return _three_passes(session, own, out)
+    require_token(out, session.contract, session.kernel_sha256)
+    rows = _measure(session, own, 0)
+    return judge(own, Folder(out, rows))
+
+
+def _measure(session: GpuSession, gates: Sequence[Gate], first_turn: int) -> list[Row]:
+    scenarios = {gate.scenario for gate in gates}
+    places = [p for p in session.contract.places() if p.scenario.name in scenarios]
+    return [row for place in places for row in session.run_place(place, first_turn)]
+
+
+def _three_passes(session: GpuSession, gates: Sequence[Gate], out: Path) -> list[Verdict]:
+    """Each pass must hold every floor with its own turns; all of them together are recorded."""
+    rows: list[Row] = []
+    first = 0
+    for number in range(PASSES):
+        own = _measure(session, gates, first)
+        first += max(row.turn for row in own) - first + 1
+        rows += own
+        found = judge(gates, Folder(out, own, least_pairs=1))
+        is_ok = all(verdict.passed for verdict in found)
+        session.note(f"micro pass {number + 1} of {PASSES}: {'passed' if is_ok else 'FAILED'}")
+        for verdict in found:
+            session.note(f"  {verdict.name}: {verdict.value} ({verdict.reason or 'passed'})")
+        _record_pass(session, out, found, is_ok)
+    return judge(gates, Folder(out, rows))
+
+
+def _record_pass(session: GpuSession, out: Path, found: Sequence[Verdict], is_ok: bool) -> None:
+    path = out / TOKEN
+    record: dict[str, Any] = {"passes": []}
+    if path.is_file():
+        record = json.loads(path.read_text(encoding="utf-8"))
+    record["passes"].append(
+        {
+            "ok": is_ok,
+            "contract": session.contract.digest,
+            "kernel_sha256": session.kernel_sha256,
+            "session": session.started,
+            "gates": [asdict(verdict) for verdict in found],
+        }
+    )
+    record["provenance"] = dict(session.facts)
+    write_json(path, record)
+
+
+def require_token(out: Path, contract: Contract, kernel_sha256: str) -> None:
+    """Refuse unless the last three micro passes, of this contract and these kernels, held."""
+    path = out / TOKEN
+    passes = json.loads(path.read_text(encoding="utf-8"))["passes"] if path.is_file() else []
+    last = passes[-PASSES:]
+    is_ours = all(
+        entry["contract"] == contract.digest and entry["kernel_sha256"] == kernel_sha256
+        for entry in last
+    )
+    if len(last) < PASSES or not is_ours or not all(entry["ok"] for entry in last):
+        raise UsageError(
+            f"a full run needs {PASSES} micro passes in a row with this contract and these"
+            f" kernels; {path} does not show them: run `aerie gates run micro` first"
+        )

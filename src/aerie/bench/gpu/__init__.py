@@ -1,0 +1,1 @@
+"""`aerie bench gpu`: one contract, policies in turns on one engine, raw rows."""

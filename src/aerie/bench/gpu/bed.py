@@ -1,0 +1,219 @@
+"""One engine on which every policy of a contract runs: same models, same KV, read once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from aerie.assemble import build_core, build_policy, tree_shape
+from aerie.assemble_rounds import build_rounds
+from aerie.bench.gpu.contract import Contract, PolicyTerms
+from aerie.bench.round.setup import PAGE, RoundSetup
+from aerie.bench.round.speed import run_without_waiting
+from aerie.config import (
+    LIMITS,
+    CacheConfig,
+    EngineConfig,
+    GraphConfig,
+    ModelConfig,
+    PlannerConfig,
+    SchedulerConfig,
+    SpeculationConfig,
+    require,
+)
+from aerie.engine.device_rounds import DeviceRounds
+from aerie.engine.engine import EngineCore, Limits
+from aerie.engine.events import TokenEvent
+from aerie.engine.params import SamplingParams
+from aerie.engine.request import State, Statistics
+from aerie.engine.step import Parts
+from aerie.models.inflate import LargePair
+from aerie.speculation.eagle3 import Eagle3Proposer
+from aerie.speculation.plain import PlainProposer
+from aerie.speculation.proposer import Proposer
+
+LEAD_IN = 3  # rounds that seat the batch and fill the pipeline; not timed
+WATCHED = 4  # rounds in which any wait beside the read is an error
+SPARE = 256  # tokens a request may run ahead of its batch
+
+
+@dataclass(frozen=True)
+class StrictSetup(RoundSetup):
+    """A setup whose engine aborts where a fast path is missing, if the contract says so."""
+
+    perf_mode: bool = False
+
+    @property
+    def model(self) -> ModelConfig:
+        """The slice of the configuration."""
+        return replace(super().model, perf_mode=self.perf_mode)
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """One policy on the shared engine."""
+
+    parts: Parts
+    rounds: DeviceRounds | None
+
+
+@dataclass
+class Run:
+    """What one run of one policy took and wrote."""
+
+    seconds: float = 0.0
+    rounds: int = 0
+    tokens: int = 0
+    itl: list[float] = field(default_factory=list)  # gap over tokens of the later emission
+    gaps: list[float] = field(default_factory=list)  # the gaps themselves, seconds
+    lengths: list[int] = field(default_factory=list)  # tokens of every emission
+    active: list[int] = field(default_factory=list)  # requests of every round
+    statistics: list[Statistics] = field(default_factory=list)
+    texts: list[list[int]] = field(default_factory=list)
+    waits: str | None = None  # a wait beside the read, where rounds were watched
+
+
+class Bed:
+    """Holds the engine; prompts read once stay in its prefix cache."""
+
+    def __init__(self, contract: Contract, setup: RoundSetup, pair: LargePair) -> None:
+        memory, limits = contract.memory, LIMITS["planner"]
+        largest = SpeculationConfig(
+            policy="fixed", top_k=limits.top_k, depth=limits.depth, nodes=limits.nodes
+        )
+        self.contract = contract
+        self.pair = pair
+        self._config = EngineConfig(
+            model=setup.model,
+            cache=CacheConfig(memory.kv_tokens // PAGE + 1, PAGE),
+            scheduler=SchedulerConfig(memory.max_batch, memory.prefill_chunk),
+            graphs=GraphConfig(slots=memory.slots),
+            speculation=largest,
+            backend=setup.backend,
+            engine=setup.engine,
+        )
+        vocabulary = pair.target.geometry.vocab_size
+        self._limits = Limits(memory.longest, vocabulary, ())
+        self.core: EngineCore = build_core(self._config, pair.target, pair.head, self._limits)
+        self._parts = self.core.parts
+        self._lanes: dict[str, Lane] = {}
+
+    def take(self, name: str) -> Lane:
+        """Switch the idle engine to a policy."""
+        assert self.core.is_idle, "policies change between runs"
+        if name not in self._lanes:
+            self._lanes[name] = self._lane(self.contract.policies[name])
+        lane = self._lanes[name]
+        self.core.parts, self.core.rounds = lane.parts, lane.rounds
+        return lane
+
+    def adopt(self, contract: Contract) -> None:
+        """Go on with another contract's policies on the same models and memory."""
+        same = (contract.model, contract.memory) == (self.contract.model, self.contract.memory)
+        require(same, f"contract {contract.name} needs another engine: run it by itself")
+        self._lanes.clear()
+        self.contract = contract
+
+    def _lane(self, terms: PolicyTerms) -> Lane:
+        speculation = terms.speculation()
+        config = replace(self._config, speculation=speculation, planner=PlannerConfig(terms.costs))
+        head = self._parts.proposer
+        assert isinstance(head, Eagle3Proposer), "the engine needs a draft head"
+        shape = tree_shape(speculation)
+        proposer: Proposer = replace(head, shape=shape)
+        if terms.method == "plain":
+            proposer = PlainProposer(config.model.device)
+        policy = build_policy(config, self.pair.target, self.pair.head, self._limits)
+        parts = replace(self._parts, proposer=proposer, policy=policy)
+        # As `build_core` counts it: what the draft feeds behind the text, or verified rows.
+        scratch = max(proposer.scratch + shape.depth + 1, shape.verify)
+        is_captured = self._config.engine == "graphs"
+        return Lane(parts, build_rounds(config, parts, scratch) if is_captured else None)
+
+    def read(self, prompts: Sequence[Sequence[int]], policy: str) -> list[float | None]:
+        """Read prompts into the prefix cache with a speculating policy's head.
+
+        Seconds to the first token of each, None where its text was there already.
+        """
+        self.take(policy)
+        found: list[float | None] = []
+        for prompt in prompts:
+            begin = time.perf_counter()
+            request_id = self.core.submit(prompt, self._params(1))
+            while not self.core.is_idle:
+                self.core.step()
+            seconds = time.perf_counter() - begin
+            reused = self.core.forget(request_id).statistics.reused_tokens
+            found.append(None if reused else seconds)
+        return found
+
+    def run(
+        self, name: str, prompts: Sequence[Sequence[int]], new_tokens: int, is_watched: bool = False
+    ) -> Run:
+        """Decode prompts together until they have written so much on average.
+
+        Nobody ends before: the batch is whole in every round that counts. The clock runs from one
+        report of the device to another, with the pipeline full at both.
+        """
+        lane = self.take(name)
+        if lane.rounds is not None and len(lane.rounds.parts.policy.shapes) > 1:
+            # A planner may ask for any of its shapes: none is to be recorded in a timed round.
+            longest = max(len(prompt) for prompt in prompts)
+            for n_positions in (longest, longest + 2 * new_tokens + SPARE):
+                lane.rounds.record(len(prompts), n_positions)
+        core, run = self.core, Run()
+        ids = [core.submit(prompt, self._params(2 * new_tokens + SPARE)) for prompt in prompts]
+        while any(core.request(i).state in (State.WAITING, State.READING) for i in ids):
+            core.step()
+        for _ in range(LEAD_IN):
+            core.step()
+        if is_watched and core.rounds is not None:
+            # Pages were just taken far ahead: no table is written in so few rounds.
+            run.waits = run_without_waiting(core, WATCHED)
+        begin = time.perf_counter()
+        last = dict.fromkeys(ids, begin)
+        wanted = new_tokens * len(ids)
+        while run.tokens < wanted and all(core.request(i).ended is None for i in ids):
+            events = [event for event in core.step() if isinstance(event, TokenEvent)]
+            self._count(run, events, last)
+        run.seconds = time.perf_counter() - begin
+        self._leave(ids, run)
+        return run
+
+    def _count(self, run: Run, events: list[TokenEvent], last: dict[int, float]) -> None:
+        now = time.perf_counter()
+        run.rounds += 1
+        run.active.append(len(events))
+        for event in events:
+            gap, n_tokens = now - last[event.request_id], len(event.tokens)
+            last[event.request_id] = now
+            run.gaps.append(gap)
+            run.itl.append(gap / n_tokens)
+            run.lengths.append(n_tokens)
+            run.tokens += n_tokens
+
+    def _leave(self, ids: Sequence[int], run: Run) -> None:
+        """Roll back to the prompts: what a run wrote is not kept for another."""
+        core = self.core
+        for request_id in ids:
+            core.request(request_id).features.clear()  # without features nothing is kept
+            core.cancel(request_id)
+        while not core.is_idle:
+            core.step()
+        requests = [core.forget(i) for i in ids]
+        run.statistics = [request.statistics for request in requests]
+        run.texts = [request.output for request in requests]
+
+    def _params(self, max_tokens: int) -> SamplingParams:
+        decode = self.contract.decode
+        return SamplingParams(
+            max_tokens, decode.temperature, seed=decode.seed, ignore_eos=decode.ignore_eos
+        )
+
+    @property
+    def peak_memory(self) -> int | None:
+        """Most bytes allocated on the device so far; None where nobody counts."""
+        return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None

@@ -1,0 +1,1 @@
+"""`aerie bench kernels`, `attention` and `aerie tune gemm`: single calls against their ceiling."""

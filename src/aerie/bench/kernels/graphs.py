@@ -1,0 +1,178 @@
+"""Device time of tree kernels and fused operations, each replayed from a CUDA graph.
+
+A graph holds the call several times over, so that what is measured is kernels and the gaps the
+device leaves between them, not Python. Inputs are small and stay in the cache, as in a round.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from aerie.bench.kernels.workload import Shape, workload
+from aerie.kernels import load
+from aerie.kernels.arrays import on_device
+from aerie.kernels.binding import bind
+
+if TYPE_CHECKING:
+    import torch
+
+CALLS = 20
+REPLAYS = 9
+CONTEXT, VOCABULARY, HIDDEN = 1024, 128_256, 4096
+
+
+@dataclass(frozen=True)
+class GraphTime:
+    """Microseconds of one call inside a graph."""
+
+    what: str
+    variant: str
+    batch: int
+    rows: int
+    us: float
+    p20_us: float
+    p80_us: float
+    bytes_moved: int
+
+
+def graph_us(call: Callable[[], object]) -> tuple[float, float, float]:
+    """Median, 20th and 80th percentile of a call's microseconds."""
+    import torch
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        call()
+        call()
+        side.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin()
+        for _ in range(CALLS):
+            call()
+        graph.capture_end()
+        graph.replay()
+        spans = []
+        for _ in range(REPLAYS):
+            first, second = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            first.record()
+            graph.replay()
+            second.record()
+            second.synchronize()
+            spans.append(1e3 * float(first.elapsed_time(second)) / CALLS)
+    fifths = statistics.quantiles(spans, n=5)
+    return statistics.median(spans), fifths[0], fifths[3]
+
+
+def time_kernels(
+    backends: tuple[str, ...], points: tuple[tuple[int, int], ...]
+) -> Iterator[GraphTime]:
+    """Every kernel of every backend at (batch, rows per request)."""
+    for batch, rows in points:
+        inputs = workload(Shape(batch, rows, CONTEXT, VOCABULARY, HIDDEN))
+        for backend in backends:
+            kernels = load(backend, "cuda", data_errors="status")
+            for name, arrays in inputs.items():
+                placed = {key: on_device(value, "cuda") for key, value in arrays.items()}
+                sizes = bind(kernels[name].card, placed)
+                cost = kernels[name].card.cost
+                moved = cost.bytes_read(sizes) + cost.bytes_written(sizes)
+                kernel = kernels[name]
+                found = graph_us(partial(kernel, **placed))
+                yield GraphTime(name, backend, batch, rows, *found, moved)
+
+
+def time_operations(n_rows: tuple[int, ...]) -> Iterator[GraphTime]:
+    """Fused layer operations against PyTorch's, and the draft's top K, at some numbers of rows."""
+    from aerie.models.fused_ops import fused_ops
+    from aerie.models.layer_ops import TORCH_OPS
+
+    for rows in n_rows:
+        for variant, ops in (("pytorch", TORCH_OPS), ("triton", fused_ops())):
+            for what, call, moved in _operation_calls(ops, rows):
+                yield GraphTime(what, variant, 1, rows, *graph_us(call), moved)
+        yield from _draft_times(rows)
+
+
+def _operation_calls(ops: Any, rows: int) -> list[tuple[str, Callable[[], object], int]]:
+    import torch
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device="cuda").bfloat16()
+
+    x, added, gate_up = draw(rows, HIDDEN), draw(rows, HIDDEN), draw(rows, 28672)
+    weight = torch.ones(HIDDEN, device="cuda")
+    heads = [part.unflatten(1, (-1, 128)) for part in draw(rows, 6144).split([4096, 1024, 1024], 1)]
+    angle = torch.rand(rows, 1, 64, device="cuda")
+    rotation, slots = (angle.cos(), angle.sin()), torch.arange(1, rows + 1, device="cuda")
+    stored = draw(256, 8, 128), draw(256, 8, 128)
+    return [
+        ("normalise", lambda: ops.normalise(x, weight, 1e-5), 4 * x.numel()),
+        ("add_normalise", lambda: ops.add_normalise(x, added, weight, 1e-5), 8 * x.numel()),
+        ("gate", lambda: ops.gate(*gate_up.split(14336, 1)), 3 * gate_up.numel()),
+        (
+            "rotate_store",
+            lambda: ops.rotate_store(tuple(heads), rotation, slots, stored),
+            4 * rows * 6144,
+        ),
+    ]
+
+
+def _softmax_top(logits: torch.Tensor) -> object:
+    import torch
+
+    return torch.softmax(logits, -1).topk(8, dim=-1)
+
+
+def _draft_times(rows: int) -> Iterator[GraphTime]:
+    import torch
+
+    from aerie.kernels.triton_gpu.draft_top import draft_top
+
+    for vocab in (32_000, VOCABULARY):
+        logits = torch.randn(rows, vocab, device="cuda")
+        calls: dict[str, Callable[[], object]] = {
+            "pytorch": partial(_softmax_top, logits),
+            "triton": partial(draft_top, logits, 8),
+        }
+        for variant, call in calls.items():
+            found = graph_us(call)
+            yield GraphTime(f"draft_top_{vocab}", variant, 1, rows, *found, 4 * rows * vocab)
+
+
+def time_layer(batches: tuple[int, ...], verify: int = 64) -> Iterator[GraphTime]:
+    """A whole draft layer in one launch, at the widths of a tree of 8 x 8."""
+    import torch
+
+    from aerie.kernels.triton_gpu.growth_layer import (
+        Frontier,
+        LayerCounts,
+        NodeStore,
+        grow_layer,
+        layer_scratch,
+    )
+
+    for batch in batches:
+        shape = Shape(batch, verify, CONTEXT, 4096, HIDDEN)
+        inputs = {
+            name: {key: on_device(value, "cuda") for key, value in arrays.items()}
+            for name, arrays in workload(shape).items()
+        }
+        state, layer = inputs["update_cumu_draft_state"], inputs[_SCORE]
+        store = NodeStore(**{name: state[name] for name in NodeStore.__dataclass_fields__})
+        own = {name: layer[name] for name in ("topk_probas", "topk_tokens", "last_layer_scores")}
+        frontier = Frontier(
+            **own,
+            input_hidden=layer["input_hidden"].bfloat16(),
+            frontier_indexs=state["frontier_indexs"],
+            input_tree_mask=state["input_tree_mask"],
+        )
+        counts = LayerCounts(state["cumu_count"], state["fed_count"], verify)
+        scratch = layer_scratch(torch.device("cuda"))
+        found = graph_us(partial(grow_layer, store, frontier, counts, scratch))
+        yield GraphTime("grow_layer", "triton", batch, verify, *found, 0)
+
+
+_SCORE = "draft_tree_layer_score_index_gen_op"

@@ -1,0 +1,123 @@
+"""Checks what was tuned: shipped tiles against their sweep, odd products against cuBLAS."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import aerie
+from aerie.bench.kernels.gemm_candidates import SHAPES, plans_for
+from aerie.errors import UsageError
+
+SWEEP = Path(aerie.__file__).parents[2] / "reports" / "attention_sweep_h200.json"
+WITHIN = 1.03  # of the sweep's fastest tile
+LONG = 8192  # columns from which batches of four are held to it
+# A product no tile was made for, and numbers of rows between two buckets.
+ODD = (34560, 2880)
+ODD_ROWS = (3, 5)
+
+
+def check_tuning(device: str) -> dict[str, Any]:
+    """Both checks, as JSON values."""
+    tiles = check_tiles(json.loads(_read(SWEEP)))
+    products = check_products(device) if device.startswith("cuda") else None
+    is_exact = products is None or products["ok"]
+    return {
+        "tiles": tiles,
+        "worst_tile": max(entry["ratio_to_best"] for entry in tiles),
+        "products": products,
+        "kind": "measured",
+        "ok": is_exact and all(entry["ok"] for entry in tiles),
+    }
+
+
+def check_tiles(sweep: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Swept points of batch 1, and of batch 4 from LONG columns on: shipped against fastest."""
+    from aerie.attention.triton import TileKey, load_tiles
+    from aerie.bench.kernels.attention import label
+
+    shipped = load_tiles()
+    found = []
+    for point in sweep["points"]:
+        if point["batch"] > 1 and point["columns"] < LONG:
+            continue
+        times = {trial["tile"]: trial["microseconds"] for trial in point["trials"]}
+        choice = shipped.choose(TileKey(**point["key"]))
+        own, best = label(choice.tile), min(times.values())
+        ratio = times[own] / best if own in times else float("inf")
+        found.append(
+            {
+                "rows": point["rows"],
+                "columns": point["columns"],
+                "batch": point["batch"],
+                "is_tree": point["is_tree"],
+                "shipped": own,
+                "us": times.get(own),
+                "best_us": best,
+                "ratio_to_best": round(ratio, 4),
+                "ok": choice.is_tuned and ratio <= WITHIN,
+            }
+        )
+    return found
+
+
+def check_products(device: str) -> dict[str, Any]:
+    """Products of three and five rows: none missing from the table, none far from cuBLAS."""
+    from aerie.bench.kernels.gemm import MOST_ERROR
+    from aerie.kernels.triton_gpu.gemm_plan import shipped_table
+    from aerie.kernels.triton_gpu.tuned_linear import tuned_linears
+
+    tuned = tuned_linears(shipped_table("h200"), device, perf_mode=True)
+    entries: list[dict[str, Any]] = []
+    for shape in SHAPES:
+        weight = torch.empty(shape.n_out, shape.n_in, dtype=torch.bfloat16, device=device)
+        layer = tuned.make(weight.normal_(std=0.02), None)
+        for rows in ODD_ROWS:
+            x = torch.randn(rows, shape.n_in, device=device).bfloat16()
+            plan = tuned.plan(shape.n_out, shape.n_in, rows)
+            entry = {"shape": shape.name, "n_out": shape.n_out, "n_in": shape.n_in, "rows": rows}
+            entries.append({**entry, "plan": plan.kind, **_errors(layer(x), x, weight)})
+            if (shape.n_out, shape.n_in) == ODD:
+                entries += [{**entry, **other} for other in _every_plan(x, weight, tuned.scratch)]
+    is_close = all(entry["to_float32"] <= MOST_ERROR for entry in entries)
+    return {
+        "entries": entries,
+        "misses": sum(tuned.usage.misses.values()),
+        "largest_to_cublas": max(entry["to_cublas"] for entry in entries),
+        "limit": MOST_ERROR,
+        "ok": is_close and not tuned.usage.misses,
+    }
+
+
+def _every_plan(x: torch.Tensor, weight: torch.Tensor, scratch: Any) -> list[dict[str, Any]]:
+    """The odd product by every Triton plan that fits it, though the table chose cuBLAS there."""
+    from aerie.kernels.triton_gpu.gemm import product
+    from aerie.kernels.triton_gpu.gemm_plan import row_bucket
+
+    bucket = row_bucket(x.shape[0])
+    assert bucket is not None, "a handful of rows has a bucket"
+    return [
+        {"plan": str(plan), **_errors(product(x, weight, None, plan, scratch), x, weight)}
+        for plan in plans_for(*ODD, bucket)
+    ]
+
+
+def _errors(found: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> dict[str, float]:
+    """Relative distance to cuBLAS's product and to the one in float32."""
+    library = torch.nn.functional.linear(x, weight).float()
+    exact = x.float() @ weight.float().T
+    return {
+        "to_cublas": float((found.float() - library).norm() / library.norm()),
+        "to_float32": float((found.float() - exact).norm() / exact.norm()),
+        "cublas_to_float32": float((library - exact).norm() / exact.norm()),
+    }
+
+
+def _read(path: Path) -> str:
+    if not path.exists():
+        raise UsageError(f"{path.name} is not beside the source; write it with gpu_attention.sh")
+    return path.read_text(encoding="utf-8")

@@ -1,0 +1,102 @@
+"""Keeps the measured table of README.md equal to the raw numbers in reports/."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from aerie.bench.report.readme_gpu import render_gates, render_rounds
+
+_BEGIN, _END = "<!-- measured: begin -->", "<!-- measured: end -->"
+DECODING = Path("reports/compare_cpu.json")
+ENGINE = Path("reports/engine_bench_cpu.json")
+
+
+def render() -> str:
+    """README.md of the current folder with its measured table made anew."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    head, _, rest = text.partition(_BEGIN)
+    tail = rest.partition(_END)[2]
+    decoding = json.loads(DECODING.read_text(encoding="utf-8"))
+    engine = json.loads(ENGINE.read_text(encoding="utf-8"))
+    parts = (render_gates(), render_rounds(), _decoding(decoding), _engine(engine))
+    tables = "\n".join(part for part in parts if part)
+    return f"{head}{_BEGIN}\n{tables}{_END}{tail}"
+
+
+def _decoding(raw: dict[str, Any]) -> str:
+    made, speeds, passes = raw["provenance"], raw["tokens_per_second"], raw["target_passes"]
+    lines = [
+        f"The built-in pair on a CPU, greedy, {raw['tokens']} tokens,"
+        f" {_policy(raw.get('policy'))}, median of {raw['repeats']} interleaved pairs"
+        f" ({made['device']}, {made['threads']} thread, torch"
+        f" {made['torch']}, {made['date'][:10]}, commit {made['commit'][:10]}; kind: measured; raw:"
+        f" [`{DECODING}`]({DECODING})):",
+        "",
+        "| | plain | speculative |",
+        "|---|---:|---:|",
+        f"| tokens/s | {speeds['plain']:.0f} | {speeds['speculative']:.0f} |",
+        f"| target passes | {passes['plain']} | {passes['speculative']} |",
+        "",
+        f"{raw['ratio']:.2f} times plain decoding at an acceptance length of"
+        f" {raw['mean_acceptance_length']:.2f} and a round tax of {raw['round_tax']:.2f}; all"
+        f" tokens {'identical' if raw['identical'] else 'NOT identical'}. The prompt is the demo's,"
+        " and its text repeats itself, which flatters acceptance; the model card has held-out"
+        " text.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _policy(policy: dict[str, Any] | None) -> str:
+    """What drafted, as the record says it; older records do not."""
+    if policy is None:
+        return "draft policy not recorded"
+    if policy["name"] != "fixed":
+        return {"planner": "planned trees", "cast": "CAST trees"}[policy["name"]]
+    if policy["top_k"] == 1:
+        return f"a chain of {policy['depth']}"
+    return f"trees of {policy['depth']} levels and {policy['nodes']} rows"
+
+
+def _engine(raw: dict[str, Any]) -> str:
+    made = raw["provenance"]
+    speeds = {(p["batch"], p["context"], p["policy"]): p for p in raw["points"]}
+    lines = [
+        f"Tokens per second over plain decoding on held-out text, all policies in turns, medians of"
+        f" {raw['contract']['repeats']} with 90 % intervals ({made['device']}, {made['threads']}"
+        f" thread, {made['date'][:10]}, commit {made['commit'][:10]}; kind: measured; raw:"
+        f" [`{ENGINE}`]({ENGINE})):",
+        "",
+        "| batch | context | chain 5 | best fixed tree | CAST | planner | accepted | regret |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for place in raw["planner"]:
+        where = (place["batch"], place["context"])
+        found = speeds[*where, "planner"]
+        best = place["best_fixed"]
+        lines.append(
+            f"| {where[0]} | {where[1]} | {speeds[*where, 'chain5']['ratio_to_plain']:.2f}"
+            f" | {speeds[*where, best]['ratio_to_plain']:.2f} ({best})"
+            f" | {speeds[*where, 'cast']['ratio_to_plain']:.2f}"
+            f" | **{found['ratio_to_plain']:.2f}** ({found['ratio_low']:.2f} to"
+            f" {found['ratio_high']:.2f}) | {found['mean_acceptance_length']:.2f}"
+            f" | {100 * place['regret']:.1f} % |"
+        )
+    rival = raw["plain_to_transformers"]
+    if rival is not None:
+        lines += [
+            "",
+            f"Plain decoding itself runs at {rival['median']:.2f} ({rival['low']:.2f} to"
+            f" {rival['high']:.2f}) times the speed of transformers' generate, batch 1.",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Rewrite README.md of the current folder."""
+    Path("README.md").write_text(render(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""The GPU part of README's measured tables: captured rounds, losslessness and the gates."""
+
+from __future__ import annotations
+
+import json
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from aerie.bench.gates.data import Folder
+from aerie.bench.gates.gate import judge, read_gates
+from aerie.bench.gpu.rows import read_rows
+from aerie.bench.report.checks import shown_floor
+
+BASELINE = Path("reports/h200_baseline_raw.csv")
+SUMMARY = Path("reports/h200_baseline_summary.json")
+SPEED = Path("reports/round_speed.json")
+RIVAL = Path("reports/round_transformers.json")
+LOSSLESS = Path("reports/round_lossless.json")
+# Of all gates, what the page has room for.
+SHOWN = (
+    "full * single: spec-3 *",
+    "full 16K x 4: spec-3 *",
+    "32K single, short texts: *",
+    "16K x 4: planner *",
+    "planner over *",
+)
+Line = tuple[str, str, str, str]  # what, floor, measured, raw
+
+
+def render_rounds() -> str:
+    """One round on a GPU, each figure from its own record; empty without a record of speed."""
+    if not SPEED.is_file():
+        return ""
+    speed = _read(SPEED)
+    made = speed["provenance"]
+    lines = [
+        f"Captured rounds of the pair inflated to the Llama-3.1-8B geometry, {made['device']},"
+        f" {speed['setup']['dtype']}, batch 1, context {speed['context']}, median of"
+        f" {speed['plain']['rounds']} rounds (torch {made['torch']}, {made['date'][:10]}, commit"
+        f" {made['commit'][:10]}; kind: measured):",
+        "",
+        "| what | floor | measured | raw |",
+        "|---|---:|---:|---|",
+        *(f"| {' | '.join(line)} |" for line in (*_speed(speed), *_rival(), *_lossless())),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _link(path: Path) -> str:
+    return f"[`{path.name}`]({path})"
+
+
+def _speed(speed: dict[str, Any]) -> list[Line]:
+    floors, plain, whole = speed["floors"], speed["plain"], speed["round"]
+    return [
+        (
+            "plain step: bytes over time, as a share of a copy's",
+            f"≥ {floors['plain_share_of_ceiling']}",
+            f"{speed['plain_share_of_ceiling']:.3f} ({plain['ms']:.2f} ms;"
+            f" {plain['floor_ms']:.2f} at {speed['ceiling']['gbps']:,.0f} GB/s)",
+            _link(SPEED),
+        ),
+        (
+            "round tax, 5 draft levels and 64 verified rows",
+            f"≤ {floors['round_tax']}",
+            f"{speed['round_tax']:.3f} ({whole['ms']:.2f} ms)",
+            _link(SPEED),
+        ),
+        (
+            "tree bookkeeping, share of a round",
+            f"≤ {floors['bookkeeping_share']:.0%}",
+            f"{speed['bookkeeping_share']:.1%}",
+            _link(SPEED),
+        ),
+    ]
+
+
+def _rival() -> list[Line]:
+    if not RIVAL.is_file():
+        return []
+    rival = _read(RIVAL)
+    measured = (
+        f"{rival['ratio']:.2f} times ({rival['aerie_ms']:.2f}, {rival['transformers_ms']:.2f} ms)"
+    )
+    what = "plain decoding over transformers, static cache and compile"
+    return [(what, f"≥ {rival['floor']}", measured, _link(RIVAL))]
+
+
+def _lossless() -> list[Line]:
+    if not LOSSLESS.is_file():
+        return []
+    found = _read(LOSSLESS)
+    shown = [
+        f"{name} {own['identical']} of {own['texts']}" for name, own in found["policies"].items()
+    ]
+    return [("texts equal to plain decoding, fp32", "all", ", ".join(shown), _link(LOSSLESS))]
+
+
+def render_gates() -> str:
+    """The gates a reader asks about first, floor beside figure; empty while none has data."""
+    found = judge(read_gates(Path("gates")), Folder(Path("reports")))
+    shown = [gate for gate in found if any(fnmatch(gate.name, name) for name in SHOWN)]
+    if all(gate.value is None for gate in shown):
+        return ""
+    n_passed = sum(gate.passed for gate in found)
+    last = read_rows(BASELINE)[-1]
+    lines = [
+        f"Against plain decoding on one {last.device}, the pair inflated to the Llama-3.1-8B"
+        f" geometry, bf16, held-out text, policies in turns (torch {last.torch}, {last.date[:10]};"
+        f" kind: measured; commit in every row of [`{BASELINE.name}`]({BASELINE})). {n_passed} of"
+        f" {len(found)} gates pass; `aerie gates` shows them all.",
+        "",
+        "| gate | floor | measured | |",
+        "|---|---:|---:|---|",
+    ]
+    for gate in shown:
+        figure = "" if gate.value is None else f"{gate.value:.3f}"
+        verdict = "pass" if gate.passed else f"**fail**: {gate.reason}"
+        if gate.value is None:
+            verdict = "open"
+        lines.append(f"| {gate.name} | {shown_floor(gate)} | {figure} | {verdict} |")
+    lines += ["", _loops()]
+    return "\n".join(lines) + "\n"
+
+
+def _loops() -> str:
+    """How much of each text stood in it before: a loop is easy to draft."""
+    shares = {
+        point["scenario"]: point["repeated_8gram_share"]
+        for point in _read(SUMMARY)["points"]
+        if point["policy"] == "spec-3" and point["scenario"].startswith(("full", "fresh"))
+    }
+    shown = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+    return (
+        "Greedy texts of the small target repeat themselves, which flatters acceptance; share of"
+        f" 8-grams that stood in their text before, by scenario: {shown}."
+    )

@@ -1,0 +1,195 @@
+"""Every table that is made from raw records: which file, from what, by which function."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
+
+from aerie.bench.gpu import report as gpu_report
+from aerie.bench.gpu.contract import read_contract
+from aerie.bench.gpu.rows import read_rows
+from aerie.bench.profile.busy import busy_shares
+from aerie.bench.report import readme, traffic
+from aerie.bench.report.traffic import BYTES, DESIGN
+
+CONTRACT, BASELINE = "contracts/h200.toml", "reports/h200_baseline_raw.csv"
+PROFILE = "reports/profile_kernels.json"
+Render = Callable[[Path], str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file that `render` writes anew from `raw` alone; patterns are allowed in `raw`."""
+
+    path: str
+    raw: tuple[str, ...]
+    render: Render
+
+    def has_raw(self, root: Path) -> bool:
+        """Whether there is anything to make it from."""
+        return all(any(root.glob(pattern)) for pattern in self.raw)
+
+
+def rebuild(root: Path, tables: Iterable[Table]) -> dict[str, str]:
+    """The text of every table whose raw data is there."""
+    return {table.path: table.render(root) for table in tables if table.has_raw(root)}
+
+
+def read_json(path: Path) -> Any:
+    """A record."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]], end: str) -> str:
+    """Rows of equal fields; `end` is the line end the file was first written with."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator=end)
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _engine_rows(root: Path) -> str:
+    points = read_json(root / "reports/engine_bench_cpu.json")["points"]
+    # JSON knows no integer keys.
+    depths = [{int(k): v for k, v in point["accepted_by_depth"].items()} for point in points]
+    rows = [
+        {**point, "accepted_by_depth": by_depth}
+        for point, by_depth in zip(points, depths, strict=True)
+    ]
+    return as_csv(rows, "\r\n")
+
+
+def _attention(part: str) -> Render:
+    return lambda root: as_csv(read_json(root / "reports/attention_h200.json")[part], "\n")
+
+
+def _script(root: Path, name: str) -> ModuleType:
+    """A script as a module: what measures also knows how its page is written."""
+    spec = importlib.util.spec_from_file_location(name, root / "scripts" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up by name
+    spec.loader.exec_module(module)
+    return module
+
+
+def _precision(root: Path) -> str:
+    page: str = _script(root, "precision_study").render(read_json(root / "reports/precision.json"))
+    return page
+
+
+def _end_to_end(root: Path) -> str:
+    files = sorted((root / "reports").glob("fpga_backend_e2e_*.json"))
+    page: str = _script(root, "fpga_backend_e2e").render([read_json(path) for path in files])
+    return page
+
+
+def _draft_vocabulary(root: Path) -> str:
+    from aerie.models.draft_vocabulary_report import ReportSettings, VocabularyRow, as_markdown
+
+    values = read_json(root / "reports/draft_vocabulary.json")
+    rows = [VocabularyRow(**row) for row in values["rows"]]
+    origin = values["provenance"]
+    return as_markdown(rows, ReportSettings(**values["settings"])) + (
+        f"\nMeasured on {values['prompts']} prompts, {origin['device']}, commit"
+        f" `{origin['commit']}`, torch {origin['torch']}, {origin['date']}.\n"
+    )
+
+
+def _contract(root: Path) -> str:
+    return gpu_report.contract_page(read_contract(root / CONTRACT), CONTRACT)
+
+
+def _baseline(name: str) -> Render:
+    """A summary of the baseline, by the code that wrote it beside its raw rows."""
+
+    def render(root: Path) -> str:
+        rows = read_rows(root / BASELINE)
+        with TemporaryDirectory() as folder:
+            shutil.copy(root / BASELINE, folder)
+            gpu_report.write_summary(Path(folder), rows[-1].device)
+            return (Path(folder) / name).read_text(encoding="utf-8")
+
+    return render
+
+
+def _busy(root: Path) -> str:
+    points = [asdict(one) for one in busy_shares(root / "reports")]
+    record = {
+        "points": points,
+        "least_of_round": min(point["of_round"] for point in points),
+        "kind": "measured",
+        "provenance": read_json(root / PROFILE)["provenance"],
+    }
+    return json.dumps(record, indent=1) + "\n"
+
+
+# The operating point the kernels' page shows; the raw file holds all of them.
+_BATCH, _VERIFY = 8, 32
+_KERNELS = """# Tree kernels on a CPU
+
+Written by `aerie report`. These kernels move few bytes, so the distance from the ceiling is call
+overhead; on a GPU they live inside a captured graph (`triton_kernel_times_h200.csv`).
+"""
+
+
+def _kernels(root: Path) -> str:
+    raw = read_json(root / "reports/kernel_bench_cpu.json")
+    made = raw["provenance"]
+    lines = [
+        _KERNELS,
+        f"Batch {_BATCH}, {_VERIFY} rows a request, median of a call ({made['device']}, torch"
+        f" {made['torch']}, {made['date'][:10]}, commit {made['commit'][:10]}; kind: measured; copy"
+        f" ceiling {raw['ceiling_gbps']} GB/s, which a working set that fits into the cache can"
+        " pass; all points in [kernel_bench_cpu.json](kernel_bench_cpu.json)).",
+        "",
+        "| kernel | reference | pytorch | pytorch, share of the copy ceiling |",
+        "|---|---:|---:|---:|",
+    ]
+    points = {
+        (point["kernel"], point["backend"]): point
+        for point in raw["points"]
+        if point["batch"] == _BATCH and point["verify"] == _VERIFY
+    }
+    for kernel in dict.fromkeys(kernel for kernel, _ in points):
+        slow, fast = points[kernel, "reference"], points[kernel, "pytorch"]
+        lines.append(
+            f"| `{kernel}` | {slow['median_us']:,.0f} µs | {fast['median_us']:,.0f} µs |"
+            f" {100 * fast['ratio_to_ceiling']:.2f} % |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+TABLES = (
+    Table("README.md", ("README.md",), lambda _: readme.render()),
+    Table("reports/engine_bench_cpu.csv", ("reports/engine_bench_cpu.json",), _engine_rows),
+    Table("reports/attention_h200.csv", ("reports/attention_h200.json",), _attention("trees")),
+    Table(
+        "reports/attention_prompts_h200.csv",
+        ("reports/attention_h200.json",),
+        _attention("prompts"),
+    ),
+    Table("reports/benchmark_contract.md", (CONTRACT,), _contract),
+    Table(
+        "reports/h200_baseline_summary.json", (BASELINE,), _baseline("h200_baseline_summary.json")
+    ),
+    Table("reports/h200_baseline_summary.md", (BASELINE,), _baseline("h200_baseline_summary.md")),
+    Table("reports/kernel_bench_cpu.md", ("reports/kernel_bench_cpu.json",), _kernels),
+    Table("reports/profile_busy.json", (PROFILE, "reports/cuda_timeline.csv"), _busy),
+    Table(f"{DESIGN}.json", (BYTES,), traffic.render_json),
+    Table(f"{DESIGN}.md", (BYTES,), traffic.render_page),
+    Table("reports/precision.md", ("reports/precision.json",), _precision),
+    Table("reports/fpga_backend_e2e.md", ("reports/fpga_backend_e2e_*.json",), _end_to_end),
+    Table("reports/draft_vocabulary.md", ("reports/draft_vocabulary.json",), _draft_vocabulary),
+)

@@ -1,0 +1,126 @@
+"""`aerie report`: every table and picture from raw data, then the scorecard and the manifest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aerie.bench.gates.gate import Verdict
+from aerie.bench.report.checks import STATUSES, Evidence, Judged, judge
+from aerie.bench.report.pages import (
+    MANIFEST,
+    REVIEW,
+    SCORECARD,
+    evidence_files,
+    kill_holds,
+    render_manifest,
+    render_scorecard,
+    unsigned_files,
+)
+from aerie.bench.report.plots import PLOTS, redraw, stale_plots
+from aerie.bench.report.rows import read_artifacts, read_sections
+from aerie.bench.report.tables import TABLES, Table, rebuild
+
+# Tables may be made of tables (a traffic table of a profile's), so making them is repeated until
+# nothing changes; this many passes are more than any chain there is.
+PASSES = 4
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the checkout's evidence says."""
+
+    written: tuple[str, ...]  # files that were out of date
+    judged: tuple[Judged, ...]
+    unsigned: tuple[str, ...]
+
+    @property
+    def needs_review(self) -> list[str]:
+        """Kill criteria that hold."""
+        return [one.row.id for one in kill_holds(self.judged)]
+
+    def payload(self) -> dict[str, Any]:
+        """Counts, failures and what is missing, machine readable."""
+        counts = Counter(one.status for one in self.judged)
+        return {
+            "scorecard": {status: counts[status] for status in STATUSES},
+            "failed": [
+                {"row": one.row.id, "notes": list(one.notes)}
+                for one in self.judged
+                if one.status == "fail"
+            ],
+            "without_provenance": list(self.unsigned),
+            "kill_criteria": self.needs_review,
+            "stale": list(self.written),
+        }
+
+
+@dataclass(frozen=True)
+class Judges:
+    """What other parts of the program say about the evidence, asked by the command."""
+
+    gates: Sequence[Verdict]
+    parity: Mapping[str, str]  # by backend: why the parity matrix does not speak for it, or ""
+    tables: Sequence[Table] = ()  # pages of packages that this one does not stand on
+
+
+def make(root: Path, judges: Judges, writes: bool) -> Report:
+    """Rebuild everything; `writes` decides whether stale files are replaced or only named."""
+    written = _plots(root, writes)
+    fresh: dict[str, bytes] = {}
+    tables = (*TABLES, *judges.tables)
+    for _ in range(PASSES):
+        made = {path: text.encode() for path, text in rebuild(root, tables).items()}
+        changed = {path for path in made if made[path] != _bytes(root / path)}
+        fresh |= {path: made[path] for path in changed}
+        if not (changed and writes):
+            break
+        _write(root, {path: made[path] for path in changed})
+    artifacts = read_artifacts(root)
+    evidence = Evidence(root, artifacts, judges.gates, judges.parity)
+    judged = [
+        (section, [judge(row, evidence) for row in section.rows]) for section in read_sections(root)
+    ]
+    names = sorted({*evidence_files(root), SCORECARD} - {MANIFEST})
+    unsigned = unsigned_files(evidence, names)
+    pages = {SCORECARD: render_scorecard(judged, unsigned).encode()}
+    pages[MANIFEST] = render_manifest(evidence, names, {**fresh, **pages}).encode()
+    stale = {path: text for path, text in pages.items() if text != _bytes(root / path)}
+    if writes:
+        _write(root, stale)
+    every = tuple(one for _, rows in judged for one in rows)
+    return Report((*written, *sorted(fresh), *stale), every, tuple(unsigned))
+
+
+def _plots(root: Path, writes: bool) -> list[str]:
+    stale = stale_plots(root, PLOTS)
+    if writes:
+        for plot in stale:
+            redraw(root, plot)
+    return [plot.path for plot in stale]
+
+
+def _bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _write(root: Path, pages: Mapping[str, bytes]) -> None:
+    for path, data in pages.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(data)
+
+
+def missing_review(root: Path, report: Report) -> str:
+    """What to do first when a kill criterion holds and nobody has reviewed the design."""
+    if report.needs_review and not (root / REVIEW).exists():
+        return f"kill criteria hold ({', '.join(report.needs_review)}): write {REVIEW} first"
+    return ""
+
+
+def shown_counts(judged: Iterable[Judged]) -> str:
+    """One line for people."""
+    counts = Counter(one.status for one in judged)
+    return ", ".join(f"{counts[status]} {status}" for status in STATUSES)

@@ -1,0 +1,1 @@
+"""`aerie bench round`: a captured round against its bytes, and that it loses nothing."""

@@ -1,0 +1,140 @@
+"""Same tokens on a GPU: every policy against plain decoding, small pair against inflated one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from aerie.attention.rows import Bounds, causal_rows
+from aerie.bench.round.setup import Room, RoundSetup, read_prompts
+from aerie.config import GraphConfig, SpeculationConfig
+from aerie.engine.engine import EngineCore
+from aerie.engine.params import SamplingParams
+from aerie.models.decoder import Decoder
+from aerie.models.inflate import LargePair
+
+POLICIES = {
+    "plain": SpeculationConfig(method="none"),
+    "chain": SpeculationConfig(top_k=1, depth=5, nodes=6),
+    "tree": SpeculationConfig(top_k=8, depth=5, nodes=32),
+    "planner": SpeculationConfig(policy="planner"),
+}
+BATCH = 32
+BF16_BITS = 8  # of the significand, the hidden one included
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first token two outputs of one prompt do not share, and how close the choice was."""
+
+    policy: str
+    prompt: int
+    index: int
+    plain: int
+    other: int
+    gap: float  # between the two choices' logits, from a fresh prefill
+    gap_ulps: float  # in steps of bf16 at the larger of the two
+
+
+def write_texts(
+    core: EngineCore, prompts: Sequence[Sequence[int]], n_new: int, temperature: float
+) -> list[list[int]]:
+    """The outputs of all prompts, together."""
+    ids = [
+        core.submit(
+            prompt,
+            SamplingParams(n_new, temperature, seed=number, ignore_eos=True),
+        )
+        for number, prompt in enumerate(prompts)
+    ]
+    while not core.is_idle:
+        core.step()
+    return [core.forget(request_id).output for request_id in ids]
+
+
+def compare_policies(
+    setup: RoundSetup,
+    pair: LargePair,
+    prompts: Sequence[Sequence[int]],
+    n_new: int,
+    temperature: float,
+) -> dict[str, Any]:
+    """Outputs of every policy against plain decoding; JSON values."""
+    room = lossless_room(min(len(prompts), BATCH), len(prompts[0]) + n_new)
+    texts = {}
+    for name, policy in POLICIES.items():
+        core = setup.core(pair, policy, room)
+        texts[name] = write_texts(core, prompts, n_new, temperature)
+    found: dict[str, Any] = {}
+    for name in POLICIES:
+        if name != "plain":
+            parted = _divergences(name, pair.target, prompts, texts["plain"], texts[name])
+            found[name] = {
+                "texts": len(prompts),
+                "identical": len(prompts) - len(parted),
+                "tokens": len(prompts) * n_new,
+                "divergences": [asdict(entry) for entry in parted],
+            }
+    return found
+
+
+def lossless_room(batch: int, context: int) -> Room:
+    """Few buckets: tokens do not depend on them, and each takes a second to capture."""
+    rows = (batch, 6 * batch, 32 * batch)
+    columns = GraphConfig().columns
+    return Room(batch, context, graphs=GraphConfig((batch,), rows, columns))
+
+
+def compare_sizes(
+    small: EngineCore, large: EngineCore, prompts: Sequence[Sequence[int]], n_new: int
+) -> dict[str, Any]:
+    """Greedy outputs of the built-in pair and of its inflation."""
+    own = write_texts(small, prompts, n_new, 0.0)
+    other = write_texts(large, prompts, n_new, 0.0)
+    return {
+        "texts": len(prompts),
+        "identical": sum(a == b for a, b in zip(own, other, strict=True)),
+        "tokens": len(prompts) * n_new,
+    }
+
+
+def _divergences(
+    policy: str,
+    target: Decoder,
+    prompts: Sequence[Sequence[int]],
+    plain: list[list[int]],
+    other: list[list[int]],
+) -> list[Divergence]:
+    found = []
+    for number, (prompt, own, text) in enumerate(zip(prompts, plain, other, strict=True)):
+        if own == text:
+            continue
+        index = next(i for i, (a, b) in enumerate(zip(own, text, strict=True)) if a != b)
+        logits = _logits_after(target, [*prompt, *own[:index]])
+        pair = logits[[own[index], text[index]]]
+        gap = float((pair[0] - pair[1]).abs())
+        step = 2.0 ** (math.floor(math.log2(float(pair.abs().max()))) + 1 - BF16_BITS)
+        found.append(
+            Divergence(policy, number, index, own[index], text[index], gap, round(gap / step, 3))
+        )
+    return found
+
+
+def _logits_after(target: Decoder, tokens: list[int]) -> torch.Tensor:
+    """What the target says after a text, from a fresh prefill. [vocab] f32"""
+    device, n = target.embedding.device, len(tokens)
+    ends = torch.tensor([0, n], dtype=torch.int32, device=device)
+    slots = torch.arange(1, n + 1, dtype=torch.int32, device=device)
+    ids = torch.tensor(tokens, device=device)
+    rows = causal_rows(ids, ends, ends, slots, Bounds(n, n))
+    last = torch.tensor([n - 1], device=device)
+    return target.forward(rows, target.allocate_pool(n + 1), last).logits[0]
+
+
+def heldout_prompts(pair: LargePair, n_prompts: int, n_tokens: int) -> list[list[int]]:
+    """Prompts of equal length for the comparisons."""
+    return read_prompts(n_prompts, n_tokens, pair.target.geometry.vocab_size)

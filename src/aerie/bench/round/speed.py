@@ -1,0 +1,186 @@
+"""What a round costs: plain steps against their bytes, speculative rounds against plain steps."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from aerie.bench.round.setup import Room, RoundSetup, copy_bandwidth, read_prompts, start
+from aerie.config import SpeculationConfig
+from aerie.engine.engine import EngineCore
+from aerie.models.decoder import Decoder
+from aerie.models.inflate import LargePair
+
+PLAIN = SpeculationConfig(method="none")
+# Five draft levels, sixty-four verified rows: the shape the round tax is defined at.
+WIDE_TREE = SpeculationConfig(top_k=8, depth=5, nodes=64)
+# Engines take turns in blocks: clocks drift for all alike, and none hides its host's work behind
+# another's rounds.
+N_BLOCKS, LEAD_IN, N_SPARE = 4, 2, 48
+
+
+Mark = tuple[str, torch.cuda.Event]
+
+
+@dataclass
+class Clocked:
+    """Times of one engine's rounds, in milliseconds."""
+
+    core: EngineCore
+    wall: list[float] = field(default_factory=list)
+    marks: list[list[Mark]] = field(default_factory=list)  # of each round's phases, on the device
+    emitted: int = 0
+
+    def block(self, n_rounds: int) -> None:
+        """Rounds one after the other; the first two still share the device with what ran before."""
+        for _ in range(LEAD_IN):
+            self.core.step()
+        for _ in range(n_rounds):
+            self.round()
+
+    def round(self) -> None:
+        """One step, timed on the host; the phases of the round it starts, on the device."""
+        marks: list[Mark] = []
+        rounds = self.core.rounds
+        if rounds is not None and torch.cuda.is_available():
+            rounds.graphs.watch = lambda key: marks.append((str(key[0]), _mark()))
+            marks.append(("begin", _mark()))
+        begin = time.perf_counter()
+        events = self.core.step()
+        self.wall.append(1e3 * (time.perf_counter() - begin))
+        self.emitted += sum(len(getattr(event, "tokens", ())) for event in events)
+        self.marks.append(marks)
+
+    def stop_watching(self) -> None:
+        """Leave the engine as it was."""
+        if self.core.rounds is not None:
+            self.core.rounds.graphs.watch = lambda key: None
+
+    def forget(self) -> None:
+        """Drop what was timed so far: warm-up."""
+        self.wall.clear()
+        self.marks.clear()
+        self.emitted = 0
+
+    def phases(self) -> dict[str, float]:
+        """Median device time of each phase; waits for the device."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        found: dict[str, list[float]] = {}
+        for marks in self.marks:
+            for (_, before), (name, after) in itertools.pairwise(marks):
+                found.setdefault(name, []).append(before.elapsed_time(after))
+        return {name: round(statistics.median(times), 4) for name, times in found.items()}
+
+    def summary(self) -> dict[str, Any]:
+        """Medians and spread."""
+        return {
+            "rounds": len(self.wall),
+            "ms": round(statistics.median(self.wall), 4),
+            "p10_ms": round(_share(self.wall, 0.1), 4),
+            "p90_ms": round(_share(self.wall, 0.9), 4),
+            "tokens_per_round": round(self.emitted / max(len(self.wall), 1), 3),
+            "device_ms": self.phases(),
+        }
+
+
+def _mark() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _share(values: Sequence[float], share: float) -> float:
+    return sorted(values)[int(share * (len(values) - 1))]
+
+
+def measure_speed(
+    setup: RoundSetup, pair: LargePair, context: int, n_rounds: int
+) -> tuple[dict[str, Any], dict[str, EngineCore]]:
+    """Copy ceiling, plain step and wide round at batch 1, in turns; and the warm engines."""
+    ceiling = copy_bandwidth(setup.device)
+    n_bytes = step_bytes(pair.target, context + n_rounds // 2, 1)
+    floor = 1e3 * n_bytes / (ceiling["gbps"] * 1e9)
+    print(
+        f"ceiling: {ceiling['gbps']:.0f} GB/s, a large copy, bytes read and written: no plain step"
+        f" below {floor:.3f} ms",
+        flush=True,
+    )
+    prompts = read_prompts(1, context, pair.target.geometry.vocab_size)
+    # Enough for the slowest finish: a round emits at most six tokens.
+    most = 6 * ((N_BLOCKS + 1) * (n_rounds // N_BLOCKS + LEAD_IN) + N_SPARE)
+    clocked = {}
+    for name, shape in (("plain", PLAIN), ("round", WIDE_TREE)):
+        core = setup.core(pair, shape, Room(1, context + most))
+        start(core, prompts, most)
+        clocked[name] = Clocked(core)
+    for turn in range(N_BLOCKS + 1):
+        for entry in clocked.values():
+            entry.block(n_rounds // N_BLOCKS)
+            if turn == 0:
+                entry.forget()
+    plain, wide = (clocked[name].summary() for name in ("plain", "round"))
+    found = {
+        "ceiling": ceiling,
+        "context": context,
+        "plain": {**plain, "bytes": n_bytes, "floor_ms": round(floor, 4)},
+        "plain_share_of_ceiling": round(floor / plain["ms"], 4),
+        "round": wide,
+        "round_tax": round(wide["ms"] / plain["ms"], 4),
+        "raw_ms": {name: [round(ms, 4) for ms in entry.wall] for name, entry in clocked.items()},
+        "counts": {name: _counts(entry.core) for name, entry in clocked.items()},
+    }
+    for entry in clocked.values():
+        entry.stop_watching()
+    return found, {name: entry.core for name, entry in clocked.items()}
+
+
+def run_without_waiting(core: EngineCore, n_rounds: int) -> str | None:
+    """Rounds with every wait of the host an error, but for the read of the report; None: none."""
+    if not torch.cuda.is_available():
+        return "no CUDA device"
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(n_rounds):
+            core.step()
+    except RuntimeError as error:
+        return str(error)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return None
+
+
+def step_to_room(core: EngineCore, n_positions: int) -> None:
+    """Step until every request's pages cover so many positions more: no table write soon."""
+    running = [r for r in core._scheduler.running if r.held.pages]
+    size = core.parts.memory.ledger.page_size
+    for _ in range(64):
+        if all(len(r.held.pages) * size - r.seq_len > n_positions for r in running):
+            return
+        core.step()
+
+
+def _counts(core: EngineCore) -> dict[str, Any]:
+    if core.rounds is None:
+        return {}
+    return {**vars(core.rounds.counts), **vars(core.rounds.graphs.counts)}
+
+
+def step_bytes(target: Decoder, context: int, n_rows: int) -> int:
+    """Fewest bytes one forward moves: every weight once, the KV of the context, what it writes."""
+    geometry = target.geometry
+    size = target.embedding.element_size()
+    attention = geometry.attention
+    per_position = 2 * geometry.n_layers * attention.n_kv_heads * attention.head_dim * size
+    query = attention.n_heads * attention.head_dim
+    key = attention.n_kv_heads * attention.head_dim
+    hidden = geometry.hidden_size
+    layer = hidden * (query + 2 * key) + query * hidden + 3 * hidden * geometry.mlp_width
+    weights = (geometry.n_layers * layer + geometry.vocab_size * hidden) * size
+    return weights + per_position * (context + n_rows) + n_rows * hidden * size
