@@ -151,6 +151,8 @@ def _stretched(found: list[Sample], grid: Grid) -> Iterable[Sample]:
 def _warm_core(make_core: MakeCore, batch: int, context: int) -> EngineCore:
     """An engine whose requests claim a context nobody has read: only its cost matters."""
     core = make_core(batch, context)
+    # Slots that follow each other are read in place, those of a fresh engine only.
+    core.parts.memory.ledger.scatter()
     params = SamplingParams(max_tokens=MOST_TOKENS, temperature=0.0, ignore_eos=True)
     for index in range(batch):
         prompt = [(7 * position + index) % core.limits.vocabulary for position in range(context)]

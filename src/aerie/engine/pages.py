@@ -27,6 +27,10 @@ class Ledger:
         self._holders: Counter[int] = Counter()
         self._kept: set[int] = set()
 
+    def scatter(self) -> None:
+        """Hand free pages out with gaps, as after hours of use: what costs are measured on."""
+        self._free.sort(key=lambda page: (page % 2, -page))
+
     @property
     def n_free(self) -> int:
         """Pages nobody holds or keeps."""
