@@ -40,7 +40,7 @@ class Grid:
 
 # About two seconds for the built-in pair on one quiet core; `aerie tune costs` takes minutes.
 QUICK = Grid((1, 4, 16), (256, 4096), 128, 2, 0)
-FULL = Grid((1, 2, 4, 8, 16, 32), (256, 2048, 8192), 256, 5, 65_536)
+FULL = Grid((1, 2, 4, 8, 16, 32), (256, 2048, 8192), 256, 5, 131_072)
 
 
 @dataclass(frozen=True)
