@@ -13,7 +13,7 @@ from aerie.bench.engine.oracle import Choice
 from aerie.bench.engine.plot import draw
 from aerie.bench.engine.summary import Interval, Place, Point
 from aerie.bench.profile import plot as profile_plot
-from aerie.bench.report.tables import read_json
+from aerie.bench.report.tables import ENGINES, read_json
 
 # Pixels depend on the plotting library's version, so freshness is told by the raw data's hash,
 # kept in a text chunk of the file. A PNG is a signature, then chunks; the first, IHDR, is 25 bytes.
@@ -64,7 +64,7 @@ def stamp_of(path: Path) -> str:
 
 
 def _draw_engine(root: Path, path: Path) -> None:
-    values = read_json(root / "reports/engine_bench_cpu.json")
+    values = read_json(path.with_suffix(".json"))
     points = [Point(**point) for point in values["points"]]
     places = [
         Place(
@@ -94,7 +94,7 @@ def _draw_timeline(root: Path, path: Path) -> None:
 
 
 PLOTS = (
-    Plot("reports/engine_bench_cpu.png", "reports/engine_bench_cpu.json", _draw_engine),
+    *(Plot(f"{stem}.png", f"{stem}.json", _draw_engine) for stem in ENGINES),
     Plot("reports/cuda_roofline.png", "reports/cuda_roofline.csv", _draw_roofline),
     Plot("reports/cuda_timeline.png", "reports/cuda_timeline.csv", _draw_timeline),
 )

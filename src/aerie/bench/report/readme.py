@@ -10,7 +10,8 @@ from aerie.bench.report.readme_gpu import render_gates, render_rounds
 
 _BEGIN, _END = "<!-- measured: begin -->", "<!-- measured: end -->"
 DECODING = Path("reports/compare_cpu.json")
-ENGINE = Path("reports/engine_bench_cpu.json")
+# Short contexts, and those of 8,192 tokens.
+ENGINES = (Path("reports/engine_bench_cpu.json"), Path("reports/engine_bench_cpu_8k.json"))
 
 
 def render() -> str:
@@ -19,8 +20,8 @@ def render() -> str:
     head, _, rest = text.partition(_BEGIN)
     tail = rest.partition(_END)[2]
     decoding = json.loads(DECODING.read_text(encoding="utf-8"))
-    engine = json.loads(ENGINE.read_text(encoding="utf-8"))
-    parts = (render_gates(), render_rounds(), _decoding(decoding), _engine(engine))
+    engines = [_engine(json.loads(path.read_text(encoding="utf-8")), path) for path in ENGINES]
+    parts = (render_gates(), render_rounds(), _decoding(decoding), *engines)
     tables = "\n".join(part for part in parts if part)
     return f"{head}{_BEGIN}\n{tables}{_END}{tail}"
 
@@ -59,14 +60,14 @@ def _policy(policy: dict[str, Any] | None) -> str:
     return f"trees of {policy['depth']} levels and {policy['nodes']} rows"
 
 
-def _engine(raw: dict[str, Any]) -> str:
+def _engine(raw: dict[str, Any], path: Path) -> str:
     made = raw["provenance"]
     speeds = {(p["batch"], p["context"], p["policy"]): p for p in raw["points"]}
     lines = [
         f"Tokens per second over plain decoding on held-out text, all policies in turns, medians of"
         f" {raw['contract']['repeats']} with 90 % intervals ({made['device']}, {made['threads']}"
         f" thread, {made['date'][:10]}, commit {made['commit'][:10]}; kind: measured; raw:"
-        f" [`{ENGINE}`]({ENGINE})):",
+        f" [`{path}`]({path})):",
         "",
         "| batch | context | chain 5 | best fixed tree | CAST | planner | accepted | regret |",
         "|---:|---:|---:|---:|---:|---:|---:|---:|",

@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -24,6 +25,7 @@ from aerie.bench.report.traffic import BYTES, DESIGN
 
 CONTRACT, BASELINE = "contracts/h200.toml", "reports/h200_baseline_raw.csv"
 PROFILE = "reports/profile_kernels.json"
+ENGINES = ("reports/engine_bench_cpu", "reports/engine_bench_cpu_8k")
 Render = Callable[[Path], str]
 
 
@@ -59,8 +61,8 @@ def as_csv(rows: Sequence[Mapping[str, Any]], end: str) -> str:
     return out.getvalue()
 
 
-def _engine_rows(root: Path) -> str:
-    points = read_json(root / "reports/engine_bench_cpu.json")["points"]
+def _engine_rows(path: str, root: Path) -> str:
+    points = read_json(root / path)["points"]
     # JSON knows no integer keys.
     depths = [{int(k): v for k, v in point["accepted_by_depth"].items()} for point in points]
     rows = [
@@ -173,7 +175,10 @@ def _kernels(root: Path) -> str:
 
 TABLES = (
     Table("README.md", ("README.md",), lambda _: readme.render()),
-    Table("reports/engine_bench_cpu.csv", ("reports/engine_bench_cpu.json",), _engine_rows),
+    *(
+        Table(f"{stem}.csv", (f"{stem}.json",), partial(_engine_rows, f"{stem}.json"))
+        for stem in ENGINES
+    ),
     Table("reports/attention_h200.csv", ("reports/attention_h200.json",), _attention("trees")),
     Table(
         "reports/attention_prompts_h200.csv",
