@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
-from aerie.engine.request import State
+from aerie.engine.request import Request, State
 from aerie.speculation.costs import CostTable, Sample, Surface
 from aerie.speculation.policy import Gains, Growth, Situation, TreeShape
 from aerie.speculation.tree import DraftTree, Verdict, best_nodes
@@ -223,6 +223,15 @@ def _median(timings: list[_Timing]) -> _Timing:
         median(t.grow for t in timings),
         median(t.rest for t in timings),
     )
+
+
+def abandon(core: EngineCore, ids: Sequence[int]) -> list[Request]:
+    """End requests that were only measured, and what became of them so far."""
+    for request_id in ids:
+        core.cancel(request_id)
+    while not core.is_idle:
+        core.step()
+    return [core.forget(request_id) for request_id in ids]
 
 
 def _time(core: EngineCore, plan: Forced) -> _Timing:

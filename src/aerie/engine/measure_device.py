@@ -15,6 +15,7 @@ import torch
 
 from aerie.engine.device_rounds import DeviceRounds
 from aerie.engine.engine import EngineCore
+from aerie.engine.measure import abandon
 from aerie.engine.params import SamplingParams
 from aerie.speculation.costs import CostTable, Sample, Surface
 from aerie.speculation.device_policy import Lesson, PlannedRounds, Widths
@@ -217,12 +218,7 @@ class _Point:
         for plan in plans:
             self.times[plan] = self._time(plan, grid.repeats)
         assert all(core.request(i).ended is None for i in ids), "a measured request ended"
-        for request_id in ids:
-            core.cancel(request_id)
-        while not core.is_idle:
-            core.step()
-        for request_id in ids:
-            core.forget(request_id)
+        abandon(core, ids)
         return self._samples()
 
     def _plans(self, grid: DeviceGrid) -> list[ForcedPlan]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from aerie.bench.engine.contract import PLAIN
 from aerie.engine.engine import EngineCore
 from aerie.engine.events import TokenEvent
+from aerie.engine.measure import abandon
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Statistics
 from aerie.speculation.eagle3 import Eagle3Proposer
@@ -96,11 +97,7 @@ class Bed:
                     run.accepted.append(n_tokens - 1)
                     last[event.request_id] = now
         run.seconds = time.perf_counter() - start
-        for request_id in ids:
-            core.cancel(request_id)
-        while not core.is_idle:
-            core.step()
-        requests = [core.forget(i) for i in ids]
+        requests = abandon(core, ids)
         run.tokens = sum(len(r.output) - written[r.job.request_id] for r in requests)
         run.statistics = [r.statistics for r in requests]
         return run, [r.output for r in requests]

@@ -27,6 +27,7 @@ from aerie.config import (
 from aerie.engine.device_rounds import DeviceRounds
 from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.events import TokenEvent
+from aerie.engine.measure import abandon
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import State, Statistics
 from aerie.engine.step import Parts
@@ -200,10 +201,7 @@ class Bed:
         core = self.core
         for request_id in ids:
             core.request(request_id).features.clear()  # without features nothing is kept
-            core.cancel(request_id)
-        while not core.is_idle:
-            core.step()
-        requests = [core.forget(i) for i in ids]
+        requests = abandon(core, ids)
         run.statistics = [request.statistics for request in requests]
         run.texts = [request.output for request in requests]
 
