@@ -89,7 +89,7 @@ def price_of(key: Any, prices: Prices) -> float:
     kind, bucket, *widths = key
     if kind in ("plain", "verify"):
         return float(prices.verify[bucket.rows])
-    if kind == "close":
+    if kind in ("close", "publish"):
         return 0.0
     (fed,) = widths
     return prices.extend + sum(float(prices.draft[width]) for width in fed)

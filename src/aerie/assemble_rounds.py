@@ -7,7 +7,8 @@ import importlib
 from aerie.assemble_numerics import leaves_padding_alone
 from aerie.config import EngineConfig, require
 from aerie.engine.device_round import RoundParts
-from aerie.engine.device_rounds import DeviceRounds, RoundOptions
+from aerie.engine.device_rounds import DeviceRounds
+from aerie.engine.device_sizes import RoundSizes
 from aerie.engine.device_state import StateSizes, allocate_state
 from aerie.engine.graphs import smallest
 from aerie.engine.step import Parts
@@ -53,8 +54,9 @@ def build_rounds(config: EngineConfig, parts: Parts, scratch: int) -> DeviceRoun
         has_inert_request=not leaves_padding_alone(config.model),
         policy=policy,
     )
-    options = RoundOptions(config.graphs, parts.row_multiple, scratch, shape)
-    return DeviceRounds(round_parts, options, parts.memory, proposer)
+    path = sizes.longest_path
+    cut = RoundSizes(config.graphs, parts.row_multiple, scratch, shape, path)
+    return DeviceRounds(round_parts, cut, parts.memory, proposer)
 
 
 def build_round_policy(config: EngineConfig, policy: Policy, ops: RoundOps) -> RoundPolicy:

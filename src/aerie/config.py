@@ -168,10 +168,11 @@ class GraphConfig:
 
     slots: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)  # requests
     rows: tuple[int, ...] = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # verified, in all
+    rows_each: tuple[int, ...] = (4, 16, 64)  # of them, of one request: a kind of attention tile
     columns: tuple[int, ...] = tuple(512 << power for power in range(9))  # positions of a request
 
     def __post_init__(self) -> None:
-        for name in ("slots", "rows", "columns"):
+        for name in ("slots", "rows", "rows_each", "columns"):
             sizes = getattr(self, name)
             rises = list(sizes) == sorted(set(sizes))
             require(bool(sizes) and sizes[0] > 0 and rises, f"graphs.{name} must rise from 1 on")

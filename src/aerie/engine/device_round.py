@@ -30,9 +30,14 @@ class Bucket:
     """The sizes a captured round is fixed to; a batch runs in the smallest that holds it."""
 
     slots: int  # requests
-    rows: int  # verified rows, all requests together
-    columns: int  # KV positions of one request, a round's own included
-    is_sampled: bool  # some temperature is above zero
+    rows: int = 0  # verified rows, all requests together
+    columns: int = 0  # KV positions of one request, a round's own included
+    is_sampled: bool = False  # some temperature is above zero
+    each: int = 0  # verified rows of one request
+
+    def without_rows(self) -> Bucket:
+        """What follows the verification depends neither on its rows nor on who sampled."""
+        return Bucket(self.slots, columns=self.columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +151,7 @@ def most_rows(parts: RoundParts, bucket: Bucket) -> int:
         return bucket.rows  # the request that owns the padding may have nearly all of them
     n_verify = parts.state.store.sort_scores.shape[1]
     # Every slot verifies its root at least, so nobody can have the others' rows.
-    return min(n_verify, bucket.rows - bucket.slots + 1)
+    return min(n_verify, bucket.each, bucket.rows - bucket.slots + 1)
 
 
 def draft(parts: RoundParts, bucket: Bucket, template: Template) -> None:
@@ -167,13 +172,11 @@ def draft(parts: RoundParts, bucket: Bucket, template: Template) -> None:
         found = [gain for gain in gains if gain is not None]
         if found:
             torch.stack(found, out=state.lessons.gains[: len(found)])
-    _publish(state, bucket)
 
 
 def plain_round(parts: RoundParts, bucket: Bucket) -> None:
-    """A round of an engine that never drafts."""
+    """A round of an engine that never drafts: under its own name, for whoever reads a profile."""
     verify(parts, bucket)
-    _publish(parts.state, bucket)
 
 
 def close(parts: RoundParts, bucket: Bucket) -> None:
@@ -181,7 +184,6 @@ def close(parts: RoundParts, bucket: Bucket) -> None:
     state, n = parts.state, bucket.slots
     state.chosen[:n, 1:] = False
     _keep_features(state, n)
-    _publish(state, bucket)
 
 
 def _keep_features(state: DeviceState, n: int) -> None:
@@ -198,10 +200,13 @@ def _keep_features(state: DeviceState, n: int) -> None:
     flat.index_copy_(0, place.reshape(-1), accepted.taps.flatten(0, 1))
 
 
-def _publish(state: DeviceState, bucket: Bucket) -> None:
-    """Send the report to the host: the round's one read, complete when the device has caught up."""
-    report, n = state.report, bucket.slots
-    report.read[:n].copy_(report.written[:n], non_blocking=True)
+def publish(state: DeviceState, n_slots: int, page: int) -> None:
+    """Send the report to the host: the round's one read, complete when the device has caught up.
+
+    `page` is the host's copy it is sent to: the other one may be read meanwhile.
+    """
+    report, n = state.report, n_slots
+    report.read[page][:n].copy_(report.written[:n], non_blocking=True)
     if state.lessons is not None:
         lessons = state.lessons
         lessons.read_told[:n].copy_(lessons.told[:n], non_blocking=True)

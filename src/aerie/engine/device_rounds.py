@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 
-from aerie.config import GraphConfig
-from aerie.engine.device_report import (
-    Decided,
-    Seat,
-    decide,
-    missed_features,
-    nothing_after,
-    read_lesson,
-    why_not_captured,
+from aerie.engine.device_report import Decided, decide, read_lesson, why_not_captured
+from aerie.engine.device_round import (
+    Bucket,
+    RoundParts,
+    close,
+    draft,
+    plain_round,
+    publish,
+    verify,
 )
-from aerie.engine.device_round import Bucket, RoundParts, close, draft, plain_round, verify
-from aerie.engine.device_state import seat
+from aerie.engine.device_seats import Seating
+from aerie.engine.device_sizes import RoundSizes
 from aerie.engine.graphs import Graphs, smallest
 from aerie.engine.memory import Memory
 from aerie.engine.request import Request
 from aerie.speculation.device_policy import Widths
 from aerie.speculation.device_store import Template
-from aerie.speculation.policy import Situation, TreeShape
-from aerie.speculation.proposer import Features, Followed, Proposer
-
-
-@dataclass(frozen=True, eq=False)
-class RoundOptions:
-    """How rounds are cut to size."""
-
-    graphs: GraphConfig
-    row_multiple: int  # verified rows are padded to it
-    scratch: int  # positions a round may use beyond seq_len + 1
-    shape: TreeShape  # the largest tree
-
-    def padded(self, n_rows: int) -> int:
-        """Rows as the numerics want them."""
-        return -(-n_rows // self.row_multiple) * self.row_multiple
-
-    def row_sizes(self, slots: int) -> list[int]:
-        """Every bucket of rows that so many trees may need."""
-        most = smallest(self.graphs.rows, slots * self.shape.verify)
-        sizes = {self.padded(rows) for rows in self.graphs.rows if slots <= rows <= most}
-        return sorted(sizes | {self.padded(smallest(self.graphs.rows, slots))})
+from aerie.speculation.policy import Situation
+from aerie.speculation.proposer import Proposer
 
 
 @dataclass
@@ -54,6 +35,7 @@ class RoundCounts:
     """How rounds were run, and why some were not captured."""
 
     rounds: int = 0
+    ahead: int = 0  # of them launched before the report of the round before was read
     seatings: int = 0  # rounds before which somebody joined or left
     eager: dict[str, int] = field(default_factory=dict)  # rounds in the eager loop, by reason
 
@@ -65,25 +47,39 @@ class Plan:
     widths: Widths | None
 
 
+@dataclass(frozen=True, eq=False)
+class Flight:
+    """A round under way: launched, its report not read yet."""
+
+    page: int  # of the report, that it will be found on
+    is_shown: bool  # the draft sees what the round commits
+
+
 class DeviceRounds:
     """Runs decoding requests in captured rounds. Prompts are read elsewhere."""
 
     def __init__(
-        self, parts: RoundParts, options: RoundOptions, memory: Memory, proposer: Proposer
+        self, parts: RoundParts, sizes: RoundSizes, memory: Memory, proposer: Proposer
     ) -> None:
         self.parts = parts
         self.counts = RoundCounts()
         device = str(parts.table.device)
         self.graphs = Graphs(device)
-        self.is_under_way = False  # a round was started whose report has not been read
-        self._options = options
+        self._sizes = sizes
         self._memory = memory
-        self._proposer = proposer
-        self._seats: list[Seat] = []
+        self._seating = Seating(memory, proposer)
+        self._flights: deque[Flight] = deque()
         self._plan: Plan | None = None  # of the coming round, once it was asked for
         self._report: list[list[int]] | None = None  # read, and not learnt from yet
         self._templates: dict[Widths, Template] = {}
-        self._done = torch.cuda.Event() if device.startswith("cuda") else None
+        n_pages = len(parts.state.report.read)
+        is_cuda = device.startswith("cuda")
+        self._done = [torch.cuda.Event() if is_cuda else None for _ in range(n_pages)]
+
+    @property
+    def is_under_way(self) -> bool:
+        """A round was started whose report has not been read."""
+        return bool(self._flights)
 
     def covers(self, requests: Sequence[Request]) -> bool:
         """Whether a captured round computes all that these requests ask for; counts why not."""
@@ -97,10 +93,7 @@ class DeviceRounds:
     def stand_up(self) -> None:
         """Everybody leaves: the eager loop goes on from what is committed."""
         assert not self.is_under_way, "the report of a round must be read before its seats go"
-        for place in self._seats:
-            # What was committed while nothing was drafted still waits; the rest was taken in.
-            place.request.features = [] if place.stale_from is None else [self._missed(place)]
-        self._seats = []
+        self._seating.stand_up(self.parts)
 
     @torch.inference_mode()
     def record(self, n_requests: int, n_positions: int, is_sampled: bool = False) -> None:
@@ -108,53 +101,72 @@ class DeviceRounds:
 
         While nobody decodes: in an empty slot a round is harmless.
         """
-        assert all(p.request.ended for p in self._seats), "record while nobody decodes"
-        if self.is_under_way:
+        assert all(p.request.ended for p in self._seating.seats), "record while nobody decodes"
+        while self._flights:
             self._collect()
         self._seat([])
-        options, parts = self._options, self.parts
-        slots = smallest(options.graphs.slots, n_requests)
-        columns = smallest(options.graphs.columns, n_positions + 1 + options.scratch)
-        first, kind = (plain_round, "plain") if parts.draft is None else (verify, "verify")
-        for rows in options.row_sizes(slots):
-            bucket = Bucket(slots, rows, columns, is_sampled)
-            self.graphs.prepare((kind, bucket), partial(first, parts, bucket))
-        rest = Bucket(slots, 0, columns, False)
+        sizes, parts = self._sizes, self.parts
+        slots = smallest(sizes.graphs.slots, n_requests)
+        columns = sizes.columns(n_positions + 1 + sizes.scratch)
+        most = parts.policy.most_rows(slots)
+        for bucket in sizes.verified(slots, columns, most, is_sampled):
+            self.graphs.prepare(*self._first(bucket))
+        rest = Bucket(slots, columns=columns)
         for widths in parts.policy.shapes if parts.draft is not None else ():
             self.graphs.prepare(*self._rest(rest, widths))
+        for page in range(len(self._done)):
+            self.graphs.prepare(*self._publishing(rest, page))
 
     @torch.inference_mode()
     def step(self, requests: Sequence[Request], is_quiet: bool) -> list[Decided]:
         """What one round decided for those of `requests` that were in it.
 
-        When nobody comes or goes (`is_quiet`, and no end in the report) the next round is started
-        before the report is handed out: the device works while the host writes and plans. Who
-        joins meanwhile waits for the round after; who leaves is not in the answer.
+        While nobody comes (`is_quiet`) the next round is started before the report is handed out:
+        the device works while the host writes and plans. Where the next round is known without
+        the report, it is even started before that is read, and the device never waits. Who joins
+        meanwhile waits for the round after; who leaves, or has ended, is not in the answer.
         """
-        if not self.is_under_way:
+        if not self._flights:
             self._seat(requests)
             if requests:
                 self._catch_up()
                 self._launch()
-        if not self.is_under_way:
+        if not self._flights:
             return []
+        is_same = self._seating.holds(requests)
+        if is_quiet and is_same and self._is_known_ahead():
+            self._launch()
         decided = self._collect()
-        wanted = {id(request) for request in requests}
         goes_on = not any(entry.is_finished or entry.failure for _, entry in decided)
-        is_same = wanted == {id(place.request) for place in self._seats}
-        if is_quiet and goes_on and is_same and self._has_room():
-            # To catch up takes the tokens just decided, which are not in their requests yet.
-            if not self._is_stale() or self._planned().widths is None:
-                self._launch()
-        elif not is_same:
-            self._seat([r for r in requests if any(r is own.request for own in self._seats)])
+        if not self._flights:
+            if is_quiet and goes_on and is_same and self._has_room():
+                # To catch up takes the tokens just decided, which are not in their requests yet.
+                if not self._seating.is_stale or self._planned().widths is None:
+                    self._launch()
+            elif not is_same:
+                seated = [place.request for place in self._seating.seats]
+                self._seat([r for r in requests if any(r is own for own in seated)])
+        wanted = {id(request) for request in requests}
         return [(request, entry) for request, entry in decided if id(request) in wanted]
+
+    def _is_known_ahead(self) -> bool:
+        """Whether the round after the one under way can be launched before that one's report.
+
+        A policy that learns plans by the report. And who is sure to end needs no further round.
+        """
+        if self.parts.policy.learns or len(self._flights) == len(self._done):
+            return False
+        path = self._sizes.longest_path
+        may_end = any(
+            place.seq_len + path >= place.request.job.length_limit for place in self._seating.seats
+        )
+        return not may_end and self._has_room()
 
     def _planned(self) -> Plan:
         """What the coming round drafts, asked of the policy once."""
         if self._plan is None:
             self._learn()
-            lengths = [place.seq_len for place in self._seats]
+            lengths = [place.seq_len for place in self._seating.seats]
             situation = Situation(len(lengths), sum(lengths) / max(len(lengths), 1))
             self._plan = Plan(self.parts.policy.open(situation))
         return self._plan
@@ -171,127 +183,74 @@ class DeviceRounds:
         What is verified was chosen by the last round, so that is launched at once: the policy
         learns and plans while the device works on it.
         """
-        bucket, parts = self._bucket(), self.parts
-        if parts.draft is None:
-            self.graphs.run(("plain", bucket), lambda: plain_round(parts, bucket))
-        else:
-            self.graphs.run(("verify", bucket), lambda: verify(parts, bucket))
-            # The rest depends neither on how many rows were verified nor on who sampled.
-            self._launch_rest(replace(bucket, rows=0, is_sampled=False))
-        if self._done is not None:
-            self._done.record()
-        self.is_under_way = True
+        bucket = self._sizes.bucket(self._seating.seats, len(self._flights))
+        self.graphs.run(*self._first(bucket))
+        rest, widths = bucket.without_rows(), None
+        if self.parts.draft is not None:
+            widths = self._planned().widths
+            if widths is not None:
+                self.parts.policy.prepare(rest.slots)
+            self.graphs.run(*self._rest(rest, widths))
+        page = (self._flights[-1].page + 1) % len(self._done) if self._flights else 0
+        self.graphs.run(*self._publishing(rest, page))
+        done = self._done[page]
+        if done is not None:
+            done.record()
         self.counts.rounds += 1
+        self.counts.ahead += bool(self._flights)
+        self._flights.append(Flight(page, self.parts.draft is None or widths is not None))
+        self._plan = None
 
-    def _launch_rest(self, bucket: Bucket) -> None:
-        """Draft, or do without."""
-        widths = self._planned().widths
-        if widths is not None:
-            self.parts.policy.prepare(bucket.slots)
-        self.graphs.run(*self._rest(bucket, widths))
+    def _first(self, bucket: Bucket) -> tuple[Hashable, Callable[[], None]]:
+        """The graph that begins a round: its key, and what it does."""
+        if self.parts.draft is None:
+            return ("plain", bucket), partial(plain_round, self.parts, bucket)
+        return ("verify", bucket), partial(verify, self.parts, bucket)
 
     def _rest(self, bucket: Bucket, widths: Widths | None) -> tuple[Hashable, Callable[[], None]]:
-        """The graph that ends a round: its key, and what it does."""
+        """The graph that drafts, or does without."""
         parts = self.parts
         if widths is None:
             return ("close", bucket), partial(close, parts, bucket)
         return ("draft", bucket, widths), partial(draft, parts, bucket, self._template(widths))
 
+    def _publishing(self, bucket: Bucket, page: int) -> tuple[Hashable, Callable[[], None]]:
+        """The graph that ends a round. Reports take turns: one is read while another is sent."""
+        key = ("publish", Bucket(bucket.slots), page)
+        return key, partial(publish, self.parts.state, bucket.slots, page)
+
     def _template(self, widths: Widths) -> Template:
         if widths not in self._templates:
-            state, shape = self.parts.state, self._options.shape
+            state, shape = self.parts.state, self._sizes.shape
             device = str(self.parts.table.device)
             self._templates[widths] = Template.of(shape, widths, state.n_slots, device)
         return self._templates[widths]
 
     def _collect(self) -> list[Decided]:
-        """Wait for the round and read its report: the one read of a round."""
-        if self._done is not None:
-            self._done.synchronize()
-        is_shown = self.parts.draft is None or self._planned().widths is not None
-        self.is_under_way, self._plan = False, None
-        table = self.parts.state.report.read[: len(self._seats)].tolist()
-        decided = [
-            (place.request, decide(place, row, is_shown))
-            for place, row in zip(self._seats, table, strict=True)
-        ]
+        """Wait for the oldest round and read its report: the one read of a round."""
+        flight = self._flights.popleft()
+        done, seats = self._done[flight.page], self._seating.seats
+        if done is not None:
+            done.synchronize()
+        table = self.parts.state.report.read[flight.page][: len(seats)].tolist()
         self._report = table
-        return decided
-
-    def _is_stale(self) -> bool:
-        return any(place.stale_from is not None for place in self._seats)
+        return [
+            (place.request, decide(place, row, flight.is_shown))
+            for place, row in zip(seats, table, strict=True)
+        ]
 
     def _catch_up(self) -> None:
         """Before a round that drafts: show the draft what it missed."""
-        if not self._is_stale() or self._planned().widths is None:
-            return
-        stale = [place for place in self._seats if place.stale_from is not None]
-        self._proposer.extend([], [self._followed(p.request, self._missed(p)) for p in stale])
-        for place in stale:
-            place.stale_from = None
-
-    def _missed(self, place: Seat) -> Features:
-        history = self.parts.state.history
-        assert history is not None, "rounds without drafts keep their features"
-        return missed_features(history, place)
-
-    def _followed(self, request: Request, *features: Features) -> Followed:
-        return Followed(self._memory.slots(request), request.seq_len, request.tokens, features)
+        if self._seating.is_stale and self._planned().widths is not None:
+            self._seating.catch_up(self.parts)
 
     def _has_room(self) -> bool:
         """Whether everybody's pages cover one more round, so that the host need not add any."""
-        needed = 1 + self._options.scratch
+        n_under_way = len(self._flights)
         return all(
-            self._memory.covers(place.request, place.seq_len + needed) for place in self._seats
-        )
-
-    def _bucket(self) -> Bucket:
-        config, seats = self._options.graphs, self._seats
-        slots = smallest(config.slots, len(seats))
-        # An empty slot still verifies its root.
-        n_rows = sum(place.n_rows for place in seats) + slots - len(seats)
-        longest = max(place.seq_len for place in seats) + 1 + self._options.scratch
-        return Bucket(
-            slots=slots,
-            rows=self._options.padded(smallest(config.rows, n_rows)),
-            columns=smallest(config.columns, longest),
-            is_sampled=any(place.request.params.temperature > 0 for place in seats),
+            self._memory.covers(place.request, self._sizes.reach(place, n_under_way))
+            for place in self._seating.seats
         )
 
     def _seat(self, requests: Sequence[Request]) -> None:
-        """Those who stay keep their trees, in order and without gaps (K13); the others join."""
-        wanted = {id(request) for request in requests}
-        old = {id(place.request) for place in self._seats}
-        if wanted == old:
-            return
-        stays = [id(place.request) in wanted for place in self._seats]
-        kept = [place for place in self._seats if id(place.request) in wanted]
-        joining = [request for request in requests if id(request) not in old]
-        self._take_in(joining)
-        self._seats = [*kept, *(Seat(request, request.seq_len) for request in joining)]
-        seated = [place.request for place in self._seats]
-        seat(self.parts.state, self._compacted(stays), len(kept), seated)
-        self.counts.seatings += 1
-
-    def _compacted(self, stays: list[bool]) -> torch.Tensor:
-        """Old slots of those who stay, to the front. [slots] i64"""
-        device = self.parts.table.device
-        gone = torch.tensor([not is_kept for is_kept in stays], dtype=torch.bool, device=device)
-        zeros = torch.zeros(len(stays), dtype=torch.int64, device=device)
-        active = self.parts.kernels["build_active_slots"](
-            finished=gone, seq_len=zeros, length_limit=zeros + 1, eos_terminated=gone
-        )
-        found: torch.Tensor = active.active_slots.long()
-        return found
-
-    def _take_in(self, joining: list[Request]) -> None:
-        """Feed the draft what newcomers still hold for it: the end of a prompt, an eager round."""
-        followed = [
-            self._followed(r, *r.features)
-            for r in joining
-            if any(feature.next_tokens.shape[0] for feature in r.features)
-        ]
-        if followed:
-            self._proposer.extend([], followed)
-        for request in joining:
-            request.features = [nothing_after(request.seq_len)]
+        self.counts.seatings += self._seating.seat(self.parts, requests)

@@ -19,6 +19,7 @@ from aerie.speculation.device_store import Accepted, NodeStore
 from aerie.speculation.round_ops import REPORT, Standing
 
 MAX_STOPS = 64  # stop ids of one request, as K7's card allows
+REPORT_PAGES = 2  # rounds under way at most
 
 Buffers = TypeVar("Buffers", "Seats", Accepted)
 
@@ -41,7 +42,7 @@ class Report:
     """What the host reads once a round: one row of integers per slot, then its tokens."""
 
     written: Tensor  # [B, REPORT and n] i32 on the device, n tokens at most
-    read: Tensor  # the same on the host, pinned where there is a device
+    read: tuple[Tensor, ...]  # the same on the host, one for each round that may be under way
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +116,7 @@ def allocate_state(sizes: StateSizes, dtype: torch.dtype, device: str) -> Device
     chosen = torch.zeros((n, sizes.n_nodes), dtype=torch.bool, device=device)
     chosen[:, 0] = True
     width = len(REPORT) + path
-    read = torch.zeros((n, width), dtype=torch.int32)
+    is_pinned = device.startswith("cuda")
     return DeviceState(
         seats=Seats(
             is_live=torch.zeros(n, dtype=torch.bool, device=device),
@@ -136,7 +137,10 @@ def allocate_state(sizes: StateSizes, dtype: torch.dtype, device: str) -> Device
         ),
         report=Report(
             written=torch.zeros((n, width), dtype=torch.int32, device=device),
-            read=read.pin_memory() if device.startswith("cuda") else read,
+            read=tuple(
+                torch.zeros((n, width), dtype=torch.int32, pin_memory=is_pinned)
+                for _ in range(REPORT_PAGES)
+            ),
         ),
         inert_row=sizes.inert_row,
         lessons=_lessons(sizes, device) if sizes.n_gains[0] else None,

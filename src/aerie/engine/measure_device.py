@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ SHAPES = ((1, 0), (1, 2), (1, 5), (2, 2), (2, 5), (4, 2), (4, 5), (8, 2), (8, 5)
 WARM_ROUNDS = 4
 # A round before which the slot table is written is not timed: so many more may be run instead.
 PATIENCE = 3
+GRAPHS = 3  # of a round: verify, draft or close, publish
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class _Timing:
     """Medians of one plan, in seconds."""
 
     verify: float  # with what the host keeps the device waiting before it
-    rest: float  # the draft, or the end of a round without one
+    rest: float  # the draft, or the end of a round without one, and the report
 
 
 @dataclass(eq=False)
@@ -246,10 +246,11 @@ class _Point:
             self.rounds.graphs.watch = partial(_add_mark, marks, clock)
             before = self._n_sent()
             self.core.step()
-            if turn >= WARM_ROUNDS and len(marks) == 3:
+            if turn >= WARM_ROUNDS and len(marks) == 1 + GRAPHS:
                 n_rows = self._n_sent() - before + self.batch
                 assert n_rows == plan.rows, f"{n_rows} rows were verified, not those of {plan}"
-                verify, rest = itertools.starmap(clock.seconds, itertools.pairwise(marks))
+                begin, verified, *_, end = marks
+                verify, rest = clock.seconds(begin, verified), clock.seconds(verified, end)
                 timings.append(_Timing(verify, rest))
         self.rounds.graphs.watch = lambda key: None
         assert timings, f"no round of {plan} was started within its step"

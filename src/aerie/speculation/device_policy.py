@@ -57,6 +57,10 @@ class RoundPolicy(Protocol):
         """All that `open` may answer."""
         ...
 
+    def most_rows(self, n_slots: int) -> int:
+        """Rows that so many trees together are given at most."""
+        ...
+
     def open(self, situation: Situation) -> Widths | None:
         """Nodes each level of the coming draft feeds; None: the round does not draft."""
         ...
@@ -92,6 +96,10 @@ class FixedRounds:
         """The widest tree of the shape; a tree of one node needs no draft."""
         wide = (self.shape.top_k,) * (self.shape.depth - 1)
         return (wide if self.shape.verify > 1 else None,)
+
+    def most_rows(self, n_slots: int) -> int:
+        """Every tree as large as it may be."""
+        return n_slots * min(self.shape.verify, self.shape.capacity)
 
     def open(self, situation: Situation) -> Widths | None:
         """Always the same."""
@@ -178,6 +186,10 @@ class PlannedRounds:
         """Nothing, the root's children alone, and every width with every number of levels."""
         levels = range(1, self.planner.shape.depth)
         return (None, (), *((width,) * n for width in self._widths for n in levels))
+
+    def most_rows(self, n_slots: int) -> int:
+        """The largest size on offer."""
+        return int(self.inputs(n_slots).row_sizes[-1])
 
     def _last_gains(self, depth: int) -> Gains:
         gains: Gains = self._gains[depth - 1]

@@ -52,7 +52,7 @@ def _write(core: EngineCore, device: str, prompts: list[list[int]], n_new: int) 
     ids = start(core, prompts, n_new)
     assert core.rounds is not None, "captured rounds are compared"
     launched: Counter[str] = Counter()
-    core.rounds.graphs.watch = lambda key: launched.update([_name(key)])
+    core.rounds.graphs.watch = lambda key: launched.update(_names(key))
     captures = core.rounds.graphs.counts.captures
     before = sum(len(core.request(i).output) for i in ids)
     synchronise(device)
@@ -74,12 +74,14 @@ def _write(core: EngineCore, device: str, prompts: list[list[int]], n_new: int) 
     }
 
 
-def _name(key: Any) -> str:
-    """A graph in words: what it does, and how much."""
+def _names(key: Any) -> list[str]:
+    """A graph in words: what it does, and how much; every round publishes, so that is left out."""
     kind, bucket, *widths = key
+    if kind == "publish":
+        return []
     if widths:
-        return f"{kind} {len(widths[0])}x{widths[0][0] if widths[0] else 0}"
-    return f"{kind} {bucket.rows}"
+        return [f"{kind} {len(widths[0])}x{widths[0][0] if widths[0] else 0}"]
+    return [f"{kind} {bucket.rows}"]
 
 
 def _summary(turns: list[dict[str, Any]]) -> dict[str, Any]:

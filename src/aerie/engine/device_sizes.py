@@ -1,0 +1,80 @@
+"""How captured rounds are cut to size: the bucket that holds them, and all that may be asked for.
+
+Of a round that is launched while another is under way only bounds are known: nobody has read yet
+how far that one went, nor how many nodes it chose.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aerie.config import GraphConfig
+from aerie.engine.device_report import Seat
+from aerie.engine.device_round import Bucket
+from aerie.engine.graphs import smallest
+from aerie.speculation.policy import TreeShape
+
+
+@dataclass(frozen=True, eq=False)
+class RoundSizes:
+    """What the buckets of an engine follow from."""
+
+    graphs: GraphConfig
+    row_multiple: int  # verified rows are padded to it
+    scratch: int  # positions a round may use beyond seq_len + 1
+    shape: TreeShape  # the largest tree
+    longest_path: int  # tokens a round can emit for one request
+
+    def reach(self, place: Seat, n_under_way: int) -> int:
+        """Positions that a round may use for a seat, launched behind so many others."""
+        limit = max(place.request.job.length_limit, place.seq_len)
+        return min(place.seq_len + n_under_way * self.longest_path, limit) + 1 + self.scratch
+
+    def bucket(self, seats: Sequence[Seat], n_under_way: int) -> Bucket:
+        """The smallest that holds a round of these seats, launched behind so many others."""
+        slots = smallest(self.graphs.slots, len(seats))
+        rows = [self._most_rows if n_under_way else place.n_rows for place in seats]
+        # An empty slot still verifies its root.
+        n_rows = sum(rows) + slots - len(seats)
+        return Bucket(
+            slots=slots,
+            rows=self._padded(smallest(self.graphs.rows, n_rows)),
+            columns=self.columns(max(self.reach(place, n_under_way) for place in seats)),
+            is_sampled=any(place.request.params.temperature > 0 for place in seats),
+            each=smallest(self.graphs.rows_each, max(rows)),
+        )
+
+    def columns(self, n_positions: int) -> int:
+        """The bucket of the longest request."""
+        return smallest(self.graphs.columns, n_positions)
+
+    def verified(self, slots: int, columns: int, most: int, is_sampled: bool) -> list[Bucket]:
+        """Every bucket of rows that so many trees may need, of `most` rows together."""
+        totals = _up_to(self.graphs.rows, slots, most)
+        each_sizes = _up_to(self.graphs.rows_each, 1, self._most_rows)
+        found = {
+            Bucket(slots, self._padded(total), columns, is_sampled, each)
+            for fewer, total in itertools.pairwise((0, *totals))
+            for less, each in itertools.pairwise((0, *each_sizes))
+            # Somebody has more than `less`, all together more than `fewer`.
+            if slots * each > fewer and less + slots <= total
+        }
+        return sorted(found, key=lambda bucket: (bucket.rows, bucket.each))
+
+    @property
+    def _most_rows(self) -> int:
+        """Of one request: a tree may have fewer nodes than could be verified."""
+        return min(self.shape.verify, self.shape.capacity)
+
+    def _padded(self, n_rows: int) -> int:
+        """Rows as the numerics want them."""
+        return -(-n_rows // self.row_multiple) * self.row_multiple
+
+
+def _up_to(sizes: Sequence[int], least: int, most: int) -> list[int]:
+    """What `smallest` may answer for anything from `least` to `most`."""
+    last = smallest(sizes, most)
+    larger = range(2 * sizes[-1], last + 1, sizes[-1])
+    return [size for size in (*sizes, *larger) if smallest(sizes, least) <= size <= last]
