@@ -21,7 +21,7 @@ from aerie.speculation.device_policy import Lesson, PlannedRounds, Widths
 from aerie.speculation.policy import Situation
 
 # Nodes fed a level, and levels; the same order as the row sizes, so that a tree holds its rows.
-SHAPES = ((1, 0), (1, 2), (1, 5), (2, 2), (2, 5), (4, 2), (4, 5), (8, 2), (8, 5))
+SHAPES = ((1, 0), (1, 2), (1, 5), (4, 2), (4, 5), (8, 2), (8, 5))
 # The plan before, then a recording of the draft, a recording of the verification, and a replay.
 WARM_ROUNDS = 4
 # A round before which the slot table is written is not timed: so many more may be run instead.

@@ -25,8 +25,9 @@ from aerie.speculation.tree import DraftTree, Verdict
 Widths = tuple[int, ...]
 Gains = NDArray[np.float32]
 
-# Widths a planned draft is rounded up to, all levels alike: a graph for every depth and width.
-WIDTHS = (1, 2, 4, 8, 10)
+# Widths a planned draft is rounded up to, all levels alike: a graph for every depth and width, so
+# few of them. A level of 8 nodes costs a tenth more than one of a single node (H200, one request).
+WIDTHS = (1, 4, 8)
 # Share of the last draft's gains in what the next one is planned by: the text has changed since.
 LAST = 0.5
 # What a level that was never drafted is taken to gain by its best k nodes.
