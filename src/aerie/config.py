@@ -169,11 +169,11 @@ class GraphConfig:
     slots: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)  # requests
     # Verified, in all. Products of 24 and 48 rows take as long as those of 32 and 64 (H200).
     rows: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
-    rows_each: tuple[int, ...] = (4, 16, 64)  # of them, of one request: a kind of attention tile
+    tiles: tuple[int, ...] = (4, 16, 64)  # rows of one request that attention's tiles are made for
     columns: tuple[int, ...] = tuple(512 << power for power in range(9))  # positions of a request
 
     def __post_init__(self) -> None:
-        for name in ("slots", "rows", "rows_each", "columns"):
+        for name in ("slots", "rows", "tiles", "columns"):
             sizes = getattr(self, name)
             rises = list(sizes) == sorted(set(sizes))
             require(bool(sizes) and sizes[0] > 0 and rises, f"graphs.{name} must rise from 1 on")

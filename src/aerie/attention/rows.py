@@ -37,6 +37,7 @@ class Bounds:
     rows: int  # most rows of one request
     columns: int  # most columns of one request
     tree: int = 0  # most tree columns of one request; 0 when every row is causal
+    tile: int = 0  # rows a tile is chosen for, where few requests have the most; 0: the most
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,9 +46,13 @@ class Seat:
     stale_from: int | None = None  # first position the draft was not shown
 
 
+# Made once: every request gets them every round.
+_NO_TAPS, _NO_TOKENS = torch.zeros((0, 0, 0)), torch.zeros(0, dtype=torch.int64)
+
+
 def nothing_after(position: int) -> Features:
     """No features wait: the draft has seen everything before this position."""
-    return Features(position, torch.zeros((0, 0, 0)), torch.zeros(0, dtype=torch.int64))
+    return Features(position, _NO_TAPS, _NO_TOKENS)
 
 
 def missed_features(history: torch.Tensor, place: Seat) -> Features:
@@ -69,23 +73,39 @@ def missed_features(history: torch.Tensor, place: Seat) -> Features:
     return Features(start, history[held.row, positions % capacity], tokens)
 
 
-def decide(place: Seat, row: list[int], is_shown: bool) -> Decision:
-    """One line of the report; the seat moves on with it. `is_shown`: the draft saw its rows."""
-    values = dict(zip(REPORT, row, strict=False))
-    n_emitted = values["n_emitted"]
+_N_ROWS, _SEQ_LEN, _N_CHOSEN = (REPORT.index(n) for n in ("n_rows", "seq_len", "n_chosen"))
+_N_EMITTED, _N_ACCEPTED = REPORT.index("n_emitted"), REPORT.index("n_accepted")
+_IS_FINISHED, _STATUS = REPORT.index("is_finished"), REPORT.index("status")
+
+
+def goes_on(row: list[int]) -> bool:
+    """Whether a line of the report ends nothing."""
+    return not row[_IS_FINISHED] and not row[_STATUS]
+
+
+def move_on(place: Seat, row: list[int], is_shown: bool) -> int:
+    """Bring a seat in line with its line of the report; the first position the draft did not see.
+
+    `is_shown`: the draft saw the rows of this round.
+    """
     seen = place.stale_from
     if seen is None:
         # Whoever ended here was not drafted for any more.
-        seen = values["seq_len"] if is_shown and not values["is_finished"] else place.seq_len
+        seen = row[_SEQ_LEN] if is_shown and not row[_IS_FINISHED] else place.seq_len
         place.stale_from = None if is_shown else place.seq_len
-    place.seq_len, place.n_rows = values["seq_len"], values["n_chosen"]
+    place.seq_len, place.n_rows = row[_SEQ_LEN], row[_N_CHOSEN]
+    return seen
+
+
+def decide(row: list[int], seen: int) -> Decision:
+    """One line of the report as a decision; the draft has seen everything before `seen`."""
     return Decision(
-        tokens=tuple(row[len(REPORT) : len(REPORT) + n_emitted]),
-        n_nodes=values["n_rows"] - 1,
-        n_accepted=values["n_accepted"],
-        seq_len=values["seq_len"],
-        is_finished=bool(values["is_finished"]),
-        failure=describe_failure([values["status"]]),
+        tokens=tuple(row[len(REPORT) : len(REPORT) + row[_N_EMITTED]]),
+        n_nodes=row[_N_ROWS] - 1,
+        n_accepted=row[_N_ACCEPTED],
+        seq_len=row[_SEQ_LEN],
+        is_finished=bool(row[_IS_FINISHED]),
+        failure=describe_failure([row[_STATUS]]),
         features=[nothing_after(seen)],
     )
 
@@ -97,7 +117,7 @@ def read_lesson(lessons: Lessons, report: list[list[int]]) -> Lesson:
     return Lesson(
         scores=told[:, :n_verify],
         depths=told[:, n_verify : 2 * n_verify].long(),
-        n_rows=[row[REPORT.index("n_rows")] for row in report],
+        n_rows=[row[_N_ROWS] for row in report],
         path=told[:, 2 * n_verify :].long(),
         gains=lessons.read_gains.numpy().copy(),
     )

@@ -33,7 +33,7 @@ class Bucket:
     rows: int = 0  # verified rows, all requests together
     columns: int = 0  # KV positions of one request, a round's own included
     is_sampled: bool = False  # some temperature is above zero
-    each: int = 0  # verified rows of one request
+    tile: int = 0  # verified rows of one request that attention is tuned for
 
     def without_rows(self) -> Bucket:
         """What follows the verification depends neither on its rows nor on who sampled."""
@@ -130,7 +130,7 @@ def _target_tokens(
         **arrays,
         positions=layout.positions,
         ancestor_bits=layout.ancestor_bits.view(torch.int32),
-        bounds=Bounds(most_rows(parts, bucket), bucket.columns, min(bucket.rows, MAX_VERIFY)),
+        bounds=_bounds(parts, bucket),
     )
     every = torch.arange(bucket.rows, device=seq_len.device)
     output = parts.target.forward(rows, parts.pool, every, parts.taps)
@@ -145,13 +145,18 @@ def _target_tokens(
     return sampled, output.taps
 
 
+def _bounds(parts: RoundParts, bucket: Bucket) -> Bounds:
+    tree = min(bucket.rows, MAX_VERIFY)
+    return Bounds(most_rows(parts, bucket), bucket.columns, tree, bucket.tile)
+
+
 def most_rows(parts: RoundParts, bucket: Bucket) -> int:
-    """Rows of one request at most: attention chooses its tile by them, not by the whole batch's."""
+    """Rows of one request at most, not those of the whole batch."""
     if parts.has_inert_request:
         return bucket.rows  # the request that owns the padding may have nearly all of them
     n_verify = parts.state.store.sort_scores.shape[1]
     # Every slot verifies its root at least, so nobody can have the others' rows.
-    return min(n_verify, bucket.each, bucket.rows - bucket.slots + 1)
+    return min(n_verify, bucket.rows - bucket.slots + 1)
 
 
 def draft(parts: RoundParts, bucket: Bucket, template: Template) -> None:

@@ -9,7 +9,14 @@ from functools import partial
 
 import torch
 
-from aerie.engine.device_report import Decided, decide, read_lesson, why_not_captured
+from aerie.engine.device_report import (
+    Decided,
+    decide,
+    goes_on,
+    move_on,
+    read_lesson,
+    why_not_captured,
+)
 from aerie.engine.device_round import (
     Bucket,
     RoundParts,
@@ -53,6 +60,15 @@ class Flight:
 
     page: int  # of the report, that it will be found on
     is_shown: bool  # the draft sees what the round commits
+
+
+@dataclass(frozen=True, eq=False)
+class Landed:
+    """A line of a report that was read."""
+
+    request: Request
+    row: list[int]
+    seen: int  # first position the draft has not seen
 
 
 class DeviceRounds:
@@ -136,18 +152,20 @@ class DeviceRounds:
         is_same = self._seating.holds(requests)
         if is_quiet and is_same and self._is_known_ahead():
             self._launch()
-        decided = self._collect()
-        goes_on = not any(entry.is_finished or entry.failure for _, entry in decided)
+        landed = self._collect()
         if not self._flights:
-            if is_quiet and goes_on and is_same and self._has_room():
+            is_steady = is_quiet and is_same and all(goes_on(line.row) for line in landed)
+            if is_steady and self._has_room():
                 # To catch up takes the tokens just decided, which are not in their requests yet.
                 if not self._seating.is_stale or self._planned().widths is None:
                     self._launch()
             elif not is_same:
                 seated = [place.request for place in self._seating.seats]
                 self._seat([r for r in requests if any(r is own for own in seated)])
+        # Written only now that the device has work again.
         wanted = {id(request) for request in requests}
-        return [(request, entry) for request, entry in decided if id(request) in wanted]
+        found = [line for line in landed if id(line.request) in wanted]
+        return [(line.request, decide(line.row, line.seen)) for line in found]
 
     def _is_known_ahead(self) -> bool:
         """Whether the round after the one under way can be launched before that one's report.
@@ -226,7 +244,7 @@ class DeviceRounds:
             self._templates[widths] = Template.of(shape, widths, state.n_slots, device)
         return self._templates[widths]
 
-    def _collect(self) -> list[Decided]:
+    def _collect(self) -> list[Landed]:
         """Wait for the oldest round and read its report: the one read of a round."""
         flight = self._flights.popleft()
         done, seats = self._done[flight.page], self._seating.seats
@@ -235,7 +253,7 @@ class DeviceRounds:
         table = self.parts.state.report.read[flight.page][: len(seats)].tolist()
         self._report = table
         return [
-            (place.request, decide(place, row, flight.is_shown))
+            Landed(place.request, row, move_on(place, row, flight.is_shown))
             for place, row in zip(seats, table, strict=True)
         ]
 

@@ -59,9 +59,10 @@ class Memory:
         missing = self.ledger.pages_for(wanted) - len(request.held.pages)
         if missing <= 0:
             return True
+        wanted_pages = missing + self._ahead(request, missing)
         if self._prefixes:
-            self._prefixes.make_room(missing)
-        pages = self.ledger.take(missing + self._ahead(request, missing))
+            self._prefixes.make_room(wanted_pages)
+        pages = self.ledger.take(wanted_pages)
         if pages is None:
             return False
         self._hold(request, pages)
@@ -75,7 +76,8 @@ class Memory:
         """
         own = request.job.length_limit + self.ledger.page_size
         most = self.ledger.pages_for(min(own, self.table.shape[1])) - len(request.held.pages)
-        spare = (self.ledger.n_free - missing) // AHEAD_SHARE
+        # Pages that only the prefix cache holds are as good as free: in the end it holds them all.
+        spare = (self.ledger.n_free + self.ledger.n_idle - missing) // AHEAD_SHARE
         return max(0, min(most - missing, spare, AHEAD_POSITIONS // self.ledger.page_size))
 
     def _hold(self, request: Request, pages: list[int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from aerie.errors import AerieError
 
@@ -26,6 +26,7 @@ class Ledger:
         self._free = list(range(n_pages - 1, 0, -1))
         self._holders: Counter[int] = Counter()
         self._kept: set[int] = set()
+        self._idle: dict[int, None] = {}  # in the order in which they became idle
 
     def scatter(self) -> None:
         """Hand free pages out with gaps, as after hours of use: what costs are measured on."""
@@ -39,7 +40,12 @@ class Ledger:
     @property
     def n_idle(self) -> int:
         """Pages kept for their content that nobody holds."""
-        return sum(page not in self._holders for page in self._kept)
+        return len(self._idle)
+
+    @property
+    def oldest_idle(self) -> int | None:
+        """The page that nobody has held for longest; None: no page is idle."""
+        return next(iter(self._idle), None)
 
     @property
     def n_slots(self) -> int:
@@ -64,16 +70,22 @@ class Ledger:
             if page not in self._holders and page not in self._kept:
                 raise LedgerError(f"page {page} was shared but has no content")
             self._holders[page] += 1
+            self._idle.pop(page, None)
 
-    def give(self, pages: Iterable[int]) -> None:
-        """One holder fewer; a page without holders is free unless it is kept."""
-        for page in pages:
+    def give(self, pages: Sequence[int]) -> None:
+        """One holder fewer; a page without holders is free unless it is kept.
+
+        The last page first: the beginning of a text is worth keeping longer than its end.
+        """
+        for page in reversed(pages):
             if page not in self._holders:
                 raise LedgerError(f"page {page} was returned but nobody held it")
             self._holders[page] -= 1
             if not self._holders[page]:
                 del self._holders[page]
-                if page not in self._kept:
+                if page in self._kept:
+                    self._idle[page] = None
+                else:
                     self._free.append(page)
 
     def keep(self, page: int) -> None:
@@ -84,13 +96,14 @@ class Ledger:
 
     def is_idle(self, page: int) -> bool:
         """Kept, and held by nobody."""
-        return page in self._kept and page not in self._holders
+        return page in self._idle
 
     def drop(self, page: int) -> None:
         """Give up an idle page's content."""
         if not self.is_idle(page):
             raise LedgerError(f"page {page} is not idle")
         self._kept.remove(page)
+        del self._idle[page]
         self._free.append(page)
 
     def audit(self, holdings: Iterable[Iterable[int]]) -> None:
@@ -101,3 +114,5 @@ class Ledger:
         everything = [*self._free, *(set(held) | self._kept)]
         if sorted(everything) != list(range(1, self.n_pages)):
             raise LedgerError("pages are missing or counted twice")
+        if set(self._idle) != self._kept - set(held):
+            raise LedgerError("idle pages are not those that are kept and not held")

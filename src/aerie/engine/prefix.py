@@ -24,19 +24,21 @@ class Node:
     """One kept page."""
 
     node_id: int
-    key: Key
     page: int
-    last_used: int
 
 
 class PrefixCache:
-    """Finds kept pages by text; forgets the least recently used when pages run short."""
+    """Finds kept pages by text; forgets the least recently held when pages run short.
+
+    Who holds a page holds those before it in its text too, and gives them back later: a node is
+    never forgotten before those that are found through it.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._nodes: dict[Key, Node] = {}
+        self._keys: dict[int, Key] = {}  # by page
         self._ids = count(ROOT + 1)
-        self._clock = count(1)
 
     def find(self, tokens: Sequence[int]) -> list[int]:
         """Pages that already hold the beginning of a text, in order.
@@ -52,37 +54,28 @@ class PrefixCache:
                 break
             found.append(node)
             parent = node.node_id
-        # The last first: an ancestor is then always more recent, and forgotten later.
-        for node in reversed(found):
-            node.last_used = next(self._clock)
         return [node.page for node in found]
 
     def insert(self, tokens: Sequence[int], pages: Sequence[int], n_positions: int) -> None:
         """Keep the full pages of a text whose first `n_positions` are valid for both models."""
         parent = ROOT
-        fresh: list[Node] = []
         for index in range(n_positions // self._ledger.page_size):
             key = self._key(parent, tokens, index * self._ledger.page_size)
             node = self._nodes.get(key)
             if node is None:
-                node = Node(next(self._ids), key, pages[index], 0)
-                self._nodes[key] = node
+                node = Node(next(self._ids), pages[index])
+                self._nodes[key], self._keys[node.page] = node, key
                 self._ledger.keep(node.page)
-            fresh.append(node)
             parent = node.node_id
-        for node in reversed(fresh):
-            node.last_used = next(self._clock)
 
     def make_room(self, n_pages: int) -> None:
         """Forget idle pages, oldest first, until so many are free or none is left."""
-        if self._ledger.n_free >= n_pages:
-            return
-        idle = [node for node in self._nodes.values() if self._ledger.is_idle(node.page)]
-        for node in sorted(idle, key=lambda node: node.last_used):
-            if self._ledger.n_free >= n_pages:
+        while self._ledger.n_free < n_pages:
+            page = self._ledger.oldest_idle
+            if page is None:
                 return
-            del self._nodes[node.key]
-            self._ledger.drop(node.page)
+            del self._nodes[self._keys.pop(page)]
+            self._ledger.drop(page)
 
     def _key(self, parent: int, tokens: Sequence[int], start: int) -> Key:
         end = start + self._ledger.page_size

@@ -158,7 +158,7 @@ def test_no_request_has_more_rows_than_attention_is_told(pair: Pair, shape: str)
     class Recording:
         def forward(self, rows: Any, *others: Any) -> Any:
             counts = rows.qo_indptr.diff()[:-1]
-            bucket = Bucket(len(counts), rows.n_rows, each=64)
+            bucket = Bucket(len(counts), rows.n_rows)
             seen.append((int(counts.max()), most_rows(tight, bucket)))
             return parts.target.forward(rows, *others)
 

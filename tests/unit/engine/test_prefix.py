@@ -74,6 +74,23 @@ def test_kept_pages_make_room_when_they_are_needed(pair: Pair) -> None:
         assert_pool_is_unheld(engine)
 
 
+def test_pages_are_taken_ahead_of_a_cache_that_holds_all_others(pair: Pair) -> None:
+    """In the end every free page is a kept one: a table written every page would cost a launch."""
+    rng = random.Random(2)
+    engine = core(pair, speculation=TREE, page_size=2, n_pages=400)
+    ledger = engine.parts.memory.ledger
+    while ledger.n_free > 8:
+        prompt = [rng.randrange(LIMITS.vocabulary) for _ in range(40)]
+        engine.submit(prompt, SamplingParams(max_tokens=2, ignore_eos=True))
+        finish_all(engine)
+    request_id = engine.submit([1, 2, 3], SamplingParams(max_tokens=40, ignore_eos=True))
+    engine.step()
+    engine.step()
+    request = engine.request(request_id)
+    scratch = engine.parts.proposer.scratch
+    assert len(request.held.pages) > ledger.pages_for(request.seq_len + scratch + 10)
+
+
 def test_the_token_after_a_page_belongs_to_its_key() -> None:
     ledger = Ledger(10, 2)
     cache = PrefixCache(ledger)

@@ -19,9 +19,7 @@ SHAPES = {
     "tree": SpeculationConfig(top_k=3, depth=3, nodes=12),
     "planner": SpeculationConfig(policy="planner", top_k=3, depth=3, nodes=12),
 }
-BUCKETS = GraphConfig(
-    slots=(1, 2, 4), rows=(4, 8, 16, 24), rows_each=(2, 4, 12), columns=(32, 64, 128)
-)
+BUCKETS = GraphConfig(slots=(1, 2, 4), rows=(4, 8, 16, 24), tiles=(2, 4, 12), columns=(32, 64, 128))
 
 
 def device_core(pair: Pair, shape: str) -> EngineCore:

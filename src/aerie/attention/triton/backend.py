@@ -64,7 +64,7 @@ class TritonAttention:
         if self.options.exact_blocks is not None:
             return self.options.exact_tile
         key = tile_key(
-            queries=rows.bounds.rows * geometry.group,
+            queries=(rows.bounds.tile or rows.bounds.rows) * geometry.group,
             columns=_columns(rows, reach),
             batch=rows.n_requests,
             head_dim=geometry.head_dim,

@@ -37,7 +37,9 @@ def compare_planner(
     cores = {name: setup.core(pair, policy, room) for name, policy in RIVALS.items()}
     for core in cores.values():
         assert core.rounds is not None, "captured rounds are compared"
-        core.rounds.record(batch, context)
+        # Requests end one after the other: smaller batches come by themselves.
+        for n_requests in {size for size in (*room.graphs.slots, batch) if size <= batch}:
+            core.rounds.record(n_requests, context)
     every = read_prompts(batch * (1 + N_TURNS), context, pair.target.geometry.vocab_size)
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in RIVALS}
     for turn in range(1 + N_TURNS):
