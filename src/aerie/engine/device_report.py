@@ -1,4 +1,4 @@
-"""The report of a captured round on the host: seats, and what each line of it decides."""
+"""Reports of captured rounds on the host: rounds under way, seats, and what each line decides."""
 
 from __future__ import annotations
 
@@ -44,6 +44,26 @@ class Seat:
     seq_len: int
     n_rows: int = 1  # of the tree that waits for its verification
     stale_from: int | None = None  # first position the draft was not shown
+
+
+@dataclass(frozen=True, eq=False)
+class Flight:
+    """A round under way: launched, its report not read yet."""
+
+    page: int  # of the report, that it will be found on
+    is_shown: bool  # the draft sees what the round commits
+    # Rows its draft is to choose, all slots together, where that was agreed before: the next
+    # verification can be launched behind it unread. None: as many as turn out to pay.
+    agreed: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Landed:
+    """A line of a report that was read."""
+
+    request: Request
+    row: list[int]
+    seen: int  # first position the draft has not seen
 
 
 # Made once: every request gets them every round.

@@ -11,6 +11,8 @@ import torch
 
 from aerie.engine.device_report import (
     Decided,
+    Flight,
+    Landed,
     decide,
     goes_on,
     move_on,
@@ -28,7 +30,7 @@ from aerie.engine.device_round import (
 )
 from aerie.engine.device_seats import Seating
 from aerie.engine.device_sizes import RoundSizes
-from aerie.engine.graphs import Graphs, smallest
+from aerie.engine.graphs import Graphs
 from aerie.engine.memory import Memory
 from aerie.engine.request import Request
 from aerie.speculation.device_policy import Widths
@@ -54,23 +56,6 @@ class Plan:
     widths: Widths | None
 
 
-@dataclass(frozen=True, eq=False)
-class Flight:
-    """A round under way: launched, its report not read yet."""
-
-    page: int  # of the report, that it will be found on
-    is_shown: bool  # the draft sees what the round commits
-
-
-@dataclass(frozen=True, eq=False)
-class Landed:
-    """A line of a report that was read."""
-
-    request: Request
-    row: list[int]
-    seen: int  # first position the draft has not seen
-
-
 class DeviceRounds:
     """Runs decoding requests in captured rounds. Prompts are read elsewhere."""
 
@@ -85,6 +70,7 @@ class DeviceRounds:
         self._memory = memory
         self._seating = Seating(memory, proposer)
         self._flights: deque[Flight] = deque()
+        self._begun: Bucket | None = None  # of a verification launched without its draft
         self._plan: Plan | None = None  # of the coming round, once it was asked for
         self._report: list[list[int]] | None = None  # read, and not learnt from yet
         self._templates: dict[Widths, Template] = {}
@@ -95,7 +81,7 @@ class DeviceRounds:
     @property
     def is_under_way(self) -> bool:
         """A round was started whose report has not been read."""
-        return bool(self._flights)
+        return bool(self._flights) or self._begun is not None
 
     def covers(self, requests: Sequence[Request]) -> bool:
         """Whether a captured round computes all that these requests ask for; counts why not."""
@@ -118,11 +104,13 @@ class DeviceRounds:
         While nobody decodes: in an empty slot a round is harmless.
         """
         assert all(p.request.ended for p in self._seating.seats), "record while nobody decodes"
+        if self._begun is not None:
+            self._end(is_steady=False)
         while self._flights:
             self._collect()
         self._seat([])
         sizes, parts = self._sizes, self.parts
-        slots = smallest(sizes.graphs.slots, n_requests)
+        slots = sizes.slots(n_requests)
         columns = sizes.columns(n_positions + 1 + sizes.scratch)
         most = parts.policy.most_rows(slots)
         for bucket in sizes.verified(slots, columns, most, is_sampled):
@@ -138,28 +126,29 @@ class DeviceRounds:
         """What one round decided for those of `requests` that were in it.
 
         While nobody comes (`is_quiet`) the next round is started before the report is handed out:
-        the device works while the host writes and plans. Where the next round is known without
+        the device works while the host writes and plans. As far as the next round is known without
         the report, it is even started before that is read, and the device never waits. Who joins
         meanwhile waits for the round after; who leaves, or has ended, is not in the answer.
         """
-        if not self._flights:
+        is_steady = is_quiet and self._seating.holds(requests)
+        if self._begun is not None:
+            self._end(is_steady)
+        elif not self._flights:
             self._seat(requests)
             if requests:
                 self._catch_up()
-                self._launch()
+                self._launch(is_quiet)
         if not self._flights:
             return []
-        is_same = self._seating.holds(requests)
-        if is_quiet and is_same and self._is_known_ahead():
-            self._launch()
+        if is_steady and self._is_known_ahead():
+            self._launch_ahead()
         landed = self._collect()
-        if not self._flights:
-            is_steady = is_quiet and is_same and all(goes_on(line.row) for line in landed)
-            if is_steady and self._has_room():
+        if not self.is_under_way:
+            if is_steady and all(goes_on(line.row) for line in landed) and self._has_room():
                 # To catch up takes the tokens just decided, which are not in their requests yet.
                 if not self._seating.is_stale or self._planned().widths is None:
-                    self._launch()
-            elif not is_same:
+                    self._launch(is_steady)
+            elif not self._seating.holds(requests):
                 seated = [place.request for place in self._seating.seats]
                 self._seat([r for r in requests if any(r is own for own in seated)])
         # Written only now that the device has work again.
@@ -170,10 +159,15 @@ class DeviceRounds:
     def _is_known_ahead(self) -> bool:
         """Whether the round after the one under way can be launched before that one's report.
 
-        A policy that learns plans by the report. And who is sure to end needs no further round.
+        A policy that learns plans by the report, so that only the verification can, and only if
+        its rows were agreed on before they were chosen. Who is sure to end needs no other round.
         """
-        if self.parts.policy.learns or len(self._flights) == len(self._done):
-            return False
+        flight = self._flights[-1]
+        is_agreed = flight.agreed is not None or not self.parts.policy.learns
+        return is_agreed and len(self._flights) < len(self._done) and self._may_go_on()
+
+    def _may_go_on(self) -> bool:
+        """Whether nobody can reach the end of the text in the round under way, or of its pages."""
         path = self._sizes.longest_path
         may_end = any(
             place.seq_len + path >= place.request.job.length_limit for place in self._seating.seats
@@ -195,19 +189,37 @@ class DeviceRounds:
         if report is not None and self.parts.state.lessons is not None:
             self.parts.policy.learn(read_lesson(self.parts.state.lessons, report))
 
-    def _launch(self) -> None:
+    def _launch(self, is_steady: bool) -> None:
         """Start a round for everybody seated; returns before the device has finished.
 
         What is verified was chosen by the last round, so that is launched at once: the policy
         learns and plans while the device works on it.
         """
-        bucket = self._sizes.bucket(self._seating.seats, len(self._flights))
+        self._begin(self._sizes.bucket(self._seating.seats, len(self._flights)))
+        self._end(is_steady)
+
+    def _launch_ahead(self) -> None:
+        """Start the next round before the report of the last is read, as far as it is known."""
+        self.counts.ahead += 1
+        agreed = self._flights[-1].agreed
+        self._begin(self._sizes.bucket(self._seating.seats, len(self._flights), agreed))
+        if not self.parts.policy.learns:
+            self._end(is_steady=True)
+
+    def _begin(self, bucket: Bucket) -> None:
+        """Launch a verification."""
         self.graphs.run(*self._first(bucket))
-        rest, widths = bucket.without_rows(), None
+        self._begun = bucket.without_rows()
+
+    def _end(self, is_steady: bool) -> None:
+        """Launch what follows a verification: the draft, and the report."""
+        rest, self._begun = self._begun, None
+        assert rest is not None, "a round begins with its verification"
+        widths, agreed = None, None
         if self.parts.draft is not None:
             widths = self._planned().widths
             if widths is not None:
-                self.parts.policy.prepare(rest.slots)
+                agreed = self.parts.policy.prepare(rest.slots, is_steady)
             self.graphs.run(*self._rest(rest, widths))
         page = (self._flights[-1].page + 1) % len(self._done) if self._flights else 0
         self.graphs.run(*self._publishing(rest, page))
@@ -215,8 +227,8 @@ class DeviceRounds:
         if done is not None:
             done.record()
         self.counts.rounds += 1
-        self.counts.ahead += bool(self._flights)
-        self._flights.append(Flight(page, self.parts.draft is None or widths is not None))
+        is_shown = self.parts.draft is None or widths is not None
+        self._flights.append(Flight(page, is_shown, agreed))
         self._plan = None
 
     def _first(self, bucket: Bucket) -> tuple[Hashable, Callable[[], None]]:
@@ -264,7 +276,8 @@ class DeviceRounds:
 
     def _has_room(self) -> bool:
         """Whether everybody's pages cover one more round, so that the host need not add any."""
-        n_under_way = len(self._flights)
+        # A verification without its draft has not been counted as a round yet.
+        n_under_way = len(self._flights) + (self._begun is not None)
         return all(
             self._memory.covers(place.request, self._sizes.reach(place, n_under_way))
             for place in self._seating.seats

@@ -32,12 +32,20 @@ class RoundSizes:
         limit = max(place.request.job.length_limit, place.seq_len)
         return min(place.seq_len + n_under_way * self.longest_path, limit) + 1 + self.scratch
 
-    def bucket(self, seats: Sequence[Seat], n_under_way: int) -> Bucket:
-        """The smallest that holds a round of these seats, launched behind so many others."""
-        slots = smallest(self.graphs.slots, len(seats))
+    def slots(self, n_requests: int) -> int:
+        """The bucket of so many requests."""
+        return smallest(self.graphs.slots, n_requests)
+
+    def bucket(self, seats: Sequence[Seat], n_under_way: int, agreed: int | None = None) -> Bucket:
+        """The smallest that holds a round of these seats, launched behind so many others.
+
+        `agreed` rows, all slots together, will have been chosen for it.
+        """
+        slots = self.slots(len(seats))
         rows = [self._most_rows if n_under_way else place.n_rows for place in seats]
         # An empty slot still verifies its root.
-        total = smallest(self.graphs.rows, sum(rows) + slots - len(seats))
+        n_rows = sum(rows) + slots - len(seats) if agreed is None else agreed
+        total = smallest(self.graphs.rows, n_rows)
         return Bucket(
             slots=slots,
             rows=self._padded(total),

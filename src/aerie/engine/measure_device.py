@@ -75,8 +75,8 @@ class ForcedRounds(PlannedRounds):
         """As told; one row a request needs no draft."""
         return self.plan.widths if self.plan.rows > situation.batch else None
 
-    def prepare(self, n_slots: int) -> None:
-        """Every size but the wanted one costs more than anything is worth."""
+    def prepare(self, n_slots: int, is_steady: bool) -> int | None:
+        """Every size but the wanted one costs more than anything is worth; nothing is agreed."""
         inputs = self.inputs(n_slots)
         rate, seconds, corrections = inputs.parts(inputs.host)
         prices = np.where(inputs.row_sizes == self.plan.rows, 0.0, np.inf)
@@ -84,6 +84,7 @@ class ForcedRounds(PlannedRounds):
         rate.fill_(1.0)
         seconds.copy_(torch.from_numpy(prices))
         corrections.zero_()
+        return None
 
     def learn(self, lesson: Lesson) -> None:
         """Nothing."""

@@ -17,10 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aerie.speculation.calibration import calibrated
 from aerie.speculation.planner import Planner, Round
 from aerie.speculation.policy import Situation, TreeShape
 from aerie.speculation.round_ops import Offer, RoundOps
 from aerie.speculation.tree import DraftTree, Verdict
+from aerie.speculation.worth import Worth
 
 Widths = tuple[int, ...]
 Gains = NDArray[np.float32]
@@ -66,8 +68,12 @@ class RoundPolicy(Protocol):
         """Nodes each level of the coming draft feeds; None: the round does not draft."""
         ...
 
-    def prepare(self, n_slots: int) -> None:
-        """Leave what the choice of a bucket needs where the coming launch finds it."""
+    def prepare(self, n_slots: int, is_steady: bool) -> int | None:
+        """Leave what the choice of a bucket needs where the coming launch finds it.
+
+        A policy may agree on how many rows it will be, all slots together, while a batch
+        `is_steady`. None: as many as turn out to pay.
+        """
         ...
 
     def select(
@@ -106,8 +112,9 @@ class FixedRounds:
         """Always the same."""
         return self.shapes[0]
 
-    def prepare(self, n_slots: int) -> None:
-        """The choice needs nothing."""
+    def prepare(self, n_slots: int, is_steady: bool) -> int | None:
+        """The choice needs nothing; its largest size is known anyway."""
+        return None
 
     def select(
         self, tree: DraftTree, widths: Widths, chosen_out: Tensor, count_out: Tensor
@@ -145,6 +152,7 @@ class PlannedRounds:
     ) -> None:
         self.planner = planner
         self.ops = ops
+        self.worth = Worth()
         self.learns = True
         self.row_sizes = row_sizes
         self.device = device
@@ -196,19 +204,33 @@ class PlannedRounds:
         gains: Gains = self._gains[depth - 1]
         return gains
 
-    def prepare(self, n_slots: int) -> None:
-        """Leave the plan's rate, prices and corrections where the next launch takes them from."""
+    def prepare(self, n_slots: int, is_steady: bool) -> int | None:
+        """Leave the plan's rate, prices and corrections where the next launch takes them from.
+
+        In a steady batch the number of rows is agreed on by what the last ones were worth: a
+        verification that is launched in time gains more than the rows that would have paid.
+        """
         plan, inputs = self._opened, self.inputs(n_slots)
         if plan is None:
-            return
+            return None
         priced = plan.prices.verify
         # Rows beyond what the batch could ever verify are not for sale.
         seconds = priced[np.minimum(inputs.row_sizes, len(priced) - 1)].copy()
         seconds[1:][inputs.row_sizes[1:] >= len(priced)] = np.inf
+        agreed = None
+        batch = plan.situation.batch
+        if is_steady:
+            # An empty slot's root is verified too.
+            rows = inputs.row_sizes - (n_slots - batch)
+            best = self.worth.best(batch, rows, seconds, plan.rate)
+            if best is not None:
+                agreed = int(inputs.row_sizes[best])
+                seconds[:best], seconds[best], seconds[best + 1 :] = np.inf, 0.0, np.inf
         rate, offered, corrections = inputs.parts(inputs.host)
         rate.fill_(plan.rate)
         offered.copy_(torch.from_numpy(seconds))
         corrections.copy_(torch.from_numpy(self.planner.calibration.table().reshape(-1)))
+        return agreed
 
     def select(
         self, tree: DraftTree, widths: Widths, chosen_out: Tensor, count_out: Tensor
@@ -232,11 +254,19 @@ class PlannedRounds:
         plan.seconds += float(plan.prices.verify[n_verified])
         none = torch.zeros(len(lesson.n_rows), dtype=torch.int64)
         tree = DraftTree(lesson.depths, lesson.scores, lesson.depths, lesson.depths, none)
+        self._appraise(tree, chosen)
         verdict = Verdict(lesson.path, none, none, none)
         # The planner's own round is the one that drafts now; the verdict is on the one before.
         current, self.planner.last = self.planner.last, plan
         self.planner.learn(tree, chosen, verdict)
         self.planner.last = current
+
+    def _appraise(self, tree: DraftTree, chosen: Tensor) -> None:
+        """Remember what the rows of a round were thought to be worth."""
+        corrections = torch.from_numpy(self.planner.calibration.table()).float()
+        # Depth 0: rows do not know their parents, and are worth no more than them anyway.
+        weights = calibrated(tree, corrections, 0)[chosen].double().numpy()
+        self.worth.follow(len(chosen), weights, int(self.row_sizes[-1]))
 
     def inputs(self, n_slots: int) -> _Inputs:
         """The buffers of a bucket, made when it is first met and never moved."""

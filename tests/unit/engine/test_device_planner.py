@@ -94,8 +94,9 @@ class Moods:
         self.n_rounds += 1
         return self.fixed.open(situation) if self.n_rounds in self.drafting else None
 
-    def prepare(self, n_slots: int) -> None:
+    def prepare(self, n_slots: int, is_steady: bool) -> int | None:
         """Nothing."""
+        return None
 
     def select(
         self, tree: DraftTree, widths: Widths, chosen_out: Tensor, count_out: Tensor

@@ -36,8 +36,9 @@ class Divergence:
     index: int
     plain: int
     other: int
-    gap: float  # between the two choices' logits, from a fresh prefill
+    gap: float  # between the two choices' logits, by the reference
     gap_ulps: float  # in steps of bf16 at the larger of the two
+    own_gap: float  # the same by a fresh prefill in the run's own dtype, rounded as that rounds
 
 
 def write_texts(
@@ -62,8 +63,13 @@ def compare_policies(
     prompts: Sequence[Sequence[int]],
     n_new: int,
     temperature: float,
+    reference: Decoder,
 ) -> dict[str, Any]:
-    """Outputs of every policy against plain decoding; JSON values."""
+    """Outputs of every policy against plain decoding; JSON values.
+
+    How close a choice was is told by `reference`, the same function in fp32: a third pass in bf16
+    would round the gap itself by a step or two.
+    """
     room = lossless_room(min(len(prompts), BATCH), len(prompts[0]) + n_new)
     texts = {}
     for name, policy in POLICIES.items():
@@ -72,7 +78,8 @@ def compare_policies(
     found: dict[str, Any] = {}
     for name in POLICIES:
         if name != "plain":
-            parted = _divergences(name, pair.target, prompts, texts["plain"], texts[name])
+            targets = (reference, pair.target)
+            parted = _divergences(name, targets, prompts, texts["plain"], texts[name])
             found[name] = {
                 "texts": len(prompts),
                 "identical": len(prompts) - len(parted),
@@ -104,7 +111,7 @@ def compare_sizes(
 
 def _divergences(
     policy: str,
-    target: Decoder,
+    targets: tuple[Decoder, Decoder],
     prompts: Sequence[Sequence[int]],
     plain: list[list[int]],
     other: list[list[int]],
@@ -114,13 +121,12 @@ def _divergences(
         if own == text:
             continue
         index = next(i for i, (a, b) in enumerate(zip(own, text, strict=True)) if a != b)
-        logits = _logits_after(target, [*prompt, *own[:index]])
-        pair = logits[[own[index], text[index]]]
-        gap = float((pair[0] - pair[1]).abs())
-        step = 2.0 ** (math.floor(math.log2(float(pair.abs().max()))) + 1 - BF16_BITS)
-        found.append(
-            Divergence(policy, number, index, own[index], text[index], gap, round(gap / step, 3))
-        )
+        choices = own[index], text[index]
+        pairs = [_logits_after(t, [*prompt, *own[:index]])[[*choices]] for t in targets]
+        gap, own_gap = (float((pair[0] - pair[1]).abs()) for pair in pairs)
+        step = 2.0 ** (math.floor(math.log2(float(pairs[0].abs().max()))) + 1 - BF16_BITS)
+        ulps = round(gap / step, 3)
+        found.append(Divergence(policy, number, index, *choices, gap, ulps, own_gap))
     return found
 
 

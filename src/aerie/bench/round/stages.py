@@ -126,7 +126,9 @@ class RoundBench:
     def _policies(self, setup: RoundSetup, temperature: float) -> dict[str, Any]:
         pair = self.pair(setup)
         prompts = heldout_prompts(pair, self.n_prompts, PROMPT_TOKENS)
-        found = compare_policies(setup, pair, prompts, self.n_new, temperature)
+        # The small pair computes what its inflation computes, as the stage of sizes shows.
+        exact = self.pair(replace(self.setup, dtype="float32", geometry=None))
+        found = compare_policies(setup, pair, prompts, self.n_new, temperature, exact.target)
         is_same = all(entry["identical"] == entry["texts"] for entry in found.values())
         return {"dtype": setup.dtype, "temperature": temperature, "policies": found, "ok": is_same}
 
