@@ -218,8 +218,8 @@ class DeviceRounds:
         widths, agreed = None, None
         if self.parts.draft is not None:
             widths = self._planned().widths
-            if widths is not None:
-                agreed = self.parts.policy.prepare(rest.slots, is_steady)
+            self._catch_up()
+            agreed = self.parts.policy.prepare(rest.slots, is_steady)
             self.graphs.run(*self._rest(rest, widths))
         page = (self._flights[-1].page + 1) % len(self._done) if self._flights else 0
         self.graphs.run(*self._publishing(rest, page))

@@ -41,17 +41,19 @@ class RoundSizes:
 
         `agreed` rows, all slots together, will have been chosen for it.
         """
-        slots = self.slots(len(seats))
-        rows = [self._most_rows if n_under_way else place.n_rows for place in seats]
-        # An empty slot still verifies its root.
-        n_rows = sum(rows) + slots - len(seats) if agreed is None else agreed
+        slots, most = self.slots(len(seats)), self._most_rows
+        # Every slot verifies its root at least, an empty one too.
+        n_rows, each = agreed, most if agreed is None else min(most, agreed - slots + 1)
+        if n_rows is None:
+            rows = [most if n_under_way else place.n_rows for place in seats]
+            n_rows, each = sum(rows) + slots - len(seats), max(rows)
         total = smallest(self.graphs.rows, n_rows)
         return Bucket(
             slots=slots,
             rows=self._padded(total),
             columns=self.columns(max(self.reach(place, n_under_way) for place in seats)),
             is_sampled=any(place.request.params.temperature > 0 for place in seats),
-            tile=min(smallest(self.graphs.tiles, max(rows)), self._tile(total, slots)),
+            tile=min(smallest(self.graphs.tiles, each), self._tile(total, slots)),
         )
 
     def columns(self, n_positions: int) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from statistics import median
-from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from aerie.engine.device_clock import CLOCKS, marked
 from aerie.engine.device_rounds import DeviceRounds
 from aerie.engine.engine import EngineCore
 from aerie.engine.measure import abandon
@@ -90,52 +90,6 @@ class ForcedRounds(PlannedRounds):
         """Nothing."""
 
 
-class Clock(Protocol):
-    """Marks on a time line, and the seconds between two of them."""
-
-    def mark(self) -> Any:
-        """Now."""
-        ...
-
-    def seconds(self, before: Any, after: Any) -> float:
-        """Between two marks, both past."""
-        ...
-
-
-class HostClock:
-    """The host's: where graphs are called directly."""
-
-    def mark(self) -> Any:
-        """Now."""
-        return time.perf_counter()
-
-    def seconds(self, before: Any, after: Any) -> float:
-        """Their difference."""
-        return float(after - before)
-
-
-class DeviceClock:
-    """The device's own: a mark is passed when everything launched before it has run."""
-
-    def mark(self) -> Any:
-        """After all that was launched."""
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def seconds(self, before: Any, after: Any) -> float:
-        """Waits for the later mark."""
-        after.synchronize()
-        return float(before.elapsed_time(after)) / 1e3
-
-
-CLOCKS: dict[str, Callable[[], Clock]] = {"cpu": HostClock, "cuda": DeviceClock}
-
-
-def _add_mark(marks: list[Any], clock: Clock, key: Any) -> None:
-    marks.append(clock.mark())
-
-
 def measure_device_costs(
     core: EngineCore,
     grid: DeviceGrid,
@@ -176,19 +130,37 @@ def _table(samples: Mapping[str, list[Sample]], provenance: Mapping[str, object]
 
 def _fill_memory(core: EngineCore) -> None:
     """Values as a text would leave them: zeros would cost less power, and so less time."""
+    for stored in _pools(core):
+        for layer in stored:
+            layer.normal_()
+
+
+def _pools(core: EngineCore) -> list[Tensor]:
+    """Keys and values of both models, [layers, slots, ...] each."""
     pools = [core.parts.pool]
     if core.rounds is not None and core.rounds.parts.draft is not None:
         pools.append(core.rounds.parts.draft.pool)
-    for stored in (part for pool in pools for part in (pool.keys, pool.values)):
-        for layer in stored:
-            layer.normal_()
+    return [part for pool in pools for part in (pool.keys, pool.values)]
+
+
+def _share_text(core: EngineCore, ids: Sequence[int]) -> None:
+    """Everybody gets the first one's KV, so that trees are alike and rows evenly shared.
+
+    Texts of noise would give a few requests nearly all the rows, and attention to a lopsided
+    batch costs more than any real one's.
+    """
+    memory = core.parts.memory
+    first, *others = (memory.slots(core.request(i))[: core.request(i).seq_len].long() for i in ids)
+    for stored in (layer for part in _pools(core) for layer in part):
+        for slots in others:
+            stored[slots] = stored[first]
 
 
 @dataclass
 class _Timing:
     """Medians of one plan, in seconds."""
 
-    verify: float  # with what the host keeps the device waiting before it
+    verify: float
     rest: float  # the draft, or the end of a round without one, and the report
 
 
@@ -210,12 +182,10 @@ class _Point:
         longest = 1 + self.forced.planner.shape.depth
         params = SamplingParams(max_tokens=longest * n_rounds, temperature=0.0, ignore_eos=True)
         core, vocabulary = self.core, self.core.limits.vocabulary
-        prompts = (
-            [(7 * position + index) % vocabulary for position in range(self.context)]
-            for index in range(self.batch)
-        )
-        ids = [core.submit(prompt, params) for prompt in prompts]
+        prompt = [7 * position % vocabulary for position in range(self.context)]
+        ids = [core.submit(prompt, params) for _ in range(self.batch)]
         core.assume_read()
+        _share_text(core, ids)
         for plan in plans:
             self.times[plan] = self._time(plan, grid.repeats)
         assert all(core.request(i).ended is None for i in ids), "a measured request ended"
@@ -243,17 +213,16 @@ class _Point:
         for turn in range(WARM_ROUNDS + PATIENCE * repeats):
             if len(timings) == repeats:
                 break
-            marks = [clock.mark()]
-            self.rounds.graphs.watch = partial(_add_mark, marks, clock)
             before = self._n_sent()
-            self.core.step()
-            if turn >= WARM_ROUNDS and len(marks) == 1 + GRAPHS:
+            with marked(self.rounds.graphs, clock) as spans:
+                self.core.step()
+            if turn >= WARM_ROUNDS and len(spans) == GRAPHS:
                 n_rows = self._n_sent() - before + self.batch
                 assert n_rows == plan.rows, f"{n_rows} rows were verified, not those of {plan}"
-                begin, verified, *_, end = marks
-                verify, rest = clock.seconds(begin, verified), clock.seconds(verified, end)
-                timings.append(_Timing(verify, rest))
-        self.rounds.graphs.watch = lambda key: None
+                verify, *rest = spans
+                timings.append(
+                    _Timing(clock.seconds(*verify), clock.seconds(rest[0][0], rest[-1][1]))
+                )
         assert timings, f"no round of {plan} was started within its step"
         return _Timing(median(t.verify for t in timings), median(t.rest for t in timings))
 

@@ -212,7 +212,7 @@ class PlannedRounds:
         """
         plan, inputs = self._opened, self.inputs(n_slots)
         if plan is None:
-            return None
+            return n_slots if is_steady else None  # roots alone
         priced = plan.prices.verify
         # Rows beyond what the batch could ever verify are not for sale.
         seconds = priced[np.minimum(inputs.row_sizes, len(priced) - 1)].copy()

@@ -11,6 +11,7 @@ from aerie.assemble import choose_policy, graphs_core
 from aerie.assemble_costs import describe_pair
 from aerie.config import EngineConfig, GraphConfig, ModelConfig
 from aerie.engine.measure_device import UNPRICED, DeviceGrid, measure_device_costs
+from aerie.engine.request import Request
 from aerie.speculation.costs import CostTable
 from tests.unit.engine.cores import Pair
 
@@ -65,3 +66,21 @@ def test_a_gpu_plans_where_a_table_of_device_and_pair_is_shipped(
     assert "abcdef0" in found.reason
     other = choose_policy(ON_GPU, {**own, "layers": 99})
     assert other.value == "fixed" and "tune costs" in other.reason
+
+
+def test_rows_are_shared_evenly_where_costs_are_measured(pair: Pair) -> None:
+    """A lopsided forest costs attention more than real texts do."""
+    config = EngineConfig(model=ModelConfig(), graphs=BUCKETS)
+    grid = replace(GRID, batches=(2,))
+    engine = graphs_core(config, pair.target, pair.head, grid)
+    sent: list[list[int]] = []
+    forget = engine.forget
+
+    def noted(request_id: int) -> Request:
+        request = forget(request_id)
+        sent.append([request.statistics.num_draft_tokens, len(request.output)])
+        return request
+
+    engine.forget = noted  # type: ignore[method-assign]
+    measure_device_costs(engine, grid, {})
+    assert sent[0] == sent[1] and sent[0][0] > 0

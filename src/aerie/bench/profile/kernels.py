@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -20,6 +19,7 @@ from aerie.bench.profile.trace import Trace, trace_rounds
 from aerie.bench.round.setup import RoundSetup
 from aerie.bench.round.speed import step_to_room
 from aerie.config import GraphConfig
+from aerie.engine.device_clock import DeviceClock, marked
 from aerie.engine.engine import EngineCore
 from aerie.models.inflate import LargePair
 
@@ -129,23 +129,13 @@ def idle_between_graphs(core: EngineCore, n_rounds: int) -> float | None:
     """Microseconds a round in which no graph ran, by events on the device; None without one."""
     if core.rounds is None or core.parts.memory.table.device.type != "cuda":
         return None
-    graphs: Any = core.rounds.graphs
-    run, marks = graphs.run, list[tuple[torch.cuda.Event, torch.cuda.Event]]()
-
-    def marked_run(key: Any, call: Callable[[], None]) -> None:
-        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        before.record()
-        run(key, call)
-        after.record()
-        marks.append((before, after))
-
-    graphs.run = marked_run
-    for _ in range(n_rounds):
-        core.step()
-    del graphs.run  # the method shows again
+    clock = DeviceClock()
+    with marked(core.rounds.graphs, clock) as spans:
+        for _ in range(n_rounds):
+            core.step()
     torch.cuda.synchronize()
-    gaps: list[float] = [a[1].elapsed_time(b[0]) for a, b in pairwise(marks)]
-    return round(1e3 * sum(gaps) / n_rounds, 1)
+    gaps = [clock.seconds(a[1], b[0]) for a, b in pairwise(spans)]
+    return round(1e6 * sum(gaps) / n_rounds, 1)
 
 
 def emitted(core: EngineCore) -> int:
