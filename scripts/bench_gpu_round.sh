@@ -2,9 +2,9 @@
 # Rounds of the inflated pair on a GPU machine: costs, speed, losslessness, stress, transformers.
 #   scripts/bench_gpu_round.sh OUT COMMIT [stages]
 # Stages, comma separated: `costs` (aerie tune costs, then planned from), those of
-# `aerie bench round`, `transformers` and `tests` (tests/gpu). What is timed runs first and alone;
-# what compares texts runs side by side after it. Every stage writes its own files, and `costs`
-# every point, so that a run that is cut off loses little.
+# `aerie bench round`, `transformers`, `tests` (tests/gpu) and `sanitize` (compute-sanitizer). What
+# is timed runs first and alone; what compares texts runs side by side after it. Every stage writes
+# its own files, and `costs` every point, so that a run that is cut off loses little.
 # Needs python3 with torch, triton, numpy, safetensors, tokenizers and typer; the stages transformers
 # and tests need that, and pytest, too. Compiling Triton takes about 45 s on a fresh machine: a
 # folder of compiled kernels in TRITON_CACHE_DIR saves most of it.
@@ -50,6 +50,13 @@ texts=$!
 rounds near_ties stress > "$out/round_long.log" 2>&1 &
 long=$!
 if has tests; then "$python" -m pytest -q -p no:cacheprovider -m gpu tests/gpu || status=1; fi
+if has sanitize; then
+    for tool in memcheck racecheck; do
+        PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool "$tool" \
+            "$python" scripts/gpu_sanitize.py > "$out/triton_${tool}_h200.log" 2>&1 || status=1
+        tail -n 2 "$out/triton_${tool}_h200.log"
+    done
+fi
 wait $texts || status=1
 wait $long || status=1
 tail -n 1 "$out/round_texts.log" "$out/round_long.log"

@@ -2,6 +2,7 @@
 
     export PYTORCH_NO_CUDA_MEMORY_CACHING=1
     compute-sanitizer --tool memcheck python3 scripts/gpu_sanitize.py
+    TRITON_INTERPRET=1 python3 scripts/gpu_sanitize.py cpu      # a rehearsal, checks nothing
 
 Without the caching allocator every tensor is an allocation of its own, so that a read or write
 past its end is seen. Compares nothing: the parity run does that.
@@ -18,6 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 from aerie.bench.provenance import provenance  # noqa: E402
+from aerie.bench.round.setup import Room, RoundSetup, read_prompts  # noqa: E402
+from aerie.config import GraphConfig, SpeculationConfig  # noqa: E402
+from aerie.engine.params import SamplingParams  # noqa: E402
 from aerie.kernels import load  # noqa: E402
 from aerie.kernels.arrays import on_device  # noqa: E402
 from aerie.kernels.cases import cases_for  # noqa: E402
@@ -29,24 +33,36 @@ from aerie.kernels.triton_gpu.gemm_plan import Plan  # noqa: E402
 ORIGIN = ("device", "commit", "source_sha256", "date", "torch")
 PER_KERNEL = 4
 MOST_ENTRIES = 3_000
+N_TOKENS = 16
+COSTS = ROOT / "tests" / "data" / "costs_cheap.json"
+POLICIES = (
+    SpeculationConfig(method="none"),
+    SpeculationConfig(top_k=8, depth=4, nodes=24),
+    SpeculationConfig(policy="planner"),
+)
 
 
-def main() -> None:
-    """Run small cases of every kernel, the fused operations and two split products."""
+def main(device: str) -> None:
+    """Small cases of every kernel, the operations between them, and whole rounds of an engine."""
     n_calls = 0
-    print({name: value for name, value in provenance("cuda").items() if name in ORIGIN})
-    kernels = load("triton", "cuda", data_errors="status")
+    print({name: value for name, value in provenance(device).items() if name in ORIGIN})
+    kernels = load("triton", device, data_errors="status")
     for name, entry in KERNELS.items():
         covers = entry.covers or (lambda inputs: True)
         small = [case for case in cases_for(name) if case.expects is None]
         chosen = [case.build() for case in small]
         chosen = [c for c in chosen if covers(c) and 1 < size_of(c) <= MOST_ENTRIES]
         for inputs in chosen[:: max(1, len(chosen) // PER_KERNEL)]:
-            kernels[name](**{key: on_device(value, "cuda") for key, value in inputs.items()})
+            kernels[name](**{key: on_device(value, device) for key, value in inputs.items()})
             n_calls += 1
-    n_calls += other_launches()
-    torch.cuda.synchronize()
-    print(f"{n_calls} calls of {len(KERNELS)} kernels and the fused operations, no error")
+    n_calls += other_launches(device)
+    n_rounds = sum(rounds(device, policy) for policy in POLICIES)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    print(
+        f"{n_calls} calls of {len(KERNELS)} kernels and the fused operations,"
+        f" {n_rounds} rounds of an engine, no error"
+    )
 
 
 def size_of(inputs: dict[str, object]) -> int:
@@ -54,24 +70,41 @@ def size_of(inputs: dict[str, object]) -> int:
     return sum(int(getattr(value, "size", 0)) for value in inputs.values())
 
 
-def other_launches() -> int:
+def rounds(device: str, policy: SpeculationConfig) -> int:
+    """Rounds of the built-in pair, kernel by kernel: attention, trees, a planner's choice."""
+    setup = RoundSetup(device, "float32", None, "triton", costs=str(COSTS))
+    pair = setup.load()
+    prompts = read_prompts(2, 40, pair.target.geometry.vocab_size)
+    graphs = GraphConfig(slots=(2,), rows=(8, 64), columns=(256,))
+    core = setup.core(pair, policy, Room(2, 128, graphs=graphs))
+    assert core.rounds is not None, "captured rounds are watched"
+    # A graph cannot be recorded without the caching allocator; what it would hold runs as it is.
+    core.rounds.graphs._is_captured = False
+    for seed, prompt in enumerate(prompts):
+        core.submit(prompt, SamplingParams(N_TOKENS, 0.7 * seed, seed=seed, ignore_eos=True))
+    while not core.is_idle:
+        core.step()
+    return core.rounds.counts.rounds
+
+
+def other_launches(device: str) -> int:
     """Products in parts, the draft's best children, and the operations between products."""
-    x = torch.randn(5, 256, device="cuda").bfloat16()
-    weight = torch.randn(128, 256, device="cuda").bfloat16()
-    scratch = gemm_scratch("cuda")
+    x = torch.randn(5, 256, device=device).bfloat16()
+    weight = torch.randn(128, 256, device=device).bfloat16()
+    scratch = gemm_scratch(device)
     product(x[:1], weight, None, Plan("gemv", 8, 64, splits=2), scratch)
     product(x, weight, weight[:, 0].contiguous(), Plan("dot", 64, 64, 16, 4, stages=3), scratch)
-    draft_top(torch.randn(3, 5_001, device="cuda"), 8)
-    norm = torch.ones(256, device="cuda")
+    draft_top(torch.randn(3, 5_001, device=device), 8)
+    norm = torch.ones(256, device=device)
     fused.add_normalise(x, x, norm, 1e-5)
     fused.gate(*x.split(128, dim=1))
     heads = [part.unflatten(1, (-1, 32)) for part in x.split([128, 64, 64], dim=1)]
-    angle = torch.rand(5, 1, 16, device="cuda")
-    slots = torch.arange(1, 6, device="cuda")
-    stored = torch.zeros(6, 2, 32, device="cuda").bfloat16()
+    angle = torch.rand(5, 1, 16, device=device)
+    slots = torch.arange(1, 6, device=device)
+    stored = torch.zeros(6, 2, 32, device=device).bfloat16()
     fused.rotate_store(tuple(heads), (angle, angle), slots, (stored, stored.clone()))
     return 6
 
 
 if __name__ == "__main__":
-    main()
+    main(*(sys.argv[1:] or ["cuda"]))

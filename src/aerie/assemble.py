@@ -240,6 +240,8 @@ def graphs_core(
         speculation=SpeculationConfig(policy="planner"),
         cache=replace(config.cache, n_pages=-(-n_tokens // page) + 512, prefix_reuse=False),
         scheduler=replace(config.scheduler, max_batch=max(grid.batches)),
+        # What is to be measured must run, not what would do.
+        graphs=replace(config.graphs, record_every=0),
         engine="graphs",
         audit=False,
     )

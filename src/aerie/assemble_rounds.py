@@ -13,8 +13,9 @@ from aerie.engine.device_state import StateSizes, allocate_state
 from aerie.engine.graphs import smallest
 from aerie.engine.step import Parts
 from aerie.speculation.device_draft import DeviceDraft, grow_by_kernels, softmax_then_topk
-from aerie.speculation.device_policy import FixedRounds, PlannedRounds, RoundPolicy
+from aerie.speculation.device_policy import FixedRounds, RoundPolicy
 from aerie.speculation.eagle3 import Eagle3Proposer
+from aerie.speculation.planned_rounds import PlannedRounds
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import Policy
 from aerie.speculation.round_ops import RoundOps

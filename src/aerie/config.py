@@ -171,6 +171,7 @@ class GraphConfig:
     rows: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
     tiles: tuple[int, ...] = (4, 16, 64)  # rows of one request that attention's tiles are made for
     columns: tuple[int, ...] = tuple(512 << power for power in range(9))  # positions of a request
+    record_every: int = 16  # rounds between two recordings, where another graph does; 0: at once
 
     def __post_init__(self) -> None:
         for name in ("slots", "rows", "tiles", "columns"):

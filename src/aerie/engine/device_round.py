@@ -35,6 +35,16 @@ class Bucket:
     is_sampled: bool = False  # some temperature is above zero
     tile: int = 0  # verified rows of one request that attention is tuned for
 
+    def holds(self, other: Bucket) -> bool:
+        """Whether a round that fits the other one fits this one: empty slots verify roots."""
+        n_rows = other.rows + self.slots - other.slots
+        return (
+            self.slots >= other.slots
+            and self.rows >= n_rows
+            and self.columns >= other.columns
+            and self.is_sampled >= other.is_sampled
+        )
+
     def without_rows(self) -> Bucket:
         """What follows the verification depends neither on its rows nor on who sampled."""
         return Bucket(self.slots, columns=self.columns)

@@ -32,6 +32,7 @@ from aerie.engine.device_seats import Seating
 from aerie.engine.device_sizes import RoundSizes
 from aerie.engine.graphs import Graphs
 from aerie.engine.memory import Memory
+from aerie.engine.recorded import Recorded
 from aerie.engine.request import Request
 from aerie.speculation.device_policy import Widths
 from aerie.speculation.device_store import Template
@@ -67,9 +68,9 @@ class DeviceRounds:
         device = str(parts.table.device)
         self.graphs = Graphs(device)
         self._sizes = sizes
-        self._memory = memory
         self._seating = Seating(memory, proposer)
         self._flights: deque[Flight] = deque()
+        self._recorded = Recorded(self.graphs, sizes.graphs.record_every)
         self._begun: Bucket | None = None  # of a verification launched without its draft
         self._plan: Plan | None = None  # of the coming round, once it was asked for
         self._report: list[list[int]] | None = None  # read, and not learnt from yet
@@ -208,6 +209,9 @@ class DeviceRounds:
 
     def _begin(self, bucket: Bucket) -> None:
         """Launch a verification."""
+        self._recorded.next_round()
+        kind = "plain" if self.parts.draft is None else "verify"
+        bucket = self._recorded.bucket(kind, bucket)
         self.graphs.run(*self._first(bucket))
         self._begun = bucket.without_rows()
 
@@ -217,8 +221,8 @@ class DeviceRounds:
         assert rest is not None, "a round begins with its verification"
         widths, agreed = None, None
         if self.parts.draft is not None:
-            widths = self._planned().widths
             self._catch_up()
+            widths = self._settled(rest, self._planned().widths)
             agreed = self.parts.policy.prepare(rest.slots, is_steady)
             self.graphs.run(*self._rest(rest, widths))
         page = (self._flights[-1].page + 1) % len(self._done) if self._flights else 0
@@ -230,6 +234,12 @@ class DeviceRounds:
         is_shown = self.parts.draft is None or widths is not None
         self._flights.append(Flight(page, is_shown, agreed))
         self._plan = None
+
+    def _settled(self, rest: Bucket, wanted: Widths | None) -> Widths | None:
+        """What is drafted: as planned, or the nearest that was recorded before."""
+        policy = self.parts.policy
+        known = self._recorded.instead(rest, wanted, policy.shapes) if wanted is not None else []
+        return policy.settle(known) if known else wanted
 
     def _first(self, bucket: Bucket) -> tuple[Hashable, Callable[[], None]]:
         """The graph that begins a round: its key, and what it does."""
@@ -278,10 +288,7 @@ class DeviceRounds:
         """Whether everybody's pages cover one more round, so that the host need not add any."""
         # A verification without its draft has not been counted as a round yet.
         n_under_way = len(self._flights) + (self._begun is not None)
-        return all(
-            self._memory.covers(place.request, self._sizes.reach(place, n_under_way))
-            for place in self._seating.seats
-        )
+        return self._seating.have_room(lambda place: self._sizes.reach(place, n_under_way))
 
     def _seat(self, requests: Sequence[Request]) -> None:
         self.counts.seatings += self._seating.seat(self.parts, requests)

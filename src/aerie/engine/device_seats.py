@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -25,6 +25,10 @@ class Seating:
     def holds(self, requests: Sequence[Request]) -> bool:
         """Whether these and nobody else are seated."""
         return {id(request) for request in requests} == {id(own.request) for own in self.seats}
+
+    def have_room(self, reach: Callable[[Seat], int]) -> bool:
+        """Whether everybody's pages cover the positions that `reach` says."""
+        return all(self._memory.covers(place.request, reach(place)) for place in self.seats)
 
     def seat(self, parts: RoundParts, requests: Sequence[Request]) -> bool:
         """Those who stay keep their trees, in order and without gaps (K13); the others join.

@@ -33,19 +33,23 @@ class Graphs:
         self.watch: Callable[[Any], None] = _ignore  # told the key after every run
         self._is_captured = device.startswith("cuda")
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
-        self._met: set[Hashable] = set()
+        self.keys: set[Any] = set()  # met so far
         # One pool: no tensor of a graph outlives its replay, so graphs may share their memory.
         self._pool = torch.cuda.graph_pool_handle() if self._is_captured else None
         self._stream = torch.cuda.Stream(device) if self._is_captured else None
 
+    def has(self, key: Hashable) -> bool:
+        """Whether it was met before, so that to run it records nothing."""
+        return key in self.keys
+
     def prepare(self, key: Hashable, call: Callable[[], None]) -> None:
         """Have `call` recorded, which executes it, unless it was met before."""
-        if key not in self._met:
+        if not self.has(key):
             self.run(key, call)
 
     def run(self, key: Hashable, call: Callable[[], None]) -> None:
         """Execute `call` once: replayed if it was recorded before."""
-        self._met.add(key)
+        self.keys.add(key)
         graph = self._graphs.get(key)
         if graph is not None:
             graph.replay()

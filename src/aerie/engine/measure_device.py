@@ -17,7 +17,8 @@ from aerie.engine.engine import EngineCore
 from aerie.engine.measure import abandon
 from aerie.engine.params import SamplingParams
 from aerie.speculation.costs import CostTable, Sample, Surface
-from aerie.speculation.device_policy import Lesson, PlannedRounds, Widths
+from aerie.speculation.device_policy import Lesson, Widths
+from aerie.speculation.planned_rounds import PlannedRounds
 from aerie.speculation.policy import Situation
 
 # Nodes fed a level, and levels; the same order as the row sizes, so that a tree holds its rows.

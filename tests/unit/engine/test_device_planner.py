@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,7 +13,8 @@ from torch import Tensor
 from aerie.config import GraphConfig, PlannerConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
-from aerie.speculation.device_policy import FixedRounds, Lesson, PlannedRounds, Widths
+from aerie.speculation.device_policy import FixedRounds, Lesson, Widths
+from aerie.speculation.planned_rounds import PlannedRounds
 from aerie.speculation.policy import Situation
 from aerie.speculation.tree import DraftTree
 from tests.unit.engine.cores import (
@@ -93,6 +95,13 @@ class Moods:
     def open(self, situation: Situation) -> Widths | None:
         self.n_rounds += 1
         return self.fixed.open(situation) if self.n_rounds in self.drafting else None
+
+    @property
+    def shapes(self) -> tuple[Widths | None, ...]:
+        return self.fixed.shapes
+
+    def settle(self, known: Sequence[Widths]) -> Widths:
+        return known[0]
 
     def prepare(self, n_slots: int, is_steady: bool) -> int | None:
         """Nothing."""

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.graphs import Graphs
 from aerie.engine.params import SamplingParams
-from aerie.speculation.device_policy import PlannedRounds
+from aerie.speculation.planned_rounds import PlannedRounds
 from tests.unit.engine.cores import CHEAP, Pair, core, finish_all
 
 SHAPES = {

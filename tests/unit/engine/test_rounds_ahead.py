@@ -20,7 +20,13 @@ SHAPES = {
     "tree": SpeculationConfig(top_k=3, depth=3, nodes=12),
     "planner": SpeculationConfig(policy="planner", top_k=3, depth=3, nodes=12),
 }
-BUCKETS = GraphConfig(slots=(1, 2, 4), rows=(4, 8, 16, 24), tiles=(2, 4, 12), columns=(32, 64, 128))
+BUCKETS = GraphConfig(
+    slots=(1, 2, 4),
+    rows=(4, 8, 16, 24),
+    tiles=(2, 4, 12),
+    columns=(32, 64, 128),
+    record_every=0,
+)
 
 
 def device_core(pair: Pair, shape: str) -> EngineCore:

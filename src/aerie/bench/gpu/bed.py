@@ -91,7 +91,7 @@ class Bed:
             model=setup.model,
             cache=CacheConfig(memory.kv_tokens // PAGE + 1, PAGE),
             scheduler=SchedulerConfig(memory.max_batch, memory.prefill_chunk),
-            graphs=GraphConfig(slots=memory.slots),
+            graphs=GraphConfig(slots=memory.slots, record_every=0),
             speculation=largest,
             backend=setup.backend,
             engine=setup.engine,
