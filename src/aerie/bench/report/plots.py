@@ -12,6 +12,7 @@ from pathlib import Path
 from aerie.bench.engine.oracle import Choice
 from aerie.bench.engine.plot import draw
 from aerie.bench.engine.summary import Interval, Place, Point
+from aerie.bench.gpu.plot import draw_planner
 from aerie.bench.profile import plot as profile_plot
 from aerie.bench.report.tables import ENGINES, read_json
 
@@ -19,6 +20,7 @@ from aerie.bench.report.tables import ENGINES, read_json
 # kept in a text chunk of the file. A PNG is a signature, then chunks; the first, IHDR, is 25 bytes.
 _KEYWORD = b"Raw-SHA256"
 _AFTER_HEADER = 8 + 25
+SUMMARY = "reports/h200_baseline_summary.json"
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,10 @@ def _draw_engine(root: Path, path: Path) -> None:
     draw(places, path)
 
 
+def _draw_planner(root: Path, path: Path) -> None:
+    draw_planner(read_json(root / SUMMARY), path)
+
+
 def _draw_roofline(root: Path, path: Path) -> None:
     profile_plot.draw_roofline(path.parent)
 
@@ -95,6 +101,7 @@ def _draw_timeline(root: Path, path: Path) -> None:
 
 PLOTS = (
     *(Plot(f"{stem}.png", f"{stem}.json", _draw_engine) for stem in ENGINES),
+    Plot("reports/h200_planner.png", SUMMARY, _draw_planner),
     Plot("reports/cuda_roofline.png", "reports/cuda_roofline.csv", _draw_roofline),
     Plot("reports/cuda_timeline.png", "reports/cuda_timeline.csv", _draw_timeline),
 )

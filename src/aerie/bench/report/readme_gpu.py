@@ -14,6 +14,7 @@ from aerie.bench.report.checks import shown_floor
 
 BASELINE = Path("reports/h200_baseline_raw.csv")
 SUMMARY = Path("reports/h200_baseline_summary.json")
+PICTURE = Path("reports/h200_planner.png")
 SPEED = Path("reports/round_speed.json")
 RIVAL = Path("reports/round_transformers.json")
 LOSSLESS = Path("reports/round_lossless.json")
@@ -124,7 +125,7 @@ def render_gates() -> str:
         if gate.value is None:
             verdict = "open"
         lines.append(f"| {gate.name} | {shown_floor(gate)} | {figure} | {verdict} |")
-    lines += ["", _loops()]
+    lines += ["", f"![the planner beside the best fixed policy]({PICTURE})", "", _loops()]
     return "\n".join(lines) + "\n"
 
 
