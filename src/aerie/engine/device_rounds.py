@@ -221,6 +221,7 @@ class DeviceRounds:
         assert rest is not None, "a round begins with its verification"
         widths, agreed = None, None
         if self.parts.draft is not None:
+            self._seating.leave_gaps(self.parts)
             self._catch_up()
             widths = self._settled(rest, self._planned().widths)
             agreed = self.parts.policy.prepare(rest.slots, is_steady)

@@ -8,7 +8,7 @@ import torch
 
 from aerie.engine.device_report import Seat, missed_features, nothing_after
 from aerie.engine.device_round import RoundParts
-from aerie.engine.device_state import seat
+from aerie.engine.device_state import empty, seat
 from aerie.engine.memory import Memory
 from aerie.engine.request import Request
 from aerie.speculation.proposer import Features, Followed, Proposer
@@ -61,9 +61,19 @@ class Seating:
         """Whether the draft was not shown everything that was committed."""
         return any(place.stale_from is not None for place in self.seats)
 
+    def leave_gaps(self, parts: RoundParts) -> None:
+        """Whoever gave its pages back while its round was under way is not drafted for.
+
+        They may be somebody else's by now, whose draft KV it would overwrite.
+        """
+        gone = [slot for slot, place in enumerate(self.seats) if not place.request.held.pages]
+        if gone:
+            empty(parts.state, gone)
+
     def catch_up(self, parts: RoundParts) -> None:
         """Show the draft what it missed."""
-        stale = [place for place in self.seats if place.stale_from is not None]
+        seated = [place for place in self.seats if place.request.held.pages]
+        stale = [place for place in seated if place.stale_from is not None]
         missed = [self._followed(place.request, _missed(parts, place)) for place in stale]
         self._proposer.extend([], missed)
         for place in stale:

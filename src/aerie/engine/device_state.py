@@ -194,6 +194,13 @@ def seat(state: DeviceState, kept: Tensor, n_kept: int, requests: Sequence[Reque
     state.chosen[n_kept:, 1:] = False
 
 
+def empty(state: DeviceState, slots: Sequence[int]) -> None:
+    """Make slots inert whose requests have left while their round was under way."""
+    gone = torch.tensor(slots, dtype=torch.int64).to(state.seq_len.device)
+    state.seats.is_live[gone] = False
+    state.seats.table_row[gone] = state.inert_row
+
+
 def _arrays(state: DeviceState) -> list[Tensor]:
     return list(state.store.arrays.values())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,15 @@ import pytest
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
-from tests.unit.engine.cores import CHEAP, Pair, assert_pool_is_unheld, core, finish_all, outputs
+from tests.unit.engine.cores import (
+    CHEAP,
+    DEAR,
+    Pair,
+    assert_pool_is_unheld,
+    core,
+    finish_all,
+    outputs,
+)
 from tests.unit.engine.test_engine import assert_kv_is_fresh
 from tests.unit.engine.test_lossless import PLAIN
 
@@ -92,6 +101,44 @@ def test_a_text_that_stops_while_its_next_round_runs(pair: Pair, shape: str) -> 
     found = [engine.request(request_id) for request_id in ids]
     assert any(request.statistics.reused_tokens for request in found)
     assert [r.output for r in found] == outputs(core(pair, speculation=PLAIN), longer)
+    assert_pool_is_unheld(engine)
+
+
+@pytest.mark.parametrize("costs", ["cheap", "dear"])
+def test_nobody_is_drafted_for_who_gave_its_pages_back(
+    pair: Pair, costs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planner's draft is launched after the report: the pages may be somebody else's by then."""
+    planner = CHEAP if costs == "cheap" else DEAR
+    engine = core(
+        pair, speculation=SHAPES["planner"], planner=planner, engine="graphs", graphs=BUCKETS
+    )
+    rounds = engine.rounds
+    assert rounds is not None
+    launch, state, n_gone = rounds.graphs.run, rounds.parts.state, 0
+
+    def watched(key: Any, call: Callable[[], None]) -> None:
+        nonlocal n_gone
+        if key[0] in ("draft", "close"):
+            for slot, place in enumerate(rounds._seating.seats):
+                if not place.request.held.pages:
+                    n_gone += 1
+                    assert int(state.seats.table_row[slot]) == state.inert_row
+        launch(key, call)
+
+    monkeypatch.setattr(rounds.graphs, "run", watched)
+    free = [([n, 2, 3], SamplingParams(max_tokens=40, ignore_eos=True)) for n in range(1, 9)]
+    texts = outputs(core(pair, speculation=PLAIN), free)
+    jobs = [
+        (prompt, replace(params, stop_token_ids=(text[7 + 3 * at],)))
+        for at, ((prompt, params), text) in enumerate(zip(free, texts, strict=True))
+    ]
+    plain = outputs(core(pair, speculation=PLAIN), jobs)
+    for first in range(0, 8, 2):  # nobody waits, so that rounds run ahead
+        ids = [engine.submit(*job) for job in jobs[first : first + 2]]
+        finish_all(engine)
+        assert [engine.request(i).output for i in ids] == plain[first : first + 2]
+    assert n_gone > 0
     assert_pool_is_unheld(engine)
 
 
