@@ -133,7 +133,7 @@ _LEVERS = (
     ("gate", "two passes", "one"),
     ("attention over pages", "KV gathered, then read", "read in place, once for rows and heads"),
     ("verification", "a pass over all weights for one token", "a tree's rows share the pass"),
-    ("launches", "one by one from the host", "two graphs a round"),
+    ("launches", "one by one from the host", "three graphs a round"),
 )
 _HEAD = """# Fusion design, first pass
 
