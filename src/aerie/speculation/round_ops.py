@@ -154,7 +154,7 @@ class LevelPlace:
 class DraftPlaces:
     """All that follows from lengths and counts alone: once a draft, for extend and all levels."""
 
-    positions: Tensor  # [B * n] i64 of the accepted rows, 0 for inert ones
+    positions: Tensor  # [B * n] i64 of the accepted rows, the last one's for inert ones
     kv_slots: Tensor  # [B * n] i64, the inert slot for inert ones
     visible_prefix: Tensor  # [B * n] i32
     last: Tensor  # [B] i64, flat row a request's draft starts from
@@ -181,7 +181,10 @@ def draft_places(
     device, batch = seq_len.device, seq_len.shape[0]
     own = torch.arange(n_rows, device=device)
     is_real = own < count[:, None]
-    positions = ((seq_len - count)[:, None] + own) * is_real
+    # A row that is not real stands where the last real one does: attention walks the columns that
+    # any row of a request may see, and one at position 0 would have it walk the whole text.
+    index = torch.minimum(own, count[:, None] - 1)
+    positions = ((seq_len - count)[:, None] + index).clamp_min(0)
 
     def slots(wanted: Tensor) -> Tensor:
         return table[table_row[:, None], wanted.clamp_max(table.shape[1] - 1)].long()

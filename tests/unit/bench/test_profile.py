@@ -155,7 +155,8 @@ def test_busy_shares_are_of_the_files() -> None:
     ]
     for entry in found:
         assert 0.9 < entry.of_round <= entry.within_graphs <= 1
-        assert entry.kernels_us < entry.graphs_us < entry.round_us
+        # Rounds follow each other without a gap, and a traced one may be a little slower.
+        assert entry.kernels_us < entry.graphs_us < 1.02 * entry.round_us
 
 
 def test_kernels_stage_writes_its_files(tmp_path: Path, pair: LargePair) -> None:

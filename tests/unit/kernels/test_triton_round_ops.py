@@ -35,7 +35,7 @@ def slot_lists(lengths: list[int], capacity: int) -> tuple[Tensor, Tensor]:
     kernels = load("pytorch", DEVICE, data_errors="status")
     found = kernels["compute_kv_indices"](
         req_to_token=slot_table(),
-        req_pool_indices=integers([2, 0, 4]),
+        req_pool_indices=integers([2, 0, 4, 1][: len(lengths)]),
         seq_len=integers(lengths),
         kv_capacity=capacity,
     )
@@ -63,16 +63,19 @@ def test_rows_of_a_verification() -> None:
 @pytest.mark.parametrize("widths", [(), (1, 1, 1), (4, 2, 3)])
 def test_places_of_a_draft(widths: tuple[int, ...]) -> None:
     fed = sum(widths)
-    seq_len, count = [9, 21, 0], integers([3, 1, 0])
+    seq_len, count = [9, 21, 0, 8], integers([3, 1, 0, 0])
     lists = slot_lists([n + max(fed, 1) for n in seq_len], 200)
     levels = integers([depth for depth, width in enumerate(widths) for _ in range(width)])
     before = integers([sum(widths[:depth]) for depth in range(len(widths) + 1)])
-    place = slot_table(), integers([2, 0, 4])
+    place = slot_table(), integers([2, 0, 4, 1])
     shared = integers(seq_len), (count, 5), place
     expected = round_ops.draft_places(
         *shared, (lists[0], lists[1].clone()), (levels, before), widths
     )
     made = round_rows.draft_places(*shared, lists, (levels, before), widths)
+    # Rows without a token do not draw attention back to the beginning of the text.
+    stands = [6, 7, 8, 8, 8, *[20] * 5, *[0] * 5, *[7] * 5]
+    assert expected.positions.tolist() == stands
     end = int(lists[0][-1])
     for name in ("positions", "kv_slots", "visible_prefix", "last", "kv_indices", "tree_start"):
         assert torch.equal(getattr(made, name), getattr(expected, name)), name

@@ -27,7 +27,7 @@ class Busy:
     graphs_us: float  # from its first kernel's start to its last one's end
     round_us: float  # timed without a profiler
     within_graphs: float  # share of the graphs' time
-    of_round: float  # share of the round's time
+    of_round: float  # share of the round's time, timed or traced, whichever was longer
 
 
 def busy_shares(folder: Path) -> list[Busy]:
@@ -53,7 +53,8 @@ def _busy(point: dict[str, object], rows: list[dict[str, str]]) -> Busy:
         round(graphs, 1),
         round(taken, 1),
         round(kernels / graphs, 4),
-        round(kernels / taken, 4),
+        # A traced round may be slower than a timed one, and its kernels with it.
+        round(kernels / max(taken, graphs), 4),
     )
 
 

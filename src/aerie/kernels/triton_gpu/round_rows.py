@@ -125,7 +125,7 @@ def _draft_kernel(
     kept = tl.load(count + request, mask=is_row, other=0)
     row = tl.load(table_row + request, mask=is_row, other=0)
     is_real = is_row & (own < kept)
-    position = tl.where(is_real, length - kept + own, 0)
+    position = tl.maximum(length - kept + tl.minimum(own, kept - 1), 0)
     slot = tl.load(table + row * width + tl.minimum(position, width - 1), mask=is_real, other=0)
     tl.store(positions_out + entry, position, mask=is_row)
     tl.store(kv_slots_out + entry, slot.to(tl.int64), mask=is_row)
