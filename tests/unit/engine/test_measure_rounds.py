@@ -68,10 +68,10 @@ def test_a_gpu_plans_where_a_table_of_device_and_pair_is_shipped(
     assert other.value == "fixed" and "tune costs" in other.reason
 
 
-def test_rows_are_shared_evenly_where_costs_are_measured(pair: Pair) -> None:
+def test_costs_are_measured_on_two_texts_in_turns(pair: Pair) -> None:
     """A lopsided forest costs attention more than real texts do."""
-    config = EngineConfig(model=ModelConfig(), graphs=BUCKETS)
-    grid = replace(GRID, batches=(2,))
+    config = EngineConfig(model=ModelConfig(), graphs=replace(BUCKETS, slots=(4,)))
+    grid = replace(GRID, batches=(4,), most_tokens=128)
     engine = graphs_core(config, pair.target, pair.head, grid)
     sent: list[list[int]] = []
     forget = engine.forget
@@ -83,4 +83,5 @@ def test_rows_are_shared_evenly_where_costs_are_measured(pair: Pair) -> None:
 
     engine.forget = noted  # type: ignore[method-assign]
     measure_device_costs(engine, grid, {})
-    assert sent[0] == sent[1] and sent[0][0] > 0
+    assert sent[0] == sent[2] and sent[1] == sent[3]
+    assert sent[0][0] + sent[1][0] > 0
