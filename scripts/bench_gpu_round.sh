@@ -18,6 +18,7 @@ python=${PYTHON:-python3}
 table="$out/costs_h200.json"
 status=0
 mkdir -p "$out"
+echo "commit $AERIE_COMMIT, stages $stages, $(date -u +%FT%TZ)"
 
 has() { case ",$stages," in *",$1,"*) return 0 ;; esac; return 1; }
 # Those of the named stages that were asked for, comma separated.

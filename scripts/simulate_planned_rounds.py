@@ -30,6 +30,7 @@ from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start  # noq
 from aerie.config import GraphConfig  # noqa: E402
 from aerie.engine.engine import EngineCore  # noqa: E402
 from aerie.engine.graphs import smallest  # noqa: E402
+from aerie.engine.measure import abandon  # noqa: E402
 from aerie.speculation.costs import CostTable, Prices, load_costs  # noqa: E402
 from aerie.speculation.policy import Situation  # noqa: E402
 
@@ -96,10 +97,7 @@ def simulate(
         core.step()
         n_tokens = sum(len(core.request(i).output) for i in ids) - before
     core.rounds.graphs.watch = lambda key: None
-    for request_id in ids:
-        core.cancel(request_id)
-    while not core.is_idle:
-        core.step()
+    abandon(core, ids)
     return n_tokens, sum(n * price_of(key, prices) for key, n in launched.items())
 
 

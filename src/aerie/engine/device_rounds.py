@@ -131,14 +131,14 @@ class DeviceRounds:
         the report, it is even started before that is read, and the device never waits. Who joins
         meanwhile waits for the round after; who leaves, or has ended, is not in the answer.
         """
+        if not self.is_under_way:
+            self._seat(requests)
         is_steady = is_quiet and self._seating.holds(requests)
         if self._begun is not None:
             self._end(is_steady)
-        elif not self._flights:
-            self._seat(requests)
-            if requests:
-                self._catch_up()
-                self._launch(is_quiet)
+        elif not self._flights and requests:
+            self._catch_up()
+            self._launch(is_steady)
         if not self._flights:
             return []
         if is_steady and self._is_known_ahead():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +86,9 @@ def test_costs_are_measured_on_two_texts_in_turns(pair: Pair) -> None:
     measure_device_costs(engine, grid, {})
     assert sent[0] == sent[2] and sent[1] == sent[3]
     assert sent[0][0] + sent[1][0] > 0
+
+
+def test_the_shipped_table_is_the_measured_one() -> None:
+    root = Path(__file__).parents[3]
+    shipped = root / "src" / "aerie" / "speculation" / "costs_h200.json"
+    assert shipped.read_bytes() == (root / "reports" / "costs_h200.json").read_bytes()

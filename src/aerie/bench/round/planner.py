@@ -12,6 +12,7 @@ from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start, synch
 from aerie.bench.round.speed import run_without_waiting, step_to_room
 from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
+from aerie.engine.measure import abandon
 from aerie.models.inflate import LargePair
 
 PLANNER = "planner"
@@ -115,8 +116,5 @@ def profile_planner(
         step_to_room(core, 2 * PROFILED * 13 + 104)
         waits = run_without_waiting(core, PROFILED)
     traced = profile_rounds(core, PROFILED)
-    for request_id in ids:
-        core.cancel(request_id)
-    while not core.is_idle:
-        core.step()
+    abandon(core, ids)
     return {"waits_beside_the_read": waits, "profile": traced.summary()}, traced.csv()
