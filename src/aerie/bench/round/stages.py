@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -32,6 +33,13 @@ NEAR_ULPS, FAR_ULPS = 2.0, 4.0
 FLOORS = {"plain_share_of_ceiling": 0.75, "round_tax": 1.6, "bookkeeping_share": 0.08}
 
 
+def named_table(path: str | None) -> str | None:
+    """A cost table as a report names it: by file and content, since folders differ by machine."""
+    if path is None:
+        return None
+    return f"{Path(path).name} sha256:{hashlib.sha256(Path(path).read_bytes()).hexdigest()}"
+
+
 @dataclass(frozen=True, eq=False)
 class RoundBench:
     """Where a measurement runs and how large it is."""
@@ -50,7 +58,7 @@ class RoundBench:
         record = {
             "stage": stage,
             **found,
-            "setup": asdict(self.setup),
+            "setup": asdict(self.setup) | {"costs": named_table(self.setup.costs)},
             "kind": "measured",
             "provenance": provenance(self.setup.device),
         }
