@@ -147,7 +147,7 @@ class _Layer:
 
 def _attend(plan: Plan, rows: Rows, layer: _Layer, geometry: Geometry, page_size: int) -> None:
     tile, reach = plan.tile, layer.rule.reach
-    attend_kernel[(plan.n_programs, geometry.n_heads // plan.heads)](
+    attend_kernel[(plan.n_programs * (geometry.n_heads // plan.heads),)](
         layer.queries,
         layer.keys,
         layer.values,
@@ -187,7 +187,7 @@ def _attend(plan: Plan, rows: Rows, layer: _Layer, geometry: Geometry, page_size
 
 def _merge(plan: Plan, layer: _Layer, geometry: Geometry) -> None:
     is_overlapped = _is_overlapped(plan)
-    at_once = min(plan.most_splits, MOST_AT_ONCE)
+    at_once = min(plan.usual_splits, MOST_AT_ONCE)
     merge_kernel[(layer.out.shape[0], geometry.n_heads)](
         plan.parts,
         plan.part_sums,

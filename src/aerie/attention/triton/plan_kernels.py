@@ -137,13 +137,25 @@ def unit_kernel(
     tl.store(record + END, end)
 
 
-@triton.jit(do_not_specialize=["n_units", "n_wanted", "n_least", "masked_cost", "n_fixed"])
+@triton.jit(
+    do_not_specialize=[
+        "n_units",
+        "n_wanted",
+        "n_waves",
+        "beginning",
+        "n_least",
+        "masked_cost",
+        "n_fixed",
+    ]
+)
 def program_kernel(
     units: tl.tensor,
     programs: tl.tensor,
     row_parts: tl.tensor,
     n_units: tl.tensor,
     n_wanted: tl.tensor,
+    n_waves: tl.tensor,
+    beginning: tl.tensor,
     n_least: tl.tensor,
     masked_cost: tl.tensor,
     n_fixed: tl.tensor,
@@ -153,7 +165,9 @@ def program_kernel(
     """One program an attention program: which unit, which of its blocks, where its part goes.
 
     `n_fixed` > 0 cuts every unit into pieces of so many blocks, whatever else is in the batch;
-    0 aims at `n_wanted` pieces of equal length over the whole batch, `n_least` blocks or more.
+    0 aims at `n_wanted` pieces of equal length over the whole batch, `n_least` blocks or more, or
+    at so many in each of up to `n_waves` waves, where that is over earlier; to begin a program
+    takes as long as `beginning` blocks.
     """
     program = tl.program_id(0)
     record = programs + program * PROGRAM_FIELDS
@@ -165,14 +179,16 @@ def program_kernel(
     cost = n_plain + (n_blocks - n_plain) * masked_cost
     piece = n_fixed
     if n_fixed == 0:
-        piece = tl.maximum((tl.sum(cost, 0) + n_wanted - 1) // n_wanted, n_least)
-        # Rounding up per unit may ask for more programs than run at once; a second wave of a
-        # few would double the time, so the pieces grow until all fit.
-        most = tl.maximum(tl.sum((cost > 0).to(tl.int32), 0), n_wanted)
-        for _ in range(EVENING_STEPS):
-            n_pieces = tl.sum((cost + piece - 1) // piece, 0)
-            grown = (piece * n_pieces + most - 1) // most
-            piece = tl.where(n_pieces > most, grown, piece)
+        # 9 equal units on 16 programs: one piece each, as long as a unit; three each in two waves
+        # are over after two thirds of that.
+        earliest = FAR
+        for wave in range(1, n_waves + 1):
+            finer = _even_piece(cost, wave * n_wanted, n_least)
+            pieces = tl.maximum((cost + finer - 1) // finer, 1)
+            n_needed = (tl.sum(tl.where(cost > 0, pieces, 0), 0) + n_wanted - 1) // n_wanted
+            ready = n_needed * (tl.max((cost + pieces - 1) // pieces, 0) + beginning)
+            piece = tl.where(ready < earliest, finer, piece)
+            earliest = tl.minimum(ready, earliest)
     else:
         cost = n_blocks
     splits = tl.where(n_rows > 0, tl.maximum((cost + piece - 1) // piece, 1), 0)
@@ -209,6 +225,20 @@ def program_kernel(
         tl.store(own + ROW_PARTIAL, partial + tl.zeros_like(offset), mask=is_own)
         tl.store(own + ROW_SPLITS, own_splits + tl.zeros_like(offset), mask=is_own)
         tl.store(own + ROW_OF_UNIT, offset, mask=is_own)
+
+
+@triton.jit
+def _even_piece(cost: tl.tensor, n_wanted: tl.tensor, n_least: tl.tensor) -> tl.tensor:
+    """Cost of the pieces that units are cut into, so that not many more than wanted come of it."""
+    piece = tl.maximum((tl.sum(cost, 0) + n_wanted - 1) // n_wanted, n_least)
+    # Rounding up per unit may ask for more programs than run at once; a second wave of a
+    # few would double the time, so the pieces grow until all fit.
+    most = tl.maximum(tl.sum((cost > 0).to(tl.int32), 0), n_wanted)
+    for _ in range(EVENING_STEPS):
+        n_pieces = tl.sum((cost + piece - 1) // piece, 0)
+        grown = (piece * n_pieces + most - 1) // most
+        piece = tl.where(n_pieces > most, grown, piece)
+    return piece
 
 
 @triton.jit
