@@ -16,11 +16,10 @@ from aerie.engine.device_round import Bucket
 from aerie.engine.graphs import smallest
 from aerie.speculation.policy import TreeShape
 
-# Rows of a request that has many, in those of the mean: one more tile costs another pass over its
-# text, a tile too large some arithmetic, which counts for more where texts are long. A layer of 8
-# x 8K with 12 rows each took 86 µs in tiles of 64 and 108 in tiles of 16, 8 each took 85 and 87;
-# at 8 x 32K 312 and 360, 312 and 291 (H200, 2026-11).
-SPREAD, LONG_SPREAD, LONG = 3, 2, 16384
+# Rows of a request that has many, in those of the mean. One more tile costs another pass over its
+# text, a tile too large some arithmetic: a layer of 8 x 8K with 12 rows each took 87 µs in tiles of
+# 64 and 115 in tiles of 16, at 32K 330 and 399; with 8 each 86 and 89, 323 and 293 (H200, 2026-11).
+SPREAD = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +53,12 @@ class RoundSizes:
             rows = [most if n_under_way else place.n_rows for place in seats]
             n_rows, each = sum(rows) + slots - len(seats), max(rows)
         total = smallest(self.graphs.rows, n_rows)
-        columns = self.columns(max(self.reach(place, n_under_way) for place in seats))
         return Bucket(
             slots=slots,
             rows=self._padded(total),
-            columns=columns,
+            columns=self.columns(max(self.reach(place, n_under_way) for place in seats)),
             is_sampled=any(place.request.params.temperature > 0 for place in seats),
-            tile=min(smallest(self.graphs.tiles, each), self._tile(total, slots, columns)),
+            tile=min(smallest(self.graphs.tiles, each), self._tile(total, slots)),
         )
 
     def columns(self, n_positions: int) -> int:
@@ -77,19 +75,18 @@ class RoundSizes:
             for less, most_each in itertools.pairwise((0, *tiles))
             # Somebody has more than `less`, all together more than `fewer`.
             if slots * most_each > fewer and less + slots <= total
-            for common in (self._tile(total, slots, columns),)
+            for common in (self._tile(total, slots),)
         }
         return sorted(found, key=lambda bucket: (bucket.rows, bucket.tile))
 
-    def _tile(self, total: int, slots: int, columns: int) -> int:
+    def _tile(self, total: int, slots: int) -> int:
         """The tile that nearly all requests fit, where they share so many rows unevenly.
 
         A tile for the most rows would be mostly empty for all others: at 8 x 32K, 96 rows took 25
         ms that way, and 64 rows 13 (H200). The few with more rows are cut into several tiles. The
         smallest tile is for batches in which nobody has more: it saves too little to be cut.
         """
-        spread = LONG_SPREAD if columns > LONG else SPREAD
-        return smallest(self.graphs.tiles[1:] or self.graphs.tiles, -(-spread * total // slots))
+        return smallest(self.graphs.tiles[1:] or self.graphs.tiles, -(-SPREAD * total // slots))
 
     @property
     def _most_rows(self) -> int:

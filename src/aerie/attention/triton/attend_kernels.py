@@ -72,8 +72,6 @@ def attend_kernel(
     IS_OVERLAPPED: tl.constexpr,
 ) -> None:
     """One program: some heads of one unit's rows over a run of its blocks."""
-    # Heads first: programs without work come last then, and hold up nobody else's.
-    head_block = tl.program_id(0) % (N_HEADS // HEADS)
     record = programs + tl.program_id(0) // (N_HEADS // HEADS) * PROGRAM_FIELDS
     # All reads of the record before the branch: they then wait for the memory together.
     n_rows = tl.load(record + N_ROWS)
@@ -87,7 +85,7 @@ def attend_kernel(
         gdc_launch_dependents()  # the merge may be brought up; it waits before it reads
     if n_rows == 0:
         return
-    first_head = head_block * HEADS
+    first_head = tl.program_id(0) % (N_HEADS // HEADS) * HEADS
     stacked = tl.arange(0, BLOCK_M)
     is_own = stacked // HEADS < n_rows
     row = first_row + stacked // HEADS
@@ -153,7 +151,7 @@ def attend_kernel(
         at_out = ((row.to(tl.int64) * N_HEADS + head) * HEAD_DIM)[:, None] + dim
         tl.store(out + at_out, acc.to(out.dtype.element_ty), mask=is_own[:, None] & is_dim)
     else:
-        part = tl.load(record + PARTIAL).to(tl.int64) * (N_HEADS // HEADS) + head_block
+        part = tl.load(record + PARTIAL).to(tl.int64) * (N_HEADS // HEADS) + first_head // HEADS
         at_part = part * BLOCK_M + stacked
         tl.store(part_sums + at_part, top + tl.log2(or_one(total)), mask=is_own)
         # Padded dimensions too: the merge reads whole rows.
