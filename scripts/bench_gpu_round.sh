@@ -53,9 +53,15 @@ long=$!
 if has tests; then "$python" -m pytest -q -p no:cacheprovider -m gpu tests/gpu || status=1; fi
 if has sanitize; then
     for tool in memcheck racecheck; do
-        PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool "$tool" \
-            "$python" scripts/gpu_sanitize.py > "$out/triton_${tool}_h200.log" 2>&1 || status=1
-        tail -n 2 "$out/triton_${tool}_h200.log"
+        log="$out/triton_${tool}_h200.log"
+        : > "$log"
+        for part in kernels attention plain tree planner; do
+            PYTORCH_NO_CUDA_MEMORY_CACHING=1 timeout "${SANITIZE_SECONDS:-90}" \
+                compute-sanitizer --tool "$tool" "$python" -X faulthandler \
+                scripts/gpu_sanitize.py "$part" >> "$log" 2>&1 ||
+                { status=1; echo "$part: the checker ended with $?" >> "$log"; }
+            tail -n 1 "$log"
+        done
     done
 fi
 wait $texts || status=1

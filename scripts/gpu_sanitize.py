@@ -1,8 +1,12 @@
 """A few small launches of every Triton kernel, for a memory checker to watch.
 
     export PYTORCH_NO_CUDA_MEMORY_CACHING=1
-    compute-sanitizer --tool memcheck python3 scripts/gpu_sanitize.py
-    TRITON_INTERPRET=1 python3 scripts/gpu_sanitize.py cpu      # a rehearsal, checks nothing
+    compute-sanitizer --tool memcheck python3 scripts/gpu_sanitize.py kernels
+    TRITON_INTERPRET=1 python3 scripts/gpu_sanitize.py kernels cpu   # a rehearsal, checks nothing
+
+Parts: `kernels` (K1 to K13 and the operations between products), `attention`, and the whole rounds
+of an engine under each policy, `plain`, `tree` and `planner`. A process each, so that a checker
+that gives up on one part has seen the others.
 
 Without the caching allocator every tensor is an allocation of its own, so that a read or write
 past its end is seen. Compares nothing: the parity run does that.
@@ -11,6 +15,8 @@ past its end is seen. Compares nothing: the parity run does that.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,6 +24,9 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
+from aerie.attention.contract import LayerAttention, Reach  # noqa: E402
+from aerie.attention.triton import Tile, TritonAttention, one_tile  # noqa: E402
+from aerie.bench.kernels.attention_work import on  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts  # noqa: E402
 from aerie.config import GraphConfig, SpeculationConfig  # noqa: E402
@@ -29,23 +38,32 @@ from aerie.kernels.triton_gpu import KERNELS, fused  # noqa: E402
 from aerie.kernels.triton_gpu.draft_top import draft_top  # noqa: E402
 from aerie.kernels.triton_gpu.gemm import gemm_scratch, product  # noqa: E402
 from aerie.kernels.triton_gpu.gemm_plan import Plan  # noqa: E402
+from tests.unit.attention.trees import packed_slots, random_parents, tree_batch  # noqa: E402
 
 ORIGIN = ("device", "commit", "source_sha256", "date", "torch")
 PER_KERNEL = 4
 MOST_ENTRIES = 3_000
 N_TOKENS = 16
 COSTS = ROOT / "tests" / "data" / "costs_cheap.json"
-POLICIES = (
-    SpeculationConfig(method="none"),
-    SpeculationConfig(top_k=8, depth=4, nodes=24),
-    SpeculationConfig(policy="planner"),
-)
+POLICIES = {
+    "plain": SpeculationConfig(method="none"),
+    "tree": SpeculationConfig(top_k=8, depth=4, nodes=24),
+    "planner": SpeculationConfig(policy="planner"),
+}
 
 
-def main(device: str) -> None:
-    """Small cases of every kernel, the operations between them, and whole rounds of an engine."""
-    n_calls = 0
+def main(part: str, device: str = "cuda") -> None:
+    """One part, and what was launched."""
     print({name: value for name, value in provenance(device).items() if name in ORIGIN})
+    launched = PARTS[part](device)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    print(f"{part}: {launched}, no error")
+
+
+def kernels_and_operations(device: str) -> str:
+    """Small cases of every kernel, and the operations between them."""
+    n_calls = other_launches(device)
     kernels = load("triton", device, data_errors="status")
     for name, entry in KERNELS.items():
         covers = entry.covers or (lambda inputs: True)
@@ -55,14 +73,29 @@ def main(device: str) -> None:
         for inputs in chosen[:: max(1, len(chosen) // PER_KERNEL)]:
             kernels[name](**{key: on_device(value, device) for key, value in inputs.items()})
             n_calls += 1
-    n_calls += other_launches(device)
-    n_rounds = sum(rounds(device, policy) for policy in POLICIES)
-    if device == "cuda":
-        torch.cuda.synchronize()
-    print(
-        f"{n_calls} calls of {len(KERNELS)} kernels and the fused operations,"
-        f" {n_rounds} rounds of an engine, no error"
+    return f"{n_calls} calls of {len(KERNELS)} kernels and the fused operations"
+
+
+def attention(device: str) -> str:
+    """Ragged trees, one of them cut into waves, through two tiles; half precision and single."""
+    generator = torch.Generator().manual_seed(5)
+    shares = [1, 9, 3, 2, 5]
+    lengths = [40, 200, 333, 17, 90]
+    rows = tree_batch(
+        [torch.zeros(n, dtype=torch.int64) for n in shares],
+        [random_parents(n, generator) for n in shares],
+        packed_slots(lengths),
     )
+    n_calls = 0
+    for dtype in (torch.bfloat16, torch.float32):
+        for height in (16, 64):
+            backend = TritonAttention(one_tile(Tile(height, 32, 4, 2, 1)))
+            pool = torch.randn(2, sum(lengths) + 1, 2, 64, device=device).to(dtype)
+            queries = torch.randn(rows.n_rows, 8, 64, device=device).to(dtype)
+            layer = LayerAttention(64**-0.5, Reach())
+            backend(on(rows, torch.device(device)), [layer.reach])(queries, *pool, layer)
+            n_calls += 1
+    return f"{n_calls} layers"
 
 
 def size_of(inputs: dict[str, object]) -> int:
@@ -70,7 +103,7 @@ def size_of(inputs: dict[str, object]) -> int:
     return sum(int(getattr(value, "size", 0)) for value in inputs.values())
 
 
-def rounds(device: str, policy: SpeculationConfig) -> int:
+def rounds(policy: SpeculationConfig, device: str) -> str:
     """Rounds of the built-in pair, kernel by kernel: attention, trees, a planner's choice."""
     setup = RoundSetup(device, "float32", None, "triton", costs=str(COSTS))
     pair = setup.load()
@@ -84,7 +117,7 @@ def rounds(device: str, policy: SpeculationConfig) -> int:
         core.submit(prompt, SamplingParams(N_TOKENS, 0.7 * seed, seed=seed, ignore_eos=True))
     while not core.is_idle:
         core.step()
-    return core.rounds.counts.rounds
+    return f"{core.rounds.counts.rounds} rounds of an engine"
 
 
 def other_launches(device: str) -> int:
@@ -106,5 +139,11 @@ def other_launches(device: str) -> int:
     return 6
 
 
+PARTS: dict[str, Callable[[str], str]] = {
+    "kernels": kernels_and_operations,
+    "attention": attention,
+    **{name: partial(rounds, policy) for name, policy in POLICIES.items()},
+}
+
 if __name__ == "__main__":
-    main(*(sys.argv[1:] or ["cuda"]))
+    main(*sys.argv[1:])
