@@ -12,18 +12,27 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from aerie.speculation.calibration import Calibration, accepted_nodes, admissible
 from aerie.speculation.costs import CostTable, Prices
 from aerie.speculation.forest import choose_forest
 from aerie.speculation.policy import Gains, Growth, Situation, TreeShape
-from aerie.speculation.running import Running, Spell
+from aerie.speculation.running import Floats, Running, Spell
 from aerie.speculation.tree import DraftTree, Verdict, best_nodes
 
 # An exploring round takes time for half its worth, so it goes deeper and wider by the same rule.
 EXPLORING = 0.5
 CONTEXT_STEP = 256  # costs are looked up once for contexts this close
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """One more level of a draft, by the number k of nodes it is grown from, 0 included."""
+
+    tokens: Floats  # [..., K+1] to expect, all requests together
+    verify: Floats  # [..., K+1] seconds that verifying k more nodes of every request adds
 
 
 @dataclass(eq=False)
@@ -85,18 +94,28 @@ class Planner:
         assert now is not None, "asked for a width in a round that does not draft"
         if depth >= self.shape.depth:
             return 0
-        batch = now.situation.batch
         gained = gains().astype(np.float64)
-        rows = batch * (1 + depth + np.arange(len(gained)))
-        verify = now.prices.verify[np.minimum(rows, len(now.prices.verify) - 1)]
-        cost = now.prices.draft + verify - verify[0]
-        values = batch * self.running.ratios[depth - 1] * gained - now.rate * cost
+        level = self.level(depth, gained)
+        values = level.tokens - now.rate * (now.prices.draft + level.verify)
         width = int(values.argmax())  # value 0 at width 0: the tree ends here
         if width:
             now.widths.append(width)
             now.gains.append(float(gained[width]))
             now.seconds += float(now.prices.draft[width])
         return width
+
+    def level(self, depth: int | NDArray[np.int64], gained: Floats) -> Level:
+        """What children of the best k nodes of a level bring and cost; `gained` is K3's G.
+
+        Several levels at once: depths as a column, gains in rows.
+        """
+        now = self.last
+        assert now is not None, "asked for a level in a round that does not draft"
+        batch = now.situation.batch
+        rows = batch * (1 + depth + np.arange(gained.shape[-1]))
+        verify = now.prices.verify[np.minimum(rows, len(now.prices.verify) - 1)]
+        tokens = batch * self.running.ratios[depth - 1] * gained
+        return Level(tokens, verify - verify[..., :1])
 
     def select(self, tree: DraftTree) -> Tensor:
         """The forest that is worth most at this round's rate."""
