@@ -69,7 +69,6 @@ class Judges:
 
 def make(root: Path, judges: Judges, writes: bool) -> Report:
     """Rebuild everything; `writes` decides whether stale files are replaced or only named."""
-    written = _plots(root, writes)
     fresh: dict[str, bytes] = {}
     tables = (*TABLES, *judges.tables)
     for _ in range(PASSES):
@@ -79,6 +78,7 @@ def make(root: Path, judges: Judges, writes: bool) -> Report:
         if not (changed and writes):
             break
         _write(root, {path: made[path] for path in changed})
+    written = _plots(root, writes)  # of the tables above, so after them
     artifacts = read_artifacts(root)
     evidence = Evidence(root, artifacts, judges.gates, judges.parity)
     judged = [
