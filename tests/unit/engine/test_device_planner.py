@@ -75,9 +75,9 @@ def test_graphs_recorded_between_texts_leave_no_trace(pair: Pair) -> None:
         engine.rounds.record(2, 40)
         n_recorded = counts.direct - before
         assert outputs(engine, jobs) == plain
-    # Rows 4 to 24; nothing, the root's children, widths 1 and 3 over one and two levels: once.
+    # Rows 4 to 24; nothing, the root's children, widths 1, 2 and 3 over one and two levels: once.
     shapes = engine.rounds.parts.policy.shapes
-    assert len(shapes) == 2 + 2 * 2
+    assert len(shapes) == 2 + 3 * 2
     assert before > 0 and n_recorded == 0
     assert_pool_is_unheld(engine)
 

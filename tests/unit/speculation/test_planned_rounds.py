@@ -10,7 +10,7 @@ import pytest
 
 from aerie.speculation.costs import CostTable, Sample, Surface
 from aerie.speculation.device_policy import Widths
-from aerie.speculation.planned_rounds import PlannedRounds
+from aerie.speculation.planned_rounds import WIDTHS, PlannedRounds
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import Situation, TreeShape
 from aerie.speculation.round_ops import RoundOps
@@ -52,7 +52,7 @@ def test_it_is_the_best_of_all_shapes() -> None:
         plan = policy.planner.last
         assert plan is not None
         values: dict[Widths, float] = {(): 0.0}
-        for width in (1, 4, 8):
+        for width in WIDTHS:
             value = 0.0
             for depth in range(1, SHAPE.depth):
                 level = policy.planner.level(depth, policy._gains[depth - 1].astype(np.float64))
