@@ -1,12 +1,13 @@
 """Planned rounds at an H200's prices, on a CPU: writes reports/planner_simulation.json.
 
-    PYTHONPATH=src python scripts/simulate_planned_rounds.py [--points 1x512,8x8192] [--tokens 96]
+    PYTHONPATH=src python scripts/simulate_planned_rounds.py [--points 32x1024,8x8192] [--turns 6]
 
 Prices are those of the cost table that was measured on the device. First they are held against the
 rounds that fixed policies took there (reports/h200_baseline_raw.csv): a table that does not
-describe real rounds makes bad plans. Captured rounds then run on the CPU with the built-in pair,
-whose drafts are those of its inflation, and every graph they launch is priced. All results are
-modelled: they say whether the planner's rule is sound at such prices, not how fast a device is.
+describe real rounds makes bad plans. Then points of contracts/h200_planner.toml run on the CPU, on
+the same prompts, with the built-in pair, whose drafts are those of its inflation, and every graph
+that a round launches is priced. All results are modelled: they say whether the planner's rule is
+sound at such prices, not how fast a device is. A point of 32 x 8K takes six minutes, one of 1K one.
 """
 
 from __future__ import annotations
@@ -17,27 +18,30 @@ import statistics
 import sys
 import tomllib
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src")]
 
+from aerie.bench.gpu.bed import Bed, Run  # noqa: E402
+from aerie.bench.gpu.contract import Contract, Scenario, read_contract  # noqa: E402
+from aerie.bench.gpu.prompts import PromptBook  # noqa: E402
 from aerie.bench.gpu.rows import read_rows  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.bench.round.planner import PLANNER, RIVALS  # noqa: E402
-from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start  # noqa: E402
+from aerie.bench.round.setup import RoundSetup  # noqa: E402
 from aerie.config import GraphConfig  # noqa: E402
-from aerie.engine.engine import EngineCore  # noqa: E402
+from aerie.engine.events import TokenEvent  # noqa: E402
 from aerie.engine.graphs import smallest  # noqa: E402
-from aerie.engine.measure import abandon  # noqa: E402
+from aerie.models.inflate import LargePair  # noqa: E402
 from aerie.speculation.costs import CostTable, Prices, load_costs  # noqa: E402
-from aerie.speculation.policy import Situation  # noqa: E402
 
 REPORTS = ROOT / "reports"
 CONTRACT = ROOT / "contracts" / "h200_planner.toml"
-PROMPT = 256  # tokens; the context that is priced is another matter
-LEAD_IN = 3  # rounds that are not priced: newcomers verify their root
+TABLE = REPORTS / "costs_h200.json"
+PLANNER, RIVAL = "planner", "chain-7"
+SPARE = 2_000  # positions beyond a context
 MOST_ROWS, MOST_WIDTH = 64, 8
 
 
@@ -46,7 +50,8 @@ def against_rounds(table: CostTable) -> list[dict[str, Any]]:
     shapes = tomllib.loads(CONTRACT.read_text(encoding="utf-8"))["policies"]
     taken: dict[tuple[int, int, str], list[float]] = defaultdict(list)
     for row in read_rows(REPORTS / "h200_baseline_raw.csv"):
-        if row.scenario.startswith("planner") and shapes[row.policy]["method"] == "fixed":
+        is_fixed = row.scenario.startswith("planner") and shapes[row.policy]["method"] == "fixed"
+        if is_fixed and row.commit == table.provenance["commit"]:  # the same code
             spent = 1e3 * float(row.seconds) / int(row.rounds)
             taken[int(row.batch), int(row.context), row.policy].append(spent)
     found = []
@@ -70,90 +75,124 @@ def against_rounds(table: CostTable) -> list[dict[str, Any]]:
     return found
 
 
-def price_of(key: Any, prices: Prices) -> float:
-    """Seconds of one graph."""
-    kind, bucket, *widths = key
-    if kind in ("plain", "verify"):
-        return float(prices.verify[bucket.rows])
-    if kind in ("close", "publish"):
-        return 0.0
-    (fed,) = widths
-    return prices.extend + sum(float(prices.draft[width]) for width in fed)
+class PricedBed(Bed):
+    """Counts the graphs of the rounds that are timed."""
+
+    def __init__(self, contract: Contract, setup: RoundSetup, pair: LargePair) -> None:
+        super().__init__(contract, setup, pair)
+        self.launched: Counter[Any] = Counter()
+
+    def _count(self, run: Run, events: list[TokenEvent], last: dict[int, float]) -> None:
+        super()._count(run, events, last)
+        if run.rounds == 1:
+            self.launched.clear()  # of the lead-in
+
+    def modelled(
+        self, name: str, prompts: list[tuple[int, ...]], n_new: int, prices: Prices
+    ) -> Any:
+        """Tokens per second of one run, by the table; what a round was, on average."""
+        rounds = self.take(name).rounds
+        assert rounds is not None, "captured rounds are priced"
+        rounds.record = lambda n_requests, n_positions: None  # type: ignore[method-assign]
+        rounds.graphs.watch = lambda key: self.launched.update([key])
+        run = self.run(name, prompts, n_new)
+        rounds.graphs.watch = lambda key: None
+        verified, drafted = _priced(self.launched, prices)
+        seconds = run.rounds * (verified + drafted)
+        return {
+            "tokens_per_second": round(run.tokens / seconds, 1),
+            "tokens_per_round": round(run.tokens / run.rounds / len(prompts), 3),
+            "ms_per_round": round(1e3 * (verified + drafted), 3),
+            "graphs": _named(self.launched),
+        }
 
 
-def simulate(
-    core: EngineCore, prompts: list[list[int]], n_new: int, prices: Prices
-) -> tuple[int, float]:
-    """Tokens of a whole batch and its modelled seconds, until it has written so much on average."""
-    assert core.rounds is not None, "captured rounds are priced"
-    ids = start(core, prompts, 4 * n_new + 128)
-    for _ in range(LEAD_IN):
-        core.step()
-    launched: Counter[Any] = Counter()
-    core.rounds.graphs.watch = lambda key: launched.update([key])
-    before = sum(len(core.request(i).output) for i in ids)
-    n_tokens = 0
-    while n_tokens < n_new * len(ids):
-        core.step()
-        n_tokens = sum(len(core.request(i).output) for i in ids) - before
-    core.rounds.graphs.watch = lambda key: None
-    abandon(core, ids)
-    return n_tokens, sum(n * price_of(key, prices) for key, n in launched.items())
+def _priced(launched: Counter[Any], prices: Prices) -> tuple[float, float]:
+    """Mean seconds of a verification and of a draft."""
+    verified, drafted = [], []
+    for kind, bucket, *widths in launched.elements():
+        if kind in ("plain", "verify"):
+            verified.append(float(prices.verify[bucket.rows]))
+        elif kind not in ("close", "publish"):
+            (fed,) = widths
+            drafted.append(prices.extend + sum(float(prices.draft[width]) for width in fed))
+    # A draft runs ahead of the round it is for, so there may be one more or less of them.
+    return statistics.mean(verified), statistics.mean(drafted or [0.0])
+
+
+def _named(launched: Counter[Any]) -> dict[str, int]:
+    """Rows of every verification, levels and width of every draft."""
+    found: Counter[str] = Counter()
+    for (kind, bucket, *widths), n_times in launched.items():
+        if kind in ("plain", "verify"):
+            found[f"{kind} {bucket.rows}"] += n_times
+        elif kind not in ("close", "publish"):
+            found[f"{kind} {len(widths[0])}x{max(widths[0], default=0)}"] += n_times
+    return dict(sorted(found.items()))
+
+
+def open_bed(contract: Contract, batch: int, context: int, n_prompts: int) -> PricedBed:
+    """The contract's engine, small: room for one point on a CPU."""
+    policies = {
+        name: replace(terms, costs=str(TABLE)) if name == PLANNER else terms
+        for name, terms in contract.policies.items()
+    }
+    n_tokens = n_prompts * (context + SPARE)
+    memory = replace(contract.memory, kv_tokens=n_tokens, longest=context + SPARE, slots=(batch,))
+    setup = RoundSetup("cpu", "float32", None, "numpy")
+    pair: LargePair = setup.load()
+    return PricedBed(replace(contract, memory=memory, policies=policies), setup, pair)
+
+
+def simulate(contract: Contract, table: CostTable, point: str, n_turns: int) -> dict[str, Any]:
+    """The planner beside a chain of 7, turn by turn; the first turn of each is not counted."""
+    batch, context = (int(part) for part in point.split("x"))
+    scenario: Scenario = next(
+        s for s in contract.scenarios if batch in s.batches and context in s.contexts
+    )
+    n_prompts = scenario.groups * batch
+    prompts = [prompt.tokens for prompt in PromptBook().choose(context, n_prompts)]
+    groups = [prompts[at : at + batch] for at in range(0, n_prompts, batch)]
+    prices = table.prices(batch, context, batch * MOST_ROWS, MOST_WIDTH)
+    bed = open_bed(contract, batch, context, n_prompts)
+    bed.read(prompts, RIVAL)
+    found: dict[str, Any] = {}
+    for name in (RIVAL, PLANNER):
+        # A fixed policy writes the same again; a planner has learnt from the turn before.
+        turns = [
+            bed.modelled(name, groups[turn % len(groups)], scenario.new_tokens, prices)
+            for turn in range(n_turns + 1 if name == PLANNER else len(groups) + 1)
+        ][1:]
+        speed = statistics.median(turn["tokens_per_second"] for turn in turns)
+        found[name] = {"tokens_per_second": speed, "turns": turns}
+        print(point, name, speed, turns[-1], flush=True)
+    ratio = found[PLANNER]["tokens_per_second"] / found[RIVAL]["tokens_per_second"]
+    return {"ratio": round(ratio, 3), **found}
 
 
 def main() -> None:
-    """The table against measured rounds, then every policy on the same prompts at every point."""
+    """The table against measured rounds, then the points."""
     options = argparse.ArgumentParser()
-    options.add_argument("--points", default="1x512,8x8192,32x512")
-    options.add_argument("--groups", type=int, default=4)
-    options.add_argument("--tokens", type=int, default=64)
+    options.add_argument("--points", default="16x1024,32x1024,8x8192,32x8192")
+    options.add_argument("--turns", type=int, default=9)
     asked = options.parse_args()
-    file = REPORTS / "costs_h200.json"
-    table = load_costs(file)
+    table = load_costs(TABLE)
     held = against_rounds(table)
     for line in held:
         print(line, flush=True)
-    setup = RoundSetup("cpu", "float32", None, "numpy", costs=str(file))
-    pair = setup.load()
-    points: dict[str, dict[str, Any]] = {}
-    for name in asked.points.split(","):
-        batch, context = (int(part) for part in name.split("x"))
-        prices = table.prices(batch, context, batch * MOST_ROWS, MOST_WIDTH)
-        vocabulary = pair.target.geometry.vocab_size
-        every = read_prompts(batch * asked.groups, PROMPT, vocabulary)
-        groups = [every[at : at + batch] for at in range(0, len(every), batch)]
-        point: dict[str, Any] = {}
-        for rival, policy in RIVALS.items():
-            core = setup.core(pair, policy, Room(batch, PROMPT + 5 * asked.tokens + 1024))
-            if rival == PLANNER:
-                _pretend(core, context)
-                simulate(core, groups[0], asked.tokens, prices)  # as an engine in use has learnt
-            found = [simulate(core, group, asked.tokens, prices) for group in groups]
-            tokens, seconds = (sum(part) for part in zip(*found, strict=True))
-            point[rival] = {
-                "tokens_per_second": round(tokens / seconds, 1),
-                "by_group": [round(n / spent, 1) for n, spent in found],
-            }
-            print(name, rival, point[rival], flush=True)
-        points[name] = point
+    contract = read_contract(CONTRACT)
+    points = {
+        point: simulate(contract, table, point, asked.turns) for point in asked.points.split(",")
+    }
     record = {
         "kind": "modelled",
         "costs": {"commit": table.provenance["commit"], "device": table.provenance["device"]},
         "against_rounds": held,
-        "new_tokens": asked.tokens,
         "points": points,
         "provenance": provenance("cpu"),
     }
     text = json.dumps(record, indent=1) + "\n"
     (REPORTS / "planner_simulation.json").write_text(text, encoding="utf-8")
-
-
-def _pretend(core: EngineCore, context: int) -> None:
-    """Let a planner pay for another context than its texts have."""
-    assert core.rounds is not None
-    planner = core.rounds.parts.policy.planner  # type: ignore[attr-defined]
-    priced = planner.prices
-    planner.prices = lambda situation: priced(Situation(situation.batch, context))
 
 
 if __name__ == "__main__":
