@@ -32,7 +32,7 @@ def softmax_then_topk(head: DraftHead) -> BestChildren:
     """The definition of BestChildren."""
 
     def best_children(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        best = torch.softmax(logits, dim=-1).topk(k, dim=-1)
+        best = torch.softmax(logits.float(), dim=-1).topk(k, dim=-1)
         return best.values, head.to_target(best.indices)
 
     return best_children
@@ -185,7 +185,7 @@ class DeviceDraft:
 @dataclass(frozen=True, eq=False)
 class _Roots:
     hidden: Tensor  # [B, hidden]
-    logits: Tensor  # [B, draft vocab] f32
+    logits: Tensor  # [B, draft vocab]
     is_known: Tensor  # [B] bool
 
 

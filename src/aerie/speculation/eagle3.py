@@ -150,7 +150,7 @@ class Eagle3Proposer:
 
     def _best(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Probability over the whole draft vocabulary and target id of the best children."""
-        probas, ids = torch.softmax(logits, dim=-1).topk(self.shape.top_k, dim=-1)
+        probas, ids = torch.softmax(logits.float(), dim=-1).topk(self.shape.top_k, dim=-1)
         return probas, self.head.to_target(ids)
 
 

@@ -139,7 +139,7 @@ def _choices(pair: LargePair, text: Tensor) -> tuple[Tensor, Tensor]:
     out = pair.target.forward(rows, pool, every, pair.head.taps)
     pairs = whole_texts((text[1:],))
     drafts = pair.head.extend(pairs, out.taps[:-1], pair.head.allocate_pool(rows.n_rows + 1))
-    return out.logits, drafts.logits
+    return out.logits, drafts.logits.float()
 
 
 def overturned(own: Tensor, other: Tensor) -> list[float]:
