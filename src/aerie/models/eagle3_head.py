@@ -8,7 +8,7 @@ the head made up for them while drafting is overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +23,7 @@ from aerie.models.eagle3_values import HeadSummary
 from aerie.models.feed_forward import FeedForward
 from aerie.models.linear import Linear
 from aerie.models.norm import RMSNorm
-from aerie.models.rope import Rotary
+from aerie.models.rope import Rotary, Rotation
 
 Observe = Callable[[str, Tensor], None]  # told (stage name, tensor) as a forward reaches it
 
@@ -132,7 +132,7 @@ class Eagle3Head:
             raise UsageError(f"taps have shape {list(taps.shape)}, this head needs {list(wanted)}")
         mixed = self.mixer(taps.to(self.embedding.dtype))
         observe("fc_out", mixed)
-        return self._run(mixed, rows, pool, asked, observe)
+        return self._run(mixed, self._forward(rows, pool, None), asked, observe)
 
     @torch.inference_mode()
     def step(
@@ -142,12 +142,21 @@ class Eagle3Head:
         pool: KVPool,
         asked: Tensor | None = None,
         observe: Observe = ignore,
+        rotation: Rotation | None = None,
     ) -> HeadOutput:
-        """Run rows whose hidden states [rows, hidden] this head returned for their parents."""
+        """Run rows whose hidden states [rows, hidden] this head returned for their parents.
+
+        `rotation` is one of `rotations`, for those who asked beforehand.
+        """
         wanted = (rows.n_rows, self.summary.geometry.hidden_size)
         if hidden.shape != wanted:
             raise UsageError(f"hidden has shape {list(hidden.shape)}, must be {list(wanted)}")
-        return self._run(hidden.to(self.embedding.dtype), rows, pool, asked, observe)
+        step = self._forward(rows, pool, rotation)
+        return self._run(hidden.to(self.embedding.dtype), step, asked, observe)
+
+    def rotations(self, positions: Sequence[Tensor]) -> list[Rotation]:
+        """What steps at several positions [rows] i64 need of them, computed together."""
+        return self.rotary.at_each(positions, self.first.attention.ops.spread)
 
     def to_target(self, draft_ids: Tensor) -> Tensor:
         """Target ids of draft ids, any shape."""
@@ -159,17 +168,17 @@ class Eagle3Head:
         shape = (geometry.n_layers, n_slots, geometry.n_kv_heads, geometry.head_dim)
         return allocate_pool(shape, self.embedding.dtype, self.embedding.device)
 
+    def _forward(self, rows: Rows, pool: KVPool, rotation: Rotation | None) -> ForwardPass:
+        if rotation is None:
+            rotation = self.rotary.at(rows.positions, self.first.attention.ops.spread)
+        attend = self.prepare_attention(rows, [self.summary.convention.reach])
+        return ForwardPass(rows, pool, rotation, attend)
+
     def _run(
-        self, x: Tensor, rows: Rows, pool: KVPool, asked: Tensor | None, observe: Observe
+        self, x: Tensor, step: ForwardPass, asked: Tensor | None, observe: Observe
     ) -> HeadOutput:
-        step = ForwardPass(
-            rows,
-            pool,
-            self.rotary.at(rows.positions, self.first.attention.ops.spread),
-            self.prepare_attention(rows, [self.summary.convention.reach]),
-        )
         # Not `functional.embedding`: for a few rows its kernel takes 6.3 µs, this one's 2.1 (H200).
-        embedded = self.embedding[rows.tokens]
+        embedded = self.embedding[step.rows.tokens]
         hidden, pending = self.first(x, embedded, step, observe)
         for layer_idx, layer in enumerate(self.extra, start=1):
             hidden, pending = layer(hidden, pending, step, layer_idx)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -106,6 +107,14 @@ class Rotary:
         if self.attention_factor != 1.0:
             cos, sin = cos * self.attention_factor, sin * self.attention_factor
         return Rotation(*spread(cos, sin))
+
+    def at_each(self, positions: Sequence[Tensor], spread: Spread = as_they_are) -> list[Rotation]:
+        """The same for several batches of rows, computed together."""
+        if not positions:
+            return []
+        every = self.at(torch.cat([*positions]), spread)
+        halves = (half.split([len(part) for part in positions]) for half in (every.cos, every.sin))
+        return [Rotation(cos, sin) for cos, sin in zip(*halves, strict=True)]
 
 
 def build_rotary(settings: RopeSettings, head_dim: int, device: torch.device | str) -> Rotary:

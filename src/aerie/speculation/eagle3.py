@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -54,8 +55,14 @@ class DraftHead(Protocol):
         """Rows whose hidden states come from the target."""
         ...
 
-    def step(self, rows: Rows, hidden: Tensor, pool: KVPool) -> DraftOutput:
+    def step(
+        self, rows: Rows, hidden: Tensor, pool: KVPool, *, rotation: Any = None
+    ) -> DraftOutput:
         """Rows whose hidden states are its own."""
+        ...
+
+    def rotations(self, positions: Sequence[Tensor]) -> Sequence[Any]:
+        """What `step` needs of several positions [rows] i64, computed together."""
         ...
 
     @property
