@@ -44,7 +44,7 @@ pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="interpreted; a GPU runs tests/gpu/test_triton_attention.py"
 )
 
-N_SLOTS = 1700
+N_SLOTS = 3000
 WHOLE = Reach()
 SMALL = Tile(block_m=16, block_n=16, n_warps=4, n_stages=1, per_processor=1)
 WIDE = Tile(block_m=32, block_n=32, n_warps=4, n_stages=1, per_processor=4)
@@ -165,16 +165,26 @@ def test_statistics_count_splits_and_masks() -> None:
     assert found.n_working == 6 <= found.n_programs
 
 
-def test_units_that_do_not_divide_the_programs_are_cut_finer() -> None:
-    # Five on eight programs: one piece each is 21 blocks long, three each in two waves twice 7.
-    rows = causal_batch(_tokens(*[1] * 5), packed_slots([330] * 5))
+@pytest.mark.parametrize(
+    ("n_requests", "n_splits", "longest"),
+    [
+        (4, 2, 11),  # on eight programs: two pieces each, nothing idle
+        (5, 3, 7),  # one piece each is 21 blocks long, three each in two waves twice 7
+        (9, 2, 11),  # one each is twice 21, two each in three waves three times 11
+    ],
+)
+def test_units_that_do_not_divide_the_programs_are_cut_finer(
+    n_requests: int, n_splits: int, longest: int
+) -> None:
+    rows = causal_batch(_tokens(*[1] * n_requests), packed_slots([330] * n_requests))
     case = Case(rows, (1, 1, 16), tile=replace(SMALL, masked_cost=1))
     inputs = _inputs(case)
     attend = TritonAttention(one_tile(case.tile))(rows, [WHOLE])
     want = reference.prepare(rows, [WHOLE])(*inputs)
     torch.testing.assert_close(attend(*inputs), want, rtol=0, atol=5e-6)
     found = attend.statistics()[WHOLE]
-    assert (found.n_splits, found.longest, found.n_working, found.blocks) == (3, 7, 15, 105)
+    assert (found.n_splits, found.longest) == (n_splits, longest)
+    assert (found.n_working, found.blocks) == (n_splits * n_requests, 21 * n_requests)
 
 
 def test_splits_shorter_than_the_least_are_not_made() -> None:

@@ -178,9 +178,10 @@ def _waves(rows: Rows, tile_rows: int, n_wanted: int) -> int:
     """One, unless some number of equal units does not divide the programs of a wave well."""
     each = -(-rows.bounds.rows // tile_rows)
     most = min(rows.n_requests * each, rows.n_rows // tile_rows + rows.n_requests)
-    used = (n * max(n_wanted // n, 1) for n in range(rows.n_requests, most + 1))
-    is_even = all(n_busy >= (1 - MOST_IDLE) * n_wanted for n_busy in used)
-    return 1 if n_wanted == 1 or is_even else MOST_WAVES
+    # Equal units, cut into as many pieces as one wave holds; more units than that need several.
+    pieces = (n * max(n_wanted // n, 1) for n in range(rows.n_requests, most + 1))
+    busy = (n / (n_wanted * -(-n // n_wanted)) for n in pieces)
+    return 1 if n_wanted == 1 or min(busy) >= 1 - MOST_IDLE else MOST_WAVES
 
 
 def _beginning(tile: Tile) -> int:
