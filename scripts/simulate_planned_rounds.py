@@ -7,7 +7,8 @@ rounds that fixed policies took there (reports/h200_baseline_raw.csv): a table t
 describe real rounds makes bad plans. Then points of contracts/h200_planner.toml run on the CPU, on
 the same prompts, with the built-in pair, whose drafts are those of its inflation, and every graph
 that a round launches is priced. All results are modelled: they say whether the planner's rule is
-sound at such prices, not how fast a device is. A point of 32 x 8K takes six minutes, one of 1K one.
+sound at such prices, not how fast a device is. A point of 32 x 8K takes six minutes, one of 8 x 32K
+ten, one of 1K one.
 """
 
 from __future__ import annotations
@@ -175,6 +176,7 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--points", default="16x1024,32x1024,8x8192,32x8192")
     options.add_argument("--turns", type=int, default=9)
+    options.add_argument("--out", type=Path, default=REPORTS / "planner_simulation.json")
     asked = options.parse_args()
     table = load_costs(TABLE)
     held = against_rounds(table)
@@ -192,7 +194,7 @@ def main() -> None:
         "provenance": provenance("cpu"),
     }
     text = json.dumps(record, indent=1) + "\n"
-    (REPORTS / "planner_simulation.json").write_text(text, encoding="utf-8")
+    asked.out.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
