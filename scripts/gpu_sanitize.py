@@ -77,10 +77,10 @@ def kernels_and_operations(device: str) -> str:
 
 
 def attention(device: str) -> str:
-    """Ragged trees, one of them cut into waves, through two tiles; half precision and single."""
+    """Ragged trees, more than divide an H200's programs, in two tiles and two precisions."""
     generator = torch.Generator().manual_seed(5)
-    shares = [1, 9, 3, 2, 5]
-    lengths = [40, 200, 333, 17, 90]
+    shares = [1, 9, 3, 2, 5] * 9
+    lengths = [40, 200, 333, 17, 90] * 9
     rows = tree_batch(
         [torch.zeros(n, dtype=torch.int64) for n in shares],
         [random_parents(n, generator) for n in shares],
@@ -146,4 +146,6 @@ PARTS: dict[str, Callable[[str], str]] = {
 }
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] not in PARTS:
+        raise SystemExit(f"usage: gpu_sanitize.py PART [DEVICE], PART one of {', '.join(PARTS)}")
     main(*sys.argv[1:])
