@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -90,10 +91,20 @@ def _round_row(index: int, decoding: list[Any], keys: list[Any], draft: Any) -> 
 
 
 def _proportion(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Draft rows and attention tokens of a round over the number of its requests."""
+    """Draft rows and attention tokens of a round over the number of its requests.
+
+    A round is launched before the report of the last one is read, so the first round after an
+    end may still hold the row of the request that ended. Those are listed; no later round may.
+    """
+    late = [
+        row["round"]
+        for before, row in itertools.pairwise(rows)
+        if before["active"] == row["slots"] > row["active"]
+    ]
     each: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
-        each.setdefault(row["active"], []).append(row)
+        if row["round"] not in late:
+            each.setdefault(row["active"], []).append(row)
     per = {
         active: {
             "draft_rows_each": max(row["draft_rows"] for row in own) / active,
@@ -108,6 +119,7 @@ def _proportion(rows: list[dict[str, Any]]) -> dict[str, Any]:
     is_level = max(tokens_each) <= 1.35 * min(tokens_each)  # texts grow while others end
     active = [row["active"] for row in rows]
     return {
+        "rounds_launched_before_an_end_was_known": late,
         "per_active": per,
         "active_count": {
             "mean": round(sum(active) / len(active), 3),
