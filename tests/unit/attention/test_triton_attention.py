@@ -204,6 +204,19 @@ def test_the_shipped_table_serves_the_default() -> None:
     assert attend.backend.misses.total() == 1
 
 
+def test_every_shipped_tile_equals_the_definition() -> None:
+    case = Case(_trees([9, 3], [20, 150]), (4, 1, 16))
+    inputs = _inputs(case)
+    want = reference.prepare(case.rows, [WHOLE])(*inputs)
+    # What the interpreter runs differently; warps and stages are the compiler's.
+    codes = {
+        (t.block_m, t.block_n, t.heads, t.is_overlapped): t for t in load_tiles().tiles.values()
+    }
+    for tile in codes.values():
+        got = TritonAttention(one_tile(tile))(case.rows, [WHOLE])(*inputs)
+        torch.testing.assert_close(got, want, rtol=0, atol=5e-6, msg=str(tile))
+
+
 def test_perf_mode_refuses_what_was_not_tuned() -> None:
     case = Case(_decode(), (2, 1, 16))
     attend = TritonAttention(load_tiles(), TritonOptions(perf_mode=True))(case.rows, [WHOLE])

@@ -11,7 +11,7 @@ import pytest
 
 from aerie.bench.gates.data import Gate
 from aerie.bench.gates.run import TOKEN, run_suite
-from aerie.bench.gpu.checks import CHECKS
+from aerie.bench.gpu.checks import CHECKS, proportion
 from aerie.bench.gpu.contract import Contract, Place, read_contract
 from aerie.bench.gpu.rows import Row
 from aerie.bench.gpu.run import GpuSession
@@ -29,6 +29,21 @@ def test_tail_and_slots_hold_on_a_cpu(tmp_path: Path) -> None:
     assert {row["active"] for row in slots["rounds"]} == {1, 2, 3, 4}
     by_active = {row["active"]: row["draft_rows"] for row in slots["rounds"]}
     assert all(by_active[n] == n * by_active[1] for n in by_active)
+
+
+def slots_of_rounds(active: list[int], slots: list[int]) -> list[dict[str, Any]]:
+    return [
+        {"round": n, "active": a, "slots": s, "draft_rows": 16 * s, "attention_tokens": 100 * a}
+        for n, (a, s) in enumerate(zip(active, slots, strict=True))
+    ]
+
+
+def test_one_round_after_an_end_may_hold_its_row_and_no_later_one() -> None:
+    active = [4, 3, 3, 2, 2, 2, 1, 1]
+    found = proportion(slots_of_rounds(active, [4, 3, 3, 3, 2, 2, 2, 1]))
+    assert found["ok"] and found["rounds_launched_before_an_end_was_known"] == [3, 6]
+    assert not proportion(slots_of_rounds(active, [4, 3, 3, 3, 3, 2, 2, 1]))["ok"]
+    assert not proportion(slots_of_rounds(active, [4] * 8))["ok"]
 
 
 @dataclass

@@ -75,7 +75,7 @@ def check_slots(session: GpuSession) -> dict[str, Any]:
             # The step that ends a request starts no round; the next one has the others alone.
             rows.append(_round_row(len(rows), decoding, keys, drafts[-1]))
     core.rounds.graphs.watch = lambda key: None
-    return {"policy": policy, "rounds": rows, **_proportion(rows)}
+    return {"policy": policy, "rounds": rows, **proportion(rows)}
 
 
 def _round_row(index: int, decoding: list[Any], keys: list[Any], draft: Any) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _round_row(index: int, decoding: list[Any], keys: list[Any], draft: Any) -> 
     }
 
 
-def _proportion(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def proportion(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Draft rows and attention tokens of a round over the number of its requests.
 
     A round is launched before the report of the last one is read, so the first round after an

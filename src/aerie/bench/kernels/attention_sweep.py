@@ -18,6 +18,7 @@ from aerie.attention.triton import (
     TileKey,
     TileTable,
     TritonAttention,
+    load_tiles,
     one_tile,
     tile_key,
 )
@@ -92,14 +93,18 @@ BATCHES = (1, 4)
 
 
 def sweep_points(heads: Heads, dtype: torch.dtype) -> Plan:
-    """Every bucket of one geometry with its candidates, the longest first."""
+    """Every bucket of one geometry with its candidates and the shipped tile, the longest first."""
+    shipped = load_tiles()
     found = []
     for columns in sorted(COLUMNS, reverse=True):
         for batch in BATCHES:
             for group in (*TREES, PROMPTS):
                 rows = group.rows if group.is_tree else min(columns, group.rows // batch)
                 point = Point(rows, columns, batch, heads, dtype, group.is_tree)
-                found.append((point, group.tiles))
+                # A sweep that did not time it could not say whether it is still good.
+                own = shipped.choose(key_of(point))
+                tiles = (*group.tiles, own.tile) if own.is_tuned else group.tiles
+                found.append((point, tuple(dict.fromkeys(tiles))))
     return found
 
 
