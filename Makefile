@@ -49,7 +49,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "installing $(TORCH) (the largest download, about a minute)"
 	@$(PIP) "$(TORCH)"
 	@echo "installing aerie and its development tools (about a minute)"
-	@$(PIP) -c constraints.txt -e ".[dev]"
+	@$(PIP) -c constraints.txt -e ".[dev,serve]"
 	@command -v g++ >/dev/null \
 		|| echo "no g++: tests of the hls backend are skipped (Debian: apt-get install g++ make)"
 	@touch $@

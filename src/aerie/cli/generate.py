@@ -12,6 +12,7 @@ from aerie.cli.output import console, finish, progress_console
 
 if TYPE_CHECKING:
     from aerie.api import Engine
+    from aerie.config import SpeculationConfig
     from aerie.engine.params import SamplingParams
 
 PROMPT = '''def read_lines(path):
@@ -77,14 +78,11 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Complete a prompt with speculation; the text streams to standard output."""
-    from aerie.config import SpeculationConfig
     from aerie.engine.params import SamplingParams
 
-    if speculative_config:
-        speculation, named = SpeculationConfig.from_vllm(speculative_config)
-        draft = draft or named
-    else:
-        speculation = SpeculationConfig(method, policy, eagle_topk, num_steps, num_draft_tokens)
+    shape = (eagle_topk, num_steps, num_draft_tokens)
+    speculation, named = chosen_speculation(speculative_config, method, policy, shape)
+    draft = draft or named
     params = SamplingParams(
         max_tokens=max_new_tokens,
         temperature=temperature,
@@ -103,6 +101,17 @@ def generate(
         plain = _load(model, None, settings | {"speculation": {"method": "none"}})
         payload = _compare(plain, engine, text, params, repeats)
     finish(payload, as_json)
+
+
+def chosen_speculation(
+    vllm: str | None, method: str, policy: str, shape: tuple[int | None, int | None, int | None]
+) -> tuple[SpeculationConfig, str | None]:
+    """The configuration, and the draft head that vLLM's JSON names; its JSON goes first."""
+    from aerie.config import SpeculationConfig
+
+    if vllm:
+        return SpeculationConfig.from_vllm(vllm)
+    return SpeculationConfig(method, policy, *shape), None
 
 
 def set_threads(asked: int, model: str | None) -> None:

@@ -19,6 +19,7 @@ from aerie.cli import (
     parity,
     profile,
     report,
+    serve,
     train,
     tune,
 )
@@ -39,6 +40,7 @@ app.command("doctor")(doctor.doctor)
 app.command("inflate")(inflate.inflate)
 app.command("profile")(profile.profile)
 app.command("report")(report.report)
+app.command("serve")(serve.serve)
 app.add_typer(bench.app, name="bench")
 app.add_typer(draft_vocab.app, name="draft-vocab")
 app.add_typer(gates.app, name="gates")

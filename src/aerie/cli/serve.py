@@ -1,0 +1,137 @@
+"""`aerie serve`: the engine behind an OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aerie.cli.generate import (
+    Backend,
+    Draft,
+    DraftTopK,
+    Method,
+    Model,
+    Nodes,
+    Numerics,
+    PolicyName,
+    Steps,
+    Threads,
+    VllmConfig,
+    chosen_speculation,
+    set_threads,
+)
+from aerie.cli.output import progress_console
+from aerie.errors import AerieError, UsageError
+
+if TYPE_CHECKING:
+    from aerie.server.worker import Loaded
+
+Host = Annotated[str, typer.Option(help="Address to listen on; others than loopback need a key.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")]
+Name = Annotated[str | None, typer.Option("--served-name", help="What clients call the model.")]
+Key = Annotated[
+    str | None, typer.Option(envvar="AERIE_API_KEY", help="Clients must send it as a bearer token.")
+]
+Public = Annotated[bool, typer.Option("--public", help="Answer other machines without a key.")]
+AllowedHost = Annotated[
+    list[str] | None, typer.Option(help="Another name of this server; several may be given.")
+]
+Template = Annotated[
+    Path | None, typer.Option("--chat-template", help="Jinja file instead of the model's own.")
+]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
+MaxBatch = Annotated[int, typer.Option(min=1, max=128, help="Requests decoded together.")]
+Pages = Annotated[int, typer.Option(min=2, help="KV pages of 16 positions.")]
+Pending = Annotated[int, typer.Option(min=1, help="Tokens taken in before 429.")]
+Compat = Annotated[str | None, typer.Option(help="vllm: its metric names beside ours.")]
+
+
+def serve(
+    model: Model = None,
+    draft: Draft = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    served_name: Name = None,
+    api_key: Key = None,
+    is_public: Public = False,
+    allowed_host: AllowedHost = None,
+    chat_template: Template = None,
+    method: Method = "eagle3",
+    policy: PolicyName = "auto",
+    num_steps: Steps = None,
+    eagle_topk: DraftTopK = None,
+    num_draft_tokens: Nodes = None,
+    speculative_config: VllmConfig = None,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    backend: Backend = "auto",
+    numerics: Numerics = "fast",
+    threads: Threads = 0,
+    max_batch: MaxBatch = 32,
+    n_pages: Pages = 2560,
+    max_pending_tokens: Pending = 1 << 20,
+    metrics_compat: Compat = None,
+) -> None:
+    """Serve a model over HTTP as OpenAI does; ends on Ctrl-C or SIGTERM after what runs."""
+    _require_framework()
+    from aerie.server.run import serve as run
+    from aerie.server.settings import ServerSettings
+
+    settings = ServerSettings(
+        host=host,
+        port=port,
+        name=served_name or (Path(model).name if model else "aerie-pair"),
+        api_key=api_key,
+        is_public=is_public,
+        allowed_hosts=tuple(allowed_host or ()),
+        max_pending_tokens=max_pending_tokens,
+        metrics_compat=metrics_compat,
+    )
+    shape = (eagle_topk, num_steps, num_draft_tokens)
+    speculation, named = chosen_speculation(speculative_config, method, policy, shape)
+    options: dict[str, Any] = {
+        "device": device,
+        "dtype": dtype,
+        "numerics": numerics,
+        "backend": backend,
+        "cache": {"n_pages": n_pages},
+        "scheduler": {"max_batch": max_batch},
+        "speculation": asdict(speculation),
+    }
+    set_threads(threads, model)
+    failure = run(
+        lambda: _load(model, draft or named, options, chat_template),
+        settings,
+        progress_console().print,
+    )
+    if failure is not None:
+        raise AerieError(failure)
+
+
+def _require_framework() -> None:
+    for name in ("fastapi", "uvicorn", "prometheus_client"):
+        if importlib.util.find_spec(name) is None:
+            raise UsageError(
+                f"the server needs {name}, which is not installed: pip install 'aerie[serve]',"
+                " in a checkout pip install '.[serve]'"
+            )
+
+
+def _load(
+    model: str | None, draft: str | None, options: dict[str, Any], template: Path | None
+) -> Loaded:
+    from aerie.api import Engine, find_pair
+    from aerie.server.worker import Loaded
+    from aerie.text.chat import compile_chat_template, load_chat_template
+
+    engine = Engine.load(model, draft, **options)
+    own = load_chat_template(find_pair(model, draft)[0])
+    if template is not None:
+        source = template.read_text(encoding="utf-8")
+        own = compile_chat_template({"default": source}, own.tokens, template.name)
+    return Loaded(engine, own)

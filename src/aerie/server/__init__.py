@@ -1,0 +1,1 @@
+"""HTTP: the engine behind an OpenAI-compatible server."""

@@ -1,0 +1,166 @@
+"""What goes back: OpenAI's bodies and chunks, usage, and speculation where clients look for it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aerie.api import Completion
+from aerie.engine.request import Statistics
+from aerie.server.worker import Ask, Piece
+from aerie.text.tokenizer import Tokenizer
+
+DONE = b"data: [DONE]\n\n"
+
+
+def event(body: dict[str, Any]) -> bytes:
+    """One server-sent event."""
+    return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How an endpoint writes a choice; everything else the two have in common."""
+
+    kind: str  # of the body's `object`
+    chunk_kind: str
+    prefix: str  # of its id
+    is_chat: bool
+
+    def whole(self, text: str) -> dict[str, Any]:
+        """The text of a finished choice."""
+        message = {"role": "assistant", "content": text, "refusal": None}
+        return {"message": message} if self.is_chat else {"text": text}
+
+    def part(self, text: str) -> dict[str, Any]:
+        """The text of a chunk."""
+        return {"delta": {"content": text} if text else {}} if self.is_chat else {"text": text}
+
+    def logprobs(
+        self, tokenizer: Tokenizer, ids: Sequence[int], logprobs: Sequence[float]
+    ) -> dict[str, Any]:
+        """The chosen tokens and how likely they were."""
+        pieces = [tokenizer.token_bytes(token_id) for token_id in ids]
+        texts = [piece.decode(errors="replace") for piece in pieces]
+        if not self.is_chat:
+            return {
+                "tokens": texts,
+                "token_logprobs": list(logprobs),
+                "top_logprobs": None,
+                "text_offset": None,
+            }
+        rows = zip(texts, logprobs, pieces, strict=True)
+        return {
+            "content": [
+                {"token": text, "logprob": value, "bytes": list(piece), "top_logprobs": []}
+                for text, value, piece in rows
+            ],
+            "refusal": None,
+        }
+
+
+COMPLETION = Form("text_completion", "text_completion", "cmpl", is_chat=False)
+CHAT = Form("chat.completion", "chat.completion.chunk", "chatcmpl", is_chat=True)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One response: its form, its name, and what it is an answer to."""
+
+    form: Form
+    model: str
+    asks: tuple[Ask, ...]
+    tokenizer: Tokenizer
+    has_logprobs: bool
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def body(self, completions: Sequence[Completion]) -> dict[str, Any]:
+        """The whole answer at once."""
+        choices = [self._choice(index, whole) for index, whole in enumerate(completions)]
+        return {**self._head(self.form.kind), "choices": choices, **self.closing(completions)}
+
+    def opening(self, index: int) -> dict[str, Any]:
+        """The first chunk of a chat: who speaks."""
+        return self._chunk(index, {"delta": {"role": "assistant", "content": ""}}, None, None)
+
+    def chunk(self, piece: Piece) -> dict[str, Any]:
+        """What a step added to a choice."""
+        logprobs = None
+        if self.has_logprobs:
+            logprobs = self.form.logprobs(self.tokenizer, piece.token_ids, piece.logprobs)
+        return self._chunk(piece.index, self.form.part(piece.text), logprobs, None)
+
+    def last(self, index: int, completion: Completion) -> dict[str, Any]:
+        """The chunk that says why a choice ended."""
+        return self._chunk(index, self.form.part(""), None, completion.finish_reason)
+
+    def usage_chunk(self, completions: Sequence[Completion]) -> dict[str, Any]:
+        """No choices; what it took."""
+        return {**self._head(self.form.chunk_kind), "choices": [], **self.closing(completions)}
+
+    def closing(self, completions: Sequence[Completion]) -> dict[str, Any]:
+        """Usage, and how speculation went."""
+        n_prompt = sum(len(ask.prompt) for ask in self.asks if ask.sample_index == 0)
+        n_output = sum(len(completion.token_ids) for completion in completions)
+        statistics = [completion.statistics for completion in completions]
+        usage = {
+            "prompt_tokens": n_prompt,
+            "completion_tokens": n_output,
+            "total_tokens": n_prompt + n_output,
+            "prompt_tokens_details": {
+                "cached_tokens": sum(own.reused_tokens for own in statistics)
+            },
+        }
+        return {"usage": usage, "metrics": {"speculative_decoding": speculation(statistics)}}
+
+    def _choice(self, index: int, completion: Completion) -> dict[str, Any]:
+        logprobs = None
+        if completion.logprobs is not None:
+            ids = completion.token_ids
+            logprobs = self.form.logprobs(self.tokenizer, ids, completion.logprobs)
+        return {
+            "index": index,
+            **self.form.whole(completion.text),
+            "logprobs": logprobs,
+            "finish_reason": completion.finish_reason,
+        }
+
+    def _chunk(
+        self, index: int, content: dict[str, Any], logprobs: Any, reason: str | None
+    ) -> dict[str, Any]:
+        choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
+        return {**self._head(self.form.chunk_kind), "choices": [choice]}
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {
+            "id": f"{self.form.prefix}-{self.id}",
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+        }
+
+
+def speculation(statistics: Sequence[Statistics]) -> dict[str, Any]:
+    """Counts of all samples together; the histogram is over the accepted depth of a round."""
+    n_drafts = sum(own.num_drafts for own in statistics)
+    n_draft_tokens = sum(own.num_draft_tokens for own in statistics)
+    n_accepted = sum(own.num_accepted_tokens for own in statistics)
+    deepest = max((depth for own in statistics for depth in own.accepted_by_depth), default=0)
+    reached = [n_drafts] + [
+        sum(own.accepted_by_depth.get(depth, 0) for own in statistics)
+        for depth in range(1, deepest + 2)
+    ]
+    return {
+        "mean_acceptance_length": round(1 + n_accepted / n_drafts, 4) if n_drafts else 1.0,
+        "draft_acceptance_rate": round(n_accepted / n_draft_tokens, 4) if n_draft_tokens else 0.0,
+        "acceptance_histogram": [here - deeper for here, deeper in itertools.pairwise(reached)],
+        "num_spec_steps": n_drafts,
+        "num_accepted_draft_tokens": n_accepted,
+        "num_draft_tokens": n_draft_tokens,
+    }

@@ -1,0 +1,102 @@
+"""The paths of the server, each in a line or two."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.types import ASGIApp
+
+import aerie
+from aerie.server import problems
+from aerie.server.fields import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeRequest,
+)
+from aerie.server.guard import Guard
+from aerie.server.metrics import Metrics
+from aerie.server.service import Service
+from aerie.server.settings import ServerSettings
+from aerie.server.worker import State, Worker
+
+READ = ["GET", "HEAD"]
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def build_app(worker: Worker, settings: ServerSettings) -> ASGIApp:
+    """The whole application behind its guard."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        worker.start()
+        yield
+        worker.stop()
+
+    # The framework's pages of documentation load scripts from elsewhere.
+    app = FastAPI(title="aerie", docs_url=None, redoc_url=None, lifespan=lifespan)
+    service = Service(worker, settings, Metrics(settings.metrics_compat))
+    problems.install(app, service.metrics.refused)
+    _add_generation(app, service)
+    _add_state(app, service)
+    _add_text(app, service)
+    return Guard(app, settings)
+
+
+def _add_generation(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/completions", response_model=None)
+    async def completions(asked: CompletionRequest, request: Request) -> Response:
+        """Complete a prompt."""
+        return await service.complete(asked, request)
+
+    @app.post("/v1/chat/completions", response_model=None)
+    async def chat(asked: ChatRequest, request: Request) -> Response:
+        """Answer a conversation, by the model's own template."""
+        return await service.chat(asked, request)
+
+
+def _add_state(app: FastAPI, service: Service) -> None:
+    worker, name = service.worker, service.settings.name
+
+    @app.api_route("/health", methods=READ)
+    async def health() -> Response:
+        """200 when requests are taken in, else 503 and why."""
+        is_ready = worker.state is State.READY
+        return JSONResponse({"status": worker.state.value}, 200 if is_ready else 503)
+
+    @app.get("/version")
+    async def version() -> dict[str, str]:
+        """Of aerie."""
+        return {"version": aerie.__version__}
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        """The one that is served."""
+        limit = worker.ready().engine.core.limits.context
+        entry = {"id": name, "object": "model", "created": 0, "owned_by": "aerie"}
+        return {"object": "list", "data": [{**entry, "max_model_len": limit}]}
+
+    @app.api_route("/metrics", methods=READ)
+    async def metrics() -> Response:
+        """For Prometheus."""
+        core = worker.ready().engine.core
+        ledger = core.parts.memory.ledger
+        usage = 1 - (ledger.n_free + ledger.n_idle) / (ledger.n_pages - 1)
+        page = service.metrics.page(len(core.running), round(max(usage, 0.0), 4))
+        return Response(page, media_type=METRICS_TYPE)
+
+
+def _add_text(app: FastAPI, service: Service) -> None:
+    @app.post("/tokenize")
+    async def tokenize(asked: TokenizeRequest) -> dict[str, Any]:
+        """Ids of a text."""
+        return await service.tokenize(asked)
+
+    @app.post("/detokenize")
+    async def detokenize(asked: DetokenizeRequest) -> dict[str, Any]:
+        """Text of ids."""
+        return await service.detokenize(asked)

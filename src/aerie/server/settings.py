@@ -1,0 +1,58 @@
+"""What a server is told when it starts; every number is bounded."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from aerie.config import require
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+LEAST_KEY = 8  # characters of an API key
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Where a server listens, whom it answers and how much it takes in."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    name: str = "aerie-pair"  # what /v1/models calls the model
+    api_key: str | None = None
+    is_public: bool = False  # listen beyond this machine without a key
+    allowed_hosts: tuple[str, ...] = ()  # names beside the loopback ones and `host`
+    max_body: int = 4 * 1024 * 1024
+    max_pending_tokens: int = 1 << 20  # prompts and most outputs of everything unfinished
+    request_seconds: float = 30.0  # to send a body; to render a chat
+    drain_seconds: int = 30  # what SIGTERM leaves to running requests
+    metrics_compat: str | None = None  # "vllm": its names beside ours
+
+    def __post_init__(self) -> None:
+        require(0 <= self.port <= 65535, f"port is {self.port}, limit 0..65535")
+        key = self.api_key
+        require(
+            key is None or (key.isascii() and key.isprintable() and len(key) >= LEAST_KEY),
+            f"an API key is at least {LEAST_KEY} printable ASCII characters",
+        )
+        require(
+            is_loopback(self.host) or key is not None or self.is_public,
+            f"{self.host} can be reached from other machines: give --api-key KEY,"
+            " or --public to answer everybody",
+        )
+        known = (None, "vllm")
+        require(self.metrics_compat in known, "metrics_compat is vllm or nothing")
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Names a request may address this server by; a web page elsewhere has none of them."""
+        return frozenset(name.lower() for name in (*LOOPBACK_NAMES, self.host, *self.allowed_hosts))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,92 @@
+"""A real `aerie serve` process for tests, and plain HTTP to talk to it."""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tests.laws.tree import ROOT
+
+TREE = (
+    "--speculative-num-steps",
+    "3",
+    "--speculative-eagle-topk",
+    "2",
+    "--speculative-num-draft-tokens",
+    "8",
+)
+READY_SECONDS = 120
+
+
+@dataclass
+class Reply:
+    """Status, headers and the body as JSON or text."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+
+@dataclass
+class Served:
+    """A server that answers."""
+
+    process: subprocess.Popen[str]
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+    def call(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """One request on a connection of its own; a body that is no bytes is sent as JSON."""
+        connection = self.connect()
+        sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        given = {"content-type": "application/json", **(headers or {})}
+        connection.request(method, path, sent, given)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        is_json = "json" in (answer.headers["content-type"] or "") and text
+        return Reply(answer.status, answer.headers, json.loads(text) if is_json else text)
+
+    def metric(self, name: str) -> float:
+        page = self.call("GET", "/metrics").body
+        (line,) = (line for line in page.splitlines() if line.startswith(name + " "))
+        return float(line.split()[-1])
+
+
+@contextmanager
+def served(*arguments: str) -> Iterator[Served]:
+    """Started by the project's own command, on a free port, ready to answer."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "aerie", "serve", "--port", "0", *arguments]
+    process = subprocess.Popen(
+        command, env=environment, cwd=ROOT, text=True, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    try:
+        said = process.stderr.readline()
+        assert "loading" in said, said
+        port = int(said.split("127.0.0.1:")[1].split("/")[0])
+        server = Served(process, port)
+        until = time.monotonic() + READY_SECONDS
+        while server.call("GET", "/health").status != 200:
+            assert time.monotonic() < until and process.poll() is None, "the server is not ready"
+            time.sleep(0.05)
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()

@@ -1,0 +1,316 @@
+"""`aerie serve` as clients meet it: a real process, OpenAI's own client, and raw HTTP."""
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+
+from aerie import Engine, SamplingParams
+from tests.e2e.server_process import TREE, Served, served
+
+PROMPTS = (
+    "def read_lines(path):\n",
+    "class Stack:\n    def __init__(self):\n",
+    "import os\n\n\ndef walk(top):\n",
+)
+NAME = "aerie-pair"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Served]:
+    with served("--numerics", "exact", *TREE) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(server: Served) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=server.url, api_key="none", max_retries=0) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def plain() -> Engine:
+    """Without speculation, in this process: what every answer must be equal to."""
+    return Engine.load(numerics="exact", speculation={"method": "none"})
+
+
+def test_greedy_and_sampled_texts_are_those_of_plain_decoding(
+    client: openai.OpenAI, plain: Engine
+) -> None:
+    for temperature in (0.0, 0.8):
+        params = SamplingParams(max_tokens=40, temperature=temperature, seed=7)
+        for prompt in PROMPTS:
+            (want,) = plain.generate(prompt, params)
+            got = client.completions.create(
+                model=NAME, prompt=prompt, max_tokens=40, temperature=temperature, seed=7
+            )
+            assert got.choices[0].text == want.text
+            assert got.choices[0].finish_reason == want.finish_reason
+            assert got.usage is not None
+            assert got.usage.completion_tokens == len(want.token_ids)
+            assert got.usage.prompt_tokens == len(plain.tokenizer.encode(prompt))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"top_p": 0.7},
+        {"presence_penalty": 0.6},
+        {"frequency_penalty": 0.9},
+        {"logit_bias": {"10": 4.0, "11": -100.0}},
+        {"stop": ["return"]},
+        {"extra_body": {"top_k": 5}},
+        {"extra_body": {"min_p": 0.2}},
+        {"extra_body": {"repetition_penalty": 1.3}},
+        {"extra_body": {"stop_token_ids": [10, 199]}},
+        {"extra_body": {"ignore_eos": True}},
+    ],
+    ids=str,
+)
+def test_every_option_under_speculation_is_plain_decoding(
+    client: openai.OpenAI, plain: Engine, options: dict[str, Any]
+) -> None:
+    own = {**options, **options.get("extra_body", {})}
+    own.pop("extra_body", None)
+    if "logit_bias" in own:
+        own["logit_bias"] = {int(name): bias for name, bias in own["logit_bias"].items()}
+    for name in ("stop", "stop_token_ids"):
+        if name in own:
+            own[name] = tuple(own[name])
+    params = SamplingParams(max_tokens=32, temperature=0.9, seed=3, **own)
+    (want,) = plain.generate(PROMPTS[0], params)
+    got = client.completions.create(
+        model=NAME, prompt=PROMPTS[0], max_tokens=32, temperature=0.9, seed=3, **options
+    )
+    assert got.choices[0].text == want.text
+
+
+def test_a_stream_joins_to_the_whole_and_closes_as_openai_does(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {
+        "model": NAME,
+        "messages": [{"role": "user", "content": PROMPTS[1]}],
+        "max_tokens": 48,
+        "seed": 5,
+        "stop": ["self.items"],
+    }
+    whole = client.chat.completions.create(**asked)
+    chunks = list(
+        client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+    )
+    assert chunks[0].choices[0].delta.role == "assistant"
+    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    assert text == whole.choices[0].message.content
+    assert chunks[-2].choices[0].finish_reason == whole.choices[0].finish_reason
+    assert chunks[-1].choices == [] and chunks[-1].usage == whole.usage
+    spoken = chunks[-1].model_extra["metrics"]["speculative_decoding"]
+    assert spoken == whole.model_extra["metrics"]["speculative_decoding"]
+    histogram = spoken["acceptance_histogram"]
+    assert sum(histogram) == spoken["num_spec_steps"] > 0
+    weighted = sum(depth * count for depth, count in enumerate(histogram))
+    assert weighted == spoken["num_accepted_draft_tokens"]
+
+
+def test_samples_and_prompts_of_one_request(client: openai.OpenAI, plain: Engine) -> None:
+    ids = plain.tokenizer.encode(PROMPTS[0])
+    params = SamplingParams(max_tokens=12, temperature=0.9, seed=11, n=2)
+    want = [c.text for c in plain.generate([PROMPTS[0], PROMPTS[1]], params)]
+    got = client.completions.create(
+        model=NAME, prompt=list(PROMPTS[:2]), n=2, max_tokens=12, temperature=0.9, seed=11
+    )
+    assert [choice.text for choice in got.choices] == want
+    assert [choice.index for choice in got.choices] == [0, 1, 2, 3]
+    by_ids = client.completions.create(
+        model=NAME, prompt=ids, n=2, max_tokens=12, temperature=0.9, seed=11
+    )
+    assert [choice.text for choice in by_ids.choices] == want[:2]
+
+
+def test_logprobs_belong_to_the_tokens(client: openai.OpenAI, plain: Engine) -> None:
+    params = SamplingParams(max_tokens=10, logprobs=True)
+    (want,) = plain.generate(PROMPTS[2], params)
+    got = client.chat.completions.create(
+        model=NAME,
+        messages=[{"role": "user", "content": PROMPTS[2]}],
+        max_tokens=10,
+        temperature=0,
+        logprobs=True,
+        stream=True,
+    )
+    entries = [
+        entry
+        for chunk in got
+        if chunk.choices and chunk.choices[0].logprobs
+        for entry in chunk.choices[0].logprobs.content or []
+    ]
+    assert want.logprobs is not None
+    assert [entry.logprob for entry in entries] == pytest.approx(want.logprobs, abs=1e-5)
+    assert b"".join(bytes(entry.bytes or []) for entry in entries).decode() == want.text
+
+
+def test_many_at_once_are_what_each_is_alone(client: openai.OpenAI) -> None:
+    def ask(number: int) -> str:
+        return (
+            client.completions.create(
+                model=NAME,
+                prompt=PROMPTS[number % 3],
+                max_tokens=8 + 5 * number,
+                temperature=0.7,
+                seed=number,
+            )
+            .choices[0]
+            .text
+        )
+
+    alone = [ask(number) for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, range(8))) == alone
+
+
+REFUSED: dict[str, tuple[str, str, Any, int, str | None]] = {
+    "no body": ("POST", "/v1/completions", b"", 400, None),
+    "half a body": ("POST", "/v1/completions", b'{"prompt": "a', 400, None),
+    "deep": ("POST", "/v1/completions", b'{"prompt": ' + b"[" * 100_000, 400, None),
+    "a list": ("POST", "/v1/completions", [1], 400, None),
+    "no prompt": ("POST", "/v1/completions", {}, 400, "prompt"),
+    "empty prompt": ("POST", "/v1/completions", {"prompt": ""}, 400, "prompt"),
+    "no ids": ("POST", "/v1/completions", {"prompt": []}, 400, "prompt"),
+    "unknown id": ("POST", "/v1/completions", {"prompt": [4096]}, 400, None),
+    "negative id": ("POST", "/v1/completions", {"prompt": [-1]}, 400, "prompt"),
+    "too long": ("POST", "/v1/completions", {"prompt": [5] * 40_000}, 400, None),
+    "text as number": ("POST", "/v1/completions", {"prompt": "a", "n": "1"}, 400, "n"),
+    "truth as number": ("POST", "/v1/completions", {"prompt": "a", "n": True}, 400, "n"),
+    "huge seed": ("POST", "/v1/completions", {"prompt": "a", "seed": 10**30}, 400, "seed"),
+    "hot": ("POST", "/v1/completions", {"prompt": "a", "temperature": 3}, 400, "temperature"),
+    "not a number": (
+        "POST",
+        "/v1/completions",
+        b'{"prompt": "a", "temperature": NaN}',
+        400,
+        "temperature",
+    ),
+    "typo": ("POST", "/v1/completions", {"prompt": "a", "temprature": 1}, 400, "temprature"),
+    "tools": (
+        "POST",
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": "a"}], "tools": []},
+        400,
+        "tools",
+    ),
+    "grammar": (
+        "POST",
+        "/v1/completions",
+        {"prompt": "a", "response_format": {"type": "json_object"}},
+        400,
+        "response_format",
+    ),
+    "surrogate": ("POST", "/v1/completions", b'{"prompt": "\\ud800"}', 400, None),
+    "no role": ("POST", "/v1/chat/completions", {"messages": [{"content": "a"}]}, 400, None),
+    "bias of no token": (
+        "POST",
+        "/v1/completions",
+        {"prompt": "a", "logit_bias": {"x": 1}},
+        400,
+        "logit_bias",
+    ),
+    "other model": ("POST", "/v1/completions", {"prompt": "a", "model": "x"}, 404, "model"),
+    "no path": ("GET", "/v2/completions", None, 404, None),
+    "no method": ("GET", "/v1/completions", None, 405, None),
+    "large": ("POST", "/tokenize", {"prompt": "a" * 5_000_000}, 413, None),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_have_openais_shape_and_harm_nobody(server: Served, name: str) -> None:
+    method, path, body, status, param = REFUSED[name]
+    reply = server.call(method, path, body)
+    assert reply.status == status, reply.body
+    assert set(reply.body) == {"error"}
+    error = reply.body["error"]
+    assert set(error) == {"message", "type", "param", "code"} and error["message"]
+    assert error["type"] == "invalid_request_error"
+    if param is not None:
+        assert error["param"] == param
+    assert "Traceback" not in error["message"] and "/src/" not in error["message"]
+    assert reply.headers["x-request-id"]
+    assert server.call("GET", "/health").status == 200
+
+
+def test_small_paths(server: Served, plain: Engine) -> None:
+    assert server.call("GET", "/version").body["version"]
+    assert server.call("HEAD", "/health").status == 200
+    assert server.call("HEAD", "/metrics").status == 200
+    (model,) = server.call("GET", "/v1/models").body["data"]
+    assert model["id"] == NAME and model["max_model_len"] > 30_000
+    found = server.call("POST", "/tokenize", {"prompt": PROMPTS[0]}).body
+    assert found["tokens"] == plain.tokenizer.encode(PROMPTS[0]) and found["count"] > 0
+    text = server.call("POST", "/detokenize", {"tokens": found["tokens"][1:]}).body["prompt"]
+    assert text == PROMPTS[0]
+    other = server.call("GET", "/health", headers={"host": "elsewhere.example"})
+    assert other.status == 400
+
+
+def _wait_for_nobody(server: Served) -> None:
+    until = time.monotonic() + 20
+    while server.metric("aerie_num_requests_running"):
+        assert time.monotonic() < until, "a request whose client left still runs"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_who_leaves_is_cancelled(server: Served, is_stream: bool) -> None:
+    body = {"prompt": "x = 1\n", "max_tokens": 30_000, "ignore_eos": True, "stream": is_stream}
+    connection = server.connect()
+    connection.request(
+        "POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"}
+    )
+    answer = connection.getresponse() if is_stream else None
+    if answer is not None:
+        assert answer.readline().startswith(b"data: ")
+    until = time.monotonic() + 20
+    while not server.metric("aerie_num_requests_running"):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    if answer is not None:
+        answer.close()
+    connection.close()
+    _wait_for_nobody(server)
+
+
+def test_a_key_is_asked_for_and_the_queue_has_an_end() -> None:
+    with served("--api-key", "a-long-secret", "--max-pending-tokens", "40", *TREE) as guarded:
+        assert guarded.call("GET", "/health").status == 200
+        for path in ("/v1/models", "/metrics", "/openapi.json", "/nothing"):
+            refused = guarded.call("GET", path)
+            assert refused.status == 401 and refused.body["error"]["code"] == "invalid_api_key"
+        key = {"authorization": "Bearer a-long-secret"}
+        assert guarded.call("GET", "/v1/models", headers=key).status == 200
+        wrong = guarded.call("GET", "/v1/models", headers={"authorization": "Bearer a-long"})
+        assert wrong.status == 401
+        asked = {"prompt": "x = 1\n", "max_tokens": 100}
+        full = guarded.call("POST", "/v1/completions", asked, key)
+        assert full.status == 429 and full.headers["retry-after"]
+        asked["max_tokens"] = 20
+        assert guarded.call("POST", "/v1/completions", asked, key).status == 200
+
+
+def test_a_signal_lets_what_runs_finish() -> None:
+    with served("--metrics-compat", "vllm", *TREE) as ending:
+        page = ending.call("GET", "/metrics").body
+        assert "vllm:spec_decode_num_drafts_total" in page
+        connection = ending.connect()
+        body = {"prompt": "x = 1\n", "max_tokens": 400, "ignore_eos": True, "stream": True}
+        connection.request(
+            "POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"}
+        )
+        stream = connection.getresponse()
+        assert stream.readline().startswith(b"data: ")
+        ending.process.terminate()
+        rest = stream.read().decode()
+        assert rest.rstrip().endswith("data: [DONE]") and '"finish_reason":"length"' in rest
+        assert ending.process.wait(timeout=30) in (0, -15)
+        stream.close()
+        connection.close()
