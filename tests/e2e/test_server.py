@@ -1,6 +1,7 @@
 """`aerie serve` as clients meet it: a real process, OpenAI's own client, and raw HTTP."""
 
 import json
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ import pytest
 
 from aerie import Engine, SamplingParams
 from tests.e2e.server_process import TREE, Served, served
+from tests.e2e.test_commands import aerie
 
 PROMPTS = (
     "def read_lines(path):\n",
@@ -281,7 +283,8 @@ def test_who_leaves_is_cancelled(server: Served, is_stream: bool) -> None:
 
 
 def test_a_key_is_asked_for_and_the_queue_has_an_end() -> None:
-    with served("--api-key", "a-long-secret", "--max-pending-tokens", "40", *TREE) as guarded:
+    limits = ("--max-pending-tokens", "40", "--request-seconds", "1")
+    with served("--api-key", "a-long-secret", *limits, *TREE) as guarded:
         assert guarded.call("GET", "/health").status == 200
         for path in ("/v1/models", "/metrics", "/openapi.json", "/nothing"):
             refused = guarded.call("GET", path)
@@ -295,6 +298,40 @@ def test_a_key_is_asked_for_and_the_queue_has_an_end() -> None:
         assert full.status == 429 and full.headers["retry-after"]
         asked["max_tokens"] = 20
         assert guarded.call("POST", "/v1/completions", asked, key).status == 200
+        _late_clients_are_cut_off(guarded.port)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--model", "no-such-folder"), "neither a directory nor a hub id"),
+        (("--host", "0.0.0.0"), "--api-key"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_served_ends_with_one_clear_line(
+    arguments: tuple[str, ...], words: str
+) -> None:
+    run = aerie("serve", "--port", "0", *arguments)
+    assert run.returncode == 2
+    assert words in run.stderr.splitlines()[-1] and "Traceback" not in run.stderr
+
+
+def _late_clients_are_cut_off(port: int) -> None:
+    head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a-long-secret\r\n"
+    body = b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+    for sent, answer in (
+        (b"", b""),
+        (head, b""),
+        (head + b"X: " + b"a" * 100_000, b""),
+        (head + body, b"HTTP/1.1 408 "),
+    ):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            connection.sendall(sent)
+            try:
+                assert connection.recv(13) == answer
+            except ConnectionResetError:
+                assert not answer
 
 
 def test_a_signal_lets_what_runs_finish() -> None:

@@ -25,7 +25,7 @@ from aerie.cli.generate import (
     set_threads,
 )
 from aerie.cli.output import progress_console
-from aerie.errors import AerieError, UsageError
+from aerie.errors import UsageError
 
 if TYPE_CHECKING:
     from aerie.server.worker import Loaded
@@ -48,6 +48,9 @@ Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
 MaxBatch = Annotated[int, typer.Option(min=1, max=128, help="Requests decoded together.")]
 Pages = Annotated[int, typer.Option(min=2, help="KV pages of 16 positions.")]
 Pending = Annotated[int, typer.Option(min=1, help="Tokens taken in before 429.")]
+Seconds = Annotated[
+    float, typer.Option(help="A client has so long to send a head, a body, or to read a chunk.")
+]
 Compat = Annotated[str | None, typer.Option(help="vllm: its metric names beside ours.")]
 
 
@@ -75,6 +78,7 @@ def serve(
     max_batch: MaxBatch = 32,
     n_pages: Pages = 2560,
     max_pending_tokens: Pending = 1 << 20,
+    request_seconds: Seconds = 30.0,
     metrics_compat: Compat = None,
 ) -> None:
     """Serve a model over HTTP as OpenAI does; ends on Ctrl-C or SIGTERM after what runs."""
@@ -90,6 +94,7 @@ def serve(
         is_public=is_public,
         allowed_hosts=tuple(allowed_host or ()),
         max_pending_tokens=max_pending_tokens,
+        request_seconds=request_seconds,
         metrics_compat=metrics_compat,
     )
     shape = (eagle_topk, num_steps, num_draft_tokens)
@@ -104,13 +109,8 @@ def serve(
         "speculation": asdict(speculation),
     }
     set_threads(threads, model)
-    failure = run(
-        lambda: _load(model, draft or named, options, chat_template),
-        settings,
-        progress_console().print,
-    )
-    if failure is not None:
-        raise AerieError(failure)
+    head = draft or named
+    run(lambda: _load(model, head, options, chat_template), settings, progress_console().print)
 
 
 def _require_framework() -> None:

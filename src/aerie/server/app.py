@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp
 
 import aerie
@@ -16,6 +16,7 @@ from aerie.server.fields import (
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
+    ProblemBody,
     TokenizeRequest,
 )
 from aerie.server.guard import Guard
@@ -24,7 +25,10 @@ from aerie.server.service import Service
 from aerie.server.settings import ServerSettings
 from aerie.server.worker import State, Worker
 
-READ = ["GET", "HEAD"]
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ProblemBody, "description": "The request cannot be honoured."},
+    "5XX": {"model": ProblemBody, "description": "Loading, draining, or failed."},
+}
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -38,7 +42,14 @@ def build_app(worker: Worker, settings: ServerSettings) -> ASGIApp:
         worker.stop()
 
     # The framework's pages of documentation load scripts from elsewhere.
-    app = FastAPI(title="aerie", docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(
+        title="aerie",
+        version=aerie.__version__,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=PROBLEMS,
+    )
     service = Service(worker, settings, Metrics(settings.metrics_compat))
     problems.install(app, service.metrics.refused)
     _add_generation(app, service)
@@ -62,7 +73,8 @@ def _add_generation(app: FastAPI, service: Service) -> None:
 def _add_state(app: FastAPI, service: Service) -> None:
     worker, name = service.worker, service.settings.name
 
-    @app.api_route("/health", methods=READ)
+    @app.head("/health", include_in_schema=False)
+    @app.get("/health")
     async def health() -> Response:
         """200 when requests are taken in, else 503 and why."""
         is_ready = worker.state is State.READY
@@ -80,7 +92,8 @@ def _add_state(app: FastAPI, service: Service) -> None:
         entry = {"id": name, "object": "model", "created": 0, "owned_by": "aerie"}
         return {"object": "list", "data": [{**entry, "max_model_len": limit}]}
 
-    @app.api_route("/metrics", methods=READ)
+    @app.head("/metrics", include_in_schema=False)
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """For Prometheus."""
         core = worker.ready().engine.core

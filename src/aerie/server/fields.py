@@ -116,6 +116,21 @@ class DetokenizeRequest(Strict):
     tokens: TokenIds
 
 
+class Problem(BaseModel):
+    """What went wrong, in OpenAI's words."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ProblemBody(BaseModel):
+    """Every answer that is an error."""
+
+    error: Problem
+
+
 def _token_id(name: str) -> int:
     if not name.isascii() or not name.isdigit() or len(name) > 9:
         raise ApiError(400, f"logit_bias: {name[:20]!r} is not a token id", "logit_bias")

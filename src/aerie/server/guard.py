@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import uuid
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from aerie.server.problems import ApiError
 from aerie.server.settings import ServerSettings
 
+LOG = logging.getLogger("aerie.server")
 OPEN_PATHS = frozenset({"/health"})
 
 
@@ -32,7 +34,9 @@ class Guard:
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
-            await send(message)
+            # A client that stops reading must not hold its request for ever.
+            async with asyncio.timeout(self.settings.request_seconds):
+                await send(message)
 
         try:
             self._check(scope)
@@ -40,7 +44,10 @@ class Guard:
         except ApiError as error:
             await error.response()(scope, receive, named)
             return
-        await self.app(scope, taken, named)
+        try:
+            await self.app(scope, taken, named)
+        except TimeoutError:
+            LOG.warning("request %s: its client does not read, cut off", request_id)
 
     def _check(self, scope: Scope) -> None:
         headers = dict(scope["headers"])

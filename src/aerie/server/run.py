@@ -9,8 +9,9 @@ from types import FrameType
 
 import uvicorn
 
-from aerie.errors import UsageError
+from aerie.errors import AerieError, UsageError
 from aerie.server.app import build_app
+from aerie.server.protocol import patient
 from aerie.server.settings import ServerSettings
 from aerie.server.worker import Loaded, State, Worker
 
@@ -31,16 +32,15 @@ class _Draining(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(
-    load: Callable[[], Loaded], settings: ServerSettings, say: Callable[[str], None]
-) -> str | None:
-    """Serve until a signal; returns why the engine failed, if it did."""
+def serve(load: Callable[[], Loaded], settings: ServerSettings, say: Callable[[str], None]) -> None:
+    """Serve until a signal; raises if there was never anything to serve."""
     worker = Worker(load, settings.max_pending_tokens)
     listener = _listen(settings)
     config = uvicorn.Config(
         build_app(worker, settings),
         log_level="warning",
         access_log=False,
+        http=patient(settings.request_seconds),
         ws="none",
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
@@ -66,7 +66,8 @@ def serve(
 
     say(f"loading {settings.name}; http://{host}:{port}/health says when it is ready")
     asyncio.run(both())
-    return worker.failure or None
+    if worker.failure:
+        raise AerieError(worker.failure)
 
 
 def _listen(settings: ServerSettings) -> socket.socket:

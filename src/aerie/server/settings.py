@@ -23,7 +23,7 @@ class ServerSettings:
     allowed_hosts: tuple[str, ...] = ()  # names beside the loopback ones and `host`
     max_body: int = 4 * 1024 * 1024
     max_pending_tokens: int = 1 << 20  # prompts and most outputs of everything unfinished
-    request_seconds: float = 30.0  # to send a body; to render a chat
+    request_seconds: float = 30.0  # to send a head, a body; to render a chat; to read a chunk
     drain_seconds: int = 30  # what SIGTERM leaves to running requests
     metrics_compat: str | None = None  # "vllm": its names beside ours
 
@@ -39,6 +39,8 @@ class ServerSettings:
             f"{self.host} can be reached from other machines: give --api-key KEY,"
             " or --public to answer everybody",
         )
+        seconds = self.request_seconds
+        require(0 < seconds <= 3600, f"request_seconds is {seconds}, limit 0..3600")
         known = (None, "vllm")
         require(self.metrics_compat in known, "metrics_compat is vllm or nothing")
 

@@ -237,8 +237,10 @@ class Worker:
         self._loop.call_soon_threadsafe(deliver)
 
     def _fail(self, failure: Exception) -> None:
-        LOG.error("the engine failed", exc_info=failure)
-        self.failure = f"{type(failure).__name__}: {failure}"
+        # What aerie raises on purpose says what to do; anything else is ours to find.
+        is_known = isinstance(failure, AerieError)
+        self.failure = str(failure) if is_known else f"{type(failure).__name__}: {failure}"
+        LOG.error("the engine failed: %s", self.failure, exc_info=None if is_known else failure)
         self.state = State.FAILED
         waiting = set(self._groups.values())
         self._sent = [(group, _gone()) for group in waiting]
