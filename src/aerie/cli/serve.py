@@ -45,6 +45,9 @@ Template = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
+EngineKind = Annotated[
+    str, typer.Option("--engine", help="graphs or eager; auto: graphs on a GPU where they can be.")
+]
 MaxBatch = Annotated[int, typer.Option(min=1, max=128, help="Requests decoded together.")]
 Pages = Annotated[int, typer.Option(min=2, help="KV pages of 16 positions.")]
 Pending = Annotated[int, typer.Option(min=1, help="Tokens taken in before 429.")]
@@ -74,6 +77,7 @@ def serve(
     dtype: Dtype = "float32",
     backend: Backend = "auto",
     numerics: Numerics = "fast",
+    engine: EngineKind = "auto",
     threads: Threads = 0,
     max_batch: MaxBatch = 32,
     n_pages: Pages = 2560,
@@ -104,6 +108,7 @@ def serve(
         "dtype": dtype,
         "numerics": numerics,
         "backend": backend,
+        "engine": engine,
         "cache": {"n_pages": n_pages},
         "scheduler": {"max_batch": max_batch},
         "speculation": asdict(speculation),

@@ -58,6 +58,7 @@ class Outcome:
     taps: Tensor  # [rows, captures, hidden]; tree rows first, then prompt rows
     is_extended: bool  # the draft took in the features of drafting requests that waited
     phases: Phases
+    request_ids: tuple[int, ...]  # whose rows of the tree these are
 
 
 def run(parts: Parts, plan: Plan) -> Outcome:
@@ -86,7 +87,8 @@ def run(parts: Parts, plan: Plan) -> Outcome:
     parts.policy.learn(seen, chosen.cpu(), verdict.on_host())
     phases = Phases(clock[1] - clock[0], clock[2] - clock[1], perf_counter() - clock[2])
     results = (layout, tree, chosen, verdict, committed, output.logits, output.taps)
-    return Outcome(*results, is_extended, phases)
+    ids = tuple(request.job.request_id for request in batch.requests)
+    return Outcome(*results, is_extended, phases, ids)
 
 
 def lay_out(kernels: Kernels, tree: DraftTree, chosen: Tensor, seq_len: Tensor) -> Layout:

@@ -23,6 +23,11 @@ def event(body: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
 
 
+def round_event(index: int, tree: dict[str, Any]) -> bytes:
+    """A round's tree under a name of its own, which clients of OpenAI's API pass over."""
+    return b"event: round\n" + event({"index": index, **tree})
+
+
 @dataclass(frozen=True)
 class Form:
     """How an endpoint writes a choice; everything else the two have in common."""

@@ -23,6 +23,7 @@ from aerie.server.guard import Guard
 from aerie.server.metrics import Metrics
 from aerie.server.service import Service
 from aerie.server.settings import ServerSettings
+from aerie.server.view import add_view
 from aerie.server.worker import State, Worker
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -55,6 +56,7 @@ def build_app(worker: Worker, settings: ServerSettings) -> ASGIApp:
     _add_generation(app, service)
     _add_state(app, service)
     _add_text(app, service)
+    add_view(app)
     return Guard(app, settings)
 
 

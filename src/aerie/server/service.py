@@ -12,7 +12,7 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from aerie.api import Completion
-from aerie.server.answers import CHAT, COMPLETION, DONE, Answer, Form, event
+from aerie.server.answers import CHAT, COMPLETION, DONE, Answer, Form, event, round_event
 from aerie.server.fields import (
     ChatRequest,
     CompletionRequest,
@@ -23,7 +23,7 @@ from aerie.server.fields import (
 from aerie.server.metrics import Metrics
 from aerie.server.problems import ApiError, of_failure
 from aerie.server.settings import ServerSettings
-from aerie.server.worker import Ask, End, Group, Loaded, Piece, Worker
+from aerie.server.worker import Ask, End, Group, Loaded, Piece, Round, Worker
 
 CLIENT_GONE = 499  # nobody reads it
 # Generated when nothing is said: what OpenAI's completions do, and a page of conversation.
@@ -74,6 +74,17 @@ class Service:
         decode = self._named(asked.model).engine.tokenizer.decode
         return {"prompt": await asyncio.to_thread(decode, asked.tokens, False)}
 
+    def _check_rounds(self, asked: Sampling) -> None:
+        if not asked.show_rounds:
+            return
+        if not asked.stream:
+            raise ApiError(400, "show_rounds needs stream", "show_rounds")
+        if self.worker.ready().engine.core.rounds is not None:
+            message = (
+                "rounds captured in graphs are not shown; start the server with --engine eager"
+            )
+            raise ApiError(400, message, "show_rounds")
+
     def _named(self, model: str | None) -> Loaded:
         loaded = self.worker.ready()
         if model not in (None, self.settings.name):
@@ -110,7 +121,8 @@ class Service:
         )
         tokenizer = self.worker.ready().engine.tokenizer
         answer = Answer(form, self.settings.name, asks, tokenizer, has_logprobs)
-        group = await self.worker.enter(asks)
+        self._check_rounds(asked)
+        group = await self.worker.enter(asks, asked.show_rounds)
         run = _Run(self, group, answer, began)
         if asked.stream:
             return StreamingResponse(run.stream(asked.has_usage), media_type="text/event-stream")
@@ -158,6 +170,8 @@ class _Run:
             async for item in self._items(ended):
                 if isinstance(item, End):
                     yield event(self.answer.last(item.index, item.completion))
+                elif isinstance(item, Round):
+                    yield round_event(item.index, item.tree)
                 elif item.text or item.logprobs:
                     yield event(self.answer.chunk(item))
             if has_usage:
@@ -175,7 +189,7 @@ class _Run:
             pass
         return _in_order(ended)
 
-    async def _items(self, ended: dict[int, Completion]) -> AsyncIterator[Piece | End]:
+    async def _items(self, ended: dict[int, Completion]) -> AsyncIterator[Piece | Round | End]:
         """Pieces and ends of all samples, until the last end; counted on the way."""
         metrics, has_text = self.service.metrics, False
         while len(ended) < len(self.group.asks):
@@ -188,7 +202,7 @@ class _Run:
             if isinstance(item, End):
                 _refuse_failed(item.completion)
                 ended[item.index] = item.completion
-            if isinstance(item, Piece | End):
+            if isinstance(item, Piece | Round | End):
                 yield item
         n_prompt = sum(len(ask.prompt) for ask in self.group.asks if ask.sample_index == 0)
         metrics.ended(n_prompt, _in_order(ended), time.monotonic() - self.began)

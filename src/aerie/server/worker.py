@@ -9,11 +9,13 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from aerie.api import Completion, Engine, Update
 from aerie.engine.params import SamplingParams
 from aerie.errors import AerieError
 from aerie.server.problems import ApiError
+from aerie.server.rounds import describe_round
 from aerie.text.chat import ChatTemplate
 
 LOG = logging.getLogger("aerie.server")
@@ -74,7 +76,15 @@ class End:
     completion: Completion
 
 
-Item = Accepted | Piece | End | Exception
+@dataclass(frozen=True)
+class Round:
+    """The tree of a round and what became of it, for those who asked to see them."""
+
+    index: int
+    tree: dict[str, Any]
+
+
+Item = Accepted | Piece | Round | End | Exception
 
 
 @dataclass(eq=False)
@@ -82,6 +92,7 @@ class Group:
     """The samples of one HTTP request; `items` belongs to the event loop."""
 
     asks: tuple[Ask, ...]
+    shows_rounds: bool = False
     items: asyncio.Queue[Item] = field(default_factory=asyncio.Queue)
     ids: dict[int, int] = field(default_factory=dict)  # engine id: index, of those that run
     is_closed: bool = False
@@ -131,10 +142,10 @@ class Worker:
             raise ApiError(503, f"not available: {reason}", headers=retry)
         return self.loaded
 
-    async def enter(self, asks: Sequence[Ask]) -> Group:
+    async def enter(self, asks: Sequence[Ask], shows_rounds: bool = False) -> Group:
         """Hand samples to the engine; returns when it has taken them all in, or raises."""
         self.ready()
-        group = Group(tuple(asks))
+        group = Group(tuple(asks), shows_rounds)
         if self.pending_tokens + group.n_tokens > self._most:
             raise ApiError(
                 429,
@@ -183,11 +194,24 @@ class Worker:
         return True
 
     def _step(self, engine: Engine) -> None:
-        for update in engine.step():
+        updates = engine.step()
+        self._show(engine)
+        for update in updates:
             group = self._groups.get(update.request_id)
             if group is not None:
                 self._tell(engine, group, update)
         self._hand_out()
+
+    def _show(self, engine: Engine) -> None:
+        """Before what a round added is told, and its requests are gone."""
+        outcome, engine.core.last_outcome = engine.core.last_outcome, None
+        if outcome is None:
+            return
+        for row, request_id in enumerate(outcome.request_ids):
+            group = self._groups.get(request_id)
+            if group is not None and group.shows_rounds:
+                tree = describe_round(outcome, row, engine.tokenizer)
+                self._sent.append((group, Round(group.ids[request_id], tree)))
 
     def _tell(self, engine: Engine, group: Group, update: Update) -> None:
         request = engine.core.request(update.request_id)
