@@ -70,6 +70,7 @@ def test_greedy_and_sampled_texts_are_those_of_plain_decoding(
         {"extra_body": {"repetition_penalty": 1.3}},
         {"extra_body": {"stop_token_ids": [10, 199]}},
         {"extra_body": {"ignore_eos": True}},
+        {"extra_body": {"speculative": False}},
     ],
     ids=str,
 )
@@ -89,6 +90,8 @@ def test_every_option_under_speculation_is_plain_decoding(
         model=NAME, prompt=PROMPTS[0], max_tokens=32, temperature=0.9, seed=3, **options
     )
     assert got.choices[0].text == want.text
+    spoken = got.model_extra["metrics"]["speculative_decoding"]
+    assert (spoken["num_spec_steps"] > 0) == own.get("speculative", True)
 
 
 def test_a_stream_joins_to_the_whole_and_closes_as_openai_does(client: openai.OpenAI) -> None:

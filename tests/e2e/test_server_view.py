@@ -17,7 +17,7 @@ STATIC = ROOT / "src/aerie/server/static"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Served]:
-    with served(*TREE) as found:
+    with served("--numerics", "exact", *TREE) as found:
         yield found
 
 
@@ -91,6 +91,12 @@ def test_a_browser_draws_the_rounds(server: Served, tmp_path: Path) -> None:
         assert page.look("document.querySelectorAll('#depths .bar').length") > 1
         page.look("document.querySelector('#text .part').click()")
         assert page.look("document.getElementById('round-name').textContent").startswith("1 of")
+        page.look("document.getElementById('race').click()")
+        page.wait_for("document.getElementById('verdict').textContent.includes('times plain')")
+        assert "60 tokens, the same text" in page.look(
+            "document.getElementById('verdict').textContent"
+        )
+        page.wait_for("document.getElementById('stop').disabled")
         page.look("document.getElementById('prompt').value = ''")
         page.look("document.getElementById('run').click()")
         page.wait_for("!document.getElementById('problem').hidden")

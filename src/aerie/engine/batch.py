@@ -41,21 +41,23 @@ class Batch:
 
     @property
     def situation(self) -> Situation:
-        """What a policy plans from."""
+        """What a policy plans from; a batch that wants no drafts is none to it."""
+        if not any(request.params.speculative for request in self.requests):
+            return Situation(0, 0.0)
         n_tokens = sum(request.seq_len for request in self.requests)
-        return Situation(len(self.requests), n_tokens / max(len(self.requests), 1))
+        return Situation(len(self.requests), n_tokens / len(self.requests))
 
     def trusted(self, chosen: Tensor) -> Tensor:
-        """The choice [B, N] with suspects cut back to their roots.
+        """The choice [B, N] with suspects, and who wants no drafts, cut back to their roots.
 
         A draft token whose row is not a number must not fail a request that plain decoding would
         have finished; on its root alone the request is judged as plain decoding judges it.
         """
-        if not any(request.is_suspect for request in self.requests):
+        if all(request.takes_drafts for request in self.requests):
             return chosen
         kept = chosen.clone()
         for index, request in enumerate(self.requests):
-            kept[index, 1:] &= not request.is_suspect
+            kept[index, 1:] &= request.takes_drafts
         return kept
 
 

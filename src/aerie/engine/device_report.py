@@ -25,6 +25,7 @@ _UNCOVERED: tuple[tuple[str, Callable[[SamplingParams], bool]], ...] = (
     ("penalties", lambda p: p.has_penalties),
     ("logit_bias", lambda p: bool(p.logit_bias)),
     ("logprobs", lambda p: p.logprobs),
+    ("speculative", lambda p: not p.speculative),
 )
 
 

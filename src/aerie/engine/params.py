@@ -31,6 +31,7 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: bool = False
     n: int = 1
+    speculative: bool = True  # False: no draft of its own is verified; the tokens are the same
 
     def __post_init__(self) -> None:
         for name, low, high in _RANGES:

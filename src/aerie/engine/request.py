@@ -86,6 +86,11 @@ class Request:
         return self.job.params
 
     @property
+    def takes_drafts(self) -> bool:
+        """Whether more than its root is verified."""
+        return self.params.speculative and not self.is_suspect
+
+    @property
     def output(self) -> list[int]:
         """Tokens generated so far."""
         return self.tokens[len(self.job.prompt) :]

@@ -54,6 +54,7 @@ class Sampling(Strict):
     ignore_eos: bool = False
     stream: bool = False
     stream_options: StreamOptions | None = None
+    speculative: bool = True  # False: without drafts; the same tokens
     show_rounds: bool = False  # with `stream`: every round's tree, as events named `round`
     response_format: ResponseFormat | None = None
     user: str | None = Field(None, max_length=256)  # taken, and used for nothing
@@ -81,6 +82,7 @@ class Sampling(Strict):
             stop=stop,
             ignore_eos=self.ignore_eos,
             logprobs=logprobs,
+            speculative=self.speculative,
         )
 
 

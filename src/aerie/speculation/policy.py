@@ -38,7 +38,7 @@ class TreeShape:
 class Situation:
     """What a round starts from."""
 
-    batch: int  # requests that decode
+    batch: int  # requests that decode; 0: nobody does, or nobody wants drafts
     context: float  # mean tokens with KV in the target
 
 
@@ -78,8 +78,8 @@ class FixedTree:
     shape: TreeShape
 
     def open(self, situation: Situation) -> Growth | None:
-        """Always; a tree of one node needs no draft."""
-        return self if self.shape.verify > 1 else None
+        """Always where somebody decodes; a tree of one node needs no draft."""
+        return self if self.shape.verify > 1 and situation.batch else None
 
     def next_width(self, depth: int, gains: Gains) -> int:
         """All the best children, down to the last level."""

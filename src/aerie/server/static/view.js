@@ -9,46 +9,73 @@ const state = { rounds: [], parts: [], tokens: 0, follows: true, controller: nul
 
 at("ask").addEventListener("submit", (event) => {
   event.preventDefault();
-  run();
+  run(decode);
 });
+at("race").addEventListener("click", () => run(race));
 at("stop").addEventListener("click", () => state.controller && state.controller.abort());
 at("round").addEventListener("input", () => {
   const number = Number(at("round").value);
   state.follows = number === state.rounds.length - 1;
   show(number);
 });
-
 // A link to /#run shows a decoding at once.
-if (location.hash === "#run") run();
+if (location.hash === "#run") run(decode);
 
-function run() {
-  decode().catch((error) => {
+function run(job) {
+  at("problem").hidden = true;
+  working(true);
+  job().catch((error) => {
     if (error.name !== "AbortError") complain(error.message);
   }).finally(() => working(false));
 }
 
 async function decode() {
-  const prompt = at("prompt").value;
-  begin(prompt);
+  begin(at("prompt").value);
+  for await (const { name, body } of completion({ show_rounds: true })) take(name, body);
+}
+
+// Neither of the two is shown its rounds: that would slow one of them down.
+async function race() {
+  const lanes = [];
+  at("result").hidden = false;
+  for (const [name, speculative] of [["plain", false], ["speculative", true]]) {
+    const lane = { name, text: "", tokens: 0, began: performance.now(), seconds: 0 };
+    lanes.push(lane);
+    for await (const { body } of completion({ speculative })) {
+      if (body.usage) lane.tokens = body.usage.completion_tokens;
+      else lane.text += body.choices[0].text;
+      lane.seconds = (performance.now() - lane.began) / 1000;
+      bars("lanes", lanes.map((own) => [own.name, own.seconds, `${own.seconds.toFixed(2)} s`]));
+    }
+  }
+  const [plain, other] = lanes;
+  const same = plain.text === other.text ? "the same text" : "texts that differ (a near tie: --numerics exact has none)";
+  at("verdict").textContent = `${other.tokens} tokens, ${same}: ${(plain.seconds / other.seconds).toFixed(2)} times plain decoding.`;
+}
+
+// Events of one completion, until it is done.
+async function* completion(options) {
   state.controller = new AbortController();
   const answer = await fetch("v1/completions", {
     method: "POST",
     headers: { "content-type": "application/json" },
     signal: state.controller.signal,
     body: JSON.stringify({
-      prompt,
+      prompt: at("prompt").value,
       max_tokens: Number(at("tokens").value),
       temperature: Number(at("temperature").value),
       seed: Number(at("seed").value),
       stream: true,
-      show_rounds: true,
       stream_options: { include_usage: true },
+      ...options,
     }),
   });
   if (!answer.ok) throw new Error((await answer.json()).error.message);
   for await (const { name, data } of events(answer.body)) {
     if (data === "[DONE]") return;
-    take(name, JSON.parse(data));
+    const body = JSON.parse(data);
+    if (body.error) throw new Error(body.error.message);
+    yield { name, body };
   }
 }
 
@@ -69,7 +96,6 @@ async function* events(body) {
 }
 
 function take(name, body) {
-  if (body.error) throw new Error(body.error.message);
   if (name === "round") {
     state.rounds.push(body);
     at("round").max = state.rounds.length - 1;
@@ -86,11 +112,9 @@ function take(name, body) {
 
 function begin(prompt) {
   Object.assign(state, { rounds: [], parts: [], tokens: 0, follows: true });
-  at("problem").hidden = true;
   at("text").replaceChildren(element("span", "prompt", prompt));
   at("tree").replaceChildren();
   at("round").disabled = true;
-  working(true);
   figures();
 }
 
@@ -116,11 +140,16 @@ function figures() {
   at("length").textContent = counts.length ? (tokens / counts.length).toFixed(2) : "–";
   const deepest = Math.max(0, ...counts);
   const histogram = Array.from({ length: deepest + 1 }, (_, depth) => counts.filter((c) => c === depth).length);
-  const most = Math.max(1, ...histogram);
-  at("depths").replaceChildren(...(counts.length ? histogram : []).flatMap((count, depth) => {
-    const bar = element("div", "bar", "");
-    bar.style.width = `${(100 * count) / most}%`;
-    return [element("span", "", String(depth)), bar, element("span", "", String(count))];
+  bars("depths", (counts.length ? histogram : []).map((count, depth) => [depth, count, count]));
+}
+
+// Rows of a name, a length and what to write behind it.
+function bars(id, rows) {
+  const most = Math.max(...rows.map((row) => row[1]), 1e-9);
+  at(id).replaceChildren(...rows.flatMap(([name, length, words]) => {
+    const bar = element("div", name === "plain" ? "bar plain" : "bar", "");
+    bar.style.width = `${(100 * length) / most}%`;
+    return [element("span", "", String(name)), bar, element("span", "", String(words))];
   }));
 }
 
@@ -202,6 +231,7 @@ function element(name, kind, text) {
 
 function working(is) {
   at("run").disabled = is;
+  at("race").disabled = is;
   at("stop").disabled = !is;
 }
 
