@@ -197,3 +197,34 @@ def step(
         if session.rival:
             console().print(f"transformers' generate: {min(session.rival):.2f} ms a token, least")
     finish(session.payload(), as_json=True)
+
+
+@app.command("serve")
+def serve(
+    url: Annotated[str, typer.Option(help="A running server.")] = "http://127.0.0.1:8000",
+    clients: Annotated[str, typer.Option(help="At a time, comma separated.")] = "1,4,16",
+    turns: Annotated[int, typer.Option(min=3, help="Interleaved turns.")] = 7,
+    tokens: Annotated[int, typer.Option(min=8, help="New tokens a request.")] = 128,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds until it must be ready.")] = 0.0,
+    out: Annotated[Path | None, typer.Option(help="Folder of the reports.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
+) -> None:
+    """Say what HTTP costs: the same completions over a server and straight from an engine.
+
+    The built-in pair on a CPU, the same chain on both sides, in turns; the engine is the ceiling.
+    `scripts/bench_server.sh` starts the server, too. The last line of output is JSON.
+    """
+    from rich.progress import Progress
+
+    from aerie.bench.serve.load import Load, measure, table_of, wait_until_ready, write
+
+    load = Load(url, tuple(integers(clients, "--clients")), turns, tokens)
+    wait_until_ready(url, wait)
+    with Progress(console=progress_console(), transient=True) as progress:
+        task = progress.add_task("bench serve", total=turns * len(load.clients))
+        found = measure(load, lambda: progress.advance(task))
+    if out is not None:
+        write(found, out)
+    if not as_json:
+        console().print(table_of(found))
+    finish(found, as_json=True)

@@ -72,20 +72,19 @@ class Guard:
         """Read the whole body within its limits; what comes after it is the client leaving."""
         limit = self.settings.max_body
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        parts: list[bytes] = []
+        body = bytearray()
         size = int(declared) if declared.isdigit() else 0
         try:
             async with asyncio.timeout(self.settings.request_seconds):
                 message: Message = {"more_body": True}
-                while message.get("more_body", False) and size <= limit:
+                while message.get("more_body", False) and max(size, len(body)) <= limit:
                     message = await receive()
-                    parts.append(message.get("body", b""))
-                    size = max(size, sum(map(len, parts)))
+                    body += message.get("body", b"")
         except TimeoutError:
             raise ApiError(408, "the body did not arrive in time") from None
-        if size > limit:
+        if max(size, len(body)) > limit:
             raise ApiError(413, f"the body has more than {limit} bytes")
-        waiting = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
+        waiting = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
         async def replay() -> Message:
             return waiting.pop() if waiting else await receive()

@@ -1,0 +1,1 @@
+"""What HTTP costs: the same completions over a server and straight from an engine."""

@@ -1,0 +1,218 @@
+"""Completions over HTTP beside the same ones from an engine in this process, in turns.
+
+The engine is the ceiling: a server can only add to it. Both run the same chain, so that they do
+the same work, and every text is compared.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import torch
+
+from aerie.api import Engine
+from aerie.bench.provenance import provenance
+from aerie.engine.params import SamplingParams
+from aerie.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+REPORT = "server_cpu.json"
+CHAIN = {"top_k": 1, "depth": 5, "nodes": 6}
+SERVER_OPTIONS = (
+    "--speculative-eagle-topk 1 --speculative-num-steps 5 --speculative-num-draft-tokens 6"
+)
+STARTS = (
+    "def read_lines(path):\n",
+    "class Stack:\n    def __init__(self):\n",
+    "import os\n\n\ndef walk(top):\n",
+    "for index, name in enumerate(names):\n",
+)
+TIMEOUT_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is asked for."""
+
+    url: str
+    clients: tuple[int, ...] = (1, 4, 16)  # at a time
+    turns: int = 7
+    new_tokens: int = 128
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One completion as a client saw it; without a stream the first text is the whole."""
+
+    text: str
+    first_seconds: float
+
+
+@dataclass(frozen=True)
+class Turn:
+    """All clients of one turn."""
+
+    texts: tuple[str, ...]
+    seconds: float
+    first_seconds: tuple[float, ...] = ()
+
+
+def measure(load: Load, advance: Callable[[], None]) -> dict[str, Any]:
+    """Every number of clients: engine, streams and whole answers in turns."""
+    torch.set_num_threads(1)  # as the server does for this pair
+    engine = Engine.load(speculation=CHAIN)
+    points = []
+    for n_clients in load.clients:
+        prompts = [f"# {index}\n{STARTS[index % len(STARTS)]}" for index in range(n_clients)]
+        ways: dict[str, Callable[[], Turn]] = {
+            "engine": partial(_straight, engine, prompts, load),
+            "stream": partial(_served, load, prompts, is_stream=True),
+            "whole": partial(_served, load, prompts, is_stream=False),
+        }
+        turns: dict[str, list[Turn]] = {name: [] for name in ways}
+        for way in ways.values():
+            way()
+        for _ in range(load.turns):
+            for name, way in ways.items():
+                turns[name].append(way())
+            advance()
+        points.append(_point(n_clients, load, turns))
+    return {
+        "new_tokens": load.new_tokens,
+        "turns": load.turns,
+        "speculation": CHAIN,
+        "points": points,
+        "ok": all(point["same_text"] for point in points),
+        "kind": "measured",
+        "provenance": provenance("cpu"),
+    }
+
+
+def _straight(engine: Engine, prompts: Sequence[str], load: Load) -> Turn:
+    params = SamplingParams(max_tokens=load.new_tokens, ignore_eos=True)
+    start = time.perf_counter()
+    texts = tuple(completion.text for completion in engine.generate(prompts, params))
+    return Turn(texts, time.perf_counter() - start)
+
+
+def _served(load: Load, prompts: Sequence[str], is_stream: bool) -> Turn:
+    start = time.perf_counter()
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        replies = list(pool.map(lambda prompt: _ask(load, prompt, is_stream), prompts))
+    seconds = time.perf_counter() - start
+    firsts = tuple(reply.first_seconds for reply in replies)
+    return Turn(tuple(reply.text for reply in replies), seconds, firsts)
+
+
+def _ask(load: Load, prompt: str, is_stream: bool) -> Reply:
+    place = urlsplit(load.url)
+    connection = http.client.HTTPConnection(place.netloc, timeout=TIMEOUT_SECONDS)
+    asked = {
+        "prompt": prompt,
+        "max_tokens": load.new_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": is_stream,
+    }
+    start = time.perf_counter()
+    try:
+        path = f"{place.path.rstrip('/')}/v1/completions"
+        connection.request("POST", path, json.dumps(asked), {"content-type": "application/json"})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise UsageError(f"the server answers {answer.status}: {answer.read(300)!r}")
+        if not is_stream:
+            text = json.loads(answer.read())["choices"][0]["text"]
+            return Reply(text, time.perf_counter() - start)
+        return _read_stream(answer, start)
+    finally:
+        connection.close()
+
+
+def _read_stream(answer: http.client.HTTPResponse, start: float) -> Reply:
+    parts: list[str] = []
+    first = 0.0
+    for line in answer:
+        if line.startswith(b"data: {"):
+            parts.append(json.loads(line[6:])["choices"][0]["text"])
+            first = first or time.perf_counter() - start
+    return Reply("".join(parts), first)
+
+
+def _point(n_clients: int, load: Load, turns: dict[str, list[Turn]]) -> dict[str, Any]:
+    n_tokens = n_clients * load.new_tokens
+    speeds = {name: [n_tokens / turn.seconds for turn in own] for name, own in turns.items()}
+    ratios = {
+        name: [own / base for own, base in zip(speeds[name], speeds["engine"], strict=True)]
+        for name in ("stream", "whole")
+    }
+    firsts = sorted(seconds for turn in turns["stream"] for seconds in turn.first_seconds)
+    texts = {turn.texts for own in turns.values() for turn in own}
+    return {
+        "clients": n_clients,
+        "tokens_per_second": {name: round(statistics.median(v), 1) for name, v in speeds.items()},
+        "ratio_to_engine": {name: round(statistics.median(v), 4) for name, v in ratios.items()},
+        "ratios": {name: [round(value, 4) for value in v] for name, v in ratios.items()},
+        "first_text_ms": {
+            "p50": round(1e3 * statistics.median(firsts), 2),
+            "p99": round(1e3 * firsts[min(len(firsts) - 1, int(0.99 * len(firsts)))], 2),
+        },
+        "same_text": len(texts) == 1,
+    }
+
+
+def wait_until_ready(url: str, seconds: float) -> None:
+    """Return when `/health` says so."""
+    place = urlsplit(url)
+    until = time.monotonic() + seconds
+    while True:
+        connection = http.client.HTTPConnection(place.netloc, timeout=TIMEOUT_SECONDS)
+        try:
+            connection.request("GET", f"{place.path.rstrip('/')}/health")
+            if connection.getresponse().status == 200:
+                return
+            reason = "is not ready"
+        except OSError as error:
+            reason = f"does not answer ({error})"
+        finally:
+            connection.close()
+        if time.monotonic() > until:
+            raise UsageError(f"{url} {reason}; start it with: aerie serve {SERVER_OPTIONS}")
+        time.sleep(0.1)
+
+
+def write(found: dict[str, Any], folder: Path) -> None:
+    """The record, for the reports."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / REPORT).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def table_of(found: dict[str, Any]) -> Table:
+    """Speeds beside the engine's, a row for each number of clients."""
+    from rich.table import Table
+
+    table = Table("clients", "engine tok/s", "stream", "of engine", "whole", "of engine", "TTFT ms")
+    for point in found["points"]:
+        speeds, ratios = point["tokens_per_second"], point["ratio_to_engine"]
+        table.add_row(
+            str(point["clients"]),
+            f"{speeds['engine']:.0f}",
+            f"{speeds['stream']:.0f}",
+            f"{ratios['stream']:.2f}",
+            f"{speeds['whole']:.0f}",
+            f"{ratios['whole']:.2f}",
+            f"{point['first_text_ms']['p50']:.0f}",
+        )
+    return table
