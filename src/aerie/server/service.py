@@ -43,8 +43,7 @@ class Service:
         loaded = self._named(asked.model)
         prompts = await self._encode(loaded, asked.prompt)
         most = asked.max_tokens or COMPLETION_TOKENS
-        limits = [most] * len(prompts)
-        return await self._answer(COMPLETION, asked, _Prompts(prompts, limits), request)
+        return await self._answer(COMPLETION, asked, _Prompts(prompts, most), request)
 
     async def chat(self, asked: ChatRequest, request: Request) -> Response:
         """POST /v1/chat/completions."""
@@ -60,7 +59,7 @@ class Service:
         except TimeoutError:
             raise ApiError(400, "the chat template takes too long on these messages") from None
         most = asked.max_completion_tokens or asked.max_tokens or CHAT_TOKENS
-        return await self._answer(CHAT, asked, _Prompts([prompt], [most]), request)
+        return await self._answer(CHAT, asked, _Prompts([prompt], most), request)
 
     async def tokenize(self, asked: TokenizeRequest) -> dict[str, Any]:
         """POST /tokenize."""
@@ -115,8 +114,8 @@ class Service:
         began = time.monotonic()
         has_logprobs = getattr(asked, "logprobs", None) not in (None, False)
         asks = tuple(
-            Ask(prompt, asked.params(most, has_logprobs), sample)
-            for prompt, most in zip(prompts.ids, prompts.most, strict=True)
+            Ask(prompt, asked.params(prompts.most, has_logprobs), sample)
+            for prompt in prompts.ids
             for sample in range(asked.n)
         )
         tokenizer = self.worker.ready().engine.tokenizer
@@ -131,10 +130,10 @@ class Service:
 
 @dataclass(frozen=True)
 class _Prompts:
-    """Prompts as ids, and how much each may add."""
+    """Prompts as ids, and how many tokens each may add."""
 
     ids: Sequence[Sequence[int]]
-    most: Sequence[int]
+    most: int
 
 
 @dataclass(frozen=True)
