@@ -101,7 +101,9 @@ def _add_state(app: FastAPI, service: Service) -> None:
         core = worker.ready().engine.core
         ledger = core.parts.memory.ledger
         usage = 1 - (ledger.n_free + ledger.n_idle) / (ledger.n_pages - 1)
-        page = service.metrics.page(len(core.running), round(max(usage, 0.0), 4))
+        # A slot is gone with the next step only; who has finished runs no more.
+        n_running = sum(request.ended is None for request in list(core.running))
+        page = service.metrics.page(n_running, round(max(usage, 0.0), 4))
         return Response(page, media_type=METRICS_TYPE)
 
 
