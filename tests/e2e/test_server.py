@@ -1,5 +1,6 @@
 """`aerie serve` as clients meet it: a real process, OpenAI's own client, and raw HTTP."""
 
+import itertools
 import json
 import socket
 import time
@@ -154,6 +155,11 @@ def test_logprobs_belong_to_the_tokens(client: openai.OpenAI, plain: Engine) -> 
     assert want.logprobs is not None
     assert [entry.logprob for entry in entries] == pytest.approx(want.logprobs, abs=1e-5)
     assert b"".join(bytes(entry.bytes or []) for entry in entries).decode() == want.text
+    whole = client.completions.create(
+        model=NAME, prompt=PROMPTS[2], max_tokens=10, temperature=0, logprobs=0
+    )
+    found = whole.choices[0].logprobs
+    assert found is not None and found.token_logprobs == pytest.approx(want.logprobs, abs=1e-5)
 
 
 def test_many_at_once_are_what_each_is_alone(client: openai.OpenAI) -> None:
@@ -173,6 +179,37 @@ def test_many_at_once_are_what_each_is_alone(client: openai.OpenAI) -> None:
     alone = [ask(number) for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(ask, range(8))) == alone
+
+
+def test_sglangs_form_says_the_same(server: Served, plain: Engine) -> None:
+    params = SamplingParams(max_tokens=24, temperature=0.6, seed=9, ignore_eos=True, logprobs=True)
+    (want,) = plain.generate(PROMPTS[0], params)
+    sampling = {"max_new_tokens": 24, "temperature": 0.6, "sampling_seed": 9, "ignore_eos": True}
+    asked = {"text": PROMPTS[0], "sampling_params": sampling, "return_logprob": True}
+    got = server.call("POST", "/generate", asked).body
+    assert (got["text"], tuple(got["output_ids"])) == (want.text, want.token_ids)
+    info = got["meta_info"]
+    assert info["finish_reason"] == {"type": "length", "length": 24}
+    assert [row[1] for row in info["output_token_logprobs"]] == got["output_ids"]
+    assert info["spec_verify_ct"] < 24 and info["spec_accept_length"] > 1
+    blocks = server.call("POST", "/generate", {**asked, "stream": True}).body.split("\n\n")
+    assert blocks[-2:] == ["data: [DONE]", ""]
+    chunks = [json.loads(block[6:]) for block in blocks[:-2]]
+    assert all(b["text"].startswith(a["text"]) for a, b in itertools.pairwise(chunks))
+    assert chunks[-1]["text"] == want.text and chunks[-1]["meta_info"]["finish_reason"]
+    ids = plain.tokenizer.encode(PROMPTS[0])
+    several = {"input_ids": [ids, ids], "sampling_params": {**sampling, "n": 2}}
+    assert len(server.call("POST", "/generate", several).body) == 4
+    for wrong in (
+        {},
+        {"text": "a", "input_ids": [1]},
+        {"text": ["a"] * 65},
+        {"text": "a", "sampling_params": {"x": 1}},
+        {"text": "a", "sampling_params": {"stop": ["b"] * 17}},
+        {"text": "a", "sampling_params": {"stop_token_ids": [1] * 49}},
+    ):
+        assert server.call("POST", "/generate", wrong).status == 400
+    assert server.call("GET", "/server_info").body["speculative_num_steps"] == 3
 
 
 REFUSED: dict[str, tuple[str, str, Any, int, str | None]] = {

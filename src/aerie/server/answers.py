@@ -82,17 +82,20 @@ class Answer:
     asks: tuple[Ask, ...]
     tokenizer: Tokenizer
     has_logprobs: bool
+    has_usage: bool = False
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
     def body(self, completions: Sequence[Completion]) -> dict[str, Any]:
         """The whole answer at once."""
         choices = [self._choice(index, whole) for index, whole in enumerate(completions)]
-        return {**self._head(self.form.kind), "choices": choices, **self.closing(completions)}
+        return {**self._head(self.form.kind), "choices": choices, **self._taken(completions)}
 
-    def opening(self, index: int) -> dict[str, Any]:
-        """The first chunk of a chat: who speaks."""
-        return self._chunk(index, {"delta": {"role": "assistant", "content": ""}}, None, None)
+    def openings(self) -> list[dict[str, Any]]:
+        """The first chunk of each choice of a chat: who speaks."""
+        role = {"delta": {"role": "assistant", "content": ""}}
+        n_choices = len(self.asks) if self.form.is_chat else 0
+        return [self._chunk(index, role, None, None) for index in range(n_choices)]
 
     def chunk(self, piece: Piece) -> dict[str, Any]:
         """What a step added to a choice."""
@@ -105,11 +108,26 @@ class Answer:
         """The chunk that says why a choice ended."""
         return self._chunk(index, self.form.part(""), None, completion.finish_reason)
 
-    def usage_chunk(self, completions: Sequence[Completion]) -> dict[str, Any]:
-        """No choices; what it took."""
-        return {**self._head(self.form.chunk_kind), "choices": [], **self.closing(completions)}
+    def closings(self, completions: Sequence[Completion]) -> list[dict[str, Any]]:
+        """A chunk without choices that says what it took, if that was asked for."""
+        if not self.has_usage:
+            return []
+        head = self._head(self.form.chunk_kind)
+        return [{**head, "choices": [], **self._taken(completions)}]
 
-    def closing(self, completions: Sequence[Completion]) -> dict[str, Any]:
+    def _choice(self, index: int, completion: Completion) -> dict[str, Any]:
+        logprobs = None
+        if completion.logprobs is not None:
+            ids = completion.token_ids
+            logprobs = self.form.logprobs(self.tokenizer, ids, completion.logprobs)
+        return {
+            "index": index,
+            **self.form.whole(completion.text),
+            "logprobs": logprobs,
+            "finish_reason": completion.finish_reason,
+        }
+
+    def _taken(self, completions: Sequence[Completion]) -> dict[str, Any]:
         """Usage, and how speculation went."""
         n_prompt = sum(len(ask.prompt) for ask in self.asks if ask.sample_index == 0)
         n_output = sum(len(completion.token_ids) for completion in completions)
@@ -123,18 +141,6 @@ class Answer:
             },
         }
         return {"usage": usage, "metrics": {"speculative_decoding": speculation(statistics)}}
-
-    def _choice(self, index: int, completion: Completion) -> dict[str, Any]:
-        logprobs = None
-        if completion.logprobs is not None:
-            ids = completion.token_ids
-            logprobs = self.form.logprobs(self.tokenizer, ids, completion.logprobs)
-        return {
-            "index": index,
-            **self.form.whole(completion.text),
-            "logprobs": logprobs,
-            "finish_reason": completion.finish_reason,
-        }
 
     def _chunk(
         self, index: int, content: dict[str, Any], logprobs: Any, reason: str | None

@@ -23,6 +23,7 @@ from aerie.server.guard import Guard
 from aerie.server.metrics import Metrics
 from aerie.server.service import Service
 from aerie.server.settings import ServerSettings
+from aerie.server.sglang import GenerateRequest, server_info
 from aerie.server.view import add_view
 from aerie.server.worker import State, Worker
 
@@ -54,6 +55,7 @@ def build_app(worker: Worker, settings: ServerSettings) -> ASGIApp:
     service = Service(worker, settings, Metrics(settings.metrics_compat))
     problems.install(app, service.metrics.refused)
     _add_generation(app, service)
+    _add_sglang(app, service)
     _add_state(app, service)
     _add_text(app, service)
     add_view(app)
@@ -70,6 +72,18 @@ def _add_generation(app: FastAPI, service: Service) -> None:
     async def chat(asked: ChatRequest, request: Request) -> Response:
         """Answer a conversation, by the model's own template."""
         return await service.chat(asked, request)
+
+
+def _add_sglang(app: FastAPI, service: Service) -> None:
+    @app.post("/generate", response_model=None)
+    async def generate(asked: GenerateRequest, request: Request) -> Response:
+        """A completion in SGLang's form."""
+        return await service.generate(asked, request)
+
+    @app.get("/server_info")
+    async def info() -> dict[str, Any]:
+        """Its configuration, in SGLang's words."""
+        return server_info(service.settings.name, service.worker.ready().engine)
 
 
 def _add_state(app: FastAPI, service: Service) -> None:

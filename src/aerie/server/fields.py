@@ -12,6 +12,8 @@ from aerie.server.problems import ApiError
 Text = Annotated[str, Field(max_length=4 * 1024 * 1024)]
 TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=1 << 21)]
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
+Stops = Stop | Annotated[list[Stop], Field(max_length=16)] | None
+StopIds = Annotated[list[int], Field(max_length=48)]
 MOST_TOKENS = 1 << 21
 MOST_PROMPTS = 64
 
@@ -49,8 +51,8 @@ class Sampling(Strict):
     repetition_penalty: float = Field(1.0, gt=0, le=10)
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] = Field({}, max_length=1024)
     seed: int | None = Field(None, ge=0, lt=1 << 63)
-    stop: Stop | Annotated[list[Stop], Field(max_length=16)] | None = None
-    stop_token_ids: Annotated[list[int], Field(max_length=48)] = []
+    stop: Stops = None
+    stop_token_ids: StopIds = []
     ignore_eos: bool = False
     stream: bool = False
     stream_options: StreamOptions | None = None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from aerie.errors import AerieError, UsageError
@@ -56,7 +57,7 @@ def of_failure(failure: Exception) -> ApiError:
         return failure
     if isinstance(failure, UsageError):
         return ApiError(400, str(failure))
-    if isinstance(failure, RequestValidationError):
+    if isinstance(failure, RequestValidationError | ValidationError):
         return _of_validation(failure)
     if isinstance(failure, HTTPException):
         message = WORDS.get(failure.status_code, str(failure.detail))
@@ -74,11 +75,12 @@ def install(app: FastAPI, count: Callable[[int], None]) -> None:
         count(found.status)
         return found.response()
 
-    for kind in (ApiError, AerieError, RequestValidationError, HTTPException, Exception):
+    known = (ApiError, AerieError, RequestValidationError, ValidationError, HTTPException)
+    for kind in (*known, Exception):
         app.add_exception_handler(kind, answer)
 
 
-def _of_validation(error: RequestValidationError) -> ApiError:
+def _of_validation(error: RequestValidationError | ValidationError) -> ApiError:
     first = error.errors()[0]
     where = [str(part) for part in first["loc"] if part != "body"]
     if first["type"] == "json_invalid":

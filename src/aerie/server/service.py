@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from aerie.server.fields import (
 from aerie.server.metrics import Metrics
 from aerie.server.problems import ApiError, of_failure
 from aerie.server.settings import ServerSettings
+from aerie.server.sglang import GenerateRequest, SglangAnswer
 from aerie.server.worker import Ask, End, Group, Loaded, Piece, Round, Worker
 
 CLIENT_GONE = 499  # nobody reads it
@@ -42,8 +44,8 @@ class Service:
         """POST /v1/completions."""
         loaded = self._named(asked.model)
         prompts = await self._encode(loaded, asked.prompt)
-        most = asked.max_tokens or COMPLETION_TOKENS
-        return await self._answer(COMPLETION, asked, _Prompts(prompts, most), request)
+        asks = _asks(asked, prompts, asked.max_tokens or COMPLETION_TOKENS)
+        return await self._send(asked, self._openai(COMPLETION, asked, asks), request)
 
     async def chat(self, asked: ChatRequest, request: Request) -> Response:
         """POST /v1/chat/completions."""
@@ -59,7 +61,15 @@ class Service:
         except TimeoutError:
             raise ApiError(400, "the chat template takes too long on these messages") from None
         most = asked.max_completion_tokens or asked.max_tokens or CHAT_TOKENS
-        return await self._answer(CHAT, asked, _Prompts([prompt], most), request)
+        asks = _asks(asked, [prompt], most)
+        return await self._send(asked, self._openai(CHAT, asked, asks), request)
+
+    async def generate(self, asked: GenerateRequest, request: Request) -> Response:
+        """POST /generate."""
+        own = asked.completion()
+        prompts = await self._encode(self.worker.ready(), own.prompt)
+        asks = _asks(own, prompts, asked.sampling_params.max_new_tokens)
+        return await self._send(own, SglangAnswer(uuid.uuid4().hex, asks, asked.is_one), request)
 
     async def tokenize(self, asked: TokenizeRequest) -> dict[str, Any]:
         """POST /tokenize."""
@@ -108,32 +118,21 @@ class Service:
                 found.append(entry)
         return found
 
-    async def _answer(
-        self, form: Form, asked: Sampling, prompts: _Prompts, request: Request
+    async def _send(
+        self, asked: Sampling, answer: Answer | SglangAnswer, request: Request
     ) -> Response:
         began = time.monotonic()
-        has_logprobs = getattr(asked, "logprobs", None) not in (None, False)
-        asks = tuple(
-            Ask(prompt, asked.params(prompts.most, has_logprobs), sample)
-            for prompt in prompts.ids
-            for sample in range(asked.n)
-        )
-        tokenizer = self.worker.ready().engine.tokenizer
-        answer = Answer(form, self.settings.name, asks, tokenizer, has_logprobs)
         self._check_rounds(asked)
-        group = await self.worker.enter(asks, asked.show_rounds)
+        group = await self.worker.enter(answer.asks, asked.show_rounds)
         run = _Run(self, group, answer, began)
         if asked.stream:
-            return StreamingResponse(run.stream(asked.has_usage), media_type="text/event-stream")
+            return StreamingResponse(run.stream(), media_type="text/event-stream")
         return await run.whole(request)
 
-
-@dataclass(frozen=True)
-class _Prompts:
-    """Prompts as ids, and how many tokens each may add."""
-
-    ids: Sequence[Sequence[int]]
-    most: int
+    def _openai(self, form: Form, asked: Sampling, asks: tuple[Ask, ...]) -> Answer:
+        tokenizer = self.worker.ready().engine.tokenizer
+        name, has_logprobs = self.settings.name, _has_logprobs(asked)
+        return Answer(form, name, asks, tokenizer, has_logprobs, asked.has_usage)
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ class _Run:
 
     service: Service
     group: Group
-    answer: Answer
+    answer: Answer | SglangAnswer
     began: float
 
     async def whole(self, request: Request) -> Response:
@@ -159,13 +158,12 @@ class _Run:
             left.cancel()
             self.service.worker.leave(self.group)
 
-    async def stream(self, has_usage: bool) -> AsyncIterator[bytes]:
+    async def stream(self) -> AsyncIterator[bytes]:
         """Chunks as they are decided; a client that leaves ends the generator, and the samples."""
         ended: dict[int, Completion] = {}
         try:
-            if self.answer.form.is_chat:
-                for index in range(len(self.group.asks)):
-                    yield event(self.answer.opening(index))
+            for opening in self.answer.openings():
+                yield event(opening)
             async for item in self._items(ended):
                 if isinstance(item, End):
                     yield event(self.answer.last(item.index, item.completion))
@@ -173,8 +171,8 @@ class _Run:
                     yield round_event(item.index, item.tree)
                 elif item.text or item.logprobs:
                     yield event(self.answer.chunk(item))
-            if has_usage:
-                yield event(self.answer.usage_chunk(_in_order(ended)))
+            for closing in self.answer.closings(_in_order(ended)):
+                yield event(closing)
             yield DONE
         except ApiError as error:
             # The status is long sent: the stream says it, and ends without [DONE].
@@ -205,6 +203,19 @@ class _Run:
                 yield item
         n_prompt = sum(len(ask.prompt) for ask in self.group.asks if ask.sample_index == 0)
         metrics.ended(n_prompt, _in_order(ended), time.monotonic() - self.began)
+
+
+def _asks(asked: Sampling, prompts: Sequence[Sequence[int]], most: int) -> tuple[Ask, ...]:
+    """Every sample of every prompt."""
+    params = asked.params(most, _has_logprobs(asked))
+    samples = range(asked.n)
+    return tuple(Ask(prompt, params, sample) for prompt in prompts for sample in samples)
+
+
+def _has_logprobs(asked: Sampling) -> bool:
+    """A chat says true, a completion says 0, which equals False in Python and is none."""
+    logprobs = getattr(asked, "logprobs", None)
+    return logprobs is not None and logprobs is not False
 
 
 def _refuse_failed(completion: Completion) -> None:
