@@ -31,8 +31,6 @@ WIDE_CLASSES: dict[str, str] = {
     "src/aerie/bench/gates/data.py:Gate": "one field per key of a gate's table",
     "src/aerie/bench/gpu/rows.py:Row": "one field per column of the raw rows",
     "src/aerie/engine/params.py:SamplingParams": "one field per public option of a request",
-    "src/aerie/server/fields.py:Sampling": "one field per public field of a request",
-    "src/aerie/server/sglang.py:SglangSampling": "one field per sampling parameter of SGLang",
     "src/aerie/kernels/card.py:Card": "a kernel's whole contract; splitting it would scatter it",
 }
 

@@ -136,6 +136,7 @@ def _load(model: str | None, draft: str | None, settings: dict[str, Any]) -> Eng
 def _stream(engine: Engine, text: str, params: SamplingParams, most_drawn: int) -> dict[str, Any]:
     """Print the text as it is decided, or draw each round's tree and print the text at the end."""
     from aerie.cli.tree_view import draw_round
+    from aerie.engine.round_tree import round_tree
 
     out = console()
     request_id = engine.submit(text, params)
@@ -148,7 +149,7 @@ def _stream(engine: Engine, text: str, params: SamplingParams, most_drawn: int) 
         if most_drawn and outcome is not None and outcome.layout.qo_indptr.shape[0] > 1:
             number += 1
             if number <= most_drawn:
-                out.print(draw_round(outcome, 0, number, engine.tokenizer))
+                out.print(draw_round(round_tree(outcome, 0), number, engine.tokenizer))
             elif number == most_drawn + 1:
                 out.print("[dim]later rounds are not drawn (--rounds 0 draws all)[/]")
         elif not most_drawn:

@@ -12,7 +12,7 @@ from typing import Any
 
 from aerie.api import Completion
 from aerie.engine.request import Statistics
-from aerie.server.worker import Ask, Piece
+from aerie.server.worker import Ask, Piece, prompt_tokens
 from aerie.text.tokenizer import Tokenizer
 
 DONE = b"data: [DONE]\n\n"
@@ -129,7 +129,7 @@ class Answer:
 
     def _taken(self, completions: Sequence[Completion]) -> dict[str, Any]:
         """Usage, and how speculation went."""
-        n_prompt = sum(len(ask.prompt) for ask in self.asks if ask.sample_index == 0)
+        n_prompt = prompt_tokens(self.asks)
         n_output = sum(len(completion.token_ids) for completion in completions)
         statistics = [completion.statistics for completion in completions]
         usage = {

@@ -13,6 +13,7 @@ Text = Annotated[str, Field(max_length=4 * 1024 * 1024)]
 TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=1 << 21)]
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
 Stops = Stop | Annotated[list[Stop], Field(max_length=16)] | None
+Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 StopIds = Annotated[list[int], Field(max_length=48)]
 MOST_TOKENS = 1 << 21
 MOST_PROMPTS = 64
@@ -36,11 +37,9 @@ class ResponseFormat(Strict):
     type: Literal["text"]
 
 
-class Sampling(Strict):
-    """What both kinds of completion have in common."""
+class Choosing(Strict):
+    """How tokens are chosen: the same words and bounds in every form of a completion."""
 
-    model: str | None = None
-    max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     n: int = Field(1, ge=1, le=16)
     temperature: float = Field(1.0, ge=0, le=2)
     top_p: float = Field(1.0, gt=0, le=1)
@@ -49,11 +48,18 @@ class Sampling(Strict):
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     repetition_penalty: float = Field(1.0, gt=0, le=10)
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] = Field({}, max_length=1024)
-    seed: int | None = Field(None, ge=0, lt=1 << 63)
     stop: Stops = None
-    stop_token_ids: StopIds = []
     ignore_eos: bool = False
+
+
+class Sampling(Choosing):
+    """What both of OpenAI's completions have in common."""
+
+    model: str | None = None
+    max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] = Field({}, max_length=1024)
+    seed: Seed | None = None
+    stop_token_ids: StopIds = []
     stream: bool = False
     stream_options: StreamOptions | None = None
     speculative: bool = True  # False: without drafts; the same tokens
@@ -134,6 +140,13 @@ class ProblemBody(BaseModel):
     """Every answer that is an error."""
 
     error: Problem
+
+
+def is_one_prompt(prompt: object) -> bool:
+    """A text or a list of ids; anything else is a list of prompts."""
+    if not isinstance(prompt, list):
+        return True
+    return not prompt or isinstance(prompt[0], int)
 
 
 def _token_id(name: str) -> int:

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from aerie.engine.step import Outcome
+from aerie.engine.round_tree import RoundTree
 from aerie.text.tokenizer import Tokenizer
 
 
-def describe_round(outcome: Outcome, row: int, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The tree of one request; a node's parent is its place in the list, the root's is -1."""
-    tree, verdict = outcome.tree, outcome.verdict
-    nodes = outcome.chosen[row].nonzero()[:, 0].tolist()
-    place = {node: index for index, node in enumerate(nodes)}
-    count = int(verdict.accept_count[row])
-    accepted = set(verdict.accept_index[row, : count + 1].tolist())
-    described = [
+def describe_round(tree: RoundTree, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The tree of one request, its tokens as text."""
+    nodes = [
         {
-            "text": _text(tokenizer, int(tree.tokens[row, node])),
-            "parent": place[int(tree.parents[row, node])] if index else -1,
-            "score": round(float(tree.scores[row, node]), 4),
-            "is_accepted": index in accepted,
+            "text": _text(tokenizer, node.token),
+            "parent": node.parent,
+            "score": round(node.score, 4),
+            "is_accepted": node.is_accepted,
         }
-        for index, node in enumerate(nodes)
+        for node in tree.nodes
     ]
-    bonus = _text(tokenizer, int(verdict.bonus_token[row]))
-    return {"nodes": described, "n_accepted": count, "bonus": bonus}
+    bonus = _text(tokenizer, tree.bonus)
+    return {"nodes": nodes, "n_accepted": tree.n_accepted, "bonus": bonus}
 
 
 def _text(tokenizer: Tokenizer, token_id: int) -> str:

@@ -20,12 +20,13 @@ from aerie.server.fields import (
     DetokenizeRequest,
     Sampling,
     TokenizeRequest,
+    is_one_prompt,
 )
 from aerie.server.metrics import Metrics
 from aerie.server.problems import ApiError, of_failure
 from aerie.server.settings import ServerSettings
 from aerie.server.sglang import GenerateRequest, SglangAnswer
-from aerie.server.worker import Ask, End, Group, Loaded, Piece, Round, Worker
+from aerie.server.worker import Ask, End, Group, Loaded, Piece, Round, Worker, prompt_tokens
 
 CLIENT_GONE = 499  # nobody reads it
 # Generated when nothing is said: what OpenAI's completions do, and a page of conversation.
@@ -105,11 +106,11 @@ class Service:
             )
         return loaded
 
-    async def _encode(self, loaded: Loaded, prompt: object) -> list[Sequence[int]]:
+    async def _encode(self, loaded: Loaded, prompt: Any) -> list[Sequence[int]]:
         """One or several prompts, as text or as ids; long texts must not hold the event loop."""
         encode = loaded.engine.tokenizer.encode
         found: list[Sequence[int]] = []
-        for entry in _as_list(prompt):
+        for entry in [prompt] if is_one_prompt(prompt) else prompt:
             if not entry:
                 raise ApiError(400, "the prompt is empty: give at least one token", "prompt")
             if isinstance(entry, str):
@@ -201,7 +202,7 @@ class _Run:
                 ended[item.index] = item.completion
             if isinstance(item, Piece | Round | End):
                 yield item
-        n_prompt = sum(len(ask.prompt) for ask in self.group.asks if ask.sample_index == 0)
+        n_prompt = prompt_tokens(self.group.asks)
         metrics.ended(n_prompt, _in_order(ended), time.monotonic() - self.began)
 
 
@@ -226,14 +227,6 @@ def _refuse_failed(completion: Completion) -> None:
 
 def _in_order(ended: dict[int, Completion]) -> list[Completion]:
     return [ended[index] for index in sorted(ended)]
-
-
-def _as_list(prompt: object) -> list[Sequence[int] | str]:
-    """OpenAI's four forms: a text, ids, several texts, several lists of ids."""
-    is_one = isinstance(prompt, str) or (
-        isinstance(prompt, list) and (not prompt or isinstance(prompt[0], int))
-    )
-    return [prompt] if is_one else list(prompt)  # type: ignore[list-item, call-overload]
 
 
 async def _disconnect(request: Request) -> None:

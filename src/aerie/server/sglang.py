@@ -15,33 +15,25 @@ from aerie.server.answers import speculation
 from aerie.server.fields import (
     MOST_PROMPTS,
     MOST_TOKENS,
+    Choosing,
     CompletionRequest,
+    Seed,
     StopIds,
-    Stops,
     Strict,
     Text,
     TokenIds,
+    is_one_prompt,
 )
 from aerie.server.problems import ApiError
 from aerie.server.worker import Ask, Piece
 
 
-class SglangSampling(Strict):
+class SglangSampling(Choosing):
     """`sampling_params`."""
 
     max_new_tokens: int = Field(128, ge=1, le=MOST_TOKENS)
-    temperature: float = Field(1.0, ge=0, le=2)
-    top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(-1, ge=-1, le=1 << 18)
-    min_p: float = Field(0.0, ge=0, le=1)
-    frequency_penalty: float = Field(0.0, ge=-2, le=2)
-    presence_penalty: float = Field(0.0, ge=-2, le=2)
-    repetition_penalty: float = Field(1.0, gt=0, le=10)
-    stop: Stops = None
     stop_token_ids: StopIds | None = None
-    ignore_eos: bool = False
-    n: int = Field(1, ge=1, le=16)
-    sampling_seed: int | None = Field(None, ge=0, lt=1 << 63)
+    sampling_seed: Seed | None = None
 
 
 class GenerateRequest(Strict):
@@ -57,7 +49,7 @@ class GenerateRequest(Strict):
 
     def completion(self) -> CompletionRequest:
         """The same, as the engine's other clients say it."""
-        prompt = self.text if self.text is not None else self.input_ids
+        prompt = self._prompt
         if prompt is None or (self.text is not None and self.input_ids is not None):
             raise ApiError(400, "give text or input_ids, one of the two", "text")
         own = self.sampling_params.model_dump(exclude={"max_new_tokens", "sampling_seed"})
@@ -75,9 +67,11 @@ class GenerateRequest(Strict):
     @property
     def is_one(self) -> bool:
         """One object is answered, not a list."""
-        prompt = self.text if self.text is not None else self.input_ids
-        is_several = isinstance(prompt, list) and not (prompt and isinstance(prompt[0], int))
-        return not is_several and self.sampling_params.n == 1
+        return is_one_prompt(self._prompt) and self.sampling_params.n == 1
+
+    @property
+    def _prompt(self) -> object:
+        return self.text if self.text is not None else self.input_ids
 
 
 @dataclass(frozen=True)

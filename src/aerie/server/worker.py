@@ -13,6 +13,7 @@ from typing import Any
 
 from aerie.api import Completion, Engine, Update
 from aerie.engine.params import SamplingParams
+from aerie.engine.round_tree import round_tree
 from aerie.errors import AerieError
 from aerie.server.problems import ApiError
 from aerie.server.rounds import describe_round
@@ -51,6 +52,11 @@ class Ask:
     def n_tokens(self) -> int:
         """The most it can occupy."""
         return len(self.prompt) + self.params.max_tokens
+
+
+def prompt_tokens(asks: Sequence[Ask]) -> int:
+    """Tokens of the prompts; samples of one prompt share it."""
+    return sum(len(ask.prompt) for ask in asks if ask.sample_index == 0)
 
 
 @dataclass(frozen=True)
@@ -210,7 +216,7 @@ class Worker:
         for row, request_id in enumerate(outcome.request_ids):
             group = self._groups.get(request_id)
             if group is not None and group.shows_rounds:
-                tree = describe_round(outcome, row, engine.tokenizer)
+                tree = describe_round(round_tree(outcome, row), engine.tokenizer)
                 self._sent.append((group, Round(group.ids[request_id], tree)))
 
     def _tell(self, engine: Engine, group: Group, update: Update) -> None:
