@@ -66,6 +66,13 @@ class Served:
         (line,) = (line for line in page.splitlines() if line.startswith(name + " "))
         return float(line.split()[-1])
 
+    def wait_for_nobody(self) -> None:
+        """Until no request runs; those whose clients left must end soon."""
+        until = time.monotonic() + 20
+        while self.metric("aerie_num_requests_running"):
+            assert time.monotonic() < until, "a request whose client left still runs"
+            time.sleep(0.05)
+
 
 @contextmanager
 def served(*arguments: str) -> Iterator[Served]:

@@ -295,13 +295,6 @@ def test_small_paths(server: Served, plain: Engine) -> None:
     assert other.status == 400
 
 
-def _wait_for_nobody(server: Served) -> None:
-    until = time.monotonic() + 20
-    while server.metric("aerie_num_requests_running"):
-        assert time.monotonic() < until, "a request whose client left still runs"
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_who_leaves_is_cancelled(server: Served, is_stream: bool) -> None:
     body = {"prompt": "x = 1\n", "max_tokens": 30_000, "ignore_eos": True, "stream": is_stream}
@@ -319,7 +312,7 @@ def test_who_leaves_is_cancelled(server: Served, is_stream: bool) -> None:
     if answer is not None:
         answer.close()
     connection.close()
-    _wait_for_nobody(server)
+    server.wait_for_nobody()
 
 
 def test_a_key_is_asked_for_and_the_queue_has_an_end() -> None:

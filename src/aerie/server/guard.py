@@ -9,7 +9,7 @@ import uuid
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aerie.server.problems import ApiError
+from aerie.server.problems import ApiError, ClientStalled
 from aerie.server.settings import ServerSettings
 
 LOG = logging.getLogger("aerie.server")
@@ -35,8 +35,11 @@ class Guard:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
             # A client that stops reading must not hold its request for ever.
-            async with asyncio.timeout(self.settings.request_seconds):
-                await send(message)
+            try:
+                async with asyncio.timeout(self.settings.request_seconds):
+                    await send(message)
+            except TimeoutError:
+                raise ClientStalled from None
 
         try:
             self._check(scope)
@@ -46,7 +49,7 @@ class Guard:
             return
         try:
             await self.app(scope, taken, named)
-        except TimeoutError:
+        except ClientStalled:
             LOG.warning("request %s: its client does not read, cut off", request_id)
 
     def _check(self, scope: Scope) -> None:

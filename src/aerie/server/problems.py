@@ -51,6 +51,10 @@ class ApiError(Exception):
         return JSONResponse(self.body(), self.status, self.headers)
 
 
+class ClientStalled(Exception):
+    """A client stopped reading; nobody is left to answer."""
+
+
 def of_failure(failure: Exception) -> ApiError:
     """What an exception is to a client: its own fault by name, ours without detail."""
     if isinstance(failure, ApiError):
@@ -70,6 +74,8 @@ def install(app: FastAPI, count: Callable[[int], None]) -> None:
 
     def answer(request: Request, error: Exception) -> JSONResponse:
         found = of_failure(error)
+        if isinstance(error, ClientStalled):
+            return found.response()  # never sent: the answer had begun
         if found.status == 500:
             LOG.error("request %s failed", request.scope.get("aerie_request_id"), exc_info=error)
         count(found.status)

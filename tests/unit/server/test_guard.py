@@ -61,12 +61,26 @@ def test_own_names_pass(host: bytes) -> None:
     assert start["status"] == 200
 
 
-def test_who_does_not_read_is_cut_off() -> None:
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+def test_who_does_not_read_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    tried: list[str] = []
 
     async def never(message: Any) -> None:
+        tried.append(message["type"])
         await asyncio.sleep(3600)
 
     guard = Guard(echo, ServerSettings(request_seconds=0.05))
-    asyncio.run(asyncio.wait_for(guard(dict(SCOPE), receive, never), 10))
+    asyncio.run(asyncio.wait_for(guard(dict(SCOPE), nothing, never), 10))
+    assert tried == ["http.response.start"], "the rest of the answer is given up"
+    assert "does not read" in caplog.text
+
+
+def test_another_timeout_is_not_taken_for_a_stalled_client() -> None:
+    async def late(scope: Any, receive: Any, send: Any) -> None:
+        raise TimeoutError("of its own")
+
+    with pytest.raises(TimeoutError, match="of its own"):
+        asyncio.run(Guard(late, ServerSettings())(dict(SCOPE), nothing, nothing))
+
+
+async def nothing(*_: Any) -> dict[str, Any]:
+    return {"type": "http.request", "body": b"", "more_body": False}

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 REPORT = "server_cpu.json"
 CHAIN = {"top_k": 1, "depth": 5, "nodes": 6}
 SERVER_OPTIONS = (
-    "--speculative-eagle-topk 1 --speculative-num-steps 5 --speculative-num-draft-tokens 6"
+    f"--speculative-eagle-topk {CHAIN['top_k']} --speculative-num-steps {CHAIN['depth']}"
+    f" --speculative-num-draft-tokens {CHAIN['nodes']}"
 )
 STARTS = (
     "def read_lines(path):\n",
