@@ -3,6 +3,8 @@
 AerieError
 ├── UsageError               the call itself is wrong (names, combinations, options)
 │   └── UnknownNameError     a name that does not exist, with the nearest ones that do
+├── RequestFailedError       requests ended with an error; `completions` has every result
+├── EngineFailedError        the engine ended for all requests: a device error, memory
 ├── KernelError              a tree kernel refused its inputs
 │   ├── KernelBoundsError    a shape, scalar or value beyond a declared limit
 │   ├── KernelDtypeError     an array of a dtype the card does not list
@@ -20,7 +22,7 @@ AerieError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class AerieError(Exception):
@@ -41,6 +43,18 @@ class UnknownNameError(UsageError):
         super().__init__(f"unknown {kind} {name!r}; {hint}")
         self.name = name
         self.near = near
+
+
+class RequestFailedError(AerieError):
+    """Some requests of a call ended with an error; `completions` has every result, good or not."""
+
+    def __init__(self, message: str, completions: Sequence[object] = ()) -> None:
+        super().__init__(message)
+        self.completions = completions
+
+
+class EngineFailedError(AerieError):
+    """The engine ended: what broke cannot be laid to one request. Load a new one."""
 
 
 class KernelError(AerieError):

@@ -1,0 +1,34 @@
+"""KV memory, and how many requests share it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerie.config.values import read_fields, require
+
+
+@dataclass(frozen=True)
+class CacheConfig:
+    """KV memory: pages of slots shared by target and draft."""
+
+    n_pages: int = 2560
+    page_size: int = 16
+    prefix_reuse: bool = True  # keep finished texts' pages until the memory is needed
+
+    def __post_init__(self) -> None:
+        read_fields(self)
+        require(self.page_size >= 1, f"page_size is {self.page_size}, must be at least 1")
+        require(self.n_pages >= 2, f"n_pages is {self.n_pages}, must be at least 2: one is inert")
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    """Who runs together."""
+
+    max_batch: int = 32
+    prefill_chunk: int = 512  # prompt tokens a step, all requests together
+
+    def __post_init__(self) -> None:
+        read_fields(self)
+        require(1 <= self.max_batch <= 128, f"max_batch is {self.max_batch}, limit 1..128")
+        require(self.prefill_chunk >= 1, f"prefill_chunk is {self.prefill_chunk}, at least 1")

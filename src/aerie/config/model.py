@@ -1,0 +1,34 @@
+"""What is loaded, and how it computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerie.config.values import choice, read_fields
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What is loaded, and how it computes."""
+
+    model: str | None = None  # directory or hub id; None: the built-in pair
+    draft: str | None = None  # EAGLE-3 head; None with the built-in model: its own head
+    device: str = "cpu"
+    dtype: str = "float32"
+    numerics: str = "fast"  # "exact": bitwise equal whatever shares the batch
+    # What fast numerics are made of; auto: Triton on a GPU, tuned products where there is a table.
+    attention: str = "auto"  # "pytorch", "triton"
+    layer_ops: str = "auto"  # "pytorch", "triton"
+    linear: str = "auto"  # "library", "tuned"
+    probe: str = "warn"  # what to do when the head looks misread: refuse, warn or off
+    # Abort where a fast path is missing (kernels, tuned shapes, captured rounds) or a round fails.
+    perf_mode: bool = False
+
+    def __post_init__(self) -> None:
+        read_fields(self)
+        choice("numerics", self.numerics, ("fast", "exact"))
+        choice("dtype", self.dtype, ("float32", "bfloat16", "float16"))
+        choice("attention", self.attention, ("auto", "pytorch", "triton"))
+        choice("layer_ops", self.layer_ops, ("auto", "pytorch", "triton"))
+        choice("linear", self.linear, ("auto", "library", "tuned"))
+        choice("probe", self.probe, ("refuse", "warn", "off"))

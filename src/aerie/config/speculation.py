@@ -1,0 +1,106 @@
+"""How drafts are made and judged, and what the planner plans from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from aerie.config.values import choice, optional, read_fields, read_integer, read_text, require
+from aerie.errors import UnknownNameError, UsageError
+
+MAX_VERIFY = 128
+
+
+@dataclass(frozen=True)
+class TreeLimits:
+    """A tree in three numbers: fixed trees have them, planned trees stay within them."""
+
+    top_k: int  # children per frontier node; 1 is a chain
+    depth: int  # draft levels
+    nodes: int  # rows verified per request, the root included
+
+
+# What each policy uses where nothing is given.
+LIMITS = {
+    "fixed": TreeLimits(1, 5, 6),
+    "planner": TreeLimits(8, 12, 64),
+    "cast": TreeLimits(8, 8, 64),
+}
+
+
+@dataclass(frozen=True)
+class SpeculationConfig:
+    """How drafts are made and judged; `method` none is plain decoding."""
+
+    method: str = "eagle3"  # "eagle3", "ngram", "eagle3+ngram" or "none"
+    # "planner" (trees from measured costs), "fixed", "cast"; auto: the planner, unless a shape
+    # is given or there is no draft head whose cost could be planned.
+    policy: str = "auto"
+    top_k: int | None = None
+    depth: int | None = None
+    nodes: int | None = None
+    ngram: int = 3  # longest suffix looked up in the request's own text
+    rule: str = "match"  # "match" (same seed, same tokens) or "coins" (same distribution)
+
+    def __post_init__(self) -> None:
+        read_fields(self)
+        choice("method", self.method, ("eagle3", "ngram", "eagle3+ngram", "none"))
+        choice("policy", self.policy, ("auto", *LIMITS))
+        choice("rule", self.rule, ("match", "coins"))
+        limits = self.limits
+        require(1 <= limits.top_k <= 10, f"top_k is {limits.top_k}, limit 1..10")
+        most = MAX_VERIFY // limits.top_k
+        require(
+            1 <= limits.depth <= most, f"depth is {limits.depth}, limit 1..{most} at this top_k"
+        )
+        require(1 <= limits.nodes <= MAX_VERIFY, f"nodes is {limits.nodes}, limit 1..{MAX_VERIFY}")
+
+    @property
+    def chosen_policy(self) -> str:
+        """The policy, with auto resolved."""
+        if self.policy != "auto":
+            return self.policy
+        is_shaped = any(number is not None for number in (self.top_k, self.depth, self.nodes))
+        return "fixed" if is_shaped or "eagle3" not in self.method else "planner"
+
+    @property
+    def limits(self) -> TreeLimits:
+        """The three numbers, given or the policy's own."""
+        given = {"top_k": self.top_k, "depth": self.depth, "nodes": self.nodes}
+        known = {name: number for name, number in given.items() if number is not None}
+        return replace(LIMITS[self.chosen_policy], **known)
+
+    @classmethod
+    def from_sglang(cls, num_steps: int, topk: int, num_draft_tokens: int) -> SpeculationConfig:
+        """SGLang's three numbers: --speculative-num-steps, -eagle-topk, -num-draft-tokens."""
+        return cls(method="eagle3", top_k=topk, depth=num_steps, nodes=num_draft_tokens)
+
+    @classmethod
+    def from_vllm(cls, text: str) -> tuple[SpeculationConfig, str | None]:
+        """vLLM's --speculative-config JSON; returns the draft model beside the configuration."""
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"the speculative config is not JSON: {error}") from error
+        require(isinstance(values, dict), "the speculative config must be a JSON object")
+        known = {"method", "model", "num_speculative_tokens"}
+        for name in values:
+            if name not in known:
+                raise UnknownNameError("key of the speculative config", name, known)
+        method = values.get("method", "eagle3")
+        require(method in ("eagle3", "ngram"), f"method {method!r:.60} is not eagle3 or ngram")
+        depth = read_integer("num_speculative_tokens", values.get("num_speculative_tokens", 5))
+        draft = optional(read_text)("model", values.get("model"))
+        return cls(method=method, top_k=1, depth=depth, nodes=depth + 1), draft
+
+
+@dataclass(frozen=True)
+class PlannerConfig:
+    """Where the planner's costs come from, and how often it looks further than it would."""
+
+    costs: str | None = None  # a file of `aerie tune costs`; None: measured when loading
+    explore_every: int = 24  # drafting rounds; 0 never
+
+    def __post_init__(self) -> None:
+        read_fields(self)
+        require(self.explore_every >= 0, f"explore_every is {self.explore_every}, at least 0")
