@@ -7,6 +7,8 @@ from typing import Any
 from aerie.engine.round_tree import RoundTree
 from aerie.text.tokenizer import Tokenizer
 
+CAPTURED = "rounds captured in graphs are not shown; start the server with --engine eager"
+
 
 def describe_round(tree: RoundTree, tokenizer: Tokenizer) -> dict[str, Any]:
     """The tree of one request, its tokens as text."""
