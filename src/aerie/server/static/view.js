@@ -2,7 +2,7 @@
 
 import { readAbout, showAbout, showWhy } from "./view/about.js";
 import { Decoding } from "./view/decoding.js";
-import { at, element, plural } from "./view/dom.js";
+import { at, element } from "./view/dom.js";
 import { showFigures } from "./view/figures.js";
 import { heldKey, takeKeyFromAddress } from "./view/key.js";
 import { listen } from "./view/keys.js";
@@ -136,7 +136,7 @@ at("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   run(decode);
 });
-at("race").addEventListener("click", () => run((signal) => race(asked(), about, signal)));
+at("race").addEventListener("click", () => run((signal) => race(asked(), readAbout, signal)));
 at("stop").addEventListener("click", () => controller?.abort());
 for (const link of at("links").children) link.addEventListener("click", openWithKey);
 listen({
@@ -149,4 +149,5 @@ listen({
 takeKeyFromAddress();
 await offerExamples();
 // A link to /#run shows a decoding at once.
-run(location.hash === "#run" ? decode : () => {});
+if (location.hash === "#run") run(decode);
+else meet().then((found) => { about ??= found; }, (error) => complain(error.message));

@@ -6,11 +6,16 @@ const NAME = "aerie-key";
 
 export const heldKey = () => sessionStorage.getItem(NAME) ?? "";
 
+// Nothing else fits into a header; what is not kept is asked for again.
+function keep(key) {
+  if (/^[\x20-\x7e]+$/.test(key)) sessionStorage.setItem(NAME, key);
+}
+
 // Takes a key out of the address, so that it is not copied along with it.
 export function takeKeyFromAddress() {
   const said = new URLSearchParams(location.hash.slice(1));
   if (!said.has("key")) return;
-  sessionStorage.setItem(NAME, said.get("key"));
+  keep(said.get("key"));
   said.delete("key");
   const rest = said.toString().replace(/=(?=&|$)/g, "");
   history.replaceState(null, "", location.pathname + (rest ? `#${rest}` : ""));
@@ -39,7 +44,7 @@ function ask(wasWrong) {
         reject(new Error("This server answers nobody without its API key."));
         return;
       }
-      sessionStorage.setItem(NAME, given);
+      keep(given);
       resolve();
     }, { once: true });
   });

@@ -7,7 +7,7 @@ import { completion } from "./server.js";
 const TURNS = 3;
 
 // Neither of the two is shown its rounds: that would slow one of them down.
-export async function race(asked, about, signal) {
+export async function race(asked, readAbout, signal) {
   const plain = new Lane("Plain decoding", { ...asked, speculative: false });
   const lanes = [plain, new Lane("With drafts", { ...asked, speculative: true })];
   at("lanes").replaceChildren(...lanes.map((lane) => lane.box));
@@ -20,7 +20,7 @@ export async function race(asked, about, signal) {
     const order = turn % 2 ? lanes.toReversed() : lanes;
     for (const lane of order) await lane.run(plain.length, signal);
   }
-  showVerdict(lanes, about);
+  showVerdict(lanes, await readAbout());
   if (isStill()) for (const lane of lanes) lane.showAt(lane.typical, Infinity);
   else await together(lanes, signal);
   state(`Medians of ${TURNS} turns each; the texts are those of the median runs.`);
