@@ -226,7 +226,9 @@ def test_a_decoding_and_a_race(page: Page, server: Served) -> None:
         " const [a, b] = [...row.children].map((e) => e.getBoundingClientRect());"
         " return Math.abs(a.y + a.height / 2 - b.y - b.height / 2) < 2; })"
     )
-    assert not page.look("document.querySelector('#depths .bar').matches('.accepted')")
+    first = "document.querySelector('#depths .row')"
+    assert page.look(f"{first}.querySelector('.depth').textContent") == "0"
+    assert page.look(f"{first}.querySelector('.accepted')") is None
     page.call("Emulation.setEmulatedMedia", features=[])  # with all that moves
     page.look("document.getElementById('race').click()")
     page.wait_for("document.getElementById('verdict').textContent.includes('times plain')")

@@ -28,7 +28,7 @@ function showDepths(accepted) {
     const bar = element("span", depth ? "bar accepted" : "bar none");
     bar.style.width = `${(100 * count) / most}%`;
     const lane = element("span", "lane");
-    lane.append(bar);
+    if (count) lane.append(bar);
     const [name, words] = [element("span", "depth", depth), element("span", "count", count)];
     row.append(name, lane, words);
     row.title = `${plural(count, "round")} with ${plural(depth, "token")} accepted`;
