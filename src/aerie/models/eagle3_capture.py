@@ -26,8 +26,8 @@ def read_captures(config: Fields, nested: Fields) -> DeclaredCaptures:
     """The ids a config states; an empty list states nothing."""
     name = "num_aux_hidden_states"
     return DeclaredCaptures(
-        top_level=_integers(config, IDS),
-        nested=_integers(nested, IDS),
+        top_level=_stated(config, IDS),
+        nested=_stated(nested, IDS),
         count=config.integer(name) if config.has(name) else None,
     )
 
@@ -83,12 +83,5 @@ def _choose(
     return usual, DEFAULT, "no ids are stated; 2, N//2, N-3 is what everyone trains with"
 
 
-def _integers(config: Fields, name: str) -> tuple[int, ...] | None:
-    value = config.values.get(name)
-    if value is None or value == []:
-        return None
-    is_list = isinstance(value, list) and all(type(entry) is int for entry in value)
-    if not isinstance(value, list) or not is_list or min(value) < 0:
-        config.note(name, f"{value!r:.60} is not a list of layer numbers from 0 on")
-        return None
-    return tuple(value)
+def _stated(config: Fields, name: str) -> tuple[int, ...] | None:
+    return (config.integers(name) or None) if config.has(name) else None

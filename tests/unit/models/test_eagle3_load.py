@@ -333,7 +333,7 @@ BROKEN: dict[str, tuple[str, Change, type[CheckpointError], tuple[str, ...]]] = 
         "specforge",
         with_nested(eagle_aux_hidden_state_layer_ids=[-1, 3, 4]),
         ConfigFieldError,
-        ("is not a list of layer numbers",),
+        ("[-1, 3, 4] is not a list of", "whole numbers from 0 on"),
     ),
     "counted but unnamed states": (
         "official",
