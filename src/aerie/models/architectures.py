@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from aerie.errors import UnsupportedArchitectureError
@@ -129,13 +128,29 @@ TABLE = (
 
 
 def find_architecture(name: str) -> Architecture:
-    """The row of that name, or an error with the supported names and the nearest one."""
+    """The row of that name, or an error with the supported names."""
     for row in TABLE:
         if row.name == name:
             return row
     names = [row.name for row in TABLE]
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
+    hint = misspelt(name, names)
+    if "eagle" in name.casefold():
+        hint = "It is a draft head: give it as the draft of its target. "
     raise UnsupportedArchitectureError(
-        f"architecture {name!r} is not supported.{hint} Supported: {', '.join(names)}"
+        f"architecture {name!r} is not supported. {hint}Supported: {', '.join(names)}"
     )
+
+
+def misspelt(name: str, known: Iterable[str]) -> str:
+    """A question if the name is a known one in another spelling, else nothing.
+
+    Case, punctuation, doubled and swapped letters are spelling; any other letter or digit is
+    another architecture, however near its name comes.
+    """
+    near = next((other for other in known if _letters(other) == _letters(name)), None)
+    return f"Did you mean {near}? " if near else ""
+
+
+def _letters(name: str) -> list[str]:
+    letters = [letter for letter in name.casefold() if letter.isalnum()]
+    return sorted(a for a, b in zip(letters, [*letters[1:], ""], strict=True) if a != b)

@@ -25,11 +25,10 @@ from aerie.models.eagle3_load import describe
 from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.eagle3_values import HeadStorage
 from aerie.models.eagle3_vocabulary import target_ids
-from aerie.models.fields import read_fields
+from aerie.models.fields import read_config
+from aerie.models.quantisation import SECTION
 from aerie.models.tensors import refuse
 from aerie.models.weights import SINGLE, Checkpoint, open_checkpoint, save_tensors
-
-QUANTISATION = "quantization_config"
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def read_normal(
     renamed = Checkpoint({normal: files.entries[name] for normal, name in table.stored.items()})
     summary, offences = describe(config, renamed, target, options or HeadOptions())
     refuse([*offences, *table.offences], str(directory))
-    raw = read_fields(directory / "config.json").values.get(QUANTISATION)
+    raw = read_config(directory).values.get(SECTION)
     tensors = {name: renamed.view(name) for name in renamed.entries}
     output = f"{names.HEAD}.weight"
     if config.storage.is_head_tied and output not in tensors and names.EMBEDDING in tensors:
@@ -113,7 +112,7 @@ def to_dialect(
     _check(head, dialect)
     config = WRITERS[dialect.name](head, details)
     if head.quantisation is not None:
-        config[QUANTISATION] = dict(head.quantisation)
+        config[SECTION] = dict(head.quantisation)
     storage = head.storage
     tensors = {_spell(name, dialect, storage): t for name, t in head.tensors.items()}
     geometry = head.geometry

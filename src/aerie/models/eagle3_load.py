@@ -35,10 +35,10 @@ from aerie.models.linear import (
     SeparateProjections,
     join,
 )
-from aerie.models.loader import Loader
+from aerie.models.loader import Loader, find_offences
 from aerie.models.norm import RMSNorm
 from aerie.models.rope import build_rotary
-from aerie.models.tensors import Offence, compare, refuse
+from aerie.models.tensors import Offence, refuse
 from aerie.models.weights import Checkpoint, open_checkpoint
 
 
@@ -134,18 +134,12 @@ class _Builder:
         specs = expected_tensors(self.geometry, self.convention, self.storage)
         for name, shape in all_linears(self.geometry, self.storage).items():
             specs += self.formats.of(name, stored).tensors(name, shape)
-        found = compare(specs, stored)
-        if found:
-            for spec in specs:
-                if spec.name in stored:
-                    self.loader.check_finite(spec.name, self.loader.files.view(spec.name))
-        explained = [
+        return [
             replace(offence, detail=names.explain(offence.name))
             if offence.kind == "unknown"
             else offence
-            for offence in found
+            for offence in find_offences(self.loader.files, specs)
         ]
-        return explained + self.loader.offences
 
     def head(self, prepare_attention: PrepareAttention, tie: DenseFormat | None) -> Eagle3Head:
         """The head; `tie` is how a head tied to its own embedding is multiplied, if it may be."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from aerie.errors import ConfigFieldError
+from aerie.models.foreign import explain_directory
 from aerie.models.strict_json import is_there, read_object
 
 T = TypeVar("T")
@@ -69,9 +70,8 @@ class Fields:
     def text(self, name: str, default: str | None = None) -> str:
         """A name; required when there is no default."""
         value = self._present(name, default)
-        is_name = isinstance(value, str) and len(value) <= MAX_NAME
         wanted = f"a string of at most {MAX_NAME} characters"
-        return str(value) if is_name else self._reject(name, value, wanted, "")
+        return str(value) if _is_name(value) else self._reject(name, value, wanted, "")
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of names; required."""
@@ -106,20 +106,25 @@ class Fields:
         return self.values[name] if self.has(name) else default
 
     def _reject(self, name: str, value: object, wanted: str, stand_in: T) -> T:
-        is_missing = value is None
-        self.note(
-            name, f"missing, must be {wanted}" if is_missing else f"{shown(value)} is not {wanted}"
-        )
+        found = "missing, must be" if value is None else f"{shown(value)} is not"
+        self.note(name, f"{found} {wanted}")
         return stand_in
+
+
+def read_config(directory: Path) -> Fields:
+    """Read the config.json of a model directory, or say what the directory is instead."""
+    path = directory / "config.json"
+    if not is_there(path, ConfigFieldError):
+        needed = "a model directory needs config.json, its weights as safetensors, tokenizer.json"
+        told = explain_directory(directory) or needed
+        raise ConfigFieldError(f"{directory} has no config.json; {told}")
+    return read_fields(path)
 
 
 def read_fields(path: Path) -> Fields:
     """Read a JSON object from a file, or say why it is not one."""
     if not is_there(path, ConfigFieldError):
-        raise ConfigFieldError(
-            f"{path.parent} has no {path.name}; a model directory needs config.json, its weights "
-            "as safetensors, and tokenizer.json"
-        )
+        raise ConfigFieldError(f"{path} does not exist")
     return Fields(read_object(path, MAX_CONFIG_BYTES, ConfigFieldError), str(path))
 
 
@@ -131,6 +136,14 @@ def _is_ordinal(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
+class _Short(reprlib.Repr):
+    """Python's own shortening, with room for a name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 60
+
+
 def shown(value: object) -> str:
     """A value for a message: short, however long or deeply nested it is."""
-    return f"{reprlib.repr(value):.60}"
+    return _Short().repr(value)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from aerie.errors import PickleRefusedError, WeightFileError
 from aerie.models.fields import shown
+from aerie.models.foreign import explain_directory
 from aerie.models.strict_json import is_there, parse_object, read_object, reading
 
 SINGLE = "model.safetensors"
@@ -215,7 +216,8 @@ def _files(directory: Path) -> dict[Path, set[str] | None]:
             "whatever code they contain, so aerie does not. Convert them once, in a sandboxed "
             f"process:\n  python -m aerie.models.convert_pickle {directory} {directory}-safetensors"
         )
-    raise WeightFileError(f"{directory} has neither {SINGLE} nor {INDEX}; nothing to load")
+    told = explain_directory(directory) or "nothing to load"
+    raise WeightFileError(f"{directory} has neither {SINGLE} nor {INDEX}; {told}")
 
 
 def _read_index(index: Path) -> dict[Path, set[str]]:

@@ -357,7 +357,7 @@ BROKEN: dict[str, tuple[str, Change, type[CheckpointError], tuple[str, ...]]] = 
         "official",
         with_fields(architectures=["LlamaForCausalLMEagle4"]),
         UnsupportedArchitectureError,
-        ("Did you mean LlamaForCausalLMEagle3",),
+        ("'LlamaForCausalLMEagle4' is not an EAGLE-3 head that aerie knows. Known: Llama",),
     ),
     "parallel draft step": (
         "official",

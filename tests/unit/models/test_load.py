@@ -313,7 +313,7 @@ CONFIG_CASES: dict[str, tuple[str, type[AerieError], str]] = {
     "unknown_architecture": (
         json.dumps(CONFIG | {"architectures": ["Qwen4ForCausalLM"]}),
         UnsupportedArchitectureError,
-        "Did you mean Qwen3ForCausalLM.*Supported: LlamaForCausalLM, Qwen2",
+        "'Qwen4ForCausalLM' is not supported. Supported: LlamaForCausalLM, Qwen2",
     ),
     "impossible_size": (
         json.dumps(CONFIG | {"hidden_size": 1 << 40}),
