@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from aerie.models.rope_buffers import is_buffer
 from aerie.models.tensors import Offence
 
 # Applied in order to the whole name. The normal form is the decoder's own, without `model.`.
@@ -16,9 +17,6 @@ RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"^aux_norm_mid\."), "fc_norm.1."),
     (re.compile(r"^aux_norm_high\."), "fc_norm.2."),
 )
-
-# Buffers some trainers save and every loader recomputes; they hold no trained value.
-DERIVED = re.compile(r"(?:.*\.)?rotary_emb\.(?:inv_freq|cos_cached|sin_cached)")
 
 # Tensors of relatives of EAGLE-3 that this head does not implement: pattern, what it tells.
 FOREIGN: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -38,10 +36,10 @@ DRAFT_TO_TARGET, TARGET_TO_DRAFT = "d2t", "t2d"
 
 @dataclass(frozen=True)
 class NameTable:
-    """Stored names by normal name; buffers that hold nothing trained are left out."""
+    """Stored names by normal name; rotary tables, which hold nothing trained, are apart."""
 
     stored: dict[str, str]
-    dropped: tuple[str, ...]
+    buffers: tuple[str, ...]
     offences: tuple[Offence, ...]
 
 
@@ -55,18 +53,18 @@ def normalise(name: str) -> str:
 def normalise_all(names: Iterable[str]) -> NameTable:
     """Normal forms of a whole checkpoint; two names for one tensor are an offence."""
     stored: dict[str, str] = {}
-    dropped: list[str] = []
+    buffers: list[str] = []
     offences: list[Offence] = []
     for name in sorted(names):
         normal = normalise(name)
-        if DERIVED.fullmatch(normal):
-            dropped.append(name)
+        if is_buffer(normal):
+            buffers.append(name)
         elif normal in stored:
             detail = f"is stored twice, as {stored[normal]} and as {name}"
             offences.append(Offence("ambiguous", normal, detail))
         else:
             stored[normal] = name
-    return NameTable(stored, tuple(dropped), tuple(offences))
+    return NameTable(stored, tuple(buffers), tuple(offences))
 
 
 def explain(normal: str) -> str:

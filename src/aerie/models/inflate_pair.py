@@ -21,6 +21,7 @@ from aerie.models.geometry import Geometry, read_geometry
 from aerie.models.inflate_axes import kv_copies
 from aerie.models.inflate_geometry import BlockSizes, ProductionGeometry
 from aerie.models.load import LoadOptions, load_decoder
+from aerie.models.rope_buffers import without_buffers
 from aerie.models.weights import open_checkpoint
 
 
@@ -56,7 +57,7 @@ def read_pair(model: Path, draft: Path, options: HeadOptions | None = None) -> S
     target = load_decoder(model, pytorch.prepare, LoadOptions())
     load_head(draft, target, pytorch.prepare, chosen)
     geometry = read_geometry(model)
-    files = open_checkpoint(model)
+    files = without_buffers(open_checkpoint(model))
     sizes = TargetSizes(geometry.n_layers, geometry.hidden_size, geometry.vocab_size)
     return SmallPair(
         geometry=geometry,

@@ -38,6 +38,7 @@ from aerie.models.loader import Loader, find_offences
 from aerie.models.mxfp4 import dequantise
 from aerie.models.norm import RMSNorm
 from aerie.models.rope import build_rotary
+from aerie.models.rope_buffers import check_buffers, without_buffers
 from aerie.models.tensors import Offence, refuse
 from aerie.models.weights import DTYPES, open_checkpoint
 
@@ -63,9 +64,13 @@ def load_decoder(
     """
     config = read_config(directory)
     geometry = parse_geometry(config)
-    files = open_checkpoint(directory)
+    stored = open_checkpoint(directory)
     linears = _layer_format(config, geometry, options.dense)
-    refuse(find_offences(files, expected_tensors(geometry, linears)), str(directory))
+    files = without_buffers(stored)
+    offences = find_offences(files, expected_tensors(geometry, linears))
+    buffers = stored.entries.keys() - files.entries.keys()
+    offences += check_buffers(stored, buffers, geometry.rope, geometry.attention.head_dim)
+    refuse(offences, str(directory))
     dtype = options.dtype or DTYPES[files.entries[EMBEDDING].dtype]
     loader = Loader(files, dtype, torch.device(options.device))
     decoder = _Builder(geometry, loader, options, linears).decoder(prepare_attention)

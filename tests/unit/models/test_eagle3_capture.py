@@ -54,5 +54,5 @@ def test_names(stored: str, normal: str) -> None:
 def test_collisions_are_offences() -> None:
     table = normalise_all(["fc.weight", "model.fc.weight", "layers.0.rotary_emb.inv_freq"])
     assert list(table.stored) == ["fc.weight"]
-    assert table.dropped == ("layers.0.rotary_emb.inv_freq",)
+    assert table.buffers == ("layers.0.rotary_emb.inv_freq",)
     assert [offence.kind for offence in table.offences] == ["ambiguous"]

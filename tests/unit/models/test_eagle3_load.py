@@ -468,12 +468,17 @@ def test_shared_output_keeps_the_target_dtype(tmp_path: Path, target: Decoder) -
         load(tmp_path, target, dtype=torch.float16)
 
 
-def test_derived_buffers_are_ignored(tmp_path: Path, target: Decoder) -> None:
-    case = pairs.CASES["official"]
+def test_rotary_tables_are_left_out_if_they_are_the_configs(
+    tmp_path: Path, target: Decoder
+) -> None:
+    case, name = pairs.CASES["official"], "midlayer.self_attn.rotary_emb.inv_freq"
     tensors = pairs.stored_tensors(case)
-    tensors["midlayer.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+    tensors[name] = 10000.0 ** -(torch.arange(0, pairs.HEAD_DIM, 2) / pairs.HEAD_DIM)
     pairs.save(tmp_path, case.config, tensors)
     assert load(tmp_path, target).taps == case.boundaries
+    pairs.save(tmp_path, case.config, tensors | {name: torch.ones(4)})
+    with pytest.raises(TensorMismatchError, match=f"{name} is not what config.json implies"):
+        load(tmp_path, target)
 
 
 def test_wrong_inputs_are_refused(tmp_path: Path, target: Decoder) -> None:
