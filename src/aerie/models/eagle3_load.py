@@ -117,7 +117,8 @@ def _describe(
     if convention.uses_captures and len(convention.boundaries) != geometry.n_captures:
         # Explicit boundaries can contradict the file as well as a config can.
         detail = f"reads {geometry.n_captures} states, the convention names {convention.boundaries}"
-        offences.append(Offence("contradictory", f"{names.FC}.weight", detail))
+        hint = f"Give the {geometry.n_captures} boundaries the head was trained with as taps."
+        offences.append(Offence("contradictory", f"{names.FC}.weight", detail, hint))
     sharing, sharing_offences = resolve_sharing(config, storage, geometry)
     offences += sharing_offences
     return HeadSummary(

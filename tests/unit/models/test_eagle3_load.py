@@ -439,8 +439,14 @@ def test_options_win_and_say_so(tmp_path: Path, target: Decoder) -> None:
 
 def test_option_of_the_wrong_length(tmp_path: Path, target: Decoder) -> None:
     pairs.write_head(tmp_path, pairs.CASES["official"])
-    with pytest.raises(TensorMismatchError, match="reads 3 states, the convention names"):
+    with pytest.raises(TensorMismatchError, match=r"(?s)names \(2, 4\).*Give the 3 boundaries"):
         load(tmp_path, target, boundaries=(2, 4))
+
+
+def test_option_for_a_head_that_reads_none(tmp_path: Path, target: Decoder) -> None:
+    pairs.write_head(tmp_path, pairs.CASES["modelopt_final_state"])
+    with pytest.raises(UsageError, match="this head has none: use_aux_hidden_state is false"):
+        load(tmp_path, target, boundaries=(2, 4, 5))
 
 
 def test_small_target_has_no_default(tmp_path: Path) -> None:
