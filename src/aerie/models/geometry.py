@@ -46,7 +46,7 @@ class Geometry:
     """Everything the decoder's shape depends on."""
 
     architecture: str
-    vocab_size: int
+    vocab_size: int  # rows of the embedding; a tokenizer may have fewer ids, never more
     hidden_size: int
     n_layers: int
     mlp_width: int

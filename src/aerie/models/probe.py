@@ -134,8 +134,7 @@ def probe_at_load(
         raise UnknownNameError("probe mode", mode, MODES)
     if mode == "off":
         return None
-    device = target.embedding.device
-    texts = write_freely(target) if encode is None else read_built_in(encode, device)
+    texts = write_freely(target) if encode is None else read_built_in(encode, target)
     report = probe_head(target, head, texts)
     if report.problem is not None:
         message = f"{report.problem}.\n{report.table()}"

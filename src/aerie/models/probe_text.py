@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from aerie.attention.rows import Bounds, Rows, causal_rows, ragged
+from aerie.errors import CheckpointError
 from aerie.models.decoder import Decoder
 
 Encode = Callable[[str], list[int]]
 
 N_TOKENS = 256
+MIN_TOKENS = 64  # fewer of a thousand characters are no tokenizer's
 N_TEXTS = 8  # when the target writes: several short texts see more of it than a long one
 N_SEEDS = 4
 NOISE_SEED = 20
@@ -49,9 +51,19 @@ class ProbeTexts:
     n_skipped: int
 
 
-def read_built_in(encode: Encode, device: torch.device | str) -> ProbeTexts:
-    """The built-in text through a model's own tokenizer."""
-    ids = encode(TEXT)[:N_TOKENS]
+def read_built_in(encode: Encode, target: Decoder) -> ProbeTexts:
+    """The built-in text through a model's own tokenizer.
+
+    Raises CheckpointError when the tokenizer cannot be the model's.
+    """
+    ids, n_rows = encode(TEXT)[:N_TOKENS], target.geometry.vocab_size
+    if len(ids) < MIN_TOKENS or max(ids) >= n_rows:
+        found = f"{len(ids)} ids up to {max(ids, default=0)}"
+        raise CheckpointError(
+            f"the tokenizer makes {found} of the probe's text; at least {MIN_TOKENS}, all below "
+            f"the model's {n_rows} embeddings, must come out. Use the tokenizer of this very model"
+        )
+    device = target.embedding.device
     return ProbeTexts((torch.tensor(ids, dtype=torch.int64, device=device),), n_skipped=0)
 
 

@@ -116,7 +116,7 @@ def test_built_in_text_through_a_tokenizer(tmp_path: Path, pair: TrainedPair) ->
     def encode(text: str) -> list[int]:
         return [ord(character) % pairs.VOCAB for character in text]
 
-    texts = read_built_in(encode, "cpu")
+    texts = read_built_in(encode, pair.target)
     assert [len(text) for text in texts.texts] == [N_TOKENS]
     assert probe_head(pair.target, head, texts).n_pairs == N_TOKENS - 1
     assert probe_at_load(pair.target, head, "off", encode) is None
