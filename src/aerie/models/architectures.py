@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
 from aerie.errors import UnsupportedArchitectureError
 from aerie.models.fields import Fields
@@ -152,5 +153,4 @@ def misspelt(name: str, known: Iterable[str]) -> str:
 
 
 def _letters(name: str) -> list[str]:
-    letters = [letter for letter in name.casefold() if letter.isalnum()]
-    return sorted(a for a, b in zip(letters, [*letters[1:], ""], strict=True) if a != b)
+    return sorted(letter for letter, _ in groupby(filter(str.isalnum, name.casefold())))

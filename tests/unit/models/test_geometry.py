@@ -132,6 +132,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
         {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}},
         ["rope_theta: 10000.0 here but 5.0 in rope_parameters"],
     ),
+    "rope_without_end": (
+        CONFIG,
+        {"rope_theta": 1e-30, "rope_scaling": {"type": "linear", "factor": 1e-30}},
+        ["rope_theta: 1e-30 and this factor give endless frequencies"],
+    ),
     "partial_rotation": (CONFIG, {"partial_rotary_factor": 0.5}, ["partial_rotary_factor"]),
     "no_yarn_for_gpt_oss": (GPT_OSS, {"rope_scaling": None}, ["rope_scaling: missing"]),
     "windows_on_llama": (
