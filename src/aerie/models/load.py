@@ -22,6 +22,7 @@ from aerie.models.blueprint import (
 from aerie.models.decoder import AttentionBlock, Decoder, DecoderLayer
 from aerie.models.feed_forward import ClampedGate, ExpertLinear, Experts, FeedForward, GatedMLP
 from aerie.models.fields import Fields, read_config
+from aerie.models.footprint import refuse_too_large
 from aerie.models.geometry import ExpertGeometry, Geometry, parse_geometry
 from aerie.models.gptq import read_gptq
 from aerie.models.layer_ops import TORCH_OPS, LayerOps
@@ -60,7 +61,8 @@ def load_decoder(
     """Read config and weights of an HF-format directory.
 
     Raises ConfigFieldError, UnsupportedArchitectureError, WeightFileError, PickleRefusedError, or
-    TensorMismatchError with every tensor that is unknown, missing, mis-shaped or not finite.
+    TensorMismatchError with every tensor that is unknown, missing, mis-shaped or not finite;
+    UsageError if the weights do not fit into the device's memory.
     """
     config = read_config(directory)
     geometry = parse_geometry(config)
@@ -71,8 +73,11 @@ def load_decoder(
     buffers = stored.entries.keys() - files.entries.keys()
     offences += check_buffers(stored, buffers, geometry.rope, geometry.attention.head_dim)
     refuse(offences, str(directory))
-    dtype = options.dtype or DTYPES[files.entries[EMBEDDING].dtype]
-    loader = Loader(files, dtype, torch.device(options.device))
+    stored_as = DTYPES[files.entries[EMBEDDING].dtype]
+    dtype, device = options.dtype or stored_as, torch.device(options.device)
+    if (dtype, device.type) != (stored_as, "cpu"):  # else the file itself is mapped
+        refuse_too_large(geometry, dtype, device)
+    loader = Loader(files, dtype, device)
     decoder = _Builder(geometry, loader, options, linears).decoder(prepare_attention)
     refuse(loader.offences, str(directory))
     return decoder
