@@ -16,7 +16,6 @@ from aerie.models.rope import RopeSettings
 from aerie.models.rope_fields import read_rope
 
 DEFAULT_THETA = 10000.0  # never the target's: heads without the field were trained with this
-MAX_LAYERS = 64
 
 OFFICIAL, SPECFORGE, MODELOPT, SPECULATORS = "official", "specforge", "modelopt", "speculators"
 

@@ -154,12 +154,7 @@ class _Builder:
         specs = expected_tensors(self.geometry, self.convention, self.storage)
         for name, shape in all_linears(self.geometry, self.storage).items():
             specs += self.formats.of(name, stored).tensors(name, shape)
-        return [
-            replace(offence, detail=names.explain(offence.name))
-            if offence.kind == "unknown"
-            else offence
-            for offence in find_offences(self.loader.files, specs)
-        ]
+        return [names.explained(offence) for offence in find_offences(self.loader.files, specs)]
 
     def head(self, prepare_attention: PrepareAttention, tie: DenseFormat | None) -> Eagle3Head:
         """The head; `tie` is how a head tied to its own embedding is multiplied, if it may be."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aerie.models.rope_buffers import is_buffer
 from aerie.models.tensors import Offence
@@ -28,6 +28,14 @@ FOREIGN: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"eh_proj\..*"), "an EAGLE-3 variant with eh_proj before attention; not supported"),
     (re.compile(r".*\.mlp\.(?:experts|router|gate)\..*"), "a head with experts; not supported"),
 )
+
+# What the absence of a tensor tells.
+ABSENT = {
+    "layers.0.hidden_norm.weight": (
+        "Every EAGLE-3 head has a hidden_norm: this is a whole model, or another kind of draft "
+        "(EAGLE 1 or 2)."
+    )
+}
 
 EMBEDDING, FINAL_NORM, HEAD, FC = "embed_tokens.weight", "norm.weight", "lm_head", "fc"
 INPUT_NORM = "input_norm.weight"
@@ -67,12 +75,14 @@ def normalise_all(names: Iterable[str]) -> NameTable:
     return NameTable(stored, tuple(buffers), tuple(offences))
 
 
-def explain(normal: str) -> str:
-    """What an unknown tensor tells of its checkpoint; empty when it tells nothing."""
-    for pattern, meaning in FOREIGN:
-        if pattern.fullmatch(normal):
-            return f"({meaning})"
-    return ""
+def explained(offence: Offence) -> Offence:
+    """The offence with what it tells of its checkpoint, if it tells anything."""
+    if offence.kind == "missing":
+        return replace(offence, hint=ABSENT.get(offence.name, ""))
+    meanings = [meaning for pattern, meaning in FOREIGN if pattern.fullmatch(offence.name)]
+    if offence.kind == "unknown" and meanings:
+        return replace(offence, detail=f"({meanings[0]})")
+    return offence
 
 
 def chunk_norm(chunk_idx: int) -> str:

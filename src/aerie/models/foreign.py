@@ -58,32 +58,33 @@ INSTEAD = {
     "mlx": HF_FORMAT,
 }
 
-# Tensors a plain checkpoint never has: the end of their names, and what they tell.
+# Tensors a plain checkpoint never has, and what they tell.
 _TRACES = (
+    (r"midlayer\..*|d2t|t2d", "It is an EAGLE-3 head: give it as the draft of its target."),
     (
-        r"\.(?:qweight|qzeros|g_idx)",
+        r".*\.(?:qweight|qzeros|g_idx)",
         "GPTQ or AWQ weights, but config.json has no quantization_config. For 4-bit GPTQ, copy the "
         'fields of quantize_config.json into it, with "quant_method": "gptq"',
     ),
-    (r"\.(?:weight_packed|weight_shape)", f"{METHODS['compressed-tensors']} weights; {ORIGINAL}"),
+    (r".*\.(?:weight_packed|weight_shape)", f"{METHODS['compressed-tensors']} weights; {ORIGINAL}"),
     (
-        r"\.(?:weight_scale(?:_inv|_2)?|input_scale|[kv]_scale)",
+        r".*\.(?:weight_scale(?:_inv|_2)?|input_scale|[kv]_scale)",
         f"scales of FP8 or NVFP4 weights; {ORIGINAL}",
     ),
     (
-        r"\.(?:SCB|absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..*)",
+        r".*\.(?:SCB|absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..*)",
         f"{METHODS['bitsandbytes']} weights; {ORIGINAL}",
     ),
-    (r"\.(?:q_weight|q_invperm|q_scale|q_scale_max)", f"{METHODS['exl2']} weights; {ORIGINAL}"),
-    (r"\.(?:trellis|suh|svh)", f"{METHODS['exl3']} weights; {ORIGINAL}"),
-    (r"\.W_q", f"{METHODS['hqq']} weights; {ORIGINAL}"),
-    (r"\.biases", f"{METHODS['mlx']} weights; {HF_FORMAT}"),
+    (r".*\.(?:q_weight|q_invperm|q_scale|q_scale_max)", f"{METHODS['exl2']} weights; {ORIGINAL}"),
+    (r".*\.(?:trellis|suh|svh)", f"{METHODS['exl3']} weights; {ORIGINAL}"),
+    (r".*\.W_q", f"{METHODS['hqq']} weights; {ORIGINAL}"),
+    (r".*\.biases", f"{METHODS['mlx']} weights; {HF_FORMAT}"),
     (
-        r"\.(?:lora_[AB](?:\..*)?|lora_magnitude_vector(?:\..*)?)",
+        r".*\.(?:lora_[AB](?:\..*)?|lora_magnitude_vector(?:\..*)?)",
         "a LoRA adapter; merge it into its base model and save the result",
     ),
 )
-TRACES = tuple((re.compile(rf".*{ending}"), told) for ending, told in _TRACES)
+TRACES = tuple((re.compile(pattern), told) for pattern, told in _TRACES)
 
 EIGHT_BIT_FLOATS = f"FP8 weights are not supported, with or without scales; {ORIGINAL}"
 DTYPES = {"F8_E4M3": EIGHT_BIT_FLOATS, "F8_E5M2": EIGHT_BIT_FLOATS}

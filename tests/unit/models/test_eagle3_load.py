@@ -144,6 +144,18 @@ def everything_at_once(config: dict[str, Any], tensors: dict[str, Tensor]) -> No
 
 # What is broken, in which dialect, the error, and what its message must say.
 BROKEN: dict[str, tuple[str, Change, type[CheckpointError], tuple[str, ...]]] = {
+    "a whole model": (
+        "official",
+        without("fc.weight", "midlayer.hidden_norm.weight"),
+        TensorMismatchError,
+        ("Every EAGLE-3 head has a hidden_norm: this is a whole model, or another kind",),
+    ),
+    "no draft vocabulary": (
+        "official",
+        with_tensors(lm_head__weight=torch.zeros(0, 32), d2t=torch.zeros(0, dtype=torch.int64)),
+        TensorMismatchError,
+        ("empty (1)", "lm_head has no values"),
+    ),
     "missing fc": ("official", without("fc.weight"), TensorMismatchError, ("missing", "fc.weight")),
     "fc of a wrong width": (
         "official",

@@ -130,6 +130,12 @@ def test_tensors_of_other_formats_are_recognised(tmp_path: Path, ending: str, to
     assert str(caught.value).count(told) == 1
 
 
+def test_a_head_in_the_place_of_its_target(tmp_path: Path) -> None:
+    pairs.write_head(tmp_path, pairs.CASES["official"])
+    with pytest.raises(TensorMismatchError, match="It is an EAGLE-3 head: give it as the draft"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [
