@@ -11,6 +11,7 @@ from torch import Tensor
 from aerie.attention.rows import Bounds, Rows, causal_rows, ragged
 from aerie.errors import CheckpointError
 from aerie.models.decoder import Decoder
+from aerie.models.written_text import Writing, continue_texts
 
 Encode = Callable[[str], list[int]]
 
@@ -72,23 +73,11 @@ def write_freely(target: Decoder) -> ProbeTexts:
 
     Greedy text would fall into loops, in which any head that repeats its input agrees.
     """
-    length, device = N_TOKENS // N_TEXTS, target.embedding.device
-    pool = target.allocate_pool(1 + N_TEXTS * length)
     # Seeds spread over the vocabulary by two primes.
-    place = torch.arange(N_TEXTS * N_SEEDS, device=device) * 7919 + 104729
+    place = torch.arange(N_TEXTS * N_SEEDS) * 7919 + 104729
     seeds = (place % target.geometry.vocab_size).view(N_TEXTS, N_SEEDS)
-    noise = torch.Generator().manual_seed(NOISE_SEED)
-    written = [seeds]
-    fresh = seeds
-    for n_seen in range(N_SEEDS, length):
-        rows = _continuation(fresh, n_seen, length)
-        last = torch.arange(1, N_TEXTS + 1, device=device) * fresh.shape[1] - 1
-        logits = target.forward(rows, pool, last).logits
-        uniform = torch.rand(logits.shape, generator=noise).to(device)
-        # The largest of logit - log(-log u) is a sample from their softmax (Gumbel).
-        fresh = (logits - (-uniform.log()).log()).argmax(-1, keepdim=True)
-        written.append(fresh)
-    return ProbeTexts(tuple(torch.cat(written, dim=1)), n_skipped=N_SEEDS)
+    writing = Writing(N_TOKENS // N_TEXTS - N_SEEDS, temperature=1.0, seed=NOISE_SEED)
+    return ProbeTexts(tuple(continue_texts(target, list(seeds), writing)), n_skipped=N_SEEDS)
 
 
 def whole_texts(texts: tuple[Tensor, ...]) -> Rows:
@@ -97,13 +86,3 @@ def whole_texts(texts: tuple[Tensor, ...]) -> Rows:
     slots = torch.arange(1, tokens.shape[0] + 1, dtype=torch.int32, device=tokens.device)
     longest = max((text.shape[0] for text in texts), default=0)
     return causal_rows(tokens, indptr, indptr, slots, Bounds(longest, longest))
-
-
-def _continuation(fresh: Tensor, n_seen: int, length: int) -> Rows:
-    """Rows of the newest ids [texts, new]; each text has `length` slots, `n_seen` in use."""
-    n_texts, n_new = fresh.shape
-    step = torch.arange(n_texts + 1, dtype=torch.int32, device=fresh.device)
-    own = torch.arange(1, n_seen + 1, dtype=torch.int32, device=fresh.device)
-    slots = (step[:-1, None] * length + own).flatten()
-    bounds = Bounds(n_new, n_seen)
-    return causal_rows(fresh.flatten(), step * n_new, step * n_seen, slots, bounds)
