@@ -108,8 +108,8 @@ def _inside(directory: Path, path: Path) -> Path:
 
 def _copy_companions(directory: Path, result: Path) -> None:
     for path in sorted(p for pattern in COMPANIONS for p in directory.glob(pattern)):
-        is_index = path.name.endswith(".index.json")
-        if not is_index and path.stat().st_size <= MAX_COMPANION_BYTES:
+        is_wanted = path.is_file() and not path.name.endswith(".index.json")
+        if is_wanted and path.stat().st_size <= MAX_COMPANION_BYTES:
             shutil.copyfile(_inside(directory, path), result / path.name)
 
 
@@ -204,7 +204,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         written = convert(arguments.directory, arguments.out)
-    except AerieError as error:
+    except (AerieError, OSError) as error:  # what the disk refuses needs no traceback
         print(f"convert_pickle: {error}", file=sys.stderr)
         sys.exit(2)
     for path in written:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aerie.errors import ConfigFieldError, UsageError
-from aerie.models.eagle3_values import both_notations
+from aerie.models.eagle3_values import both_notations, usual_boundaries
 from aerie.models.fields import Fields
 from aerie.models.resolved import CONFIG, DEFAULT, OPTION, Resolved
 
@@ -80,7 +80,7 @@ def _choose(
         raise ConfigFieldError(
             f"config.json names {declared.count} captured states but not which; {_advice(n_layers)}"
         )
-    usual = (2, n_layers // 2, n_layers - 3)
+    usual = usual_boundaries(n_layers)
     if not usual[0] < usual[1] < usual[2]:
         raise ConfigFieldError(
             f"config.json names no captured states and the usual {list(usual)} do not exist in a "
