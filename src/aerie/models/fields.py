@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 MAX_CONFIG_BYTES = 16 * 1024 * 1024  # the largest public config is far below one of these
 MAX_SIZE = 1 << 24  # no width, count or vocabulary of a real model comes near
+MAX_LISTED = 40  # entries of an error's list
 MAX_NAME, MAX_LIST = 200, 4096  # characters of a name, entries of a list
 # Far beyond any base, factor or epsilon, and far enough from float32's ends to compute with.
 MIN_NUMBER, MAX_NUMBER = 1e-30, 1e30
@@ -93,7 +94,7 @@ class Fields:
     def finish(self) -> None:
         """Raise one error that names every problem found so far."""
         if self.problems:
-            listed = "\n  ".join(sorted(set(self.problems)))
+            listed = "\n  ".join(shortened(self.problems))
             raise ConfigFieldError(f"{self.source} cannot be used as it is:\n  {listed}")
 
     def _list(self, name: str, is_entry: Callable[[object], bool], wanted: str) -> tuple[T, ...]:
@@ -126,6 +127,13 @@ def read_fields(path: Path) -> Fields:
     if not is_there(path, ConfigFieldError):
         raise ConfigFieldError(f"{path} does not exist")
     return Fields(read_object(path, MAX_CONFIG_BYTES, ConfigFieldError), str(path))
+
+
+def shortened(entries: Iterable[str]) -> list[str]:
+    """Entries of an error's list, each once and sorted; beyond the first ones they are counted."""
+    listed = sorted(set(entries))
+    more = len(listed) - MAX_LISTED
+    return listed if more <= 0 else [*listed[:MAX_LISTED], f"and {more} more"]
 
 
 def _is_name(value: object) -> bool:

@@ -63,8 +63,9 @@ _TRACES = (
     (r"midlayer\..*|d2t|t2d", "It is an EAGLE-3 head: give it as the draft of its target."),
     (
         r".*\.(?:qweight|qzeros|g_idx)",
-        "GPTQ or AWQ weights, but config.json has no quantization_config. For 4-bit GPTQ, copy the "
-        'fields of quantize_config.json into it, with "quant_method": "gptq"',
+        "GPTQ or AWQ weights in layers that config.json declares plain. If they are 4-bit GPTQ and "
+        "it has no quantization_config, copy the fields of quantize_config.json there, with "
+        '"quant_method": "gptq"',
     ),
     (r".*\.(?:weight_packed|weight_shape)", f"{METHODS['compressed-tensors']} weights; {ORIGINAL}"),
     (

@@ -75,7 +75,8 @@ def load_decoder(
     refuse(offences, str(directory))
     stored_as = DTYPES[files.entries[EMBEDDING].dtype]
     dtype, device = options.dtype or stored_as, torch.device(options.device)
-    if (dtype, device.type) != (stored_as, "cpu"):  # else the file itself is mapped
+    is_mapped = (dtype, device.type) == (stored_as, "cpu") and options.dense == DENSE
+    if not is_mapped:
         refuse_too_large(geometry, dtype, device)
     loader = Loader(files, dtype, device)
     decoder = _Builder(geometry, loader, options, linears).decoder(prepare_attention)

@@ -13,6 +13,8 @@ from aerie.errors import CheckpointError
 
 MAX_DIGITS = 64  # of a whole number; public files write 10**30 for "no limit", and nothing longer
 
+MAX_KEY = 500  # characters of a name; tensors' are the longest, and below 200
+
 Refusal = type[CheckpointError]
 
 
@@ -70,8 +72,8 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         raise ValueError(f"the key {repeated!r:.60} stands twice in one object")
     for name in made:
         # Names go into messages: a lone surrogate cannot be printed, an escape must not be.
-        if not name.isprintable():
-            raise ValueError(f"the key {name!r:.60} is not printable text")
+        if not name.isprintable() or len(name) > MAX_KEY:
+            raise ValueError(f"the key {name!r:.60} is not printable text of {MAX_KEY} characters")
     return made
 
 

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from aerie.errors import TensorMismatchError
+from aerie.models.fields import shortened
 from aerie.models.foreign import DTYPES, explain_tensor
 
 FLOATS = ("F32", "BF16", "F16")
 BYTES = ("U8",)
-
-MAX_LISTED = 40  # of each kind; the rest is counted
 
 
 @dataclass(frozen=True)
@@ -104,11 +103,9 @@ def refuse(offences: Sequence[Offence], source: str) -> None:
         return
     lines = [f"{source} does not hold the tensors its config.json describes:"]
     for kind in sorted({offence.kind for offence in offences}):
-        listed = sorted(str(offence) for offence in offences if offence.kind == kind)
-        lines.append(f"{kind} ({len(listed)}):")
-        lines += [f"  {entry}" for entry in listed[:MAX_LISTED]]
-        if len(listed) > MAX_LISTED:
-            lines.append(f"  and {len(listed) - MAX_LISTED} more")
+        found = {str(offence) for offence in offences if offence.kind == kind}
+        lines.append(f"{kind} ({len(found)}):")
+        lines += [f"  {entry}" for entry in shortened(found)]
     usual = "Check that config.json and the weights come from the same model, complete."
     lines += sorted({offence.hint for offence in offences} - {""}) or [usual]
     raise TensorMismatchError("\n".join(lines))

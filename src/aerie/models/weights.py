@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from aerie.errors import PickleRefusedError, WeightFileError
-from aerie.models.fields import shown
+from aerie.models.fields import shortened, shown
 from aerie.models.foreign import explain_directory
 from aerie.models.strict_json import is_there, parse_object, read_object, reading
 
@@ -111,7 +111,7 @@ def open_checkpoint(directory: Path) -> Checkpoint:
             problems += [f"{path.name}: {n} is here, not in the index" for n in set(held) - names]
         entries |= held
     if problems:
-        listed = "\n  ".join(sorted(problems))
+        listed = "\n  ".join(shortened(problems))
         raise WeightFileError(f"weights of {directory} cannot be read:\n  {listed}")
     return Checkpoint(entries)
 
@@ -141,13 +141,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
 
 def _entry(path: Path, name: str, item: object, base: int) -> Entry:
     match item:
-        case {
-            "dtype": str(dtype),
-            "shape": list(shape),
-            "data_offsets": [int(start), int(end)],
-        } if (
-            type(start) is type(end) is int  # in Python a truth value is an int, too
-        ):
+        case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(end)]}:
             pass
         case _:
             raise WeightFileError(f"{path.name}: {name} has no dtype, shape and data_offsets")
@@ -157,8 +151,10 @@ def _entry(path: Path, name: str, item: object, base: int) -> Entry:
             f"{', '.join(DTYPES)}"
         )
     itemsize = DTYPES[dtype].itemsize
-    if not _is_shape(shape, itemsize):
-        raise WeightFileError(f"{path.name}: {name} has the impossible shape {shown(shape)}")
+    # In Python a truth value is an int, too.
+    if not _is_shape(shape, itemsize) or bool in (type(start), type(end)):
+        place = f"{shown(shape)} at {start} to {end}"
+        raise WeightFileError(f"{path.name}: {name} has the impossible shape {place}")
     wanted = math.prod(shape) * itemsize
     if end - start != wanted:
         raise WeightFileError(

@@ -110,7 +110,7 @@ def test_eight_bit_floats_in_a_head(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ending", "told"),
     [
-        ("qweight", "copy the fields of quantize_config.json"),
+        ("qweight", "GPTQ or AWQ weights in layers that config.json declares plain"),
         ("weight_packed", "compressed-tensors"),
         ("weight_scale_inv", "FP8 or NVFP4"),
         ("weight.absmax", "bitsandbytes"),

@@ -104,6 +104,11 @@ CASES: dict[str, tuple[Spoil, type[CheckpointError], str]] = {
         WeightFileError,
         "is not printable",
     ),
+    "a name without end": (
+        lambda d: rewrite_header(d, json.dumps({"x" * 10**6: {}})),
+        WeightFileError,
+        "the key 'x+ is not printable text of 500 characters",
+    ),
     "truth values as sizes": (
         lambda d: edit_entry(d, shape=[True, 32]),
         WeightFileError,
@@ -126,7 +131,7 @@ CASES: dict[str, tuple[Spoil, type[CheckpointError], str]] = {
     "truth values as offsets": (
         lambda d: edit_entry(d, shape=[], dtype="U8", data_offsets=[False, True]),
         WeightFileError,
-        "has no dtype, shape and data_offsets",
+        r"impossible shape \[\] at False to True",
     ),
     "negative offsets": (
         lambda d: edit_entry(d, data_offsets=[-128, 0]),
@@ -167,6 +172,15 @@ def test_deep_index(tmp_path: Path) -> None:
     (tmp_path / PICKLED_INDEX).write_text(DEEP)
     with pytest.raises(WeightFileError, match="nested too deeply"):
         convert(tmp_path, tmp_path / "out")
+
+
+def test_a_list_without_end_is_counted(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path, CONFIG, n_shards=2) / INDEX
+    index = json.loads(path.read_text())
+    index["weight_map"] |= {f"ghost.{i}": "model-00001-of-00002.safetensors" for i in range(999)}
+    path.write_text(json.dumps(index))
+    with pytest.raises(WeightFileError, match="and 959 more"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["generation_config.json", "tokenizer_config.json"])
