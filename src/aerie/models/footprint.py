@@ -38,5 +38,7 @@ def refuse_too_large(geometry: Geometry, dtype: torch.dtype, device: torch.devic
 def device_bytes(device: torch.device) -> int:
     """Memory a model could fill: what is free on a GPU, all there is on the host."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        # What torch keeps for itself after earlier tensors is as good as free.
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
