@@ -27,6 +27,7 @@ class SchedulerConfig:
 
     max_batch: int = 32
     prefill_chunk: int = 512  # prompt tokens a step, all requests together
+    chunk_beside: int = 256  # the same while others decode: so long their next token may wait
 
     def __post_init__(self) -> None:
         read_fields(self)

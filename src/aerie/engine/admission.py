@@ -57,10 +57,10 @@ def check_request(
     _check_ids((*tokens, *params.stop_token_ids, *params.logit_bias), limits.vocabulary)
     length_limit = min(len(tokens) + params.max_tokens, limits.context)
     room.check(length_limit)
-    plain = params.repetition_penalty == 1 and not params.logit_bias
     filters = params.top_k or params.top_p < 1 or params.min_p or params.has_penalties
+    is_shaped = bool(filters or params.logit_bias or params.min_tokens)
     require(
-        config.speculation.rule != "coins" or (plain and not filters),
+        config.speculation.rule != "coins" or not is_shaped,
         "rule coins takes temperature and seed only; use rule match for the other options",
     )
     stops = params.stop_token_ids + (() if params.ignore_eos else limits.eos_ids)

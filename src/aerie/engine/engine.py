@@ -5,22 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from aerie.config import EngineConfig
 from aerie.engine.admission import Limits as Limits
 from aerie.engine.admission import Room, check_request
-from aerie.engine.audit import audit_decision, audit_step
-from aerie.engine.decision import Decision
-from aerie.engine.device_report import Decided
-from aerie.engine.device_rounds import DeviceRounds
+from aerie.engine.audit import audit_decision
 from aerie.engine.events import Event, FinishEvent, TokenEvent
+from aerie.engine.launch import Launcher
+from aerie.engine.memory import Memory
 from aerie.engine.params import SamplingParams
+from aerie.engine.report import Decision
 from aerie.engine.request import Job, Request, State
-from aerie.engine.scheduler import Plan, Reading, Scheduler
-from aerie.engine.step import Outcome, Parts, decisions, run
+from aerie.engine.scheduler import Plan, Scheduler
+from aerie.engine.state import MAX_STOPS
 from aerie.errors import EngineFailedError, PerfModeError, UsageError
-from aerie.speculation.proposer import Features
 
 
 class EngineCore:
@@ -33,22 +31,21 @@ class EngineCore:
     def __init__(
         self,
         config: EngineConfig,
-        parts: Parts,
+        launcher: Launcher,
+        memory: Memory,
         limits: Limits,
         scratch: int,
-        rounds: DeviceRounds | None = None,
     ) -> None:
-        self.parts = parts
-        self.rounds = rounds  # None: every round runs in the eager loop
+        self.launcher = launcher
+        self.memory = memory
         self.limits = limits
         self.config = config  # its policy and backend chosen
         self.failure: str | None = None
-        self._room = Room(parts.memory.ledger, scratch)
-        self._scheduler = Scheduler(config.scheduler, parts.memory, parts.kernels, scratch)
+        self.next_id = 0  # of the next request
+        self._room = Room(memory.ledger, scratch)
+        self._scheduler = Scheduler(config.scheduler, memory, launcher.parts.kernels, scratch)
         self._requests: dict[int, Request] = {}
         self._events: list[Event] = []  # decided, and not told yet
-        self.next_id = 0  # of the next request
-        self.last_outcome: Outcome | None = None
 
     def submit(self, prompt: Any, params: SamplingParams, sample_index: int = 0) -> int:
         """Queue a request; returns its id. Impossible ones raise UsageError and change nothing."""
@@ -64,7 +61,6 @@ class EngineCore:
             stop_ids=asked.stop_ids,
         )
         request = Request(job, list(asked.tokens))
-        request.counts = self._counts(request)
         self.next_id += 1
         self._requests[job.request_id] = request
         self._scheduler.waiting.append(request)
@@ -81,7 +77,7 @@ class EngineCore:
         request = self._requests[request_id]
         if n_tokens:
             del request.tokens[-n_tokens:]
-            del request.logprobs[len(request.output) :]
+            del request.scored[len(request.output) :]
         if request.state is State.FINISHED:
             request.ended = FinishEvent(request_id, "stop")
             return request.ended
@@ -119,12 +115,12 @@ class EngineCore:
 
     @property
     def running(self) -> list[Request]:
-        """Requests that hold a slot and have not ended."""
+        """Requests that hold memory and have not ended."""
         return [r for r in self._scheduler.running if r.state is not State.FINISHED]
 
     @property
     def waiting(self) -> list[Request]:
-        """Requests that have no slot yet, or gave it back."""
+        """Requests that hold no memory yet, or gave it back."""
         return list(self._scheduler.waiting)
 
     @property
@@ -156,83 +152,42 @@ class EngineCore:
 
     def _advance(self) -> None:
         plan = self._scheduler.plan()
-        for request, decision in self._decide(plan):
+        for request, decision in self.launcher.step(plan):
             if self.config.audit:
                 audit_decision(request, decision)
             self._write(request, decision)
+        self._end_scored(plan)
         if self.config.audit:
-            self.parts.memory.audit(self.running)
-
-    def _decide(self, plan: Plan) -> list[Decided]:
-        """Run a plan in captured rounds where they compute what is asked, else eagerly."""
-        rounds = self.rounds
-        if rounds is None:
-            return self._run(plan)
-        is_covered = rounds.covers(plan.drafting)
-        if not is_covered and not rounds.is_under_way:
-            rounds.stand_up()
-            return self._run(plan)
-        self._run(Plan((), plan.reading))
-        is_quiet = is_covered and not plan.reading and not self._scheduler.waiting
-        return rounds.step(plan.drafting, is_quiet)
-
-    def _run(self, plan: Plan) -> list[Decided]:
-        """One eager step for everyone in the plan."""
-        if plan.is_empty:
-            return []
-        outcome = run(self.parts, plan)
-        self.last_outcome = outcome
-        self._write_reading(plan, outcome)
-        if self.config.audit:
-            audit_step(plan.drafting, outcome)
-        return decisions(plan.drafting, outcome)
-
-    def _write_reading(self, plan: Plan, outcome: Outcome) -> None:
-        """Prompt rows are committed as they are; their features wait for the next extend."""
-        first = outcome.layout.draft_tokens.shape[0]
-        for part in plan.reading:
-            n_rows = part.end - part.start
-            taps = outcome.taps[first : first + n_rows]
-            first += n_rows
-            self._read(part, taps)
-
-    def _read(self, part: Reading, taps: Tensor) -> None:
-        request = part.request
-        following = request.tokens[part.start + 1 : part.end + 1]
-        features = Features(part.start, taps, torch.tensor(following, device=taps.device))
-        request.follow([features], True, self.parts.proposer.remember)
-        request.seq_len = part.end
-        request.statistics.prefill_tokens += part.end - part.start
-        if not request.n_unread:
-            request.state = State.DECODING
+            self.memory.audit(self.running)
 
     def _write(self, request: Request, decision: Decision) -> None:
         if decision.failure and self.config.model.perf_mode:
             raise PerfModeError(f"request {request.job.request_id}: {decision.failure}")
         if decision.failure and decision.n_nodes:
-            request.is_suspect = True
-            return
+            return  # its next tree is the root alone: judged as plain decoding judges it
         if decision.failure:
             self._events.append(self._finish(request, "error", decision.failure))
             return
-        request.is_suspect = False
-        accepted = min(decision.n_accepted, len(decision.tokens))
+        tokens = _until_stop(decision.tokens, request)
+        accepted = min(decision.n_accepted, len(tokens))
         request.statistics.count(decision.n_nodes, accepted)
-        request.logprobs += decision.logprobs
-        remember = self.parts.proposer.remember
-        request.follow(decision.features, decision.is_extended, remember)
-        request.seq_len = decision.seq_len
-        if request.counts is not None:
-            tokens = torch.tensor(decision.tokens, dtype=torch.int64, device=request.counts.device)
-            ones = torch.ones_like(tokens, dtype=request.counts.dtype)
-            request.counts[1].index_add_(0, tokens, ones)
+        request.scored += decision.scored[: len(tokens)]
+        request.seq_len, request.seen = decision.seq_len, decision.seen
         # From here on the tokens are decided, whatever interrupts: `_recover` tells what is left.
-        request.tokens += decision.tokens
+        request.tokens += tokens
+        if request.held.pages:
+            self.memory.index(request)
         self._tell(request)
+
+    def _end_scored(self, plan: Plan) -> None:
+        """Who wanted its prompt scored and nothing else is done when that is read."""
+        for part in plan.reading:
+            if part.request.params.is_scoring and not part.request.n_unread:
+                self._tell(part.request)
 
     def _tell(self, request: Request) -> None:
         """Events for what a request's text has and nobody was told."""
-        tokens = tuple(request.output[request.n_told :])
+        tokens = tuple(request.tokens[len(request.job.prompt) + request.n_told :])
         if tokens:
             self._events.append(TokenEvent(request.job.request_id, tokens))
             request.n_told += len(tokens)
@@ -242,7 +197,6 @@ class EngineCore:
 
     def _finish(self, request: Request, reason: str, error: str | None = None) -> FinishEvent:
         self._scheduler.end(request)
-        request.features.clear()
         request.ended = FinishEvent(request.job.request_id, reason, error)
         return request.ended
 
@@ -251,15 +205,12 @@ class EngineCore:
 
         Tokens that were decided stay decided. KV memory is handed out anew, prefixes are forgotten.
         """
-        if self.rounds is not None:
-            self.rounds.reset()
-        self.parts.memory.reset()
+        self.launcher.reset()
+        self.memory.reset()
         left = [r for r in self._requests.values() if r.ended is None]
-        for request in left:
-            del request.logprobs[len(request.output) :]
-            request.counts = self._counts(request)
         self._scheduler.restart(left)
         for request in left:
+            del request.scored[len(request.output) :]
             self._tell(request)
 
     def _end(self, error: Exception) -> None:
@@ -276,11 +227,13 @@ class EngineCore:
         if self.failure is not None:
             raise EngineFailedError(f"the engine ended: {self.failure}; load a new one")
 
-    def _counts(self, request: Request) -> Tensor | None:
-        """How often each token stands in prompt and output. [2, vocab] i32; None: nobody asks."""
-        if not request.params.has_penalties:
-            return None
-        parts = (request.job.prompt, request.output)
-        size = self.limits.vocabulary
-        counts = [torch.bincount(torch.tensor(part).long(), minlength=size) for part in parts]
-        return torch.stack(counts).int().to(self.parts.memory.table.device)
+
+def _until_stop(tokens: tuple[int, ...], request: Request) -> tuple[int, ...]:
+    """Tokens up to the first stop id: the device knows as many of those as K7 can hold."""
+    if len(request.job.stop_ids) <= MAX_STOPS:
+        return tokens
+    n_output = len(request.tokens) - len(request.job.prompt)
+    for index, token in enumerate(tokens, 1):
+        if token in request.job.stop_ids and n_output + index > request.params.min_tokens:
+            return tokens[:index]
+    return tokens

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from aerie.config import CacheConfig
 from aerie.engine.pages import Ledger, LedgerError
-from aerie.engine.prefix import PrefixCache
-from aerie.engine.request import Request
+from aerie.engine.prefix import ROOT, PrefixCache
+from aerie.engine.request import Holding, Request
 from aerie.kernels.registry import Kernels
 
 AHEAD_POSITIONS = 256  # taken at once while decoding
@@ -42,7 +42,11 @@ class Memory:
 
         False and unchanged if no row is free or so many positions do not fit now.
         """
-        found = self._prefixes.find(request.tokens) if self._prefixes else []
+        nodes = []
+        # Whoever wants every token of its prompt scored must compute them all.
+        if self._prefixes and request.params.prompt_logprobs is None:
+            nodes = self._prefixes.find(request.tokens)
+        found = [node.page for node in nodes]
         # Pages found idle cannot be given up for the others as well.
         n_idle = self.ledger.n_idle - sum(self.ledger.is_idle(page) for page in found)
         needed = self.ledger.pages_for(n_positions) - len(found)
@@ -51,9 +55,16 @@ class Memory:
         self.ledger.share(found)
         request.held.row = self._rows.pop()
         self._hold(request, found)
-        request.seq_len = len(found) * self.ledger.page_size
+        request.held.n_indexed = len(nodes)
+        request.held.last_node = nodes[-1].node_id if nodes else ROOT
+        request.seq_len = request.seen = len(found) * self.ledger.page_size
         request.statistics.reused_tokens += request.seq_len
         return True
+
+    def index(self, request: Request) -> None:
+        """Let others find the pages of a request that are full by now."""
+        if self._prefixes:
+            self._prefixes.insert(request.tokens, request.held, request.seen)
 
     def covers(self, request: Request, n_positions: int) -> bool:
         """Whether positions [0, n_positions) have slots already."""
@@ -108,13 +119,12 @@ class Memory:
 
     def release(self, request: Request) -> None:
         """Take back everything a request holds; its text may be found again."""
-        if self._prefixes and request.features:
-            self._prefixes.insert(request.tokens, request.held.pages, request.n_draft_seen)
+        if request.held.pages:
+            self.index(request)
         self.ledger.give(request.held.pages)
-        request.held.pages = []
         if request.held.row >= 0:
             self._rows.append(request.held.row)
-            request.held.row = -1
+        request.held = Holding()
 
     def audit(self, requests: list[Request]) -> None:
         """The ledger balances and the table says what the pages say."""

@@ -11,6 +11,7 @@ from aerie.config.values import READERS, Reader, read_integer, read_number, requ
 from aerie.errors import UsageError
 
 INT64 = 1 << 63
+MOST_LOGPROBS = 20  # alternatives of one token
 # Penalties, biases and probabilities are computed in float32: what vanishes or overflows there
 # would be another request than the one that was asked for.
 LEAST, FLOAT32 = 1e-6, 3.4028234663852886e38
@@ -37,11 +38,17 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
-    logprobs: bool = False
+    min_tokens: int = 0  # no stop token before so many; stop strings count from the first
+    logprobs: int | None = None  # of every token, and of so many alternatives; True: its own alone
+    prompt_logprobs: int | None = None  # the same of the prompt, from its second token on
     n: int = 1
     speculative: bool = True  # False: no draft of its own is verified; the tokens are the same
 
     def __post_init__(self) -> None:
+        for name in ("logprobs", "prompt_logprobs"):
+            value = getattr(self, name)
+            if isinstance(value, bool):
+                object.__setattr__(self, name, 0 if value else None)
         for entry in fields(self):
             value, read = getattr(self, entry.name), _READERS[str(entry.type)]
             known = entry.default if value is None else read(entry.name, value)
@@ -52,10 +59,18 @@ class SamplingParams:
             value = getattr(self, name)
             inside = value is None or low <= value <= high
             require(inside, f"{name} is {value!r}, limit {low}..{high}")
+        is_scored = self.prompt_logprobs is not None
+        require(self.max_tokens > 0 or is_scored, "max_tokens is 0, limit 1 without prompt_logprobs")
+        require(self.min_tokens <= self.max_tokens, "min_tokens is above max_tokens")
         if self.temperature < LEAST:
             object.__setattr__(self, "temperature", 0.0)
         require(len(self.stop_token_ids) <= 48, "at most 48 stop_token_ids")
         require(all(self.stop), "a stop string is empty")
+
+    @property
+    def is_scoring(self) -> bool:
+        """Whether nothing is generated: the prompt alone is scored."""
+        return self.max_tokens == 0
 
     @property
     def has_penalties(self) -> bool:
@@ -95,7 +110,10 @@ _READERS: Mapping[str, Reader] = {
 }
 
 _RANGES: tuple[tuple[str, float, float], ...] = (
-    ("max_tokens", 1, 1 << 21),
+    ("max_tokens", 0, 1 << 21),
+    ("min_tokens", 0, 1 << 21),
+    ("logprobs", 0, MOST_LOGPROBS),
+    ("prompt_logprobs", 0, MOST_LOGPROBS),
     ("temperature", 0.0, 100.0),
     ("top_k", 0, 1 << 18),
     ("top_p", LEAST, 1.0),

@@ -1,4 +1,4 @@
-"""Prefix reuse: pages of finished requests, found again by the exact text they hold.
+"""Prefix reuse: full pages of requests, running or ended, found again by the exact text they hold.
 
 A node is one full page of a text: its key is the node before it, the page's tokens and the one
 token after it. That token belongs to the key because the draft's KV of a position is made from the
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from aerie.engine.pages import Ledger
+from aerie.engine.request import Holding
 
 Key = tuple[int, tuple[int, ...], int]
 ROOT = 0
@@ -40,7 +41,7 @@ class PrefixCache:
         self._keys: dict[int, Key] = {}  # by page
         self._ids = count(ROOT + 1)
 
-    def find(self, tokens: Sequence[int]) -> list[int]:
+    def find(self, tokens: Sequence[int]) -> list[Node]:
         """Pages that already hold the beginning of a text, in order.
 
         At least the last two tokens are left to compute: the root of the first tree, and the
@@ -54,19 +55,25 @@ class PrefixCache:
                 break
             found.append(node)
             parent = node.node_id
-        return [node.page for node in found]
+        return found
 
-    def insert(self, tokens: Sequence[int], pages: Sequence[int], n_positions: int) -> None:
-        """Keep the full pages of a text whose first `n_positions` are valid for both models."""
-        parent = ROOT
-        for index in range(n_positions // self._ledger.page_size):
-            key = self._key(parent, tokens, index * self._ledger.page_size)
+    def insert(self, tokens: Sequence[int], held: Holding, n_positions: int) -> None:
+        """Keep the full pages of a text whose first `n_positions` are valid for both models.
+
+        Goes on where it stopped for this request: pages fill one by one.
+        """
+        size = self._ledger.page_size
+        # The token after a page belongs to its key, so it must be there.
+        last = min(n_positions, len(tokens) - 1) // size
+        for index in range(held.n_indexed, last):
+            key = self._key(held.last_node, tokens, index * size)
             node = self._nodes.get(key)
             if node is None:
-                node = Node(next(self._ids), pages[index])
+                node = Node(next(self._ids), held.pages[index])
                 self._nodes[key], self._keys[node.page] = node, key
                 self._ledger.keep(node.page)
-            parent = node.node_id
+            held.last_node = node.node_id
+        held.n_indexed = max(held.n_indexed, last)
 
     def make_room(self, n_pages: int) -> None:
         """Forget idle pages, oldest first, until so many are free or none is left."""

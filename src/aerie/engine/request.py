@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from torch import Tensor
-
 from aerie.engine.events import FinishEvent
 from aerie.engine.params import SamplingParams
-from aerie.speculation.proposer import Features
 
 
 class State(Enum):
@@ -20,6 +16,14 @@ class State(Enum):
     READING = "reading"  # its prompt is being prefilled
     DECODING = "decoding"
     FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What the target thought of a token: its log-probability, and the best alternatives'."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()  # token id and log-probability, best first
 
 
 @dataclass
@@ -70,7 +74,8 @@ class Holding:
 
     pages: list[int] = field(default_factory=list)
     row: int = -1
-    draft_gap: int | None = None  # from here on the draft has not seen everything, and never will
+    n_indexed: int = 0  # leading pages that the prefix index knows
+    last_node: int = 0  # of the index, where the next page goes on
 
 
 @dataclass(eq=False)
@@ -81,13 +86,12 @@ class Request:
     tokens: list[int]  # prompt and output; the last one has no KV yet while decoding
     state: State = State.WAITING
     seq_len: int = 0  # tokens with KV in the target
+    seen: int = 0  # leading positions whose KV the draft has too: what another request may reuse
     held: Holding = field(default_factory=Holding)
-    features: list[Features] = field(default_factory=list)  # that wait for the draft
-    logprobs: list[float] = field(default_factory=list)
-    counts: Tensor | None = None  # [2, vocab] i32, prompt and output, only with penalties
+    scored: list[Scored] = field(default_factory=list)  # of the output
+    prompt_scored: list[Scored] = field(default_factory=list)  # of the prompt from its second token
     n_told: int = 0  # tokens of the output that an event has told
     ended: FinishEvent | None = None
-    is_suspect: bool = False  # its last tree could not be verified: the next has the root alone
     statistics: Statistics = field(default_factory=Statistics)
 
     @property
@@ -98,7 +102,7 @@ class Request:
     @property
     def takes_drafts(self) -> bool:
         """Whether more than its root is verified."""
-        return self.params.speculative and not self.is_suspect
+        return self.params.speculative
 
     @property
     def output(self) -> list[int]:
@@ -111,35 +115,15 @@ class Request:
         return len(self.tokens) - 1 - self.seq_len
 
     @property
-    def n_draft_seen(self) -> int:
-        """Leading positions whose KV the draft has too: what another request may reuse."""
-        seen = self.features[0].start if self.features else 0
-        gap = self.held.draft_gap
-        return seen if gap is None else min(seen, gap)
-
-    def follow(
-        self,
-        features: list[Features],
-        is_extended: bool,
-        remember: Callable[[list[Features]], list[Features]],
-    ) -> None:
-        """Let features wait for the draft; those that waited stay unless it took them in."""
-        waiting = [] if is_extended else self.features
-        everything = [*waiting, *features]
-        self.features = remember(everything) or features
-        if waiting and self.features != everything and self.held.draft_gap is None:
-            self.held.draft_gap = everything[0].start
-
-    @property
     def end_reason(self) -> str | None:
         """Why the text so far is complete, or None."""
-        has_output = len(self.tokens) > len(self.job.prompt)
-        if has_output and self.tokens[-1] in self.job.stop_ids:
+        n_output = len(self.tokens) - len(self.job.prompt)
+        if n_output > self.params.min_tokens and self.tokens[-1] in self.job.stop_ids:
             return "stop"
-        return "length" if len(self.tokens) >= self.job.length_limit else None
+        is_unread = self.params.is_scoring and self.n_unread > 0
+        return "length" if len(self.tokens) >= self.job.length_limit and not is_unread else None
 
     def forget_kv(self) -> None:
         """Its memory is gone: everything is to be read again."""
-        self.seq_len = 0
-        self.features.clear()
-        self.held.draft_gap = None
+        self.seq_len = self.seen = 0
+        self.prompt_scored.clear()

@@ -15,26 +15,28 @@ from aerie.engine.request import Holding, Request, State
 from aerie.kernels.registry import Kernels
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reading:
     """A stretch of a prompt to prefill: tokens [start, end)."""
 
     request: Request
     start: int
     end: int
+    completes: bool  # nothing is left to read, and there is room for a first round
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """One step: these requests draft and verify, those read a chunk of their prompt."""
 
     drafting: tuple[Request, ...]
-    reading: tuple[Reading, ...]
+    reading: tuple[Reading, ...] = ()
+    is_quiet: bool = True  # nobody reads and nobody waits
 
     @property
-    def is_empty(self) -> bool:
-        """Nothing to run."""
-        return not self.drafting and not self.reading
+    def decoding(self) -> tuple[Request, ...]:
+        """Who decodes once the prompts are read so far."""
+        return (*self.drafting, *(part.request for part in self.reading if part.completes))
 
 
 class Scheduler:
@@ -55,8 +57,8 @@ class Scheduler:
         self._compact()
         self._admit()
         drafting = self._with_room([r for r in self.running if r.state is State.DECODING])
-        reading = self._chunks()
-        return Plan(tuple(drafting), tuple(reading))
+        reading = self._chunks(bool(drafting))
+        return Plan(tuple(drafting), tuple(reading), not reading and not self.waiting)
 
     def assume_read(self) -> None:
         """Admit who waits and take the prompts as read, though nobody computed their KV."""
@@ -138,13 +140,18 @@ class Scheduler:
         request.statistics.preemptions += 1
         self.waiting.appendleft(request)
 
-    def _chunks(self) -> list[Reading]:
-        budget = self._config.prefill_chunk
+    def _chunks(self, is_busy: bool) -> list[Reading]:
+        """Stretches of prompts, the oldest first; fewer tokens where others wait for their round."""
+        budget = self._config.chunk_beside if is_busy else self._config.prefill_chunk
         found: list[Reading] = []
         for request in self.running:
             if request.state is State.READING and budget > 0:
-                end = request.seq_len + min(budget, request.n_unread)
-                if self._memory.cover(request, end):
-                    found.append(Reading(request, request.seq_len, end))
-                    budget -= end - request.seq_len
+                start, n_tokens = request.seq_len, min(budget, request.n_unread)
+                if not self._memory.cover(request, start + n_tokens):
+                    continue
+                room = len(request.tokens) + self._scratch
+                is_last = n_tokens == request.n_unread and not request.params.is_scoring
+                completes = is_last and self._memory.cover(request, room)
+                found.append(Reading(request, start, start + n_tokens, completes))
+                budget -= n_tokens
         return found

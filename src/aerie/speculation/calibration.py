@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aerie.speculation.tree import DraftTree, Verdict, best_of_scores
 
 KNOTS = 17  # of the correction, evenly spaced in the square root of the score
 DEEPEST = 8  # levels beyond share one correction
@@ -17,13 +16,6 @@ DEEPEST = 8  # levels beyond share one correction
 # one depth as if it had been seen so often and found like all depths.
 PRIOR, DEPTH_PRIOR = 8.0, 24.0
 FORGET = 0.998  # a round; the text changes its nature over hundreds of rounds
-
-
-def accepted_nodes(chosen: Tensor, verdict: Verdict) -> Tensor:
-    """Which nodes lie on the accepted path, the root included. [B, N] bool"""
-    row = chosen.long().cumsum(1) - 1  # rows of a request are its chosen nodes in id order
-    is_on_path = (row[:, :, None] == verdict.accept_index[:, None, :]).any(2)
-    return chosen & is_on_path
 
 
 def _corrections() -> NDArray[np.float64]:
@@ -69,13 +61,16 @@ class Calibration:
             _rising(corrected, evidence) - scores if self.weight.any() else np.zeros_like(evidence)
         )
 
-    def learn(self, tree: DraftTree, chosen: Tensor, accepted: Tensor) -> None:
-        """Every verified node is one observation: accepted with its whole path, or not."""
-        seen = chosen & (tree.depths > 0)
+    def learn(self, scores: Tensor, depths: Tensor, chosen: Tensor, accepted: Tensor) -> None:
+        """Every verified node is one observation: accepted with its whole path, or not.
+
+        All [B, M]: path scores, depths, which entries are nodes, which were accepted.
+        """
+        seen = chosen & (depths > 0)
         if not bool(seen.any()):
             return
-        score = tree.scores[seen].numpy().astype(np.float64)
-        depth = np.minimum(tree.depths[seen].numpy(), DEEPEST) - 1
+        score = scores[seen].numpy().astype(np.float64)
+        depth = np.minimum(depths[seen].numpy(), DEEPEST) - 1
         surplus = accepted[seen].numpy() - score
         place = np.sqrt(np.clip(score, 0, 1)) * (KNOTS - 1)
         low = np.minimum(place.astype(np.int64), KNOTS - 2)
@@ -87,26 +82,12 @@ class Calibration:
             np.add.at(self.surplus, (depth, knot), part * surplus)
 
 
-def admissible(tree: DraftTree, table: Tensor, deepest: int, most: int) -> Tensor:
-    """The calibrated weights of the best `most` nodes of each request; 0 for the others."""
-    weights = calibrated(tree, table, deepest)
-    return weights * best_of_scores(weights, most) if tree.n_nodes > most else weights
-
-
-def calibrated(tree: DraftTree, table: Tensor, deepest: int) -> Tensor:
-    """Acceptance probability of every path, [B, N] f32; never above the parent's.
-
-    `table` [depth - 1, knot] f32 is `Calibration.table` on the tree's device, `deepest` bounds
-    the depths: nothing is read back.
-    """
-    place = tree.scores.clamp(0, 1).sqrt() * (KNOTS - 1)
-    low = place.long().clamp(max=KNOTS - 2)
-    row = (tree.depths.clamp(1, DEEPEST) - 1) * KNOTS
-    flat = table.flatten()
-    correction = torch.lerp(flat[row + low], flat[row + low + 1], place - low)
-    weights = torch.where(tree.scores > 0, (tree.scores + correction).clamp(0, 1), 0.0)
-    weights = torch.where(tree.depths == 0, tree.scores, weights)
-    parents = tree.parents.clamp(min=0)
-    for _ in range(deepest):
-        weights = torch.minimum(weights, weights.gather(1, parents))
-    return weights
+def corrected(scores: Tensor, depths: Tensor, table: NDArray[np.float64]) -> Tensor:
+    """Acceptance probability of every path by itself, [B, M] f32; a root's is its score."""
+    place = np.sqrt(np.clip(scores.numpy(), 0, 1)) * (KNOTS - 1)
+    low = np.minimum(place.astype(np.int64), KNOTS - 2)
+    row = np.clip(depths.numpy(), 1, DEEPEST) - 1
+    share = place - low
+    correction = (1 - share) * table[row, low] + share * table[row, low + 1]
+    weights = np.where(scores.numpy() > 0, np.clip(scores.numpy() + correction, 0, 1), 0.0)
+    return torch.from_numpy(np.where(depths.numpy() == 0, scores.numpy(), weights)).float()

@@ -1,128 +1,96 @@
-"""N-gram paths: what followed the last time the text ended like this, merged as extra nodes."""
+"""Copied paths: what followed the last time the text ended like this, as nodes of the same tree."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from aerie.speculation.policy import Growth
-from aerie.speculation.proposer import Features, Followed, Proposer, Roots
-from aerie.speculation.tree import DraftTree
+from aerie.kernels.registry import Kernels
+from aerie.speculation.store import NodeStore
 
-# A copied token is worth this much of its parent in the order of nodes. A guess, not a
-# probability; a planner replaces it by what it measures.
-CONFIDENCE = 0.6
 SEARCHED = 4096  # tokens of the text that are looked through, newest first
-
-
-def find_continuation(text: Sequence[int], longest: int, length: int) -> list[int]:
-    """Tokens that followed the latest earlier occurrence of the longest known suffix."""
-    recent = list(text[-SEARCHED:])
-    for size in range(min(longest, len(recent) - 1), 0, -1):
-        suffix = recent[-size:]
-        for start in range(len(recent) - size - 1, -1, -1):
-            if recent[start : start + size] == suffix:
-                return recent[start + size : start + size + length]
-    return []
+# A copied token starts at so much of its parent's worth, as if it had been seen so often; from
+# then on it is worth what copies after a match of the same length turned out to be.
+FIRST_CONFIDENCE, PRIOR = 0.6, 8.0
+FORGET = 0.999  # a round
 
 
 @dataclass(frozen=True, eq=False)
-class NgramProposer:
-    """Adds paths copied from each request's own text to the trees of another proposer."""
+class CopiedPaths:
+    """Adds a path from each request's own text to its tree, and learns what such paths are worth.
 
-    base: Proposer
-    longest: int  # suffix
+    Everything lies on the device of the texts: a captured round looks paths up by itself.
+    """
+
+    text: Tensor  # [table rows, positions] i32
+    longest: int  # suffix that is looked up
     depth: int  # tokens copied
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """What the base needs."""
-        return self.base.taps
-
-    @property
-    def scratch(self) -> int:
-        """What the base needs."""
-        return self.base.scratch
-
-    def remember(self, pending: list[Features]) -> list[Features]:
-        """What the base may still read."""
-        return self.base.remember(pending)
-
-    def extend(self, drafting: list[Followed], waiting: list[Followed]) -> Roots | None:
-        """The base follows the target; copying needs no features."""
-        return self.base.extend(drafting, waiting)
-
-    def grow(
-        self, drafting: list[Followed], roots: Roots | None, growth: Growth | None
-    ) -> DraftTree:
-        """The base's trees with the copied paths merged in."""
-        tree = self.base.grow(drafting, roots, growth)
-        paths = [find_continuation(r.text, self.longest, self.depth) for r in drafting]
-        return merge_paths(tree, paths)
-
-
-def merge_paths(tree: DraftTree, paths: Sequence[Sequence[int]]) -> DraftTree:
-    """Add one path per request below its root; tokens that are already there are walked over."""
-    room = max((len(path) for path in paths), default=0)
-    if not room:
-        return tree
-    merged = _Arrays.with_room(tree, room)
-    for request, path in enumerate(paths):
-        node = 0
-        for token in path:
-            child = merged.child(request, node, token)
-            node = merged.add(request, node, token) if child is None else child
-    return merged.tree()
-
-
-@dataclass(eq=False)
-class _Arrays:
-    tokens: Tensor
-    scores: Tensor
-    depths: Tensor
-    parents: Tensor
-    counts: list[int]
+    tokens: Tensor  # [B, depth] i64, the paths of the last draft
+    match: Tensor  # [B] i64, how long a suffix each of them followed
+    seen: Tensor  # [longest + 1, 2] f32, copied tokens that were right, and that were judged
 
     @classmethod
-    def with_room(cls, tree: DraftTree, room: int) -> _Arrays:
-        def wider(array: Tensor, fill: float) -> Tensor:
-            return torch.nn.functional.pad(array, (0, room), value=fill)
-
+    def over(cls, text: Tensor, n_seats: int, longest: int, depth: int) -> CopiedPaths:
+        """Nothing learnt yet."""
+        device = text.device
+        seen = torch.tensor([[FIRST_CONFIDENCE * PRIOR, PRIOR]] * (longest + 1))
         return cls(
-            wider(tree.tokens, 0),
-            wider(tree.scores, 0),
-            wider(tree.depths, 0),
-            wider(tree.parents, -1),
-            tree.node_count.tolist(),
+            text,
+            longest,
+            depth,
+            torch.full((n_seats, depth), -1, dtype=torch.int64, device=device),
+            torch.zeros(n_seats, dtype=torch.int64, device=device),
+            seen.to(device),
         )
 
-    def child(self, request: int, node: int, token: int) -> int | None:
-        """The node below `node` that carries the token. A proposed one of score 0 is revived."""
-        used = self.counts[request]
-        here = (self.parents[request, :used] == node) & (self.tokens[request, :used] == token)
-        found = here.nonzero()[:, 0].tolist()
-        found = [index for index in found if index > 0]
-        if not found:
-            return None
-        worth = CONFIDENCE * float(self.scores[request, node])
-        if float(self.scores[request, found[0]]) == 0.0:
-            self.scores[request, found[0]] = worth
-        return int(found[0])
+    def merge(
+        self, kernels: Kernels, store: NodeStore, n_nodes: int, rows: Tensor, seq_len: Tensor
+    ) -> int:
+        """Add a path below every root; nodes stored for each request come back."""
+        n = rows.shape[0]
+        found = kernels["find_text_path"](
+            text=self.text,
+            req_pool_indices=rows,
+            text_len=seq_len + 1,  # the root is committed, too
+            longest=self.longest,
+            path_length=self.depth,
+            searched=SEARCHED,
+        )
+        self.tokens[:n] = found.path_tokens
+        self.match[:n] = found.match_len
+        worth = self.seen[:, 0] / self.seen[:, 1]
+        kernels["merge_text_path"](
+            cumu_tokens=store.arrays["cumu_tokens"],
+            cumu_scores=store.arrays["cumu_scores"],
+            cumu_deltas=store.arrays["cumu_deltas"],
+            prev_indexs=store.arrays["prev_indexs"],
+            path_tokens=found.path_tokens,
+            path_len=found.path_len,
+            confidence=worth[found.match_len],
+            node_count=n_nodes,
+        )
+        return n_nodes + self.depth
 
-    def add(self, request: int, node: int, token: int) -> int:
-        """A new last node: its parent's id is smaller and its score no larger."""
-        index = self.counts[request]
-        self.tokens[request, index] = token
-        self.scores[request, index] = CONFIDENCE * self.scores[request, node]
-        self.depths[request, index] = self.depths[request, node] + 1
-        self.parents[request, index] = node
-        self.counts[request] += 1
-        return index
+    def learn(self, emitted: Tensor, n_emitted: Tensor) -> None:
+        """Hold the paths against what was emitted, [B, run] i64 and [B]: right until the first miss."""
+        n, run = emitted.shape
+        width = min(run, self.depth)
+        paths = self.tokens[:n, :width]
+        is_known = (paths >= 0) & (torch.arange(width, device=paths.device) < n_emitted[:, None])
+        is_right = ((paths == emitted[:, :width]) & is_known).cumprod(dim=1)
+        # A token is judged where all before it were right.
+        before = torch.cat((torch.ones_like(is_right[:, :1]), is_right[:, :-1]), dim=1)
+        judged = (before * is_known).sum(dim=1).float()
+        right = is_right.sum(dim=1).float()
+        self.seen.mul_(FORGET).add_((1 - FORGET) * PRIOR * _first(self.seen))
+        self.seen[:, 0].index_add_(0, self.match[:n], right)
+        self.seen[:, 1].index_add_(0, self.match[:n], judged)
 
-    def tree(self) -> DraftTree:
-        """The merged trees as a value."""
-        counts = torch.tensor(self.counts, dtype=torch.int64, device=self.tokens.device)
-        return DraftTree(self.tokens, self.scores, self.depths, self.parents, counts)
+
+def _first(seen: Tensor) -> Tensor:
+    """What a count is drawn back to while nothing is seen."""
+    return torch.stack(
+        (torch.full_like(seen[:, 0], FIRST_CONFIDENCE), torch.ones_like(seen[:, 1])), dim=1
+    )

@@ -8,23 +8,36 @@ there is no threshold to set (docs/planner.md).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aerie.speculation.calibration import Calibration, accepted_nodes, admissible
+from aerie.kernels.registry import Kernels
+from aerie.speculation.calibration import Calibration, corrected
 from aerie.speculation.costs import CostTable, Prices
-from aerie.speculation.forest import choose_forest
-from aerie.speculation.policy import Gains, Growth, Situation, TreeShape
+from aerie.speculation.offer import Offers
+from aerie.speculation.policy import Gain, Growth, Lesson, Situation, TreeShape, Widths
 from aerie.speculation.running import Floats, Running, Spell
-from aerie.speculation.tree import DraftTree, Verdict, best_nodes
+from aerie.speculation.tree import DraftTree
+from aerie.speculation.worth import Worth
 
 # An exploring round takes time for half its worth, so it goes deeper and wider by the same rule.
 EXPLORING = 0.5
 CONTEXT_STEP = 256  # costs are looked up once for contexts this close
+# Widths a captured draft may have, all levels alike: a graph for every depth and width, so few of
+# them. A level of 8 nodes costs a tenth more than one of a single node for one request, and two
+# thirds more for 32 (H200). Without 2, simulated at that table's prices, 8 x 8K was 6 % slower.
+WIDTHS = (1, 2, 4, 8)
+# Share of the last draft's gains in what the next one is planned by: the text has changed since.
+LAST = 0.5
+# What a level that was never drafted is taken to gain by its best k nodes.
+FIRST_GAIN, FIRST_DECAY = 0.6, 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,47 +50,92 @@ class Level:
 
 @dataclass(eq=False)
 class Round:
-    """What one round decided, until its verdict is in."""
+    """What one round was planned from and what it decided, until its verdict is in."""
 
     situation: Situation
     prices: Prices
     rate: float
     is_exploring: bool
     seconds: float  # what it costs so far, by the table
-    widths: list[int] = field(default_factory=list)  # nodes fed at each level
+    decide: Any  # (round, depth, gain) -> width, where the host looks between layers
+    settled: Widths | None = None  # decided beforehand
+    fed: list[int] = field(default_factory=list)  # nodes fed at each level
     gains: list[float] = field(default_factory=list)  # G of those nodes
+
+    @property
+    def widths(self) -> Widths | None:
+        """What was decided before the draft began, if it was."""
+        return self.settled
+
+    def next_width(self, depth: int, gain: Gain) -> int:
+        """As settled, or the number of nodes whose children are worth most beyond their cost."""
+        if self.settled is not None:
+            return self.settled[depth - 1] if depth <= len(self.settled) else 0
+        width: int = self.decide(self, depth, gain)
+        return width
+
+
+@dataclass(eq=False)
+class Learnt:
+    """All that rounds have taught; no token ever depends on it."""
+
+    running: Running
+    calibration: Calibration = field(default_factory=Calibration)
+    spell: Spell = field(default_factory=Spell)
+    worth: Worth = field(default_factory=Worth)
 
 
 class Planner:
-    """The cost-aware policy. Its state is what it has learnt; no token ever depends on it."""
+    """The cost-aware policy. `looks`: it is asked after every layer, not once before the draft."""
 
-    def __init__(self, shape: TreeShape, costs: CostTable, explore_every: int) -> None:
+    learns = True
+
+    def __init__(
+        self, shape: TreeShape, costs: CostTable, explore_every: int, offers: Offers, looks: bool
+    ) -> None:
         self.shape = shape
         self.costs = costs
-        self.calibration = Calibration()
-        self.running = Running.at_start(shape.depth)
-        self.spell = Spell()
-        self.last: Round | None = None  # None: the round does not draft
+        self.offers = offers
+        self.learnt = Learnt(Running.at_start(shape.depth))
+        self.reason: str | None = None
+        self._looks = looks
         self._explore_every = explore_every
         self._n_rounds = 0
         self._prices: dict[tuple[int, int], Prices] = {}
+        guess = FIRST_GAIN * (1 - FIRST_DECAY ** np.arange(shape.top_k + 1))
+        self._gains = np.tile(guess.astype(np.float32), (shape.depth, 1))
+
+    @property
+    def shapes(self) -> tuple[Widths | None, ...]:
+        """Nothing, the root's children alone, and every width with every number of levels."""
+        levels = range(1, self.shape.depth)
+        return (None, (), *((width,) * n for width in self._widths for n in levels))
+
+    def most_rows(self, n_seats: int) -> int:
+        """The largest size on offer."""
+        return int(self.offers.of(n_seats).sizes[-1])
 
     def open(self, situation: Situation) -> Growth | None:
         """Draft unless plain decoding is expected to be faster; look again now and then."""
-        self.last = None
         if not situation.batch:
             return None
         prices = self.prices(situation)
         plain = situation.batch / prices.plain
-        forecast = self.running.forecast(situation.batch, prices, self.shape)
-        if not self.spell.allows(forecast > plain):
+        forecast = self.learnt.running.forecast(situation.batch, prices, self.shape)
+        if not self.learnt.spell.allows(forecast > plain):
+            self.reason = (
+                f"drafting is expected to give {forecast:.0f} tokens/s, plain decoding"
+                f" {plain:.0f}: the next look is in {self.learnt.spell.left} rounds"
+            )
             return None
+        self.reason = None
         self._n_rounds += 1
         is_exploring = bool(self._explore_every) and self._n_rounds % self._explore_every == 0
-        rate = max(self.running.rate(situation.batch, forecast), plain)
+        rate = max(self.learnt.running.rate(situation.batch, forecast), plain)
         rate *= EXPLORING if is_exploring else 1.0
-        self.last = Round(situation, prices, rate, is_exploring, prices.extend)
-        return self
+        decide = partial(_decide, self)
+        made = Round(situation, prices, rate, is_exploring, prices.extend, decide)
+        return made if self._looks else self._planned(made)
 
     def prices(self, situation: Situation) -> Prices:
         """The costs of a situation, looked up once."""
@@ -88,68 +146,146 @@ class Planner:
             self._prices[key] = self.costs.prices(key[0], context, n_rows, self.shape.top_k)
         return self._prices[key]
 
-    def next_width(self, depth: int, gains: Gains) -> int:
-        """The number of nodes whose children are worth most beyond their cost."""
-        now = self.last
-        assert now is not None, "asked for a width in a round that does not draft"
-        if depth >= self.shape.depth:
-            return 0
-        gained = gains().astype(np.float64)
-        level = self.level(depth, gained)
-        values = level.tokens - now.rate * (now.prices.draft + level.verify)
-        width = int(values.argmax())  # value 0 at width 0: the tree ends here
-        if width:
-            now.widths.append(width)
-            now.gains.append(float(gained[width]))
-            now.seconds += float(now.prices.draft[width])
-        return width
-
-    def level(self, depth: int | NDArray[np.int64], gained: Floats) -> Level:
+    def level(self, made: Round, depth: int | NDArray[np.int64], gained: Floats) -> Level:
         """What children of the best k nodes of a level bring and cost; `gained` is K3's G.
 
         Several levels at once: depths as a column, gains in rows.
         """
-        now = self.last
-        assert now is not None, "asked for a level in a round that does not draft"
-        batch = now.situation.batch
+        batch, verify = made.situation.batch, made.prices.verify
         rows = batch * (1 + depth + np.arange(gained.shape[-1]))
-        verify = now.prices.verify[np.minimum(rows, len(now.prices.verify) - 1)]
-        tokens = batch * self.running.ratios[depth - 1] * gained
-        return Level(tokens, verify - verify[..., :1])
+        seconds = verify[np.minimum(rows, len(verify) - 1)]
+        tokens = batch * self.learnt.running.ratios[depth - 1] * gained
+        return Level(tokens, seconds - seconds[..., :1])
 
-    def select(self, tree: DraftTree) -> Tensor:
-        """The forest that is worth most at this round's rate."""
-        now = self.last
-        if now is None:
-            return best_nodes(tree, 1)
-        batch = now.situation.batch
-        table = torch.from_numpy(self.calibration.table()).float()
-        weights = admissible(tree, table, int(tree.depths.max()), self.shape.verify)
-        most = min(batch * self.shape.verify, int((weights > 0).sum()))
-        sizes = np.arange(batch, max(most, batch) + 1)
-        seconds = now.prices.verify[sizes]
-        forest = choose_forest(
-            weights,
-            torch.from_numpy(sizes),
-            torch.from_numpy(seconds),
-            torch.tensor(now.rate, dtype=torch.float64),
+    def settle(self, growth: Growth, known: Sequence[Widths]) -> Growth:
+        """The cheapest recorded shape that is deep and wide enough; else the deepest."""
+        assert isinstance(growth, Round) and growth.settled is not None
+        depth, width = len(growth.settled), max(growth.settled, default=0)
+        enough = [w for w in known if len(w) >= depth and max(w, default=0) >= width]
+        if enough:
+            return self._adopt(growth, min(enough, key=lambda w: (len(w), w)))
+        return self._adopt(growth, max(known, key=lambda w: (len(w), w)))
+
+    def prepare(self, growth: Growth | None, n_seats: int, is_steady: bool) -> int | None:
+        """Leave the plan's rate, prices and corrections where the next launch takes them from.
+
+        In a steady batch the number of rows is agreed on by what the last ones were worth: a
+        verification that is launched in time gains more than the rows that would have paid.
+        """
+        if not isinstance(growth, Round):
+            return n_seats if is_steady else None  # roots alone
+        offer, priced = self.offers.of(n_seats), growth.prices.verify
+        # Rows beyond what the batch could ever verify are not for sale.
+        seconds = priced[np.minimum(offer.sizes, len(priced) - 1)].copy()
+        seconds[1:][offer.sizes[1:] >= len(priced)] = np.inf
+        agreed = None
+        batch = growth.situation.batch
+        if is_steady:
+            # An empty seat's root is verified too.
+            rows = offer.sizes - (n_seats - batch)
+            best = self.learnt.worth.best(batch, rows, seconds, growth.rate)
+            if best is not None:
+                agreed = int(offer.sizes[best])
+                seconds[:best], seconds[best], seconds[best + 1 :] = np.inf, 0.0, np.inf
+        offer.write(growth.rate, seconds, self.learnt.calibration.table())
+        return agreed
+
+    def select(
+        self, kernels: Kernels, tree: DraftTree, selected_out: Tensor, count_out: Tensor
+    ) -> None:
+        """The forest that is worth most at the plan's rate, among the sizes on offer."""
+        offer = self.offers.of(tree.tokens.shape[0])
+        kernels["choose_planned_nodes"](
+            cumu_scores=tree.scores,
+            cumu_deltas=tree.depths,
+            prev_indexs=tree.parents,
+            row_sizes=offer.row_sizes,
+            numbers=offer.send(),
+            deepest=tree.deepest,
+            verify_num=self.shape.verify,
+            selected=selected_out,
+            n_chosen=count_out,
         )
-        now.seconds += float(seconds[int(forest.size_index)])
-        return forest.chosen
 
-    def learn(self, tree: DraftTree, chosen: Tensor, verdict: Verdict) -> None:
+    def learn(self, lesson: Lesson, growth: Growth | None) -> None:
         """Calibrate on the verdict and bring the running averages up to date."""
-        now = self.last
-        if now is None:
+        if lesson.gains is not None:
+            n_levels = len(lesson.gains)
+            self._gains[:n_levels] += LAST * (lesson.gains - self._gains[:n_levels])
+        if not isinstance(growth, Round) or not any(n > 1 for n in lesson.n_rows):
             return
-        accepted = accepted_nodes(chosen, verdict)
-        self.calibration.learn(tree, chosen, accepted)
-        n_levels = len(now.widths) + 1
-        batch, bins = now.situation.batch, self.shape.depth + 1
+        rows = torch.arange(lesson.scores.shape[1])
+        chosen = rows < torch.tensor(lesson.n_rows)[:, None]
+        accepted = (rows[:, None] == lesson.path[:, None, :]).any(2) & chosen
+        n_verified = min(sum(lesson.n_rows), len(growth.prices.verify) - 1)
+        growth.seconds += float(growth.prices.verify[n_verified])
+        learnt = self.learnt
+        self._appraise(lesson, chosen)
+        learnt.calibration.learn(lesson.scores, lesson.depths, chosen, accepted)
+        n_levels, bins = len(growth.fed) + 1, self.shape.depth + 1
         taken, sent = (
-            np.bincount(tree.depths[nodes].numpy(), minlength=bins)[1 : n_levels + 1] / batch
+            np.bincount(lesson.depths[nodes].numpy(), minlength=bins)[1 : n_levels + 1]
+            / growth.situation.batch
             for nodes in (accepted, chosen)
         )
-        self.running.follow(taken, sent, now.gains)
-        if not now.is_exploring:
-            self.running.pace(batch, float(accepted.sum()), now.seconds, now.rate)
+        learnt.running.follow(taken, sent, growth.gains)
+        if not growth.is_exploring:
+            n_tokens, batch = float(accepted.sum()), growth.situation.batch
+            learnt.running.pace(batch, n_tokens, growth.seconds, growth.rate)
+
+    def _planned(self, made: Round) -> Round:
+        """The depth and width that are worth most by the gains of the drafts before."""
+        values = self._values(made)
+        at, n_levels = np.unravel_index(int(values.argmax()), values.shape)
+        if values[at, n_levels] <= 0:
+            return self._adopt(made, ())
+        return self._adopt(made, (self._widths[at],) * (int(n_levels) + 1))
+
+    def _values(self, made: Round) -> Floats:
+        """[width, levels]: tokens of a draft so wide and deep, less those its time is worth.
+
+        Gains are averages over requests and rounds. Of a level that brings p tokens a request on
+        average, about a share p of the requests have good nodes there, and no others are chosen:
+        with all of them paid for, drafts at 32 x 1K were so shallow that a chain of 7 won.
+        """
+        depths = np.arange(1, self.shape.depth)[:, None]
+        level = self.level(made, depths, self._gains[:-1].astype(np.float64))
+        share = np.minimum(level.tokens / made.situation.batch, 1.0)
+        worth = level.tokens - made.rate * share * level.verify
+        # All levels are as wide as the widest; of their children any number may be chosen.
+        worth = np.maximum.accumulate(worth, axis=1)[:, self._widths]
+        values: Floats = (worth - made.rate * made.prices.draft[self._widths]).cumsum(axis=0).T
+        return values
+
+    def _adopt(self, made: Round, widths: Widths) -> Round:
+        """A plan is judged by what is drafted, not by what was asked for."""
+        made.settled, made.fed = widths, list(widths)
+        made.gains = [float(self._gains[depth][width]) for depth, width in enumerate(widths)]
+        made.seconds = made.prices.extend + sum(float(made.prices.draft[w]) for w in widths)
+        return made
+
+    def _appraise(self, lesson: Lesson, chosen: Tensor) -> None:
+        """Remember what the rows of a round were thought to be worth."""
+        weights = corrected(lesson.scores, lesson.depths, self.learnt.calibration.table())
+        seen = weights[chosen].double().numpy()
+        self.learnt.worth.follow(len(chosen), seen, int(self.offers.of(1).sizes[-1]))
+
+    @property
+    def _widths(self) -> list[int]:
+        top_k = self.shape.top_k
+        return [width for width in WIDTHS if width < top_k] + [top_k]
+
+
+def _decide(planner: Planner, made: Round, depth: int, gain: Gain) -> int:
+    """The number of nodes whose children are worth most beyond their cost."""
+    if depth >= planner.shape.depth:
+        return 0
+    gained = np.asarray(torch.as_tensor(gain()).cpu(), dtype=np.float64)
+    level = planner.level(made, depth, gained)
+    values = level.tokens - made.rate * (made.prices.draft + level.verify)
+    width = int(values.argmax())  # value 0 at width 0: the tree ends here
+    if width:
+        made.fed.append(width)
+        made.gains.append(float(gained[width]))
+        made.seconds += float(made.prices.draft[width])
+    return width

@@ -1,18 +1,24 @@
-"""What a policy is: how wide and deep to draft, which nodes to verify, what to learn from it."""
+"""What a policy is: how wide and deep to draft, which nodes to verify, what to learn from it.
+
+A policy is asked before a draft is launched. A launcher whose host may look between layers then
+asks the growth after every layer; a captured draft has its widths fixed, by what was learnt before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aerie.speculation.tree import DraftTree, Verdict, best_nodes
+from aerie.kernels.registry import Kernels
+from aerie.speculation.tree import DraftTree
 
-Gains = Callable[[], NDArray[np.float32]]  # K3's G of the layer just stored, computed when asked
+Widths = tuple[int, ...]  # nodes each level feeds
+Gain = Callable[[], Any]  # K3's G [K+1] of the layer just stored, computed when asked
 
 
 @dataclass(frozen=True)
@@ -43,11 +49,38 @@ class Situation:
 
 
 class Growth(Protocol):
-    """One round's drafting: asked after every layer how many of its best nodes to expand."""
+    """One round's drafting."""
 
-    def next_width(self, depth: int, gains: Gains) -> int:
+    @property
+    def widths(self) -> Widths | None:
+        """Nodes each level feeds, where that is settled; None: ask after every layer."""
+        ...
+
+    def next_width(self, depth: int, gain: Gain) -> int:
         """Nodes of layer `depth` to feed to the draft, at most top_k; 0 ends the tree."""
         ...
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A draft whose widths were decided before it began."""
+
+    widths: Widths
+
+    def next_width(self, depth: int, gain: Gain) -> int:
+        """As decided; what a layer would gain is not asked."""
+        return self.widths[depth - 1] if depth <= len(self.widths) else 0
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """What became of the trees that were verified, in host values; one row per request."""
+
+    scores: Tensor  # [B, M] f32 of the verified nodes, in row order
+    depths: Tensor  # [B, M] i64
+    n_rows: list[int]  # verified, the root included
+    path: Tensor  # [B, D+1] i64, accepted rows from K6
+    gains: NDArray[np.float32] | None = None  # [levels, K+1] of the last draft, if it was weighed
 
 
 class Policy(Protocol):
@@ -58,16 +91,52 @@ class Policy(Protocol):
         """The largest tree it ever asks for."""
         ...
 
+    @property
+    def learns(self) -> bool:
+        """Whether it wants lessons, and may leave the draft alone for a while."""
+        ...
+
+    @property
+    def reason(self) -> str | None:
+        """Why the last round drafted nothing, as a sentence; None: it drafted."""
+        ...
+
+    @property
+    def shapes(self) -> tuple[Widths | None, ...]:
+        """All that a captured round may draft; None: nothing."""
+        ...
+
+    def most_rows(self, n_seats: int) -> int:
+        """Rows that so many trees together are given at most."""
+        ...
+
     def open(self, situation: Situation) -> Growth | None:
         """How this round drafts; None: it does not, and the draft may do nothing at all."""
         ...
 
-    def select(self, tree: DraftTree) -> Tensor:
-        """Nodes to verify, [B, N] bool: the roots and a set that is closed under ancestors."""
+    def settle(self, growth: Growth, known: Sequence[Widths]) -> Growth:
+        """The nearest to what `open` answered among shapes that were recorded."""
         ...
 
-    def learn(self, tree: DraftTree, chosen: Tensor, verdict: Verdict) -> None:
-        """What became of the chosen nodes."""
+    def prepare(self, growth: Growth | None, n_seats: int, is_steady: bool) -> int | None:
+        """Leave what the choice of a batch needs where the coming launch finds it.
+
+        A policy may agree on how many rows it will be, all seats together, while a batch
+        `is_steady`. None: as many as turn out to pay.
+        """
+        ...
+
+    def select(
+        self, kernels: Kernels, tree: DraftTree, selected_out: Tensor, count_out: Tensor
+    ) -> None:
+        """Write the nodes to verify next and how many they are; captured, so no host values.
+
+        `selected_out` [B, N] bool, `count_out` [B] i32.
+        """
+        ...
+
+    def learn(self, lesson: Lesson, growth: Growth | None) -> None:
+        """What became of the trees that `growth` drafted."""
         ...
 
 
@@ -76,18 +145,42 @@ class FixedTree:
     """The same shape every round: chains, and EAGLE-2's dynamic trees."""
 
     shape: TreeShape
+    learns: bool = False
+    reason: str | None = None
+
+    @property
+    def shapes(self) -> tuple[Widths | None, ...]:
+        """The widest tree of the shape; a tree of one node needs no draft."""
+        wide = (self.shape.top_k,) * (self.shape.depth - 1)
+        return (wide if self.shape.verify > 1 else None,)
+
+    def most_rows(self, n_seats: int) -> int:
+        """Every tree as large as it may be."""
+        return n_seats * min(self.shape.verify, self.shape.capacity)
 
     def open(self, situation: Situation) -> Growth | None:
-        """Always where somebody decodes; a tree of one node needs no draft."""
-        return self if self.shape.verify > 1 and situation.batch else None
+        """Always where somebody decodes."""
+        widths = self.shapes[0]
+        return Settled(widths) if widths is not None and situation.batch else None
 
-    def next_width(self, depth: int, gains: Gains) -> int:
-        """All the best children, down to the last level."""
-        return self.shape.top_k if depth < self.shape.depth else 0
+    def settle(self, growth: Growth, known: Sequence[Widths]) -> Growth:
+        """There is but one."""
+        return growth
 
-    def select(self, tree: DraftTree) -> Tensor:
+    def prepare(self, growth: Growth | None, n_seats: int, is_steady: bool) -> int | None:
+        """The choice needs nothing; its largest size is known anyway."""
+        return None
+
+    def select(
+        self, kernels: Kernels, tree: DraftTree, selected_out: Tensor, count_out: Tensor
+    ) -> None:
         """The best nodes of each request by path score."""
-        return best_nodes(tree, self.shape.verify)
+        kernels["choose_best_nodes"](
+            cumu_scores=tree.scores,
+            verify_num=self.shape.verify,
+            selected=selected_out,
+            n_chosen=count_out,
+        )
 
-    def learn(self, tree: DraftTree, chosen: Tensor, verdict: Verdict) -> None:
+    def learn(self, lesson: Lesson, growth: Growth | None) -> None:
         """Nothing to learn."""

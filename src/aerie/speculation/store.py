@@ -1,117 +1,128 @@
-"""The node store of a round while it grows, and the frontier that is being expanded."""
+"""What drafting works on: the node store, what was accepted, where KV lies, the frontier."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from aerie.kernels.registry import Kernels
-from aerie.speculation.policy import TreeShape
+from aerie.attention.rows import MASK_WORDS
 from aerie.speculation.tree import DraftTree
 
+MAX_DEPTH = 127
+# Arrays of K2's card and what an empty entry holds.
+_INTEGER_ARRAYS = {
+    "cumu_tokens": 0,
+    "cumu_deltas": 0,
+    "prev_indexs": -1,
+    "next_indexs": -1,
+    "side_indexs": -1,
+}
 
-@dataclass(eq=False)
-class Level:
-    """The frontier that is being expanded."""
+
+@dataclass(frozen=True, eq=False)
+class NodeStore:
+    """The node arrays of K2, allocated once; seat b of the batch is row b."""
+
+    arrays: dict[str, Tensor]  # [B, N], by the names of K2's card
+    sort_scores: Tensor  # [B, M] f32
+
+    @classmethod
+    def empty(cls, n_seats: int, capacity: int, verify: int, device: str) -> NodeStore:
+        """Trees of one root, token 0."""
+        size = (n_seats, capacity)
+        arrays = {
+            name: torch.full(size, fill, dtype=torch.int64, device=device)
+            for name, fill in _INTEGER_ARRAYS.items()
+        }
+        arrays["cumu_scores"] = torch.zeros(size, device=device)
+        arrays["cumu_scores"][:, 0] = 1.0
+        sort_scores = torch.zeros((n_seats, verify), device=device)
+        sort_scores[:, 0] = 1.0
+        return cls(arrays, sort_scores)
+
+    def first(self, n_seats: int) -> NodeStore:
+        """Views of the first seats."""
+        arrays = {name: array[:n_seats] for name, array in self.arrays.items()}
+        return NodeStore(arrays, self.sort_scores[:n_seats])
+
+    def tree(self, n_nodes: int | None = None, deepest: int = MAX_DEPTH) -> DraftTree:
+        """The first nodes, or all, as a value: views, not copies."""
+        arrays = self.arrays
+        return DraftTree(
+            tokens=arrays["cumu_tokens"][:, :n_nodes],
+            scores=arrays["cumu_scores"][:, :n_nodes],
+            depths=arrays["cumu_deltas"][:, :n_nodes],
+            parents=arrays["prev_indexs"][:, :n_nodes],
+            deepest=deepest,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Accepted:
+    """What verifying hands to drafting: each request's kept rows, their features and next tokens.
+
+    Row i of request b stands at position `seq_len[b] - count[b] + i`. A request that failed has
+    count 0. `counts` are the same numbers where the host knows them: rows then fit exactly.
+    """
+
+    tokens: Tensor  # [B, n] i64, the token after each row
+    taps: Tensor  # [B, n, captures, hidden]
+    count: Tensor  # [B] i64
+    takes_drafts: Tensor  # [B] bool: who is drafted for; the others are only shown their rows
+    counts: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where the requests of a batch keep their KV."""
+
+    table: Tensor  # [rows, positions] i32, the request-to-slot table
+    table_row: Tensor  # [B] i64
+    seq_len: Tensor  # [B] i64, committed tokens, root excluded
+    longest: int  # bound on seq_len and everything a draft feeds
+    lengths: tuple[int, ...] | None = None  # seq_len where the host knows it
+
+    def of(self, where: Tensor) -> Place:
+        """The same of some requests [n] i64, whose lengths are known."""
+        assert self.lengths is not None
+        lengths = tuple(self.lengths[index] for index in where.tolist())
+        rows, seq_len = self.table_row[where], self.seq_len[where]
+        return Place(self.table, rows, seq_len, self.longest, lengths)
+
+    def capacity(self, n_fed: int) -> int:
+        """Entries of all slot lists, `n_fed` nodes behind each text."""
+        if self.lengths is not None:
+            return sum(self.lengths) + n_fed * len(self.lengths)
+        return self.seq_len.shape[0] * self.longest + 1
+
+    def columns(self, n_fed: int) -> int:
+        """The longest list."""
+        return self.longest if self.lengths is None else max(self.lengths) + n_fed
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """The nodes that are being expanded."""
 
     ids: Tensor  # [B, W] i64
     scores: Tensor  # [B, W] f32
     tokens: Tensor  # [B, W] i64
     hidden: Tensor  # [B*W, hidden]
-    mask: Tensor  # [B, W, F] bool
-    widths: tuple[int, ...]  # nodes fed to the draft at each level so far, this one included
-
-    @property
-    def width(self) -> int:
-        """Nodes of this level, per request."""
-        return self.ids.shape[1]
+    mask: Tensor  # [B, W, F] bool, K2's own form of what `bits` packs
+    bits: Tensor  # [B, W, 4] i32
 
     @classmethod
-    def first(cls, hidden: Tensor, shape: TreeShape) -> Level:
+    def root(cls, hidden: Tensor, n_fed: int) -> Frontier:
+        """One node per request; at most `n_fed` nodes will be fed below it."""
         batch, device = hidden.shape[0], hidden.device
         ids = torch.zeros((batch, 1), dtype=torch.int64, device=device)
-        scores = torch.ones((batch, 1), device=device)
-        columns = shape.depth * shape.top_k
-        mask = torch.zeros((batch, 1, columns), dtype=torch.bool, device=device)
-        return cls(ids, scores, ids, hidden, mask, ())
-
-    def next(self, layer: Any, state: Any, width: int) -> Level:
-        """The best children become the frontier."""
-        hidden = layer.output_hidden[:, :width]
-        return Level(
-            ids=layer.cache_topk_indices[:, :width],
-            scores=state.output_scores[:, :width],
-            tokens=state.output_tokens[:, :width],
-            hidden=hidden.reshape(-1, hidden.shape[-1]),
-            mask=state.output_tree_mask[:, :width],
-            widths=(*self.widths, width),
-        )
-
-
-@dataclass(eq=False)
-class DraftStore:
-    """The node store of a batch while it grows."""
-
-    arrays: dict[str, Tensor]  # [B, N], by the names of K2's card
-    sort_scores: Tensor  # [B, M] f32
-    shape: TreeShape
-    count: int
-
-    @classmethod
-    def rooted(cls, roots: Tensor, shape: TreeShape) -> DraftStore:
-        size, device = (roots.shape[0], shape.capacity), roots.device
-        links = ("prev_indexs", "next_indexs", "side_indexs")
-        arrays = {name: torch.full(size, -1, dtype=torch.int64, device=device) for name in links}
-        for name in ("cumu_tokens", "cumu_deltas"):
-            arrays[name] = torch.zeros(size, dtype=torch.int64, device=device)
-        arrays["cumu_scores"] = torch.zeros(size, device=device)
-        arrays["cumu_tokens"][:, 0] = roots
-        arrays["cumu_scores"][:, 0] = 1.0
-        sort_scores = torch.zeros((size[0], shape.verify), device=device)
-        sort_scores[:, 0] = 1.0
-        return cls(arrays, sort_scores, shape, 1)
-
-    def add(self, kernels: Kernels, layer: Any, level: Level) -> Any:
-        """Store one layer with K2; the next frontier's candidates come back."""
-        state = kernels["update_cumu_draft_state"](
-            **self.arrays,
-            sort_scores=self.sort_scores,
-            curr_layer_scores=layer.curr_layer_scores,
-            topk_tokens=layer.mapped_tokens,
-            sort_layer_scores=layer.sort_layer_scores,
-            sort_layer_indices=layer.sort_layer_indices,
-            frontier_indexs=level.ids,
-            input_tree_mask=level.mask,
-            cumu_count=self.count,
-            verify_num=self.shape.verify,
-            fed_count=sum(level.widths),
-        )
-        self.count += layer.curr_layer_scores.shape[1]
-        return state
-
-    def gains(self, kernels: Kernels, state: Any) -> NDArray[np.float32]:
-        """What verifying the best nodes of the last layer adds (K3)."""
-        found = kernels["calculate_work_deltas"](
-            work_scores=state.work_scores,
-            node_top_k=self.shape.top_k,
-            verify_num=self.shape.verify,
-        )
-        # The host decides layer by layer: on a GPU this is its read of the layer.
-        gains: NDArray[np.float32] = torch.as_tensor(found.G).cpu().numpy()
-        return gains
-
-    def tree(self, count: int) -> DraftTree:
-        """The first `count` nodes of every request, as a value."""
-        batch, device = self.sort_scores.shape[0], self.sort_scores.device
-        return DraftTree(
-            tokens=self.arrays["cumu_tokens"][:, :count],
-            scores=self.arrays["cumu_scores"][:, :count],
-            depths=self.arrays["cumu_deltas"][:, :count],
-            parents=self.arrays["prev_indexs"][:, :count],
-            node_count=torch.full((batch,), count, dtype=torch.int64, device=device),
+        return cls(
+            ids=ids,
+            scores=torch.ones((batch, 1), device=device),
+            tokens=ids,
+            hidden=hidden,
+            mask=torch.zeros((batch, 1, n_fed), dtype=torch.bool, device=device),
+            bits=torch.zeros((batch, 1, MASK_WORDS), dtype=torch.int32, device=device),
         )

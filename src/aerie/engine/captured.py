@@ -1,0 +1,309 @@
+"""The launcher for a GPU: rounds are graphs, replayed ahead of the reports of those before.
+
+A round is a verification and what follows it: prompts, seats, the draft, the report. Whatever is
+known without the last report is launched before that is read, and the device does not wait. Who
+joins is seated between a verification and its draft, so nobody waits for a newcomer either.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from aerie.engine.buckets import Bucket, Recorded, Sizes
+from aerie.engine.graphs import Graphs
+from aerie.engine.memory import Memory
+from aerie.engine.parts import Parts
+from aerie.engine.read import Reader
+from aerie.engine.report import Decided, RoundTree, decide, read_lesson, round_tree
+from aerie.engine.round import close, draft, publish, verify
+from aerie.engine.sampler import Options
+from aerie.engine.scheduler import Plan
+from aerie.engine.seats import Seat, Seating, catch_up, situation
+from aerie.kernels.report import IS_FINISHED
+from aerie.speculation.policy import Growth, Lesson, Settled
+
+
+@dataclass
+class RoundCounts:
+    """How rounds were run."""
+
+    rounds: int = 0
+    ahead: int = 0  # of them launched before the report of the round before was read
+    seatings: int = 0  # rounds in which somebody joined or left
+
+
+@dataclass(frozen=True, eq=False)
+class Begun:
+    """A verification that was launched without what follows it."""
+
+    bucket: Bucket
+    verified: Growth | None  # whose trees it verifies
+
+
+@dataclass(frozen=True, eq=False)
+class Flying:
+    """A round that was launched to its end; its report was not read yet."""
+
+    page: int
+    seats: tuple[Seat, ...]  # whose lines its report has
+    has_verdict: bool  # else it only drafted, for those who had no tree
+    verified: Growth | None
+    drafted: Growth | None  # None: it ended without a draft
+    # Rows its draft is to choose, all seats together, where that was agreed before: the next
+    # verification can be launched behind it unread. None: as many as turn out to pay.
+    agreed: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Landed:
+    """A line of a report that was read, of somebody who is still there."""
+
+    index: int
+    seat: Seat
+    line: list[int]
+
+
+class Captured:
+    """Replays rounds from graphs and runs ahead of their reports."""
+
+    def __init__(self, parts: Parts, sizes: Sizes, memory: Memory) -> None:
+        self.parts = parts
+        self.sizes = sizes
+        self.counts = RoundCounts()
+        self.trees: dict[int, RoundTree] = {}
+        self.seating = Seating(memory)
+        device = str(parts.table.device)
+        self.graphs = Graphs(device)
+        self._reader = Reader(parts, sizes, self.graphs)
+        self._recorded = Recorded(self.graphs, sizes.graphs.record_every)
+        self._under_way: deque[Flying | Begun] = deque()  # only the last may be begun
+        self._drafted: Growth | None = None  # what grew the trees that the next round verifies
+        self._lesson: tuple[Lesson, Growth | None] | None = None  # not learnt yet
+        is_cuda = device.startswith("cuda")
+        self._done = [torch.cuda.Event() if is_cuda else None for _ in parts.state.pages]
+
+    def reset(self) -> None:
+        """Nobody is seated and nothing is under way; what still runs is waited for, not read."""
+        if self.parts.table.is_cuda:
+            torch.cuda.synchronize()
+        self._under_way.clear()
+        self._lesson = None
+        self.seating.seats = []
+
+    @torch.inference_mode()
+    def step(self, plan: Plan) -> list[Decided]:
+        """What one round decided for those of the plan that were in it."""
+        self.trees = {}
+        self.seating.retire(plan.drafting)
+        is_steady = plan.is_quiet and self.seating.holds(plan.drafting)
+        if not self._flying():
+            self._go_on(plan, is_steady)
+        while self._flying():
+            if is_steady and self._is_known_ahead():
+                self._launch_ahead()
+            landed = self._under_way.popleft()
+            assert isinstance(landed, Flying), "what flies is at the front"
+            lines = self._collect(landed)
+            if landed.has_verdict:
+                self._prepare_next(plan, is_steady)
+                self._reader.read(plan)  # unless a round has done it
+                return self._decided(landed, lines)
+            if not self._under_way:
+                self._go_on(plan, is_steady)
+        self._reader.read(plan)
+        return []
+
+    def _flying(self) -> bool:
+        return bool(self._under_way) and isinstance(self._under_way[0], Flying)
+
+    def _go_on(self, plan: Plan, is_steady: bool) -> None:
+        """Launch what is missing of a round: all of it, or what follows a verification."""
+        begun: Begun | None = None
+        if self._under_way:
+            last = self._under_way.pop()
+            assert isinstance(last, Begun)
+            begun = last
+        elif not all(seat.has_left for seat in self.seating.seats):
+            begun = self._begin(self.sizes.bucket(self.seating.seats, 0))
+        self._finish(begun, plan, is_steady)
+
+    def _prepare_next(self, plan: Plan, is_steady: bool) -> None:
+        """Give the device the next round before the host writes what this one decided."""
+        if self._under_way or not self._has_room():
+            return
+        # Where nobody comes or goes, a plan is worth waiting for: it may cover more pages.
+        if not is_steady or not any(seat.has_left for seat in self.seating.seats):
+            self._go_on(plan, is_steady)
+
+    def _begin(self, bucket: Bucket) -> Begun:
+        """Launch a verification."""
+        self._recorded.next_round()
+        bucket = self._recorded.bucket("verify", bucket)
+        self.graphs.run(("verify", bucket), partial(verify, self.parts, bucket))
+        return Begun(bucket, self._drafted)
+
+    def _finish(self, begun: Begun | None, plan: Plan, is_steady: bool) -> None:
+        """Launch what follows a verification: prompts, seats, the draft and the report."""
+        self._reader.read(plan)
+        ended = {id(seat.request) for seat in self.seating.seats if seat.has_ended}
+        staying = [request for request in plan.decoding if id(request) not in ended]
+        self.counts.seatings += self.seating.seat(self.parts.state, staying)
+        seats = self.seating.seats
+        if not seats:
+            return
+        n_under_way = len(self._under_way) + (begun is not None)
+        rest = self._rest_bucket(seats, n_under_way, begun)
+        growth = self._opened(seats)
+        if growth is not None:
+            catch_up(self.parts, seats, [seat.seq_len for seat in seats])
+            growth = self._settled(rest, growth)
+        agreed = self.parts.policy.prepare(growth, rest.seats, is_steady)
+        self._fly(rest, begun, growth, agreed)
+
+    def _fly(
+        self, rest: Bucket, begun: Begun | None, growth: Growth | None, agreed: int | None
+    ) -> None:
+        """Launch the draft, or the end of a round without one, and the report."""
+        self.graphs.run(*self._rest(rest, growth))
+        page = self._next_page()
+        self.graphs.run(("publish", page), partial(publish, self.parts, page))
+        done = self._done[page]
+        if done is not None:
+            done.record()
+        self.counts.rounds += begun is not None
+        verified = None if begun is None else begun.verified
+        seats, self._drafted = tuple(self.seating.seats), growth
+        self._under_way.append(Flying(page, seats, begun is not None, verified, growth, agreed))
+
+    def _launch_ahead(self) -> None:
+        """Start the next round before the report of the last is read, as far as it is known."""
+        self.counts.ahead += 1
+        last = self._under_way[-1]
+        assert isinstance(last, Flying)
+        seats = self.seating.seats
+        bucket = self.sizes.bucket(seats, len(self._under_way), last.agreed)
+        begun = self._begin(bucket)
+        if self.parts.policy.learns:
+            self._under_way.append(begun)
+            return
+        growth = self.parts.policy.open(situation(seats))
+        self._fly(begun.bucket.without_rows(), begun, growth, None)
+
+    def _is_known_ahead(self) -> bool:
+        """Whether the round after the one under way can be launched before that one's report.
+
+        A policy that learns plans by the report: only the verification can then, of agreed rows.
+        """
+        last = self._under_way[-1]
+        if not isinstance(last, Flying) or len(self._under_way) >= len(self._done):
+            return False
+        is_agreed = last.agreed is not None or not self.parts.policy.learns
+        return is_agreed and self._may_go_on()
+
+    def _may_go_on(self) -> bool:
+        """Whether nobody can reach the end of the text in the round under way, or of its pages."""
+        path = self.sizes.longest_path
+        may_end = any(
+            seat.seq_len + path >= seat.request.job.length_limit for seat in self.seating.seats
+        )
+        return not may_end and self._has_room()
+
+    def _has_room(self) -> bool:
+        """Whether everybody's pages cover one more round, so that the host need not add any."""
+        n_under_way = len(self._under_way)
+        return self.seating.have_room(lambda seat: self.sizes.reach(seat, n_under_way))
+
+    def _opened(self, seats: Sequence[Seat]) -> Growth | None:
+        """What the coming draft grows, once everything that is known was learnt."""
+        policy = self.parts.policy
+        if self._lesson is not None:
+            policy.learn(*self._lesson)
+            self._lesson = None
+        return policy.open(situation(seats))
+
+    def _settled(self, rest: Bucket, growth: Growth) -> Growth:
+        """What is drafted: as planned, or the nearest that was recorded before."""
+        widths, policy = growth.widths, self.parts.policy
+        assert widths is not None, "a captured draft is settled before it begins"
+        known = self._recorded.instead(rest, widths, policy.shapes)
+        return policy.settle(growth, known) if known else growth
+
+    def _rest_bucket(self, seats: Sequence[Seat], n_under_way: int, begun: Begun | None) -> Bucket:
+        columns = self.sizes.columns(max(self.sizes.reach(s, n_under_way) for s in seats))
+        n_seats = self.sizes.seats(len(seats))
+        if begun is not None and begun.bucket.seats >= n_seats:
+            rest = begun.bucket.without_rows()
+            if rest.columns >= columns:
+                return rest
+        return Bucket(n_seats, columns=columns)
+
+    def _rest(self, rest: Bucket, growth: Growth | None) -> tuple[Hashable, Callable[[], object]]:
+        """The graph that drafts, or does without."""
+        if growth is None:
+            return ("close", rest), partial(close, self.parts, rest)
+        assert growth.widths is not None
+        call = partial(draft, self.parts, rest, Settled(growth.widths))
+        return ("draft", rest, growth.widths), call
+
+    def _next_page(self) -> int:
+        pages = [own.page for own in self._under_way if isinstance(own, Flying)]
+        return (pages[-1] + 1) % len(self._done) if pages else 0
+
+
+    def _collect(self, flying: Flying) -> list[Landed]:
+        """Wait for the oldest round and read its report: the one read of a round."""
+        done, page = self._done[flying.page], self.parts.state.pages[flying.page]
+        if done is not None:
+            done.synchronize()
+        lines: list[list[int]] = page.lines[: len(flying.seats)].tolist()
+        if self.parts.policy.learns:
+            n_levels = 0 if flying.drafted is None else len(flying.drafted.widths or ()) + 1
+            self._lesson = read_lesson(page, lines, n_levels), flying.verified
+        return [
+            Landed(index, seat, line)
+            for index, (seat, line) in enumerate(zip(flying.seats, lines, strict=True))
+            if not seat.has_left and self._follow(seat, line, flying)
+        ]
+
+    def _follow(self, seat: Seat, line: list[int], flying: Flying) -> bool:
+        seat.follow(line)
+        seat.has_ended = bool(line[IS_FINISHED])
+        seat.is_behind |= flying.drafted is None
+        if not seat.is_behind:
+            seat.n_seen = seat.seq_len
+        return True
+
+    def _decided(self, flying: Flying, landed: Sequence[Landed]) -> list[Decided]:
+        page, found = self.parts.state.pages[flying.page], []
+        for own in landed:
+            found.append((own.seat.request, decide(page, own.line, own.index, own.seat)))
+            tree = round_tree(page, own.line, own.index)
+            if tree is not None:
+                self.trees[own.seat.request.job.request_id] = tree
+        return found
+
+    @torch.inference_mode()
+    def record(self, n_requests: int, n_positions: int, options: Options) -> None:
+        """Record all graphs that rounds of so many requests and positions may ask for.
+
+        While nobody decodes: in an empty seat a round is harmless.
+        """
+        assert not self._under_way, "record while nothing is under way"
+        self.seating.seat(self.parts.state, [])
+        sizes, policy = self.sizes, self.parts.policy
+        n_seats = sizes.seats(n_requests)
+        columns = sizes.columns(n_positions + 1 + sizes.scratch)
+        for bucket in sizes.verified(n_seats, columns, policy.most_rows(n_seats), options):
+            self.graphs.prepare(("verify", bucket), partial(verify, self.parts, bucket))
+        rest = Bucket(n_seats, columns=columns)
+        for widths in policy.shapes:
+            growth = None if widths is None else Settled(widths)
+            self.graphs.prepare(*self._rest(rest, growth))
+        for page in range(len(self._done)):
+            self.graphs.prepare(("publish", page), partial(publish, self.parts, page))
+

@@ -1,0 +1,127 @@
+"""Launchers: who calls the functions of a round, and when. `Direct` calls them one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from aerie.engine.buckets import Sizes
+from aerie.engine.memory import Memory
+from aerie.engine.parts import Parts
+from aerie.engine.read import note_read, read_chunk
+from aerie.engine.report import Decided, RoundTree, decide, read_lesson, round_tree
+from aerie.engine.round import close, draft, verify
+from aerie.engine.rows import draft_place
+from aerie.engine.scheduler import Plan
+from aerie.engine.seats import Seating, catch_up, situation
+from aerie.kernels.report import IS_FINISHED, N_CHOSEN
+from aerie.speculation.policy import Growth
+from aerie.speculation.store import Accepted
+
+
+class Launcher(Protocol):
+    """Runs plans. What it decides is decided, whatever the engine does with it."""
+
+    @property
+    def parts(self) -> Parts:
+        """What its rounds run on."""
+        ...
+
+    @property
+    def trees(self) -> dict[int, RoundTree]:
+        """The trees that the last step decided on, by request id."""
+        ...
+
+    def step(self, plan: Plan) -> list[Decided]:
+        """Run a plan; what was decided for those of it that were in a round."""
+        ...
+
+    def reset(self) -> None:
+        """Forget whoever is seated and whatever is under way."""
+        ...
+
+
+class Direct:
+    """Calls the functions of a round one by one, in sizes that fit exactly.
+
+    For a CPU, where a read costs nothing: a policy may look at every layer, and the draft is made
+    when its round begins, for those who are still there.
+    """
+
+    def __init__(self, parts: Parts, sizes: Sizes, memory: Memory) -> None:
+        self.parts = parts
+        self.sizes = sizes
+        self.trees: dict[int, RoundTree] = {}
+        self.seating = Seating(memory)
+
+    def reset(self) -> None:
+        """Nobody is seated."""
+        self.seating.seats = []
+
+    @torch.inference_mode()
+    def step(self, plan: Plan) -> list[Decided]:
+        """Read a chunk of prompts, then draft, verify and report for everyone who decodes."""
+        self.trees = {}
+        if plan.reading:
+            read_chunk(self.parts, self.sizes, plan.reading)
+        self.seating.seat(self.parts.state, plan.decoding)
+        if not self.seating.seats:
+            return []
+        growth, n_nodes = self._draft()
+        verify(self.parts, self.sizes.exact(self.seating.seats, n_nodes))
+        return self._decided(growth)
+
+    def _draft(self) -> tuple[Growth | None, int]:
+        """The trees of this round and how many nodes are stored for each."""
+        parts, seats = self.parts, self.seating.seats
+        growth = parts.policy.open(situation(seats))
+        for seat in seats:
+            seat.n_rows = 1
+        bucket = self.sizes.exact(seats)
+        if growth is None:
+            close(parts, bucket)
+            for seat in seats:
+                seat.is_behind = True
+            return None, 1
+        catch_up(parts, seats, [seat.seq_len - seat.n_kept for seat in seats])
+        parts.policy.prepare(growth, len(seats), is_steady=False)
+        drafted = draft(parts, bucket, growth)
+        chosen = parts.state.report.lines[: len(seats), N_CHOSEN].tolist()
+        for seat, n_rows in zip(seats, chosen, strict=True):
+            seat.n_rows, seat.n_seen = n_rows, seat.seq_len
+        return growth, drafted.n_nodes
+
+    def _decided(self, growth: Growth | None) -> list[Decided]:
+        parts, seats = self.parts, self.seating.seats
+        page = parts.state.report
+        lines = page.lines[: len(seats)].tolist()
+        if parts.policy.learns:
+            parts.policy.learn(read_lesson(page, lines, 0), growth)
+        for seat, line in zip(seats, lines, strict=True):
+            seat.follow(line)
+        self._show([i for i, line in enumerate(lines) if line[IS_FINISHED]])
+        found: list[Decided] = []
+        for index, (seat, line) in enumerate(zip(seats, lines, strict=True)):
+            found.append((seat.request, decide(page, line, index, seat)))
+            tree = round_tree(page, line, index)
+            if tree is not None:
+                self.trees[seat.request.job.request_id] = tree
+        return found
+
+    def _show(self, ended: Sequence[int]) -> None:
+        """Let the draft take in the last rows of who ended, so that all of a text can be reused."""
+        parts, kept = self.parts, self.parts.state.kept
+        seats = [self.seating.seats[index] for index in ended]
+        if parts.draft is None or not seats or any(seat.is_behind for seat in seats):
+            return
+        where = torch.tensor(ended)
+        place = draft_place(parts, self.sizes.exact(self.seating.seats)).of(where)
+        counts = tuple(seat.n_kept for seat in seats)
+        nobody = torch.zeros(len(seats), dtype=torch.bool)
+        rows = Accepted(kept.tokens[where], kept.taps[where], kept.count[where], nobody, counts)
+        parts.draft.show(rows, place)
+        for seat in seats:
+            seat.n_seen = seat.seq_len
+

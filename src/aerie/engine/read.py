@@ -1,0 +1,167 @@
+"""Prompts: a chunk of them is rows like any others, shown to the target and then to the draft."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from aerie.engine.buckets import Bucket, Sizes
+from aerie.engine.graphs import Graphs, smallest
+from aerie.engine.parts import Parts
+from aerie.engine.request import Scored, State
+from aerie.engine.rows import prompt_rows
+from aerie.engine.scheduler import Plan, Reading
+from aerie.engine.state import Chunk
+
+SCORED_ROWS = 128  # of a prompt, in one call: as many as a request may verify
+
+
+def read(parts: Parts, bucket: Bucket, chunk: Chunk) -> None:
+    """Write the KV of a chunk, the target's and the draft's.
+
+    The features of each stretch's last position wait by table row: a draft begins with them.
+    """
+    _forward(parts, bucket, chunk, chunk.start.new_empty(0))
+
+
+def read_scored(parts: Parts, bucket: Bucket, chunk: Chunk, wanted: int) -> list[Scored]:
+    """The same, and what the target thought of the token after every row; waits for the device."""
+    n_rows = int(chunk.qo_indptr[-1])
+    every = torch.arange(n_rows, device=chunk.tokens.device)
+    logits = _forward(parts, bucket, chunk, every)
+    n_groups = -(-n_rows // SCORED_ROWS)
+    padded = torch.full((n_groups * SCORED_ROWS,), -1, dtype=torch.int64, device=every.device)
+    rows, tokens = padded.clone(), padded.clamp_min(0)
+    rows[:n_rows], tokens[:n_rows] = every, chunk.following[:n_rows]
+    found = parts.kernels["score_target_tokens"](
+        logits=logits,
+        rows=rows.view(n_groups, SCORED_ROWS),
+        tokens=tokens.view(n_groups, SCORED_ROWS),
+        wanted=torch.full((n_groups,), wanted, dtype=torch.int32, device=every.device),
+        top_n=max(wanted, 1),
+    )
+    own = found.chosen_logprobs.flatten()[:n_rows].tolist()
+    ids, values = (
+        part.flatten(0, 1)[:n_rows, :wanted].tolist()
+        for part in (found.top_tokens, found.top_logprobs)
+    )
+    return [
+        Scored(logprob, tuple(zip(best, scores, strict=True)))
+        for logprob, best, scores in zip(own, ids, values, strict=True)
+    ]
+
+
+def _forward(parts: Parts, bucket: Bucket, chunk: Chunk, asked: Tensor) -> Tensor:
+    rows = prompt_rows(parts, bucket, chunk)
+    output = parts.target.forward(rows, parts.pool, asked, parts.taps)
+    if parts.draft is not None:
+        shown = replace(rows, tokens=chunk.following[: bucket.rows])
+        none = chunk.start.new_empty(0)
+        parts.draft.head.extend(shown, output.taps, parts.draft.pool, none)
+        n = bucket.seats
+        last = (chunk.qo_indptr[1 : n + 1].long() - 1).clamp_min(0)
+        parts.state.features.last[chunk.table_row[:n]] = output.taps[last]
+    return output.logits
+
+
+def read_chunk(parts: Parts, sizes: Sizes, reading: Sequence[Reading]) -> None:
+    """Read stretches of prompts in a size that fits; score those that ask for it one by one."""
+    plain = [part for part in reading if part.request.params.prompt_logprobs is None]
+    for own in ([plain] if plain else []) + [[p] for p in reading if p not in plain]:
+        bucket = sizes.chunk([part.start for part in own], [part.end for part in own])
+        chunk = make_chunk(own, bucket.rows, parts.table.device)
+        wanted = own[0].request.params.prompt_logprobs
+        if wanted is None:
+            read(parts, bucket, chunk)
+        else:
+            own[0].request.prompt_scored += read_scored(parts, bucket, chunk, wanted)
+    note_read(reading)
+
+
+def note_read(reading: Sequence[Reading]) -> None:
+    """The prompts are so far read, by everything that is launched from here on."""
+    for part in reading:
+        request = part.request
+        request.seq_len = request.seen = part.end
+        request.statistics.prefill_tokens += part.end - part.start
+        if not request.n_unread:
+            request.state = State.DECODING
+
+
+def make_chunk(reading: Sequence[Reading], n_rows: int, device: torch.device) -> Chunk:
+    """The stretches as arrays, padded to so many rows."""
+    tokens, following = [], []
+    for part in reading:
+        text = part.request.tokens
+        tokens += text[part.start : part.end]
+        following += text[part.start + 1 : part.end + 1]
+    padding = [0] * (n_rows - len(tokens))
+    ends = [0, *accumulate(part.end - part.start for part in reading)]
+
+    def integers(values: Sequence[int], dtype: torch.dtype = torch.int64) -> Tensor:
+        return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
+
+    return Chunk(
+        tokens=integers(tokens + padding),
+        following=integers(following + padding),
+        qo_indptr=integers(ends, torch.int32),
+        start=integers([part.start for part in reading]),
+        table_row=integers([part.request.held.row for part in reading]),
+    )
+
+
+class Reader:
+    """Reads the prompts of a plan once, in recorded sizes; what is to be scored, directly."""
+
+    def __init__(self, parts: Parts, sizes: Sizes, graphs: Graphs) -> None:
+        self._parts = parts
+        self._sizes = sizes
+        self._graphs = graphs
+        self._last: Plan | None = None
+        device, n_seats = parts.table.device, parts.state.n_seats
+        most = smallest(sizes.graphs.chunks, sizes.max_chunk)
+
+        def integers(size: int, fill: int = 0, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.full((size,), fill, dtype=dtype, device=device)
+
+        self._chunk = Chunk(
+            tokens=integers(most),
+            following=integers(most),
+            qo_indptr=integers(n_seats + 1, dtype=torch.int32),
+            start=integers(n_seats),
+            table_row=integers(n_seats, parts.state.inert_row),
+        )
+
+    def read(self, plan: Plan) -> None:
+        """Launch what a plan reads, unless that was done."""
+        if plan is self._last:
+            return
+        self._last = plan
+        scored = [p for p in plan.reading if p.request.params.prompt_logprobs is not None]
+        plain = [part for part in plan.reading if part not in scored]
+        if scored:
+            read_chunk(self._parts, self._sizes, scored)
+        if plain:
+            bucket = self._sizes.recorded_chunk([p.start for p in plain], [p.end for p in plain])
+            self._fill(bucket, plain)
+            self._graphs.run(("read", bucket), partial(read, self._parts, bucket, self._chunk))
+            note_read(plain)
+
+    def _fill(self, bucket: Bucket, reading: Sequence[Reading]) -> None:
+        """Write the stretches into the buffers that the graphs read; no wait for the device."""
+        made = make_chunk(reading, bucket.rows, torch.device("cpu"))
+        n, n_all, chunk = len(reading), bucket.seats, self._chunk
+        n_rows = int(made.qo_indptr[-1])
+        for name, own in (("tokens", bucket.rows), ("following", bucket.rows), ("start", n)):
+            getattr(chunk, name)[:own].copy_(getattr(made, name), non_blocking=True)
+        chunk.table_row[:n].copy_(made.table_row, non_blocking=True)
+        chunk.qo_indptr[: n + 1].copy_(made.qo_indptr, non_blocking=True)
+        # Requests beyond those that read have no rows.
+        chunk.qo_indptr[n + 1 : n_all + 1] = n_rows
+        chunk.start[n:n_all] = 0
+        chunk.table_row[n:n_all] = self._parts.state.inert_row

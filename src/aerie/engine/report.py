@@ -1,0 +1,191 @@
+"""The report of a round: what the host reads once, and what each line of it decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aerie.engine.params import MOST_LOGPROBS
+from aerie.engine.request import Request, Scored
+from aerie.kernels.report import (
+    IS_FINISHED,
+    N_ACCEPTED,
+    N_EMITTED,
+    N_ROWS,
+    REPORT,
+    SEQ_LEN,
+    STATUS,
+)
+from aerie.kernels.status import MEANINGS, Status
+from aerie.speculation.policy import Lesson
+
+if TYPE_CHECKING:
+    from aerie.engine.seats import Seat
+
+# Parts of a noted tree, [B, M] each: path scores (float32 bits), depths, tokens, parents' rows.
+SCORES, DEPTHS, TOKENS, PARENTS = range(4)
+TOP_LOGPROBS = MOST_LOGPROBS
+
+
+@dataclass(frozen=True)
+class ReportSizes:
+    """What the parts of a report are sized by."""
+
+    n_seats: int
+    run: int  # tokens a round can emit for one request
+    n_verify: int  # rows of one request
+    gains: tuple[int, int]  # levels of a draft, and K + 1
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every part by name."""
+        n, run = self.n_seats, self.run
+        return {
+            "lines": (n, len(REPORT) + run),
+            "trees": (4, n, self.n_verify),
+            "path": (n, run),
+            "gains": self.gains,
+            "logprobs": (n, run),
+            "top_tokens": (n, run, TOP_LOGPROBS),
+            "top_logprobs": (n, run, TOP_LOGPROBS),
+        }
+
+
+_FLOATS = ("gains", "logprobs", "top_logprobs")
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """One page: every part is a view of one buffer, so that one copy sends it to the host."""
+
+    flat: Tensor  # [all] i32
+    lines: Tensor  # [B, REPORT and run] i32
+    trees: Tensor  # [4, B, M] i32, the trees that were verified
+    path: Tensor  # [B, run] i32, accepted rows from K6
+    gains: Tensor  # [levels, K+1] f32 of the draft that followed
+    logprobs: Tensor  # [B, run] f32
+    top_tokens: Tensor  # [B, run, top] i32
+    top_logprobs: Tensor  # [B, run, top] f32
+
+    @classmethod
+    def empty(cls, sizes: ReportSizes, device: str, is_pinned: bool = False) -> Report:
+        """A page of zeros."""
+        shapes = sizes.shapes
+        n_words = sum(prod(shape) for shape in shapes.values())
+        flat = torch.zeros(n_words, dtype=torch.int32, device=device, pin_memory=is_pinned)
+        parts, start = {}, 0
+        for name, shape in shapes.items():
+            words = flat[start : start + prod(shape)]
+            parts[name] = (words.view(torch.float32) if name in _FLOATS else words).view(shape)
+            start += prod(shape)
+        return cls(flat, **parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """The verdict on one request after clipping, in host values."""
+
+    tokens: tuple[int, ...] = ()  # emitted, in order
+    n_nodes: int = 0  # draft nodes that were verified
+    n_accepted: int = 0  # of them, before clipping
+    seq_len: int = 0  # tokens with KV after the commit
+    is_finished: bool = False
+    failure: str | None = None  # why the request cannot go on
+    seen: int = 0  # first position the draft has not seen
+    scored: tuple[Scored, ...] = ()  # log-probabilities of the tokens, where they were asked for
+
+
+Decided = tuple[Request, Decision]
+
+
+def decide(page: Report, line: list[int], index: int, seat: Seat) -> Decision:
+    """One line of a page as a decision."""
+    tokens = tuple(line[len(REPORT) : len(REPORT) + line[N_EMITTED]])
+    wanted = seat.request.params.logprobs
+    return Decision(
+        tokens=tokens,
+        n_nodes=line[N_ROWS] - 1,
+        n_accepted=line[N_ACCEPTED],
+        seq_len=line[SEQ_LEN],
+        is_finished=bool(line[IS_FINISHED]),
+        failure=describe_failure(line[STATUS]),
+        seen=seat.seen,
+        scored=() if wanted is None else _scored(page, index, len(tokens), wanted),
+    )
+
+
+def _scored(page: Report, seat: int, n_tokens: int, wanted: int) -> tuple[Scored, ...]:
+    own = page.logprobs[seat, :n_tokens].tolist()
+    ids = page.top_tokens[seat, :n_tokens, :wanted].tolist()
+    values = page.top_logprobs[seat, :n_tokens, :wanted].tolist()
+    return tuple(
+        Scored(logprob, tuple(zip(best, scores, strict=True)))
+        for logprob, best, scores in zip(own, ids, values, strict=True)
+    )
+
+
+def describe_failure(word: int) -> str | None:
+    """A status word as a sentence; None when all is well."""
+    if not word:
+        return None
+    return f"{MEANINGS[Status(word)].sentence} (status {Status(word).name})"
+
+
+def goes_on(line: list[int]) -> bool:
+    """Whether a line of the report ends nothing."""
+    return not line[IS_FINISHED] and not line[STATUS]
+
+
+def read_lesson(page: Report, lines: list[list[int]], n_levels: int) -> Lesson:
+    """What a page's trees and verdicts were, as values of their own."""
+    n = len(lines)
+    trees = page.trees[:, :n]
+    gains: NDArray[np.float32] | None = None
+    if n_levels:
+        gains = page.gains[:n_levels].numpy().copy()
+    return Lesson(
+        scores=trees[SCORES].view(torch.float32).clone(),
+        depths=trees[DEPTHS].long(),
+        n_rows=[line[N_ROWS] for line in lines],
+        path=page.path[:n].long(),
+        gains=gains,
+    )
+
+
+@dataclass(frozen=True)
+class RoundNode:
+    """A verified node; `parent` is its place among the nodes, -1 for the root."""
+
+    token: int
+    parent: int
+    score: float
+    is_accepted: bool
+
+
+@dataclass(frozen=True)
+class RoundTree:
+    """Verified nodes, the root first, parents before children; then what the target added."""
+
+    nodes: tuple[RoundNode, ...]
+    n_accepted: int  # draft tokens
+    bonus: int  # the last token it emitted
+
+
+def round_tree(page: Report, line: list[int], seat: int) -> RoundTree | None:
+    """The tree of one seat; None where a round decided nothing."""
+    n_rows, n_accepted = line[N_ROWS], line[N_ACCEPTED]
+    if not line[N_EMITTED]:
+        return None
+    scores = page.trees[SCORES, seat, :n_rows].view(torch.float32).tolist()
+    tokens, parents = (page.trees[part, seat, :n_rows].tolist() for part in (TOKENS, PARENTS))
+    accepted = set(page.path[seat, : n_accepted + 1].tolist())
+    nodes = tuple(
+        RoundNode(tokens[row], parents[row], scores[row], row in accepted) for row in range(n_rows)
+    )
+    return RoundTree(nodes, n_accepted, line[len(REPORT) + line[N_EMITTED] - 1])

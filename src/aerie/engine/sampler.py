@@ -1,0 +1,154 @@
+"""Sampling as columns: what requests ask for, by seat, and the arguments of the kernels for it.
+
+Options are values in buffers, never variants of code: a graph exists for a greedy batch and one for
+everything else. A launcher that calls kernels directly leaves out what nobody asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aerie.engine.params import SamplingParams
+from aerie.engine.request import Request
+
+
+@dataclass(frozen=True, order=True)
+class Options:
+    """Which parts of sampling a round computes."""
+
+    noise: bool = False  # some temperature is above zero
+    filters: bool = False  # top-k, top-p, min-p
+    penalties: bool = False
+    bias: bool = False
+    floor: bool = False  # min_tokens
+    logprobs: bool = False
+
+    @classmethod
+    def of(cls, requests: Sequence[Request]) -> Options:
+        """What these ask for."""
+        asked = [_asked(request.params) for request in requests]
+        return cls(*(any(column) for column in zip(*asked, strict=True))) if asked else cls()
+
+    @property
+    def is_greedy(self) -> bool:
+        """Nothing but the best token of every row."""
+        return self == Options()
+
+    def holds(self, other: Options) -> bool:
+        """Whether a round of these computes what the other one needs."""
+        return all(getattr(self, f.name) >= getattr(other, f.name) for f in fields(self))
+
+
+GREEDY = Options()
+EVERYTHING = Options(*([True] * len(fields(Options))))
+
+
+def _asked(params: SamplingParams) -> tuple[bool, ...]:
+    return (
+        params.temperature > 0,
+        params.temperature > 0 and (params.top_k > 0 or params.top_p < 1 or params.min_p > 0),
+        params.has_penalties,
+        bool(params.logit_bias),
+        params.min_tokens > 0,
+        params.logprobs is not None,
+    )
+
+
+# Column, its dtype and neutral value, and how a request states it.
+_COLUMNS: tuple[tuple[str, torch.dtype, float, Callable[[Request], float]], ...] = (
+    ("temperature", torch.float32, 0.0, lambda r: r.params.temperature),
+    ("top_p", torch.float32, 1.0, lambda r: r.params.top_p),
+    ("min_p", torch.float32, 0.0, lambda r: r.params.min_p),
+    ("repetition_penalty", torch.float32, 1.0, lambda r: r.params.repetition_penalty),
+    ("presence_penalty", torch.float32, 0.0, lambda r: r.params.presence_penalty),
+    ("frequency_penalty", torch.float32, 0.0, lambda r: r.params.frequency_penalty),
+    ("seed", torch.int64, 0, lambda r: r.job.seed),
+    ("sample_index", torch.int64, 0, lambda r: r.job.sample_index),
+    ("top_k", torch.int64, 0, lambda r: r.params.top_k),
+    ("floor_position", torch.int64, 0, lambda r: len(r.job.prompt) + r.params.min_tokens),
+    ("wanted", torch.int64, -1, lambda r: -1 if r.params.logprobs is None else r.params.logprobs),
+)
+"""Columns by name. `floor_position`: no stop token stands before it."""
+
+_PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What was asked for, by seat; the host writes it when seats change."""
+
+    numbers: dict[str, Tensor]  # [B] each, by the names above
+    bias: Tensor  # [B, V] f32
+    counts: Tensor  # [B, 2, V] i32, tokens of prompt and output; written by rounds too
+
+    @classmethod
+    def empty(cls, n_seats: int, vocabulary: int, device: str) -> Columns:
+        """Neutral values."""
+        numbers = {
+            name: torch.full((n_seats,), neutral, dtype=dtype, device=device)
+            for name, dtype, neutral, _ in _COLUMNS
+        }
+        return cls(
+            numbers,
+            torch.zeros((n_seats, vocabulary), device=device),
+            torch.zeros((n_seats, 2, vocabulary), dtype=torch.int32, device=device),
+        )
+
+    def write(self, requests: Sequence[Request]) -> None:
+        """The numbers of everybody seated; empty seats are neutral."""
+        n = len(requests)
+        for name, dtype, neutral, read in _COLUMNS:
+            values = [read(request) for request in requests]
+            column = self.numbers[name]
+            column[:n].copy_(torch.tensor(values, dtype=dtype), non_blocking=True)
+            column[n:] = neutral
+
+    def write_tables(self, seats: Sequence[int], requests: Sequence[Request]) -> None:
+        """Biases and counts of newcomers, where they ask for them."""
+        for seat, request in zip(seats, requests, strict=True):
+            if request.params.logit_bias:
+                ids = torch.tensor(list(request.params.logit_bias)).to(self.bias.device)
+                values = torch.tensor(list(request.params.logit_bias.values()))
+                self.bias[seat] = 0.0
+                self.bias[seat, ids] = values.to(self.bias)
+            if request.params.has_penalties:
+                parts = (request.job.prompt, request.output)
+                for row, part in enumerate(parts):
+                    found = torch.bincount(
+                        torch.tensor(part, dtype=torch.int64), minlength=self.counts.shape[2]
+                    )
+                    self.counts[seat, row] = found.to(self.counts)
+
+    def arguments(self, options: Options, n: int, layout: Any, stops: Tensor) -> dict[str, Any]:
+        """Keyword arguments of `sample_target_tokens` beside logits and layout."""
+        numbers = {name: column[:n] for name, column in self.numbers.items()}
+        found: dict[str, Any] = {"temperature": numbers["temperature"]}
+        names: tuple[str, ...] = ()
+        if options.noise:
+            names += ("seed", "sample_index")
+        if options.filters:
+            names += ("top_k", "top_p", "min_p")
+        if options.penalties:
+            names += _PENALTIES
+            found |= {
+                "prompt_counts": self.counts[:n, 0].contiguous(),
+                "output_counts": self.counts[:n, 1].contiguous(),
+                "draft_tokens": layout.draft_tokens,
+                "ancestor_bits": layout.ancestor_bits,
+            }
+        if options.bias:
+            found["logit_bias"] = self.bias[:n]
+        if options.floor:
+            found |= {"stop_tokens": stops, "floor_position": numbers["floor_position"]}
+        return found | {name: numbers[name] for name in names}
+
+    def count(self, n: int, tokens: Tensor, n_emitted: Tensor) -> None:
+        """Take in the emitted tokens [B, n] of a round."""
+        step = torch.arange(tokens.shape[1], device=tokens.device)
+        is_real = (step < n_emitted[:, None]).int()
+        self.counts[:n, 1].scatter_add_(1, tokens, is_real)

@@ -1,0 +1,121 @@
+"""Who sits where in the batch, as the host knows it, and what their draft has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from aerie.engine.memory import Memory
+from aerie.engine.request import Request
+from aerie.engine.state import State, seat
+from aerie.kernels.report import N_CHOSEN, SEQ_LEN
+from aerie.speculation.draft import Missed
+from aerie.speculation.policy import Situation
+
+if TYPE_CHECKING:
+    from aerie.engine.parts import Parts
+
+
+@dataclass(eq=False)
+class Seat:
+    """A request in its seat, as the last report left it."""
+
+    request: Request
+    seq_len: int
+    n_seen: int  # leading positions whose KV the draft has
+    n_rows: int = 1  # of the tree that waits for its verification
+    n_kept: int = 1  # rows that the next draft takes in
+    is_behind: bool = False  # rounds without drafts left features that wait in the history
+    lost_from: int | None = None  # from here on the draft's KV has a gap, for good
+    has_ended: bool = False  # a report said so
+    is_gone: bool = False  # its request left while a round was under way
+
+    def follow(self, line: list[int]) -> None:
+        """Take in a line of a report."""
+        self.n_kept = line[SEQ_LEN] - self.seq_len
+        self.seq_len, self.n_rows = line[SEQ_LEN], line[N_CHOSEN]
+
+    @property
+    def has_left(self) -> bool:
+        """Whether nothing that is under way decides for it any more."""
+        return self.has_ended or self.is_gone
+
+    @property
+    def seen(self) -> int:
+        """Leading positions of the text that another request may reuse."""
+        return self.n_seen if self.lost_from is None else min(self.n_seen, self.lost_from)
+
+
+def _arrived(request: Request) -> Seat:
+    """A newcomer's draft begins with the last position of its prompt, if there is one."""
+    return Seat(request, request.seq_len, request.seen, n_kept=min(request.seq_len, 1))
+
+
+class Seating:
+    """The seats, in order. Changed between rounds only."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.seats: list[Seat] = []
+        self._memory = memory
+
+    def holds(self, requests: Sequence[Request]) -> bool:
+        """Whether these and nobody else are seated."""
+        here = {id(own.request) for own in self.seats if not own.has_left}
+        return {id(request) for request in requests} == here and len(here) == len(self.seats)
+
+    def have_room(self, reach: Callable[[Seat], int]) -> bool:
+        """Whether everybody's pages cover the positions that `reach` says."""
+        return all(self._memory.covers(own.request, reach(own)) for own in self.seats)
+
+    def seat(self, state: State, requests: Sequence[Request]) -> bool:
+        """Those who stay keep their trees, in order and without gaps (K13); the others join.
+
+        False if nothing was to be done.
+        """
+        if self.holds(requests):
+            return False
+        wanted = {id(request) for request in requests}
+        stays = [
+            index
+            for index, own in enumerate(self.seats)
+            if id(own.request) in wanted and not own.has_left
+        ]
+        old = {id(self.seats[index].request) for index in stays}
+        new = [_arrived(request) for request in requests if id(request) not in old]
+        self.seats = [*(self.seats[index] for index in stays), *new]
+        seat(state, stays, [own.request for own in self.seats])
+        return True
+
+    def retire(self, requests: Sequence[Request]) -> None:
+        """Whoever is not among these has left: nothing that is under way decides for them."""
+        wanted = {id(request) for request in requests}
+        for own in self.seats:
+            own.is_gone |= id(own.request) not in wanted
+
+
+def situation(seats: Sequence[Seat]) -> Situation:
+    """What a policy plans from; a batch that wants no drafts is none to it."""
+    if not any(own.request.takes_drafts for own in seats):
+        return Situation(0, 0.0)
+    return Situation(len(seats), sum(own.seq_len for own in seats) / len(seats))
+
+
+def catch_up(parts: Parts, seats: Sequence[Seat], ends: Sequence[int]) -> None:
+    """Show the draft what it missed of positions before `ends`, as far as it was kept."""
+    history = parts.state.features.history
+    behind = [(own, end) for own, end in zip(seats, ends, strict=True) if own.is_behind]
+    if not behind or parts.draft is None or history is None:
+        return
+    capacity, missed = history.taps.shape[1], []
+    for own, end in behind:
+        start = max(own.n_seen, end - capacity)
+        if start > own.n_seen and own.lost_from is None:
+            own.lost_from = own.n_seen
+        row, where = own.request.held.row, torch.arange(start, end, device=parts.table.device)
+        taps, tokens = history.taps[row, where % capacity], history.tokens[row, where % capacity]
+        missed.append(Missed(start, parts.table[row, :end], taps, tokens))
+        own.is_behind = False
+    parts.draft.catch_up(missed)

@@ -1,0 +1,377 @@
+"""Drafting: take in what was accepted, then grow a tree level by level (K1, K2, K3).
+
+Every array has a shape that follows from the bucket, so that a whole draft can be captured in one
+graph; where the host knows lengths and counts, the shapes fit exactly instead. What a request does
+not use is inert: rows beyond its accepted run write the inert slot, and a request without fresh
+features gets nodes of score 0, which are never chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import accumulate
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from aerie.attention.contract import Reach
+from aerie.attention.pool import KVPool
+from aerie.attention.rows import MASK_WORDS, Bounds, Rows, causal_rows, ragged
+from aerie.kernels.registry import Kernels
+from aerie.speculation.policy import Growth, TreeShape
+from aerie.speculation.store import Accepted, Frontier, NodeStore, Place
+
+
+class DraftOutput(Protocol):
+    """What a forward of a draft head returns."""
+
+    @property
+    def hidden(self) -> Tensor:
+        """[asked, hidden], what the next level reads."""
+        ...
+
+    @property
+    def logits(self) -> Tensor:
+        """[asked, draft vocab]."""
+        ...
+
+
+class DraftHead(Protocol):
+    """The part of a draft head that drafting uses."""
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Boundaries of the target it reads."""
+        ...
+
+    @property
+    def reach(self) -> Reach:
+        """How far back its own keys and values matter."""
+        ...
+
+    @property
+    def token_map(self) -> Tensor | None:
+        """Target id of each draft id [draft vocab] i64; None: the same."""
+        ...
+
+    def extend(
+        self, rows: Rows, taps: Tensor, pool: KVPool, asked: Tensor | None = None
+    ) -> DraftOutput:
+        """Rows whose hidden states come from the target."""
+        ...
+
+    def step(
+        self, rows: Rows, hidden: Tensor, pool: KVPool, *, rotation: Any = None
+    ) -> DraftOutput:
+        """Rows whose hidden states are its own."""
+        ...
+
+    def rotations(self, positions: Sequence[Tensor]) -> Sequence[Any]:
+        """What `step` needs of several positions [rows] i64, computed together."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Missed:
+    """Positions of one request that its draft was not shown, without a gap between them."""
+
+    start: int
+    slots: Tensor  # [start + n] i32, KV slots of all positions up to their end
+    taps: Tensor  # [n, captures, hidden]
+    tokens: Tensor  # [n] i64, the token after each
+
+
+@dataclass(frozen=True, eq=False)
+class Drafted:
+    """What a draft left in the store."""
+
+    n_nodes: int  # per request
+    widths: tuple[int, ...]  # nodes fed at each level
+    gains: tuple[Tensor, ...]  # K3's G [K+1] of each layer, where somebody learns from it
+
+
+@dataclass(frozen=True, eq=False)
+class _Lists:
+    """Slot lists of all requests, and where the nodes of each level stand, read and write."""
+
+    kv_indptr: Tensor  # [B+1] i32
+    kv_indices: Tensor  # [columns] i32
+    column_positions: Tensor  # [columns] i32
+    positions: Tensor  # [fed] i64, level by level, inside a level request by request
+    slots: Tensor  # [fed] i64
+    visible: Tensor  # [fed] i32
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """A draft head that grows trees in a NodeStore."""
+
+    head: DraftHead
+    pool: KVPool
+    kernels: Kernels
+    shape: TreeShape
+    is_fused: bool = False  # a layer is one launch: K1, K2 and K3 together
+    weighs: bool = False  # every layer's gains are kept, for a policy that learns from them
+
+    @torch.inference_mode()
+    def run(
+        self, growth: Growth, store: NodeStore, accepted: Accepted, place: Place
+    ) -> Drafted:
+        """Take in the accepted rows, then grow a tree below every root."""
+        known = growth.widths
+        lists = self._lists(place, known or ())
+        out = self._extend(accepted, place, lists)
+        is_known = (accepted.count > 0) & accepted.takes_drafts
+        children = self._best(out.logits, is_known.shape[0])
+        children = (children[0] * is_known[:, None], children[1])
+        frontier = Frontier.root(out.hidden, self.shape.fed + self.shape.top_k)
+        verify = min(self.shape.verify, store.sort_scores.shape[1])
+        rotations = self._rotations(lists, known)
+        count, widths, gains = 1, (), []
+        for depth in range(1, self.shape.depth + 1):
+            numbers = {"cumu_count": count, "verify_num": verify, "fed_count": sum(widths)}
+            grown = self._grow(store, frontier, children, numbers)
+            if self.weighs:
+                gains.append(grown.gain())
+            width = growth.next_width(depth, grown.gain)
+            if not width:
+                count += children[0].shape[1]
+                break
+            frontier = self._fed(frontier, grown, width, count, sum(widths))
+            count += children[0].shape[1]
+            widths = (*widths, width)
+            if known is None:
+                lists = self._lists(place, widths)
+            rows = self._level_rows(frontier, place, lists, widths, known)
+            rotation = rotations[depth - 1] if rotations else None
+            out = self.head.step(rows, frontier.hidden, self.pool, rotation=rotation)
+            frontier = _with_hidden(frontier, out.hidden)
+            children = self._best(out.logits, is_known.shape[0])
+        return Drafted(count, widths, tuple(gains))
+
+    @torch.inference_mode()
+    def show(self, accepted: Accepted, place: Place) -> None:
+        """Take in accepted rows and draft nothing: what ends here may be read again."""
+        self._extend(accepted, place, self._lists(place, ()))
+
+    @torch.inference_mode()
+    def catch_up(self, missed: Sequence[Missed]) -> None:
+        """Take in features of rounds that drafted nothing."""
+        taps, ends = ragged([part.taps for part in missed])
+        kv_indices, kv_indptr = ragged([part.slots for part in missed])
+        tokens = torch.cat([part.tokens for part in missed])
+        most = max(part.tokens.shape[0] for part in missed)
+        bounds = Bounds(most, max(part.slots.shape[0] for part in missed))
+        rows = causal_rows(tokens, ends, kv_indptr, kv_indices, bounds)
+        self.head.extend(rows, taps, self.pool, tokens.new_empty(0))
+
+    def _lists(self, place: Place, widths: Sequence[int]) -> _Lists:
+        """Slot lists of every text and the nodes fed behind it; levels of the widths given."""
+        fed = sum(widths)
+        # At least one column, so that an inert request has one to look at.
+        room = fed if place.lengths is not None else max(fed, 1)
+        found = self.kernels["compute_kv_indices"](
+            req_to_token=place.table,
+            req_pool_indices=place.table_row,
+            seq_len=place.seq_len + room,
+            kv_capacity=place.capacity(room),
+        )
+        levels = self.kernels["place_draft_levels"](
+            seq_len=place.seq_len,
+            req_to_token=place.table,
+            req_pool_indices=place.table_row,
+            node_level=node_levels(tuple(widths), place.table.device),
+            kv_indptr=found.kv_indptr,
+            kv_indices=found.kv_indices,
+        )
+        return _Lists(
+            found.kv_indptr,
+            found.kv_indices,
+            levels.column_positions,
+            levels.fed_positions,
+            levels.fed_slots,
+            levels.fed_visible,
+        )
+
+    def _extend(self, accepted: Accepted, place: Place, lists: _Lists) -> DraftOutput:
+        """Rebuild the draft's KV of the accepted rows from the target's own features."""
+        batch, run = accepted.tokens.shape
+        counts = accepted.counts
+        run = run if counts is None else max(counts, default=1) or 1
+        placed = self.kernels["place_draft_rows"](
+            seq_len=place.seq_len,
+            count=accepted.count,
+            req_to_token=place.table,
+            req_pool_indices=place.table_row,
+            run=run,
+        )
+        tokens, taps = accepted.tokens[:, :run].flatten(), accepted.taps[:, :run].flatten(0, 1)
+        device = tokens.device
+        arrays = (tokens, placed.positions, placed.kv_slots, placed.visible_prefix, taps)
+        ends = torch.arange(0, (batch + 1) * run, run, dtype=torch.int32, device=device)
+        last = placed.last
+        if counts is not None and any(counts) and any(count != run for count in counts):
+            # The host knows who has how many: only real rows are computed.
+            kept = [b * run + i for b, count in enumerate(counts) for i in range(count)]
+            index = torch.tensor(kept, dtype=torch.int64, device=device)
+            arrays = tuple(array[index] for array in arrays)
+            ends = torch.tensor([0, *accumulate(counts)], dtype=torch.int32, device=device)
+            last = (ends[1:].long() - 1).clamp_min(0)
+        tokens, positions, slots, visible, taps = arrays
+        rows = Rows(
+            tokens=tokens,
+            positions=positions,
+            kv_slots=slots,
+            visible_prefix=visible,
+            ancestor_bits=torch.zeros(
+                (tokens.shape[0], MASK_WORDS), dtype=torch.int32, device=device
+            ),
+            qo_indptr=ends,
+            kv_indptr=lists.kv_indptr,
+            kv_indices=lists.kv_indices,
+            column_positions=lists.column_positions,
+            tree_start=placed.tree_start,
+            bounds=Bounds(run, place.columns(0)),
+        )
+        return self.head.extend(rows, taps, self.pool, last)
+
+    def _best(self, logits: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+        """Probability over the whole draft vocabulary and target id of every row's children."""
+        mapped = {} if self.head.token_map is None else {"hot_token_id": self.head.token_map}
+        found = self.kernels["best_draft_children"](
+            logits=logits, node_top_k=self.shape.top_k, **mapped
+        )
+        return found.topk_probas.view(batch, -1), found.topk_tokens.view(batch, -1)
+
+    def _grow(
+        self,
+        store: NodeStore,
+        frontier: Frontier,
+        children: tuple[Tensor, Tensor],
+        numbers: dict[str, int],
+    ) -> Grown:
+        """Score, sort, store and weigh one layer."""
+        if self.is_fused:
+            found = self.kernels["grow_draft_layer"](
+                **store.arrays,
+                sort_scores=store.sort_scores,
+                topk_probas=children[0],
+                topk_tokens=children[1],
+                last_layer_scores=frontier.scores,
+                input_hidden=frontier.hidden,
+                frontier_indexs=frontier.ids,
+                input_tree_mask=frontier.mask,
+                weigh=self.weighs,
+                **numbers,
+            )
+            return Grown(found.node_ids, found, found.output_hidden, lambda: found.G)
+        layer = self.kernels["draft_tree_layer_score_index_gen_op"](
+            topk_probas=children[0],
+            topk_tokens=children[1],
+            last_layer_scores=frontier.scores,
+            input_hidden=frontier.hidden,
+            cumu_count=numbers["cumu_count"],
+        )
+        state = self.kernels["update_cumu_draft_state"](
+            **store.arrays,
+            sort_scores=store.sort_scores,
+            curr_layer_scores=layer.curr_layer_scores,
+            topk_tokens=layer.mapped_tokens,
+            sort_layer_scores=layer.sort_layer_scores,
+            sort_layer_indices=layer.sort_layer_indices,
+            frontier_indexs=frontier.ids,
+            input_tree_mask=frontier.mask,
+            **numbers,
+        )
+        weigh = partial(
+            self.kernels["calculate_work_deltas"],
+            work_scores=state.work_scores,
+            node_top_k=self.shape.top_k,
+            verify_num=numbers["verify_num"],
+        )
+        return Grown(layer.cache_topk_indices, state, layer.output_hidden, lambda: weigh().G)
+
+    def _fed(
+        self, frontier: Frontier, grown: Grown, width: int, first_id: int, n_fed: int
+    ) -> Frontier:
+        """The best children of a layer become the frontier."""
+        ids, hidden = grown.ids[:, :width], grown.hidden[:, :width]
+        bits = self.kernels["mark_draft_paths"](
+            frontier_bits=frontier.bits,
+            node_ids=ids,
+            first_id=first_id,
+            top_k=self.shape.top_k,
+            fed_count=n_fed,
+        )
+        return Frontier(
+            ids=ids,
+            scores=grown.state.output_scores[:, :width],
+            # -1 where a request was refused: any token will do for rows nobody will verify.
+            tokens=grown.state.output_tokens[:, :width].clamp_min(0),
+            hidden=hidden.reshape(-1, hidden.shape[-1]),
+            mask=grown.state.output_tree_mask[:, :width],
+            bits=bits.node_bits,
+        )
+
+    def _level_rows(
+        self,
+        frontier: Frontier,
+        place: Place,
+        lists: _Lists,
+        widths: tuple[int, ...],
+        known: tuple[int, ...] | None,
+    ) -> Rows:
+        """One level: every frontier node sees its text, its fed ancestors and itself."""
+        batch, width = frontier.ids.shape
+        before = batch * (sum(widths) - width)
+        span = slice(before, before + batch * width)
+        fed = sum(known if known is not None else widths)
+        device = frontier.ids.device
+        return Rows(
+            tokens=frontier.tokens.reshape(-1),
+            positions=lists.positions[span],
+            kv_slots=lists.slots[span],
+            visible_prefix=lists.visible[span],
+            ancestor_bits=frontier.bits.flatten(0, 1),
+            qo_indptr=torch.arange(
+                0, (batch + 1) * width, width, dtype=torch.int32, device=device
+            ),
+            kv_indptr=lists.kv_indptr,
+            kv_indices=lists.kv_indices,
+            column_positions=lists.column_positions,
+            tree_start=place.seq_len.int(),
+            bounds=Bounds(width, place.columns(fed), fed),
+        )
+
+    def _rotations(self, lists: _Lists, known: tuple[int, ...] | None) -> Sequence[Any]:
+        """Of all levels together, where they are known: five small launches a level less."""
+        if not known:
+            return ()
+        batch = lists.kv_indptr.shape[0] - 1
+        return self.head.rotations(lists.positions.split([batch * width for width in known]))
+
+
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """A layer that was stored: its best children, and what verifying them would add."""
+
+    ids: Tensor  # [B, K] i64
+    state: Any  # output_scores, output_tokens and output_tree_mask of K2's card
+    hidden: Tensor  # [B, K, hidden]
+    gain: Any  # () -> K3's G [K+1] f32, computed when asked
+
+
+def _with_hidden(frontier: Frontier, hidden: Tensor) -> Frontier:
+    return Frontier(
+        frontier.ids, frontier.scores, frontier.tokens, hidden, frontier.mask, frontier.bits
+    )
+
+
+@cache
+def node_levels(widths: tuple[int, ...], device: torch.device) -> Tensor:
+    """The level of each node that is fed. [fed] i64; made once, for a graph cannot make it."""
+    levels = [level for level, width in enumerate(widths) for _ in range(width)]
+    return torch.tensor(levels, dtype=torch.int64, device=device)
