@@ -53,6 +53,11 @@ class Forced:
     rows: int
 
     @property
+    def reason(self) -> str:
+        """It is told to."""
+        return "a forced plan, to be measured"
+
+    @property
     def is_shallowest(self) -> bool:
         """One level: nothing is fed to the draft but what was committed."""
         return self.depth == 1 and self.rows > 1
