@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from aerie.assemble import Tap, build_core, load_draft, load_target, untapped
+from aerie.assemble_choices import settled
 from aerie.config import EngineConfig, ModelConfig, require
 from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.events import FinishEvent, TokenEvent
+from aerie.engine.measure import Progress, silent
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Statistics
-from aerie.errors import AerieError
+from aerie.errors import AerieError, UnknownNameError
 from aerie.models.hub import find_model
 from aerie.models.probe import ProbeMode, probe_at_load
 from aerie.text.output import TextOutput
@@ -76,6 +78,7 @@ class Engine:
         model: str | None = None,
         draft: str | None = None,
         tap: Tap = untapped,
+        progress: Progress = silent,
         **settings: Any,
     ) -> Engine:
         """Load a directory or hub id, or the built-in pair.
@@ -83,12 +86,13 @@ class Engine:
         Settings are the fields of `ModelConfig` (dtype, device, numerics, probe) and the other
         slices of `EngineConfig` by name:
         `Engine.load(numerics="exact", speculation={"top_k": 4, "depth": 5, "nodes": 24})`
-        `tap` wraps the loaded kernels, for a capture or a study.
+        `tap` wraps the loaded kernels, for a capture or a study. `progress` is told what is under
+        way, how much of it is done, and of how much.
         """
-        config = _configured(model, draft, settings)
-        target_dir, draft_dir = find_pair(model, draft)
+        config = configured(model, draft, settings)
+        target_dir, draft_dir = find_pair(config.model.model, config.model.draft)
         page_size = config.cache.page_size
-        target = load_target(target_dir, config.model, page_size)
+        target = load_target(target_dir, config.model, page_size, progress)
         tokenizer = load_tokenizer(target_dir)
         head = None
         if "eagle3" in config.speculation.method:
@@ -98,9 +102,10 @@ class Engine:
             if model is not None:
                 mode = cast(ProbeMode, config.model.probe)
                 probe_at_load(target, head, mode, tokenizer.encode)
-        geometry = target.geometry
-        limits = Limits(geometry.max_positions, geometry.vocab_size, tokenizer.eos_ids)
-        return cls(build_core(config, target, head, limits, tap), tokenizer, config)
+        context = context_of(config.model, target.geometry.max_positions)
+        limits = Limits(context, target.geometry.vocab_size, tokenizer.eos_ids)
+        core = build_core(config, target, head, limits, tap, progress=progress)
+        return cls(core, tokenizer, core.config)
 
     def submit(self, prompt: Prompt, params: SamplingParams, sample_index: int = 0) -> int:
         """Queue a prompt; returns the request's id."""
@@ -197,13 +202,25 @@ class Engine:
         return Update(event.request_id, delta.text, (), reason)
 
 
-def _configured(model: str | None, draft: str | None, settings: dict[str, Any]) -> EngineConfig:
-    own = {entry.name for entry in fields(ModelConfig)}
+def configured(model: str | None, draft: str | None, settings: dict[str, Any]) -> EngineConfig:
+    """The configuration of `Engine.load`'s arguments, with everything chosen."""
+    own, slices = ({entry.name for entry in fields(kind)} for kind in (ModelConfig, EngineConfig))
+    for name in settings:
+        if name not in own | slices:
+            raise UnknownNameError("setting", name, own | slices)
     of_model = {name: value for name, value in settings.items() if name in own}
     others = {name: value for name, value in settings.items() if name not in own}
-    return EngineConfig.from_mapping(
+    config = EngineConfig.from_mapping(
         {**others, "model": {**of_model, "model": model, "draft": draft}}
     )
+    return settled(config)
+
+
+def context_of(config: ModelConfig, own: int) -> int:
+    """Positions of one request: the model's own, or fewer."""
+    asked = config.max_model_len or own
+    require(asked <= own, f"max_model_len is {asked}, the model's context holds {own}")
+    return asked
 
 
 def find_pair(model: str | None, draft: str | None) -> tuple[Path, Path | None]:

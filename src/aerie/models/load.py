@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +51,7 @@ class LoadOptions:
     dense: DenseFormat = DENSE  # how dense layers are multiplied: layers, router and head
     is_fused: bool = False  # one product for q, k, v and for gate, up; copies those weights
     ops: LayerOps = TORCH_OPS  # what runs between the products
+    on_tensor: Callable[[int, int], None] = lambda done, total: None  # told after each tensor
 
 
 def load_decoder(
@@ -66,7 +67,7 @@ def load_decoder(
     linears = find_gptq(directory, options.dense) or options.dense
     check_tensors(files, expected_tensors(geometry, linears), str(directory))
     dtype = options.dtype or DTYPES[files.entries[EMBEDDING].dtype]
-    loader = Loader(files, dtype, torch.device(options.device))
+    loader = Loader(files, dtype, torch.device(options.device), options.on_tensor)
     decoder = _Builder(geometry, loader, options, linears).decoder(prepare_attention)
     refuse(loader.offences, str(directory))
     return decoder

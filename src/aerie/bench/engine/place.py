@@ -47,6 +47,7 @@ def open_setting(contract: Contract, costs: str | None, note: Note) -> Setting:
     slots = 4 * largest + most * (SHORT + contract.tokens + 512) + 128 * SHORT
     settings: dict[str, Any] = {"costs": costs} if costs else {}
     engine = Engine.load(
+        device="cpu",
         cache={"n_pages": slots // PAGE, "page_size": PAGE},
         scheduler={"max_batch": most},
         planner=settings,
