@@ -17,15 +17,12 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "fpga": ("api", "perf"),
     "aerie": ("public",),  # the public names; only the outermost layer may import them back
     "public": ("api",),  # by name, on first use
-    "api": ("assemble",),
+    "api": ("assemble", "texts"),
+    "texts": ("engine", "text"),  # what open requests have written
     "assemble": ("assemble_memory", "assemble_costs", "assemble_choices", "engine", "text"),
     "assemble_memory": ("assemble_rounds",),  # its other files: the account of KV memory,
     "assemble_rounds": ("assemble_numerics", "engine"),  # captured rounds,
-    "assemble_costs": (
-        "assemble_numerics",
-        "assemble_device",
-        "speculation",
-    ),  # whose cost tables are whose,
+    "assemble_costs": ("assemble_numerics", "assemble_device", "speculation"),  # whose costs,
     "assemble_choices": ("assemble_numerics", "assemble_device"),  # what auto stands for,
     "assemble_numerics": ("models",),  # the models' arithmetic,
     "assemble_device": ("models",),  # and where they run

@@ -12,6 +12,8 @@ import typer
 from aerie.config import ModelConfig
 from aerie.errors import UsageError
 
+MOST = 1 << 31
+
 
 def found_device(device: str) -> str:
     """The device to run on, auto resolved; raises where it is unknown or not here."""
@@ -62,7 +64,13 @@ def _try_to_write(folder: Path, asked: Path) -> None:
 
 def count(least: int, help: str, *names: str) -> Any:
     """An option: a whole number, within what a machine can count or hold."""
-    return typer.Option(*names, min=least, max=1 << 31, help=help)
+    return typer.Option(*names, min=least, help=help, callback=_countable)
+
+
+def _countable(number: int) -> int:
+    if number > MOST:
+        raise typer.BadParameter(f"{number} is beyond {MOST}")
+    return number
 
 
 def _finite(number: float) -> float:

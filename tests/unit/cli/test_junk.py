@@ -18,7 +18,7 @@ BELOW_A_FILE = str(HERE / "x")  # nobody can write there, root neither
 FOLDER = str(HERE.parent)
 NOWHERE = "/no/such/place"
 HUGE = "9" * 20
-PATIENCE = 8  # seconds until a command that was not refused is ended
+PATIENCE = 30  # seconds until a command that was not refused is ended
 INTEGERS = ("x", "1.5", "-7", HUGE)
 FLOATS = ("x", "-7.5", "nan")
 LISTS = ("x", "1,,2", "-1", "0", HUGE)
@@ -74,7 +74,10 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "pair_folder": (NOWHERE, str(HERE)),
 }
 # What may be any text at all.
-FREE = {"prompt", "prompts", "named", "--stop", "--name", "--served-name", "--allowed-host"}
+FREE = (
+    *("prompt", "prompts", "named", "--stop", "--name"),
+    *("--served-name", "--served-model-name", "--allowed-host"),
+)
 # What a command needs beside the option that is tried, so that this one is what is wrong.
 PAIR = Path(main.__file__).parents[1] / "assets" / "pair"
 MODELS = ("--model", str(PAIR / "target"), "--draft", str(PAIR / "head"))
