@@ -54,43 +54,55 @@ def kv_needs(config: EngineConfig, target: Decoder, head: Eagle3Head | None, lon
 
 def with_pages(config: EngineConfig, needs: Needs) -> EngineConfig:
     """The configuration with its pages counted; a number that was asked for must fit."""
-    cache, device, max_batch = config.cache, config.model.device, config.scheduler.max_batch
-    free, page_bytes = free_bytes(config, needs), cache.page_size * needs.slot_bytes
-    most = free // page_bytes
-    if device != "cpu":
-        most = min(most, needs.most_slots // cache.page_size)
+    cache, device = config.cache, config.model.device
+    page_bytes = cache.page_size * needs.slot_bytes
     if cache.n_pages:
+        free = free_memory(device)
+        most = _addressable(device, free // page_bytes, needs, cache.page_size)
         require(
             cache.n_pages <= most,
             f"cache.n_pages {cache.n_pages} of {cache.page_size} positions need"
             f" {cache.n_pages * page_bytes / 1e9:.1f} GB ({needs.slot_bytes} bytes a position, the"
-            f" draft's included), {device} has {free / 1e9:.1f} GB free for KV: at most {most}",
+            f" draft's included), {device} has {free / 1e9:.1f} GB free: at most {most}",
         )
         return config
-    useful = max_batch * needs.longest
+    free = free_bytes(config, needs)
+    most = _addressable(device, free // page_bytes, needs, cache.page_size)
+    useful = config.scheduler.max_batch * needs.longest
     if device == "cpu":
-        most = int(CPU_SHARE * most)
-        useful = min(useful, max(max_batch * CPU_POSITIONS, needs.longest))
+        useful = min(useful, max(config.scheduler.max_batch * CPU_POSITIONS, needs.longest))
     n_pages = min(-(-useful // cache.page_size) + 1, most)
     require(
         n_pages >= 2,
-        f"{device} has {free / 1e9:.3f} GB free for KV, a page of {cache.page_size} positions needs"
+        f"{device} has {free / 1e9:.3f} GB for KV, a page of {cache.page_size} positions needs"
         f" {page_bytes / 1e9:.3f}: end what else runs there, raise gpu_memory or take a smaller"
         " model",
     )
     return replace(config, cache=replace(cache, n_pages=n_pages))
 
 
+def _addressable(device: str, n_pages: int, needs: Needs, page_size: int) -> int:
+    return n_pages if device == "cpu" else min(n_pages, needs.most_slots // page_size)
+
+
 def free_bytes(config: EngineConfig, needs: Needs) -> int:
-    """Bytes that KV may take, with the weights in memory already."""
+    """Bytes that KV may take by itself, with the weights in memory already."""
     device = config.model.device
+    free = free_memory(device)
+    if device == "cpu":
+        return int(CPU_SHARE * free)
+    total = torch.cuda.mem_get_info(device)[1]
+    left_to_others = (1 - config.cache.gpu_memory) * total
+    return max(int(free - left_to_others - needs.reserve), 0)
+
+
+def free_memory(device: str) -> int:
+    """Bytes that this process may still take on a device."""
     if device == "cpu":
         return free_ram()
-    free, total = torch.cuda.mem_get_info(device)
     # What the caching allocator holds and nobody uses is free as well.
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    left_to_others = (1 - config.cache.gpu_memory) * total
-    return max(int(free + unused - left_to_others - needs.reserve), 0)
+    return torch.cuda.mem_get_info(device)[0] + unused
 
 
 def give_back(device: str) -> None:

@@ -43,7 +43,7 @@ def test_a_gpu_gives_its_share_and_keeps_a_reserve(monkeypatch: pytest.MonkeyPat
     held = replace(large, reserve=4 << 30)
     assert pages("cuda", held) == int(0.9 * gpu.TOTAL - used - (4 << 30)) // page
     assert pages("cuda", replace(large, most_slots=1600)) == 100
-    with pytest.raises(UsageError, match=r"n_pages 99999 .* need 1677\.7 GB .* at most 8000"):
+    with pytest.raises(UsageError, match=r"n_pages 99999 .* need 1677\.7 GB .* at most 8960"):
         pages("cuda", large, n_pages=99999)
 
 
