@@ -6,19 +6,19 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
 from aerie.assemble import Tap, build_core, load_draft, load_target, untapped
-from aerie.assemble_choices import settled
-from aerie.config import EngineConfig, ModelConfig, require
+from aerie.assemble_choices import configured, context_of
+from aerie.config import EngineConfig, require
 from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.measure import Progress, silent
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Statistics
-from aerie.errors import EngineFailedError, RequestFailedError, UnknownNameError, UsageError
+from aerie.errors import EngineFailedError, RequestFailedError, UsageError
 from aerie.models.hub import find_model
 from aerie.models.probe import ProbeMode, probe_at_load
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
@@ -261,27 +261,6 @@ class Engine:
             raise EngineFailedError(f"the engine ended: {self.failure}; load a new one")
         n_all, first = len(completions), failed[0].error
         raise RequestFailedError(f"{len(failed)} of {n_all} requests failed: {first}", completions)
-
-
-def configured(model: str | None, draft: str | None, settings: dict[str, Any]) -> EngineConfig:
-    """The configuration of `Engine.load`'s arguments, with everything chosen."""
-    own, slices = ({entry.name for entry in fields(kind)} for kind in (ModelConfig, EngineConfig))
-    for name in settings:
-        if name not in own | slices:
-            raise UnknownNameError("setting", name, own | slices)
-    of_model = {name: value for name, value in settings.items() if name in own}
-    others = {name: value for name, value in settings.items() if name not in own}
-    config = EngineConfig.from_mapping(
-        {**others, "model": {**of_model, "model": model, "draft": draft}}
-    )
-    return settled(config)
-
-
-def context_of(config: ModelConfig, own: int) -> int:
-    """Positions of one request: the model's own, or fewer."""
-    asked = config.max_model_len or own
-    require(asked <= own, f"max_model_len is {asked}, the model's context holds {own}")
-    return asked
 
 
 def find_pair(model: str | None, draft: str | None) -> tuple[Path, Path | None]:

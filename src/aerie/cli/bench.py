@@ -85,6 +85,7 @@ def engine(
 
     from aerie.bench.engine.contract import Contract
     from aerie.bench.engine.session import run_session
+    from aerie.config import PlannerConfig
 
     torch.set_num_threads(threads)
     contract = Contract(
@@ -94,7 +95,8 @@ def engine(
         repeats=repeats,
     )
     screen = progress_console()
-    session = run_session(contract, costs, transformers, lambda text: screen.print(text))
+    planner = PlannerConfig(costs)
+    session = run_session(contract, planner, transformers, lambda text: screen.print(text))
     if out is not None:
         session.write(out, name)
     if not as_json:

@@ -164,7 +164,7 @@ class EngineOptions:
 
     def config(self, **changed: Any) -> EngineConfig:
         """Everything chosen, and both models found: what is wrong is said before any loading."""
-        from aerie.api import configured
+        from aerie.assemble_choices import configured
         from aerie.speculation.costs import load_costs
 
         self.width()

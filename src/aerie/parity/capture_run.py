@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from aerie.api import Engine, configured, find_pair
+from aerie.api import Engine, find_pair
 from aerie.assemble import build_core
+from aerie.assemble_choices import configured
 from aerie.assemble_numerics import find_numerics
 from aerie.config import require
 from aerie.engine.engine import Limits

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import typer
 
-from aerie.api import Engine, configured
+from aerie.api import Engine
+from aerie.assemble_choices import configured
 from aerie.cli import main, serve
 from aerie.cli.engine_options import (
     GROUPS,
