@@ -12,8 +12,8 @@ import torch
 from aerie.config import ModelConfig, require
 from aerie.models.resolved import Resolved
 
-# Hidden size below which a layer's products are too small to share between threads: see
-# `choose_threads`.
+# Hidden size from which on threads share a layer's products. By size, not by measurement: its
+# weights (some 50 MB in float32) are then read from memory, and one core does not fill its bus.
 SHARED_FROM = 1024
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 

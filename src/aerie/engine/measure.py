@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 from statistics import median
 
 import torch
@@ -37,9 +37,9 @@ class Grid:
     batches: tuple[int, ...]
     contexts: tuple[int, ...]
     most_rows: int  # of all requests together, beyond two a request
-    repeats: int
+    repeats: int  # sweeps over all points
     most_tokens: int  # KV of a measured point; a point with more is stretched from one request
-    most_seconds: float = math.inf  # no point is begun later but the first, nor a second sweep
+    most_seconds: float = math.inf  # no point is begun later but the first, nor another sweep
 
     def measures(self, batch: int, context: int) -> bool:
         """Whether a point is run, not derived."""
@@ -48,7 +48,7 @@ class Grid:
 
 
 # About three seconds for the built-in pair on one quiet core; `aerie tune costs` takes minutes.
-QUICK = Grid((1, 4, 16), (256, 4096), 128, 2, 0, 15.0)
+QUICK = Grid((1, 4, 16), (256, 4096), 128, 3, 0, 15.0)
 FULL = Grid((1, 2, 4, 8, 16, 32), (256, 2048, 8192), 256, 5, 131_072)
 
 
@@ -114,14 +114,6 @@ class _Timing:
         """Of the whole round."""
         return self.extend + self.grow + self.rest
 
-    def faster(self, other: _Timing) -> _Timing:
-        """The smaller of each part."""
-        return _Timing(
-            min(self.extend, other.extend),
-            min(self.grow, other.grow),
-            min(self.rest, other.rest),
-        )
-
 
 def measure_costs(
     make_core: MakeCore,
@@ -136,19 +128,23 @@ def measure_costs(
         for context in filter(partial(grid.measures, batch), grid.contexts)
     ]
     points: list[_Point] = []
-    begin = time.perf_counter()
+    begin, total = time.perf_counter(), grid.repeats * len(places)
     for done, (batch, context) in enumerate(places):
-        progress(f"batch {batch}, context {context}", done, 2 * len(places))
+        progress(f"batch {batch}, context {context}", done, total)
         if not points or time.perf_counter() - begin < grid.most_seconds:
             points.append(_Point(batch, context, _warm_core(make_core, batch, context)))
-            points[-1].run(grid)
-    # Twice over all points, and the faster of the two counts: a slow spell of the machine that
-    # lasts for one point's rounds is over when its turn comes again.
-    for done, point in enumerate(points, start=len(places)):
-        progress(f"batch {point.batch}, context {point.context}, again", done, 2 * len(places))
-        if time.perf_counter() - begin < grid.most_seconds:
-            point.run(grid)
-    progress("measured", 2 * len(places), 2 * len(places))
+            points[-1].run(grid.most_rows)
+            points[-1].sweeps.clear()  # a plan's first round pays for checks and allocations
+            points[-1].run(grid.most_rows)
+    # Over all points again and again: a slow spell of the machine that lasts for one point's
+    # rounds is over when its turn comes again.
+    for sweep in range(1, grid.repeats):
+        for at, point in enumerate(points):
+            name = f"batch {point.batch}, context {point.context}, again"
+            progress(name, sweep * len(places) + at, total)
+            if time.perf_counter() - begin < grid.most_seconds:
+                point.run(grid.most_rows)
+    progress("measured", total, total)
     return _table(points, grid, provenance)
 
 
@@ -160,11 +156,11 @@ def _table(points: Sequence[_Point], grid: Grid, provenance: Mapping[str, object
     surfaces = {
         name: Surface((*found, *_stretched(found, grid))) for name, found in samples.items()
     }
-    sweeps = [timings for point in points for timings in point.sweeps.values() if timings[1:]]
+    sweeps = [found for point in points for found in point.sweeps.values() if found[1:]]
     wall, ran = (sum(getattr(point, name) for point in points) for name in ("wall", "ran"))
     disturbance = Disturbance(
         stolen=max(1 - ran / wall, 0.0),
-        drift=drift_between(*([timings[at].total for timings in sweeps] for at in (0, 1))),
+        drift=drift_between(*([timings[at].total for timings in sweeps] for at in (0, -1))),
     )
     return CostTable(**surfaces, provenance={**provenance, **disturbance.record()})
 
@@ -208,30 +204,24 @@ class _Point:
     batch: int
     context: int
     core: EngineCore
-    sweeps: dict[Forced, list[_Timing]] = field(default_factory=dict)  # medians, sweep by sweep
+    sweeps: dict[Forced, list[_Timing]] = field(default_factory=dict)  # one of each sweep
     wall: float = 0.0  # seconds of all rounds so far, and of those the seconds
     ran: float = 0.0  # in which this thread had a core
 
-    def run(self, grid: Grid) -> None:
+    def run(self, most_rows: int) -> None:
         """One sweep: the plans take turns, so that noise hits all alike."""
-        shape = self.core.parts.policy.shape
-        most = max(grid.most_rows, 2 * self.batch)
-        plans = [plan for plan in forced_plans(shape) if self.batch * plan.rows <= most]
-        found: dict[Forced, list[_Timing]] = {plan: [] for plan in plans}
-        for turn in range(1 + grid.repeats):
-            for plan in plans:
-                for _ in range(EXTENDED - 1 if plan.is_shallowest else 0):
-                    self._time(replace(plan, depth=1, rows=1))
-                timing = self._time(plan)
-                if turn:  # the first round of a plan pays for checks and allocations
-                    found[plan].append(timing)
-        for plan, timings in found.items():
-            self.sweeps.setdefault(plan, []).append(_median(timings))
+        most = max(most_rows, 2 * self.batch)
+        for plan in forced_plans(self.core.parts.policy.shape):
+            if self.batch * plan.rows > most:
+                continue
+            for _ in range(EXTENDED - 1 if plan.is_shallowest else 0):
+                self._time(replace(plan, depth=1, rows=1))
+            self.sweeps.setdefault(plan, []).append(self._time(plan))
 
     @property
     def times(self) -> dict[Forced, _Timing]:
-        """How long each plan takes: the faster of the sweeps."""
-        return {plan: reduce(_Timing.faster, found) for plan, found in self.sweeps.items()}
+        """How long each plan takes."""
+        return {plan: _median(found) for plan, found in self.sweeps.items()}
 
     def _time(self, plan: Forced) -> _Timing:
         """One round. Of a single thread the time counts in which it ran.

@@ -15,7 +15,7 @@ from aerie.engine.measure_quiet import Disturbance, drift_between
 from tests.unit.engine.cores import LIMITS, Pair
 
 CONFIG = EngineConfig(model=ModelConfig(device="cpu", numerics="exact"))
-GRID = Grid((1, 2), (16, 48), most_rows=8, repeats=1, most_tokens=0)
+GRID = Grid((1, 2), (16, 48), most_rows=8, repeats=2, most_tokens=0)
 
 
 def test_every_part_of_a_round_has_a_price(pair: Pair) -> None:
