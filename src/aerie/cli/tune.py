@@ -10,7 +10,7 @@ import typer
 from aerie.cli.checks import amount, count, in_file, out_file
 from aerie.cli.engine_options import EngineOptions, refuse, takes_engine_options
 from aerie.cli.output import console, finish, integers, progress_console
-from aerie.cli.progress import shown
+from aerie.cli.progress import every_line, shown
 
 app = typer.Typer(help="Measure once what later runs plan from.", no_args_is_help=True)
 
@@ -58,7 +58,7 @@ def costs(
         repeats,
     )
     options.set_threads()
-    with shown() as progress:
+    with shown(every_line) as progress:
         table = tune(asked, progress, lambda found: found.save(out))
     table.save(out)
     if keep:
