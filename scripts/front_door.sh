@@ -20,7 +20,7 @@ trap 'rm -rf "$AERIE_CACHE"' EXIT
 timed() { # a command as a user types it, and how long it took
     echo "\$ aerie $*"
     begin=$("$python" -c 'import time; print(time.time())')
-    "$python" -m aerie "$@" 2>&1
+    "$python" -m aerie "$@" 2>&1 || { echo "(failed)"; failed=1; }
     "$python" -c "import time; print(f'({time.time() - $begin:.1f} s)\n')"
 }
 
@@ -32,9 +32,10 @@ transcript() {
     timed generate --max-new-tokens 64
     timed generate --max-new-tokens 64 --compare
     echo "\$ aerie serve"
-    "$python" scripts/front_door.py
+    "$python" scripts/front_door.py || failed=1
 }
 
-transcript > "$out/front_door_$name.log" && status=0 || status=$?
+failed=0
+transcript > "$out/front_door_$name.log"
 cat "$out/front_door_$name.log"
-exit $status
+exit $failed
