@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import time
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -31,6 +32,7 @@ Identity = Mapping[str, Any]
 # What must be the same for a table that somebody else measured to mean anything here.
 ESSENTIAL = ("device", "engine", "pair")
 CACHE_VARIABLE = "AERIE_CACHE"
+AGAIN_SECONDS = 600  # at least, between two measurements that found the machine busy
 # Packages that a round is made of or measured by: where one changes, tables are measured again.
 MEASURED = ("engine", "speculation", "attention", "kernels", "models")
 
@@ -157,6 +159,16 @@ def kept_costs(identity: Identity) -> CostTable | None:
         LOG.info("%s is of another %s: costs are measured again", path, " and ".join(wrong))
         return None
     return table
+
+
+def is_provisional(table: CostTable, identity: Identity) -> bool:
+    """Whether a kept table was measured while the machine was busy, and not just now.
+
+    A short look may find quiet a machine that is not: not every load is to measure again.
+    """
+    if "busy" not in table.provenance:
+        return False
+    return time.time() - place_of(identity).stat().st_mtime > AGAIN_SECONDS
 
 
 def keep_costs(table: CostTable, identity: Identity) -> None:

@@ -100,6 +100,10 @@ def test_a_busy_measurement_is_used_said_and_repeated(
     measuring.busy = "other processes took half of its core"
     load()
     assert "busy machine (other processes took half of its core)" in caplog.text
+    monkeypatch.setattr(assemble, "is_quiet_now", lambda: True)
+    load()
+    assert measuring.count == 1  # it was just now
+    monkeypatch.setattr(assemble_costs, "AGAIN_SECONDS", -1)
     monkeypatch.setattr(assemble, "is_quiet_now", lambda: False)
     load()
     assert measuring.count == 1
