@@ -14,6 +14,7 @@ from aerie.assemble_rounds import HISTORY
 from aerie.config import EngineConfig, require
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.footprint import device_bytes
 
 # On a CPU: so many positions for every request of the batch, or one of full length if that is more,
 # but never more than this share of what is free.
@@ -98,11 +99,7 @@ def free_bytes(config: EngineConfig, needs: Needs) -> int:
 
 def free_memory(device: str) -> int:
     """Bytes that this process may still take on a device."""
-    if device == "cpu":
-        return free_ram()
-    # What the caching allocator holds and nobody uses is free as well.
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + unused
+    return free_ram() if device == "cpu" else device_bytes(torch.device(device))
 
 
 def give_back(device: str) -> None:

@@ -61,6 +61,7 @@ def test_options_become_settings() -> None:
     assert found["max_model_len"] == 100
     speculation = found["speculation"]
     assert [speculation[name] for name in ("top_k", "depth", "nodes", "rule")] == [2, 3, 8, "coins"]
+    assert options.config().model.taps == (2, 18, 33)
     assert "taps" not in DEFAULTS.settings()
 
 
