@@ -8,6 +8,7 @@ there is no threshold to set (docs/planner.md).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,10 +24,11 @@ from aerie.speculation.calibration import Calibration, corrected
 from aerie.speculation.costs import CostTable, Prices
 from aerie.speculation.offer import Offers
 from aerie.speculation.policy import Gain, Growth, Lesson, Situation, TreeShape, Widths
-from aerie.speculation.running import Floats, Running, Spell
+from aerie.speculation.running import Floats, Forecast, Running, Spell
 from aerie.speculation.tree import DraftTree
 from aerie.speculation.worth import Worth
 
+LOG = logging.getLogger(__name__)
 # An exploring round takes time for half its worth, so it goes deeper and wider by the same rule.
 EXPLORING = 0.5
 CONTEXT_STEP = 256  # costs are looked up once for contexts this close
@@ -97,11 +99,12 @@ class Planner:
         self.costs = costs
         self.offers = offers
         self.learnt = Learnt(Running.at_start(shape.depth))
-        self.reason: str | None = None
         self._looks = looks
         self._explore_every = explore_every
         self._n_rounds = 0
         self._prices: dict[tuple[int, int], Prices] = {}
+        self._forecast: tuple[Situation, Forecast] | None = None
+        self._is_said = False
         guess = FIRST_GAIN * (1 - FIRST_DECAY ** np.arange(shape.top_k + 1))
         self._gains = np.tile(guess.astype(np.float32), (shape.depth, 1))
 
@@ -120,22 +123,35 @@ class Planner:
         if not situation.batch:
             return None
         prices = self.prices(situation)
-        plain = situation.batch / prices.plain
         forecast = self.learnt.running.forecast(situation.batch, prices, self.shape)
-        if not self.learnt.spell.allows(forecast > plain):
-            self.reason = (
-                f"drafting is expected to give {forecast:.0f} tokens/s, plain decoding"
-                f" {plain:.0f}: the next look is in {self.learnt.spell.left} rounds"
-            )
+        self._forecast = (situation, forecast)
+        if not self.learnt.spell.allows(forecast.pays):
+            self._say_once()
             return None
-        self.reason = None
         self._n_rounds += 1
         is_exploring = bool(self._explore_every) and self._n_rounds % self._explore_every == 0
-        rate = max(self.learnt.running.rate(situation.batch, forecast), plain)
+        rate = self.learnt.running.rate(situation.batch, situation.batch * forecast.rate)
+        rate = max(rate, situation.batch / prices.plain)
         rate *= EXPLORING if is_exploring else 1.0
         decide = partial(_decide, self)
         made = Round(situation, prices, rate, is_exploring, prices.extend, decide)
         return made if self._looks else self._planned(made)
+
+    @property
+    def reason(self) -> str:
+        """Why the last round drafted, or did not: costs, gain and break-even in one sentence."""
+        if self._forecast is None:
+            return "no round was planned yet"
+        situation, forecast = self._forecast
+        verb = "drafts" if forecast.pays else "drafts nothing"
+        where = f"batch {situation.batch}, context {situation.context:.0f}"
+        return f"the planner {verb} at {where}: {forecast}"
+
+    def _say_once(self) -> None:
+        """In the log, the first time that plain decoding is expected to be faster."""
+        if not self._is_said:
+            self._is_said = True
+            LOG.info("%s", self.reason)
 
     def prices(self, situation: Situation) -> Prices:
         """The costs of a situation, looked up once."""

@@ -29,6 +29,13 @@ class TreeShape:
     depth: int
     verify: int
 
+    def __str__(self) -> str:
+        """In the words of a page or a log."""
+        if self.verify == 1:
+            return "plain decoding"
+        kind = "a chain" if self.top_k == 1 else f"a tree of top-k {self.top_k},"
+        return f"{kind} of depth {self.depth}, {self.verify} rows verified,"
+
     @property
     def capacity(self) -> int:
         """Nodes per request, the root and every candidate included."""
@@ -97,8 +104,8 @@ class Policy(Protocol):
         ...
 
     @property
-    def reason(self) -> str | None:
-        """Why the last round drafted nothing, as a sentence; None: it drafted."""
+    def reason(self) -> str:
+        """Why the last round drafted, or did not, in one sentence for people."""
         ...
 
     @property
@@ -146,7 +153,11 @@ class FixedTree:
 
     shape: TreeShape
     learns: bool = False
-    reason: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """It was asked for."""
+        return f"{self.shape} in every round"
 
     @property
     def shapes(self) -> tuple[Widths | None, ...]:
