@@ -36,6 +36,10 @@ TABLE_ROWS = Axis("P", 0, 1 << 16, "rows of the request-to-slot table")
 TABLE_WIDTH = Axis("L", 0, 1 << 21, "columns of the request-to-slot table: longest sequence")
 STOPS = Axis("S", 0, 64, "stop token ids per request")
 DEPTH = Axis("D", 0, 127, "depth limit of the tree")
+COLUMNS = Axis("C", 1, 1 << 30, "KV columns, all requests together")
+# Rounds have a row of the table for empty seats, so that every index points at something.
+SEATED_ROWS = Axis("P", 1, 1 << 16, "rows of the request-to-slot table")
+SEATED_WIDTH = Axis("L", 1, 1 << 21, "columns of the request-to-slot table: longest sequence")
 
 
 def limit(value: str, bound: str, meaning: str) -> Limit:

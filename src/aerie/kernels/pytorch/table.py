@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from aerie.kernels.implementation import Implementation
-from aerie.kernels.pytorch import commit, growth, layout, memory, replay, sampling, verdict
+from aerie.kernels.pytorch import (
+    commit,
+    growth,
+    layout,
+    memory,
+    replay,
+    round_rows,
+    sampling,
+    verdict,
+)
 
 KERNELS: dict[str, Implementation] = {
     run.__name__: Implementation(run, check)
@@ -24,5 +33,9 @@ KERNELS: dict[str, Implementation] = {
         (replay.draft_replay_input_operator, None),
         (replay.extend_replay_input_operator, replay.check_extend_replay_input),
         (replay.build_active_slots, None),
+        (round_rows.place_verify_rows, None),
+        (round_rows.place_prompt_rows, None),
+        (round_rows.place_draft_rows, None),
+        (round_rows.place_draft_levels, None),
     )
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from aerie.errors import UsageError
 from aerie.kernels.implementation import Implementation
-from aerie.kernels.reference import commit, growth, layout, memory, replay, verdict
+from aerie.kernels.reference import commit, growth, layout, memory, replay, round_rows, verdict
 
 KERNELS: dict[str, Implementation] = {
     "draft_tree_layer_score_index_gen_op": Implementation(
@@ -38,6 +38,10 @@ KERNELS: dict[str, Implementation] = {
         replay.extend_replay_input_operator, replay.check_extend_replay_input
     ),
     "build_active_slots": Implementation(replay.build_active_slots),
+    "place_verify_rows": Implementation(round_rows.place_verify_rows),
+    "place_prompt_rows": Implementation(round_rows.place_prompt_rows),
+    "place_draft_rows": Implementation(round_rows.place_draft_rows),
+    "place_draft_levels": Implementation(round_rows.place_draft_levels),
 }
 
 
