@@ -276,4 +276,9 @@ EXAMPLES: dict[str, tuple[str, Callable[[], Inputs]]] = {
     "prompt_rows": case_of("place_prompt_rows", "b3_ragged"),
     "draft_rows": case_of("place_draft_rows", "b3_run_7"),
     "draft_levels": case_of("place_draft_levels", "b3_grows"),
+    "best_nodes": case_of("choose_best_nodes", "b3_ties"),
+    "planned_nodes": case_of("choose_planned_nodes", "b3_one_depth"),
+    "noted_nodes": case_of("note_chosen_nodes", "b3_exactly_noted"),
+    "moved_slots": case_of("move_kv_slots", "three_requests"),
+    "handed_over": case_of("hand_over_verdict", "b3_run_1"),
 }

@@ -33,6 +33,11 @@ NAMES = {
     "R2": ["place_prompt_rows"],
     "R3": ["place_draft_rows"],
     "R4": ["place_draft_levels"],
+    "R8": ["choose_best_nodes"],
+    "R9": ["choose_planned_nodes"],
+    "R10": ["note_chosen_nodes"],
+    "R11": ["move_kv_slots"],
+    "R12": ["hand_over_verdict"],
 }
 
 

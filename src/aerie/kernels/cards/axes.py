@@ -6,6 +6,7 @@ from aerie.kernels.card import Axis, Cost, Limit, Port
 from aerie.kernels.formula import Formula
 
 F32 = ("float32",)
+F64 = ("float64",)
 I32 = ("int32",)
 I64 = ("int64",)
 U8 = ("uint8",)
@@ -21,6 +22,7 @@ MAX_BATCH = 128
 MAX_VERIFY = 128
 MAX_CANDIDATES = 100
 MAX_ROWS = MAX_BATCH * MAX_VERIFY
+KNOTS = 17  # of a calibration, evenly spaced in the square root of the score
 
 BATCH = Axis("B", 0, MAX_BATCH, "active requests")
 WIDTH = Axis("W", 1, 10, "width of the current frontier")

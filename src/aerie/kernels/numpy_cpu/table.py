@@ -16,7 +16,9 @@ from aerie.kernels.numpy_cpu import (
     layout,
     memory,
     replay,
+    round_choice,
     round_rows,
+    round_verdict,
     sampling,
     verdict,
 )
@@ -38,6 +40,11 @@ KERNELS: dict[str, Implementation] = {
         (round_rows.place_prompt_rows, None),
         (round_rows.place_draft_rows, None),
         (round_rows.place_draft_levels, None),
+        (round_choice.choose_best_nodes, None),
+        (round_choice.choose_planned_nodes, None),
+        (round_choice.note_chosen_nodes, None),
+        (round_verdict.move_kv_slots, None),
+        (round_verdict.hand_over_verdict, None),
     )
 }
 

@@ -9,7 +9,9 @@ from aerie.kernels.pytorch import (
     layout,
     memory,
     replay,
+    round_choice,
     round_rows,
+    round_verdict,
     sampling,
     verdict,
 )
@@ -37,5 +39,10 @@ KERNELS: dict[str, Implementation] = {
         (round_rows.place_prompt_rows, None),
         (round_rows.place_draft_rows, None),
         (round_rows.place_draft_levels, None),
+        (round_choice.choose_best_nodes, None),
+        (round_choice.choose_planned_nodes, None),
+        (round_choice.note_chosen_nodes, None),
+        (round_verdict.move_kv_slots, None),
+        (round_verdict.hand_over_verdict, None),
     )
 }
