@@ -146,6 +146,18 @@ HOST = (
     mistaken("active_slots", "limit of other slots", shorten("length_limit"), 3, 4),
     mistaken("active_slots", "129 rows per slot",
              widen("draft_tokens", "ancestor_bits", axis=1, size=129), 129, 128),
+    mistaken("verify_rows", "positions of other rows", shorten("positions"), 8, 9),
+    mistaken("prompt_rows", "starts of another batch", shorten("start"), 2, 3),
+    mistaken("prompt_rows", "negative capacity", use(row_capacity=-1), -1, 0),
+    mistaken("draft_rows", "no rows", use(run=0), 0, 1),
+    mistaken("draft_rows", "counts of another batch", shorten("count"), 2, 3),
+    mistaken("draft_levels", "lists of another batch", shorten("kv_indptr"), 3, 4),
+    mistaken("best_nodes", "verify_num beyond 128", use(verify_num=129), 129, 128),
+    mistaken("planned_nodes", "a knot too few", shorten("numbers"), 24, 23),
+    mistaken("planned_nodes", "no depth at all", use(deepest=0), 0, 1),
+    mistaken("noted_nodes", "notes of other rows", shorten("noted_tokens", axis=1), 6, 7),
+    mistaken("moved_slots", "values of other layers", shorten("values"), 2, 3),
+    mistaken("handed_over", "a report without tokens", shorten("report", axis=1), 7, 8),
 )  # fmt: skip
 
 

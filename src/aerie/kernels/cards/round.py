@@ -1,0 +1,9 @@
+"""The cards of the round: the small operations between K1 to K13 that every round runs."""
+
+from __future__ import annotations
+
+from aerie.kernels.cards.round_choice import CHOICE_CARDS
+from aerie.kernels.cards.round_rows import ROW_CARDS
+from aerie.kernels.cards.round_verdict import VERDICT_STATE_CARDS
+
+ROUND_CARDS = (*ROW_CARDS, *CHOICE_CARDS, *VERDICT_STATE_CARDS)

@@ -1,0 +1,10 @@
+"""Cases of the round's own kernels, R1 onwards."""
+
+from __future__ import annotations
+
+from aerie.kernels.cases.case import Case
+from aerie.kernels.cases.round_choice import CHOICE_CASES
+from aerie.kernels.cases.round_rows import ROW_CASES
+from aerie.kernels.cases.round_verdict import VERDICT_STATE_CASES
+
+ROUND_CASES: tuple[Case, ...] = (*ROW_CASES, *CHOICE_CASES, *VERDICT_STATE_CASES)
