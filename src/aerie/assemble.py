@@ -21,16 +21,14 @@ from aerie.assemble_costs import (
 )
 from aerie.assemble_device import settle_model
 from aerie.assemble_memory import free_bytes, give_back, kv_needs, with_pages
-from aerie.assemble_numerics import NUMERICS, find_numerics
-from aerie.assemble_rounds import build_rounds
+from aerie.assemble_numerics import find_numerics
+from aerie.assemble_rounds import build_launcher, scratch_of, tree_shape
 from aerie.config import LIMITS, EngineConfig, ModelConfig, SpeculationConfig, require
 from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.measure import QUICK, MakeCore, Progress, measure_costs, silent
 from aerie.engine.measure_device import QUICK_ROUNDS, UNPRICED, DeviceGrid, measure_device_costs
 from aerie.engine.measure_quiet import is_quiet_now
 from aerie.engine.memory import Memory
-from aerie.engine.step import Parts
-from aerie.engine.verify import RULES
 from aerie.kernels import load as load_kernels
 from aerie.kernels.arrays import speaking_torch
 from aerie.kernels.registry import Kernels, backend_info
@@ -39,14 +37,10 @@ from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
-from aerie.speculation.cast import Cast
 from aerie.speculation.costs import CostTable
-from aerie.speculation.eagle3 import Eagle3Proposer
-from aerie.speculation.ngram import NgramProposer
-from aerie.speculation.plain import PlainProposer
 from aerie.speculation.planner import Planner
-from aerie.speculation.policy import FixedTree, Policy, TreeShape
-from aerie.speculation.proposer import Proposer
+from aerie.speculation.offer import Offers
+from aerie.speculation.policy import FixedTree, Policy
 
 # So that pages are taken ahead while costs are measured, as where memory is not short.
 SPARE_PAGES = 512
@@ -116,54 +110,9 @@ def build_core(
     # Costs are measured on engines of their own, before this one takes the memory.
     policy = build_policy(config, target, head, limits, costs, progress)
     config = with_pages(config, needs)
-    n_slots = config.cache.n_pages * config.cache.page_size
-    parts = Parts(
-        target=target,
-        pool=target.allocate_pool(n_slots),
-        memory=Memory(config.cache, config.scheduler.max_batch, longest, kernels, device),
-        kernels=kernels,
-        proposer=build_proposer(speculation, head, kernels, n_slots, device),
-        policy=policy,
-        verify=RULES[speculation.rule],
-        row_multiple=NUMERICS[config.model.numerics].row_multiple,
-    )
-    rounds = build_rounds(config, parts, scratch) if config.engine == "graphs" else None
-    return EngineCore(config, parts, limits, scratch, rounds)
-
-
-def scratch_of(config: EngineConfig) -> int:
-    """Positions a round may use behind a text: what the draft feeds, or the rows verified.
-
-    A captured round drafts behind what it has just committed.
-    """
-    speculation = config.speculation
-    fed = tree_shape(speculation).fed if "eagle3" in speculation.method else 0
-    ahead = speculation.limits.depth + 1 if config.engine == "graphs" else 0
-    return max(fed + ahead, speculation.limits.nodes)
-
-
-def build_proposer(
-    config: SpeculationConfig,
-    head: Eagle3Head | None,
-    kernels: Kernels,
-    n_slots: int,
-    device: str,
-) -> Proposer:
-    """The proposer a method names."""
-    proposer: Proposer = PlainProposer(device)
-    if "eagle3" in config.method:
-        require(head is not None, "method eagle3 needs a draft head: give draft=DIR")
-        assert head is not None
-        proposer = Eagle3Proposer(head, head.allocate_pool(n_slots), kernels, tree_shape(config))
-    if "ngram" in config.method:
-        proposer = NgramProposer(proposer, config.ngram, config.limits.depth)
-    return proposer
-
-
-def tree_shape(config: SpeculationConfig) -> TreeShape:
-    """The largest tree a configuration allows; plain decoding verifies the root alone."""
-    limits = config.limits
-    return TreeShape(limits.top_k, limits.depth, 1 if config.method == "none" else limits.nodes)
+    memory = Memory(config.cache, config.scheduler.max_batch, longest, kernels, device)
+    launcher = build_launcher(config, (target, head), kernels, memory, policy, limits)
+    return EngineCore(config, launcher, memory, limits, scratch)
 
 
 def build_policy(
@@ -182,9 +131,9 @@ def build_policy(
         require(head is not None, f"policy {chosen} prices a draft head, and there is none")
         assert head is not None
         costs = find_costs(config, target, head, limits, progress)
-    if chosen == "cast":
-        return Cast(shape, costs)
-    return Planner(shape, costs, config.planner.explore_every)
+    looks = config.engine == "direct"
+    offers = Offers(None if looks else config.graphs.rows, shape.verify, config.model.device)
+    return Planner(shape, costs, config.planner.explore_every, offers, looks)
 
 
 def find_costs(
@@ -200,7 +149,7 @@ def find_costs(
     if found is not None and not (is_provisional(found, identity) and is_quiet_now()):
         return found
     record = {"kind": "measured at load", **identity}
-    if config.engine == "eager":
+    if config.engine == "direct":
         make = scratch_cores(config, target, head, limits)
         table = measure_costs(make, QUICK, record, progress)
     else:
@@ -269,7 +218,7 @@ def scratch_cores(
             speculation=largest,
             cache=replace(config.cache, n_pages=n_pages, prefix_reuse=False),
             scheduler=replace(config.scheduler, max_batch=batch),
-            engine="eager",  # the phases of a captured round cannot be told apart
+            engine="direct",
             audit=False,
         )
         room = replace(limits, context=max(limits.context, context + 512))

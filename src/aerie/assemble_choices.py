@@ -95,26 +95,10 @@ def choose_policy(config: EngineConfig) -> Resolved[str]:
 
 def choose_engine(config: EngineConfig) -> Resolved[str]:
     """The loop that runs the rounds. Asked for, it must be possible; automatic, it says why."""
-    obstacle = why_not_captured(config)
-    if config.engine == "graphs":
-        require(obstacle is None, f"engine graphs cannot run this: {obstacle}; use engine auto")
     if config.engine != "auto":
         return Resolved("engine", config.engine, "config", "asked for")
-    if obstacle is not None:
-        return Resolved("engine", "eager", "automatic", obstacle)
     if not config.model.device.startswith("cuda"):
-        return Resolved("engine", "eager", "automatic", "only a GPU gains from captured rounds")
+        return Resolved("engine", "direct", "automatic", "only a GPU gains from captured rounds")
     reason = "launch by launch, a GPU would wait for the host"
     return Resolved("engine", "graphs", "automatic", reason)
 
-
-def why_not_captured(config: EngineConfig) -> str | None:
-    """What a configuration asks for that the host must decide within a round, or None."""
-    speculation = config.speculation
-    if speculation.rule != "match":
-        return f"rule {speculation.rule} draws its coins on the host"
-    if "ngram" in speculation.method:
-        return "n-gram paths are looked up in the text on the host"
-    if speculation.method != "none" and speculation.chosen_policy == "cast":
-        return "policy cast decides layer by layer on the host"
-    return None

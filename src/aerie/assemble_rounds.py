@@ -1,92 +1,150 @@
-"""The composition root of captured rounds: which buffers, kernels and small steps they run on."""
+"""The composition root of rounds: which buffers, kernels, policy and launcher they run on."""
 
 from __future__ import annotations
 
-import importlib
-
-from aerie.assemble_numerics import leaves_padding_alone
-from aerie.config import EngineConfig, require
-from aerie.engine.device_round import RoundParts
-from aerie.engine.device_rounds import DeviceRounds
-from aerie.engine.device_sizes import RoundSizes
-from aerie.engine.device_state import StateSizes, allocate_state
+from aerie.assemble_numerics import NUMERICS, leaves_padding_alone
+from aerie.config import EngineConfig, SpeculationConfig, require
+from aerie.engine.admission import Limits
+from aerie.engine.buckets import Sizes
+from aerie.engine.captured import Captured
 from aerie.engine.graphs import smallest
-from aerie.engine.step import Parts
-from aerie.speculation.device_draft import DeviceDraft, grow_by_kernels, softmax_then_topk
-from aerie.speculation.device_policy import FixedRounds, RoundPolicy
-from aerie.speculation.eagle3 import Eagle3Proposer
-from aerie.speculation.planned_rounds import PlannedRounds
-from aerie.speculation.planner import Planner
-from aerie.speculation.policy import Policy
-from aerie.speculation.round_ops import RoundOps
+from aerie.engine.launch import Direct, Launcher
+from aerie.engine.memory import Memory
+from aerie.engine.parts import Parts
+from aerie.engine.report import ReportSizes
+from aerie.engine.rules import RULES
+from aerie.engine.state import State, StateSizes, allocate_state
+from aerie.kernels.registry import Kernels
+from aerie.models.decoder import Decoder
+from aerie.models.eagle3_head import Eagle3Head
+from aerie.speculation.draft import Draft
+from aerie.speculation.ngram import CopiedPaths
+from aerie.speculation.policy import Policy, TreeShape
 
 HISTORY = 1024  # positions kept for a head that sees everything
 
 
-def build_rounds(config: EngineConfig, parts: Parts, scratch: int) -> DeviceRounds:
-    """Rounds on fixed buffers over an engine's own memory and models."""
+def build_launcher(
+    config: EngineConfig,
+    models: tuple[Decoder, Eagle3Head | None],
+    kernels: Kernels,
+    memory: Memory,
+    policy: Policy,
+    limits: Limits,
+) -> Launcher:
+    """Rounds over an engine's own memory and models."""
     is_slow = config.model.perf_mode and config.backend != "triton"
     require(not is_slow, f"perf_mode: kernels of backend {config.backend}, not of triton")
-    device, shape, proposer = config.model.device, parts.policy.shape, parts.proposer
-    ops = build_round_ops(config)
-    policy = build_round_policy(config, parts.policy, ops)
-    draft = None
-    if isinstance(proposer, Eagle3Proposer):
-        draft = build_device_draft(config, proposer, ops, policy)
-    sizes = StateSizes(
-        n_slots=smallest(config.graphs.slots, config.scheduler.max_batch),
-        n_nodes=shape.capacity if draft else 1,
-        n_verify=shape.verify,
-        longest_path=shape.depth + 1 if draft else 1,
-        features=(len(proposer.taps), parts.target.geometry.hidden_size),
-        inert_row=parts.memory.inert_row,
-        n_gains=(shape.depth, shape.top_k + 1) if policy.learns else (0, 0),
-        n_history=history_of(draft) if draft is not None and policy.learns else 0,
-    )
-    round_parts = RoundParts(
-        target=parts.target,
-        pool=parts.pool,
-        table=parts.memory.table,
-        kernels=parts.kernels,
-        state=allocate_state(sizes, parts.target.embedding.dtype, device),
-        draft=draft,
-        taps=proposer.taps,
-        ops=ops,
-        has_inert_request=not leaves_padding_alone(config.model),
+    target, head = models
+    draft = build_draft(config, head, kernels, policy)
+    state = build_state(config, target, draft, memory, policy, limits)
+    copied = None
+    if state.text is not None:
+        speculation = config.speculation
+        longest, depth = speculation.ngram, speculation.limits.depth
+        copied = CopiedPaths.over(state.text, state.n_seats, longest, depth)
+    parts = Parts(
+        target=target,
+        pool=target.allocate_pool(n_slots_of(config)),
+        table=memory.table,
+        kernels=kernels,
+        state=state,
         policy=policy,
+        rule=RULES[config.speculation.rule],
+        draft=draft,
+        copied=copied,
+        has_inert_request=not leaves_padding_alone(config.model),
     )
-    path = sizes.longest_path
-    cut = RoundSizes(config.graphs, parts.row_multiple, scratch, shape, path)
-    return DeviceRounds(round_parts, cut, parts.memory, proposer)
+    sizes = Sizes(
+        graphs=config.graphs,
+        row_multiple=NUMERICS[config.model.numerics].row_multiple,
+        scratch=scratch_of(config),
+        shape=policy.shape,
+        n_nodes=n_nodes_of(config.speculation),
+        max_chunk=config.scheduler.prefill_chunk,
+    )
+    return LAUNCHERS[config.engine](parts, sizes, memory)
 
 
-def build_round_policy(config: EngineConfig, policy: Policy, ops: RoundOps) -> RoundPolicy:
-    """The captured form of a policy."""
-    if isinstance(policy, Planner):
-        return PlannedRounds(policy, config.graphs.rows, config.model.device, ops)
-    return FixedRounds(policy.shape, ops.choose_best)
+LAUNCHERS = {"direct": Direct, "graphs": Captured}
 
 
-def history_of(draft: DeviceDraft) -> int:
-    """Positions of features worth keeping while nothing is drafted: what the head can see."""
-    return draft.head.reach.window or HISTORY
+def build_draft(
+    config: EngineConfig, head: Eagle3Head | None, kernels: Kernels, policy: Policy
+) -> Draft | None:
+    """Drafting with a head, where the method names one."""
+    if "eagle3" not in config.speculation.method:
+        return None
+    require(head is not None, "method eagle3 needs a draft head: give draft=DIR")
+    assert head is not None
+    is_captured = config.engine == "graphs"
+    return Draft(
+        head=head,
+        pool=head.allocate_pool(n_slots_of(config)),
+        kernels=kernels,
+        shape=policy.shape,
+        is_fused=is_captured and config.backend == "triton",
+        weighs=is_captured and policy.learns,
+    )
 
 
-def build_round_ops(config: EngineConfig) -> RoundOps:
-    """The small steps of a round, in one launch each where the kernel backend has them."""
-    if config.backend != "triton":
-        return RoundOps()
-    return RoundOps(**importlib.import_module("aerie.kernels.triton_gpu.round_ops").OPS)
+def build_state(
+    config: EngineConfig,
+    target: Decoder,
+    draft: Draft | None,
+    memory: Memory,
+    policy: Policy,
+    limits: Limits,
+) -> State:
+    """Buffers for as many requests as may decode together."""
+    speculation, shape = config.speculation, policy.shape
+    n_seats = config.scheduler.max_batch
+    if config.engine == "graphs":
+        n_seats = smallest(config.graphs.slots, n_seats)
+    is_tree = speculation.method != "none"
+    n_taps = 0 if draft is None else len(draft.head.taps)
+    is_left_alone = draft is not None and policy.learns
+    sizes = StateSizes(
+        report=ReportSizes(
+            n_seats=n_seats,
+            run=shape.depth + 1 if is_tree else 1,
+            n_verify=shape.verify,
+            gains=(shape.depth, shape.top_k + 1),
+        ),
+        n_nodes=n_nodes_of(speculation),
+        features=(n_taps, target.geometry.hidden_size),
+        vocabulary=limits.vocabulary,
+        inert_row=memory.inert_row,
+        n_history=(draft.head.reach.window or HISTORY) if is_left_alone and draft else 0,
+        n_text=limits.context + 1 if "ngram" in speculation.method else 0,
+    )
+    return allocate_state(sizes, target.embedding.dtype, config.model.device)
 
 
-def build_device_draft(
-    config: EngineConfig, proposer: Eagle3Proposer, ops: RoundOps, policy: RoundPolicy
-) -> DeviceDraft:
-    """The draft of a captured round; a whole layer is one launch where the backend has it."""
-    head, kernels = proposer.head, proposer.kernels
-    best_children, grow_layer = softmax_then_topk(head), grow_by_kernels(kernels, policy.learns)
-    if config.backend == "triton":
-        fused = importlib.import_module("aerie.kernels.triton_gpu.round_ops")
-        best_children = fused.best_children(head.token_map)
-        grow_layer = fused.layer_grower(config.model.device)
-    return DeviceDraft(head, proposer.pool, kernels, ops, best_children, grow_layer)
+def tree_shape(config: SpeculationConfig) -> TreeShape:
+    """The largest tree a configuration allows; plain decoding verifies the root alone."""
+    limits = config.limits
+    return TreeShape(limits.top_k, limits.depth, 1 if config.method == "none" else limits.nodes)
+
+
+def n_nodes_of(config: SpeculationConfig) -> int:
+    """Nodes stored for a request: what the head proposes, and a path copied from the text."""
+    shape = tree_shape(config)
+    own = shape.capacity if "eagle3" in config.method else 1
+    return own + (shape.depth if "ngram" in config.method else 0)
+
+
+def scratch_of(config: EngineConfig) -> int:
+    """Positions a round may use behind a text: what the draft feeds, or the rows verified.
+
+    A captured round drafts behind what it has just committed.
+    """
+    speculation = config.speculation
+    fed = tree_shape(speculation).fed if "eagle3" in speculation.method else 0
+    ahead = speculation.limits.depth + 1 if config.engine == "graphs" else 0
+    return max(fed + ahead, speculation.limits.nodes)
+
+
+def n_slots_of(config: EngineConfig) -> int:
+    """Positions of the KV memory."""
+    return config.cache.n_pages * config.cache.page_size

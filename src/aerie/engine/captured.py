@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -25,7 +25,7 @@ from aerie.engine.sampler import Options
 from aerie.engine.scheduler import Plan
 from aerie.engine.seats import Seat, Seating, catch_up, situation
 from aerie.kernels.report import IS_FINISHED
-from aerie.speculation.policy import Growth, Lesson, Settled
+from aerie.speculation.policy import Growth, Lesson, Policy, Settled
 
 
 @dataclass
@@ -94,6 +94,12 @@ class Captured:
         self._under_way.clear()
         self._lesson = None
         self.seating.seats = []
+
+    def use(self, policy: Policy) -> None:
+        """Draft by another policy; graphs of another way to choose are recorded anew."""
+        assert not self._under_way, "a policy changes while nothing is under way"
+        self.parts = replace(self.parts, policy=policy)
+        self.graphs.forget("draft")
 
     @torch.inference_mode()
     def step(self, plan: Plan) -> list[Decided]:

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -42,15 +44,20 @@ class Graphs:
         """Whether it was met before, so that to run it records nothing."""
         return key in self.keys
 
-    def prepare(self, key: Hashable, call: Callable[[], None]) -> None:
+    def forget(self, kind: str) -> None:
+        """Drop what was recorded under keys that begin so."""
+        self.keys = {key for key in self.keys if key[0] != kind}
+        self._graphs = {key: graph for key, graph in self._graphs.items() if key in self.keys}
+
+    def prepare(self, key: Hashable, call: Callable[[], object]) -> None:
         """Have `call` recorded, which executes it, unless it was met before."""
         if not self.has(key):
             self.run(key, call)
 
-    def run(self, key: Hashable, call: Callable[[], None]) -> None:
-        """Execute `call` once: replayed if it was recorded before."""
+    def run(self, key: Hashable, call: Callable[[], Result]) -> Result | None:
+        """Execute `call` once: replayed if it was recorded before; its result if it was called."""
         self.keys.add(key)
-        graph = self._graphs.get(key)
+        graph, result = self._graphs.get(key), None
         if graph is not None:
             graph.replay()
             self.counts.replays += 1
@@ -59,10 +66,11 @@ class Graphs:
             if self._is_captured:
                 self._graphs[key] = self._record(call)
             else:
-                call()
+                result = call()
         self.watch(key)
+        return result
 
-    def _record(self, call: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    def _record(self, call: Callable[[], object]) -> torch.cuda.CUDAGraph:
         """Run on the recording stream, then record."""
         stream = self._stream
         assert stream is not None, "only a device that captures records"

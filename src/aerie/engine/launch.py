@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import torch
 
 from aerie.engine.buckets import Sizes
+from aerie.engine.graphs import Graphs
 from aerie.engine.memory import Memory
 from aerie.engine.parts import Parts
 from aerie.engine.read import note_read, read_chunk
@@ -17,7 +20,7 @@ from aerie.engine.rows import draft_place
 from aerie.engine.scheduler import Plan
 from aerie.engine.seats import Seating, catch_up, situation
 from aerie.kernels.report import IS_FINISHED, N_CHOSEN
-from aerie.speculation.policy import Growth
+from aerie.speculation.policy import Growth, Policy
 from aerie.speculation.store import Accepted
 
 
@@ -42,6 +45,15 @@ class Launcher(Protocol):
         """Forget whoever is seated and whatever is under way."""
         ...
 
+    def use(self, policy: Policy) -> None:
+        """Draft by another policy from here on, while nobody decodes."""
+        ...
+
+    @property
+    def graphs(self) -> Graphs:
+        """What runs its functions, and can be watched."""
+        ...
+
 
 class Direct:
     """Calls the functions of a round one by one, in sizes that fit exactly.
@@ -54,11 +66,16 @@ class Direct:
         self.parts = parts
         self.sizes = sizes
         self.trees: dict[int, RoundTree] = {}
+        self.graphs = Graphs("cpu")
         self.seating = Seating(memory)
 
     def reset(self) -> None:
         """Nobody is seated."""
         self.seating.seats = []
+
+    def use(self, policy: Policy) -> None:
+        """Draft by another policy."""
+        self.parts = replace(self.parts, policy=policy)
 
     @torch.inference_mode()
     def step(self, plan: Plan) -> list[Decided]:
@@ -70,7 +87,8 @@ class Direct:
         if not self.seating.seats:
             return []
         growth, n_nodes = self._draft()
-        verify(self.parts, self.sizes.exact(self.seating.seats, n_nodes))
+        bucket = self.sizes.exact(self.seating.seats, n_nodes)
+        self.graphs.run(("verify",), partial(verify, self.parts, bucket))
         return self._decided(growth)
 
     def _draft(self) -> tuple[Growth | None, int]:
@@ -81,13 +99,14 @@ class Direct:
             seat.n_rows = 1
         bucket = self.sizes.exact(seats)
         if growth is None:
-            close(parts, bucket)
+            self.graphs.run(("close",), partial(close, parts, bucket))
             for seat in seats:
                 seat.is_behind = True
             return None, 1
         catch_up(parts, seats, [seat.seq_len - seat.n_kept for seat in seats])
         parts.policy.prepare(growth, len(seats), is_steady=False)
-        drafted = draft(parts, bucket, growth)
+        drafted = self.graphs.run(("draft",), partial(draft, parts, bucket, growth))
+        assert drafted is not None, "nothing is recorded here"
         chosen = parts.state.report.lines[: len(seats), N_CHOSEN].tolist()
         for seat, n_rows in zip(seats, chosen, strict=True):
             seat.n_rows, seat.n_seen = n_rows, seat.seq_len

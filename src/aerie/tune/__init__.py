@@ -1,0 +1,1 @@
+"""Measures once what later runs plan from."""

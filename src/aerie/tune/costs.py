@@ -1,0 +1,314 @@
+"""Measures a cost table: real rounds of forced plans on made-up contexts, timed where they run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+import numpy as np
+from torch import Tensor
+
+from aerie.engine.engine import EngineCore
+from aerie.engine.params import SamplingParams
+from aerie.speculation.costs import CostTable, Sample, Surface
+from aerie.speculation.planner import Planner
+from aerie.speculation.policy import Growth, Lesson, Settled, Situation, Widths
+from aerie.tune.clock import clock_of, marked
+from aerie.tune.quiet import Disturbance, drift_between
+
+# Told what is under way, and how much of all of it is done.
+Progress = Callable[[str, int, int], None]
+# Nodes fed a level, and levels; the same order as the row sizes, so that a tree holds its rows.
+SHAPES = ((1, 0), (1, 2), (1, 5), (4, 2), (4, 5), (8, 2), (8, 5))
+# The plan before, then a recording of the draft, a recording of the verification, and a replay.
+WARM_ROUNDS = {"direct": 1, "graphs": 4}
+# A round before which the slot table is written is not timed: so many more may be run instead.
+PATIENCE = 3
+# Texts of a batch, in turns. What is verified costs more the less evenly it is shared: real texts
+# fill 1.45 tiles of 16 rows a request where everybody has 16 on average. One text fills 1, two 1
+# to 1.5; as many as requests, all of them noise, give a few nearly all rows.
+TEXTS = 2
+# What a planner is built with before anything was measured; its plans are never asked for.
+_ANY = Surface((Sample(1, 1, 1, 1.0),))
+UNPRICED = CostTable(verify=_ANY, draft=_ANY, extend=_ANY, provenance={})
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Progress that nobody watches."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where rounds are measured."""
+
+    batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    contexts: tuple[int, ...] = (512, 8192, 32768)
+    most_rows: int = 256  # of all requests together, beyond two a request
+    repeats: int = 5
+    most_tokens: int = 524_288  # KV of a measured point; more is stretched from one request
+    margin: int = 1536  # positions beyond a context: what its rounds emit, and a tree
+    most_seconds: float = math.inf  # no point is begun later but the first
+
+    def points(self) -> list[tuple[int, int]]:
+        """Batch and context of all points that fit, a surface's corners first: time may run out."""
+        found = []
+        for batch in self.batches:
+            contexts = sorted(self.contexts)
+            fitting = [c for c in contexts[1:] if batch == 1 or batch * c <= self.most_tokens]
+            turns = [contexts[0], *reversed(fitting)]
+            found += [(turn, batch, context) for turn, context in enumerate(turns)]
+        return [(batch, context) for _, batch, context in sorted(found)]
+
+
+# For those without a table: some ten seconds on a GPU and what must be compiled; on a CPU about
+# three seconds for the built-in pair.
+QUICK = {
+    "graphs": Grid((1, 4, 16), (512, 8192), 128, 3, 65_536, most_seconds=25.0),
+    "direct": Grid((1, 4, 16), (256, 4096), 128, 3, 0, 512, 15.0),
+}
+FULL = {
+    "graphs": Grid(most_seconds=95.0),
+    "direct": Grid(contexts=(256, 2048, 8192), most_tokens=131_072, margin=512),
+}
+
+
+@dataclass(frozen=True)
+class ForcedPlan:
+    """What every request drafts, and how many rows all of them verify."""
+
+    widths: Widths
+    rows: int
+
+
+class Forced(Planner):
+    """The planner's own rounds with its decisions taken from it: same work, fixed plan."""
+
+    plan = ForcedPlan((), 1)
+
+    def open(self, situation: Situation) -> Growth | None:
+        """As told; one row a request needs no draft."""
+        return Settled(self.plan.widths) if self.plan.rows > situation.batch else None
+
+    def settle(self, growth: Growth, known: Sequence[Widths]) -> Growth:
+        """What is to be measured must run, not what would do."""
+        return growth
+
+    def prepare(self, growth: Growth | None, n_seats: int, is_steady: bool) -> int | None:
+        """Every size but the wanted one costs more than anything is worth; nothing is agreed."""
+        offer = self.offers.of(n_seats)
+        prices = np.where(offer.sizes == self.plan.rows, 0.0, np.inf)
+        assert growth is None or not prices.all(), f"{self.plan.rows} rows are not on offer"
+        offer.write(1.0, prices, np.zeros_like(self.learnt.calibration.table()))
+        return None
+
+    def learn(self, lesson: Lesson, growth: Growth | None) -> None:
+        """Nothing."""
+
+
+def measure_costs(
+    core: EngineCore,
+    grid: Grid,
+    provenance: Mapping[str, object],
+    progress: Progress = silent,
+    keep: Callable[[CostTable], None] = lambda _: None,
+) -> CostTable:
+    """Measure every point of a grid on one engine whose policy is the planner.
+
+    `keep` is handed the table after every point: a run that is cut short loses one point.
+    """
+    launcher = core.launcher
+    own = launcher.parts.policy
+    assert isinstance(own, Planner), "costs are measured for a planner"
+    forced = Forced(own.shape, own.costs, 0, own.offers, looks=False)
+    launcher.use(forced)
+    for stored in _pools(core):
+        for layer in stored:
+            layer.normal_()  # zeros would cost less power, and so less time
+    points = [_Point(core, forced, *place) for place in grid.points()]
+    measured: list[_Point] = []
+    begin = time.perf_counter()
+    for done, point in enumerate(points):
+        name = f"batch {point.batch}, context {point.context}"
+        if measured and time.perf_counter() - begin > grid.most_seconds:
+            progress(f"{name}: not measured for want of time", done, len(points))
+            continue
+        progress(name, done, len(points))
+        point.measure(grid)
+        measured.append(point)
+        keep(_table(measured, grid, provenance))
+    progress("measured", len(points), len(points))
+    disturbance = _disturbance(measured, grid).record()
+    return _table(measured, grid, {**provenance, **disturbance})
+
+
+def _disturbance(measured: Sequence[_Point], grid: Grid) -> Disturbance:
+    """The first point once more, now that all others were measured: nothing should have changed."""
+    first = measured[0]
+    again = replace(first, times={}, wall=0.0, ran=0.0)
+    again.measure(grid)
+    totals = [[timing.total for timing in point.times.values()] for point in (first, again)]
+    wall, ran = (sum(getattr(p, name) for p in (*measured, again)) for name in ("wall", "ran"))
+    return Disturbance(max(1 - ran / wall, 0.0) if wall else 0.0, drift_between(*totals))
+
+
+def _table(measured: Sequence[_Point], grid: Grid, provenance: Mapping[str, object]) -> CostTable:
+    found = [point.samples() for point in measured]
+    surfaces = {}
+    for name in ("verify", "draft", "extend"):
+        samples = [sample for part in found for sample in part[name]]
+        surfaces[name] = Surface((*samples, *_stretched(samples, grid)))
+    return CostTable(**surfaces, provenance=provenance)
+
+
+def _stretched(found: Sequence[Sample], grid: Grid) -> Iterable[Sample]:
+    """What a longer context adds to one request, it adds to each of a larger batch."""
+    short, measured = min(grid.contexts), {(s.batch, s.context) for s in found}
+    alone = Surface(tuple(sample for sample in found if sample.batch == 1))
+    for sample in found:
+        if sample.context != short:
+            continue
+        rows = max(sample.rows // sample.batch, 1)
+        for context in grid.contexts:
+            if (sample.batch, context) not in measured and (1, context) in measured:
+                added = alone.at(1, context, rows) - alone.at(1, short, rows)
+                seconds = sample.seconds + sample.batch * max(added, 0.0)
+                yield replace(sample, context=context, seconds=seconds)
+
+
+def _pools(core: EngineCore) -> list[Tensor]:
+    """Keys and values of both models, [layers, slots, ...] each."""
+    parts = core.launcher.parts
+    pools = [parts.pool, *([] if parts.draft is None else [parts.draft.pool])]
+    return [part for pool in pools for part in (pool.keys, pool.values)]
+
+
+def _share_text(core: EngineCore, ids: Sequence[int]) -> None:
+    """All get the first one's KV, so that their trees are alike."""
+    requests = [core.request(request_id) for request_id in ids]
+    first, *others = (core.memory.slots(r)[: r.seq_len].long() for r in requests)
+    for stored in (layer for part in _pools(core) for layer in part):
+        for slots in others:
+            stored[slots] = stored[first]
+
+
+@dataclass
+class _Timing:
+    """Medians of one plan, in seconds."""
+
+    verify: float
+    rest: float  # the draft, or the end of a round without one, and the report
+
+    @property
+    def total(self) -> float:
+        """Of the whole round."""
+        return self.verify + self.rest
+
+
+@dataclass(eq=False)
+class _Point:
+    """One batch size and context."""
+
+    core: EngineCore
+    forced: Forced
+    batch: int
+    context: int
+    times: dict[ForcedPlan, _Timing] = field(default_factory=dict)
+    wall: float = 0.0  # seconds of all rounds so far, and of those the seconds
+    ran: float = 0.0  # in which this thread had a core
+
+    def measure(self, grid: Grid) -> None:
+        """Seat the requests, run every plan, let them go."""
+        plans, warm = self._plans(grid), WARM_ROUNDS[self.core.config.engine]
+        n_rounds = (warm + PATIENCE * grid.repeats) * (len(plans) + 1)
+        longest = 1 + self.forced.shape.depth
+        params = SamplingParams(max_tokens=longest * n_rounds, temperature=0.0, ignore_eos=True)
+        core, vocabulary = self.core, self.core.limits.vocabulary
+        prompts = (
+            [(7 * position + index % TEXTS) % vocabulary for position in range(self.context)]
+            for index in range(self.batch)
+        )
+        ids = [core.submit(prompt, params) for prompt in prompts]
+        core.assume_read()
+        for text in range(min(TEXTS, self.batch)):
+            _share_text(core, ids[text::TEXTS])
+        for plan in plans:
+            self.times[plan] = self._time(plan, warm, grid.repeats)
+        assert all(core.request(i).ended is None for i in ids), "a measured request ended"
+        for request_id in ids:
+            core.discard(request_id)
+        core.step()
+
+    def _plans(self, grid: Grid) -> list[ForcedPlan]:
+        """No draft, then every size of rows and every shape at least once."""
+        shape, batch = self.forced.shape, self.batch
+        most = max(min(grid.most_rows, batch * shape.verify), min(2, shape.verify) * batch)
+        ladder = self.forced.offers.ladder or tuple(batch * 2**power for power in range(8))
+        offered = [n for n in ladder if batch < n <= most] or [batch + 1]
+        fitting = [(w, n) for w, n in SHAPES if w <= shape.top_k and n < shape.depth]
+        rows = offered + offered[-1:] * (len(fitting) - len(offered))
+        drafted = fitting + fitting[-1:] * (len(rows) - len(fitting))
+        plans = [ForcedPlan((), batch)]
+        for (width, n_levels), n_rows in zip(drafted, rows, strict=True):
+            n_nodes = batch * (1 + shape.top_k * (1 + width * n_levels))
+            fits = max(size for size in offered if size <= max(n_nodes, offered[0]))
+            plans.append(ForcedPlan((width,) * n_levels, min(n_rows, fits)))
+        return plans
+
+    def _time(self, plan: ForcedPlan, warm: int, repeats: int) -> _Timing:
+        core = self.core
+        clock = clock_of(core.launcher.parts.table.device)
+        self.forced.plan = plan
+        timings: list[_Timing] = []
+        for turn in range(warm + PATIENCE * repeats):
+            if len(timings) == repeats:
+                break
+            begin, began = time.perf_counter(), time.thread_time()
+            with marked(core.launcher.graphs, clock) as spans:
+                core.step()
+            self.wall += time.perf_counter() - begin
+            self.ran += time.thread_time() - began
+            found = {name: [s for key, s in spans if key == name] for name, _ in spans}
+            rest = [s for key, s in spans if key != "verify"]
+            if turn >= warm and len(found.get("verify", ())) == 1 and rest:
+                timings.append(
+                    _Timing(
+                        clock.seconds(*found["verify"][0]),
+                        sum(clock.seconds(*span) for span in rest),
+                    )
+                )
+        assert timings, f"no round of {plan} was started within its step"
+        return _Timing(median(t.verify for t in timings), median(t.rest for t in timings))
+
+    def samples(self) -> dict[str, list[Sample]]:
+        """Rows to verify; one level of each width; and all that a draft costs beside its levels."""
+
+        def at(rows: int, seconds: float) -> Sample:
+            return Sample(self.batch, self.context, rows, seconds)
+
+        plain, *drafting = self.times
+        verify: dict[int, list[float]] = {}
+        for plan in drafting:
+            verify.setdefault(plan.rows, []).append(self.times[plan].verify)
+        alone = self.times[plain]
+        base = next(self.times[plan].rest for plan in drafting if not plan.widths)
+        return {
+            "verify": [
+                at(self.batch, alone.total),
+                *(at(rows, median(seconds)) for rows, seconds in sorted(verify.items())),
+            ],
+            "draft": [at(rows, level) for rows, level in self._levels(drafting, base)],
+            "extend": [at(self.batch, base)],
+        }
+
+    def _levels(self, drafting: Sequence[ForcedPlan], base: float) -> list[tuple[int, float]]:
+        """Seconds of one level by the rows it feeds: the slope through the drafts of one width."""
+        found = []
+        for width in sorted({plan.widths[0] for plan in drafting if plan.widths}):
+            own = [p for p in drafting if p.widths and p.widths[0] == width]
+            over = sum((self.times[p].rest - base) * len(p.widths) for p in own)
+            level = over / sum(len(p.widths) ** 2 for p in own)
+            found.append((self.batch * width, max(level, 1e-6)))
+        return found
