@@ -33,11 +33,16 @@ NAMES = {
     "R2": ["place_prompt_rows"],
     "R3": ["place_draft_rows"],
     "R4": ["place_draft_levels"],
+    "R5": ["mark_draft_paths"],
+    "R6": ["best_draft_children"],
+    "R7": ["grow_draft_layer"],
     "R8": ["choose_best_nodes"],
     "R9": ["choose_planned_nodes"],
     "R10": ["note_chosen_nodes"],
     "R11": ["move_kv_slots"],
     "R12": ["hand_over_verdict"],
+    "R13": ["find_text_path"],
+    "R14": ["merge_text_path"],
 }
 
 

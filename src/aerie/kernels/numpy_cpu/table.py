@@ -17,7 +17,9 @@ from aerie.kernels.numpy_cpu import (
     memory,
     replay,
     round_choice,
+    round_draft,
     round_rows,
+    round_text,
     round_verdict,
     sampling,
     verdict,
@@ -40,11 +42,16 @@ KERNELS: dict[str, Implementation] = {
         (round_rows.place_prompt_rows, None),
         (round_rows.place_draft_rows, None),
         (round_rows.place_draft_levels, None),
+        (round_draft.mark_draft_paths, None),
+        (round_draft.best_draft_children, None),
+        (round_draft.grow_draft_layer, round_draft.check_draft_layer),
         (round_choice.choose_best_nodes, None),
         (round_choice.choose_planned_nodes, None),
         (round_choice.note_chosen_nodes, None),
         (round_verdict.move_kv_slots, None),
         (round_verdict.hand_over_verdict, None),
+        (round_text.find_text_path, None),
+        (round_text.merge_text_path, None),
     )
 }
 

@@ -16,7 +16,9 @@ from aerie.kernels.reference import (
     memory,
     replay,
     round_choice,
+    round_draft,
     round_rows,
+    round_text,
     round_verdict,
     verdict,
 )
@@ -52,11 +54,16 @@ KERNELS: dict[str, Implementation] = {
     "place_prompt_rows": Implementation(round_rows.place_prompt_rows),
     "place_draft_rows": Implementation(round_rows.place_draft_rows),
     "place_draft_levels": Implementation(round_rows.place_draft_levels),
+    "mark_draft_paths": Implementation(round_draft.mark_draft_paths),
+    "best_draft_children": Implementation(round_draft.best_draft_children),
+    "grow_draft_layer": Implementation(round_draft.grow_draft_layer, round_draft.check_draft_layer),
     "choose_best_nodes": Implementation(round_choice.choose_best_nodes),
     "choose_planned_nodes": Implementation(round_choice.choose_planned_nodes),
     "note_chosen_nodes": Implementation(round_choice.note_chosen_nodes),
     "move_kv_slots": Implementation(round_verdict.move_kv_slots),
     "hand_over_verdict": Implementation(round_verdict.hand_over_verdict),
+    "find_text_path": Implementation(round_text.find_text_path),
+    "merge_text_path": Implementation(round_text.merge_text_path),
 }
 
 
