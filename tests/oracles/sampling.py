@@ -31,6 +31,8 @@ class Request:
     prompt: Sequence[int] = ()
     output: Sequence[int] = ()
     bias: dict[int, float] = field(default_factory=dict)
+    stops: Sequence[int] = ()
+    floor: int = 0
 
     @property
     def is_greedy(self) -> bool:
@@ -76,6 +78,9 @@ def target_token(
 ) -> int:
     """argmax of the filtered values plus their noise; the lowest id on ties."""
     values = penalised(request, logits, path)
+    # Tokens are numbered by position: this one stands right behind `position`.
+    if position + 1 < request.floor:
+        values = [f32(-math.inf) if t in request.stops else x for t, x in enumerate(values)]
     if request.is_greedy:
         return max(range(len(values)), key=lambda token: (values[token], -token))
     values = [f32(value / f32(request.temperature)) for value in values]

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,12 @@ FEATURES: dict[str, Request] = {
     "rewarding": Request(seed=11, presence=-1.0, frequency=-0.5, output=[2, 2]),
     "bias": Request(seed=12, bias={0: 3.0, 7: -100.0, 22: 1.5}),
     "banned": Request(seed=12, bias=dict.fromkeys(range(1, 21), -math.inf)),
-    "all": Request(0.8, 13, 2, 9, 0.9, 0.02, 1.2, 0.3, 0.2, [1, 5], [2, 2, 6], {4: 1.0}),
+    "floor": Request(seed=14, stops=[0, 5, 5, 22, 99], floor=1 << 16),
+    "greedy floor": Request(0.0, stops=range(0, 23, 2), floor=1 << 16),
+    "floor over a bias": Request(seed=14, bias={7: 50.0}, stops=[7], floor=1 << 16, top_k=4),
+    "all": Request(
+        0.8, 13, 2, 9, 0.9, 0.02, 1.2, 0.3, 0.2, [1, 5], [2, 2, 6], {4: 1.0}, [3, 9], 1 << 16
+    ),
     "greedy with penalties": Request(
         0.0, repetition=2.0, presence=1.0, output=[1, 1, 2], bias={3: 1.0}
     ),
@@ -81,7 +87,15 @@ def parameters(requests: Sequence[Request]) -> dict[str, np.ndarray]:
         "prompt_counts": counts_of([request.prompt for request in requests]),
         "output_counts": counts_of([request.output for request in requests]),
         "logit_bias": bias,
+        "stop_tokens": stop_table(requests),
+        "floor_position": column(request.floor for request in requests),
     }
+
+
+def stop_table(requests: Sequence[Request]) -> np.ndarray:
+    widest = max(len(request.stops) for request in requests)
+    rows = [[*request.stops, *[-1] * (widest - len(request.stops))] for request in requests]
+    return np.array(rows, np.int64).reshape(len(requests), widest)
 
 
 class Batch:
@@ -147,6 +161,32 @@ def test_options_left_out_are_off(backend: str) -> None:
     names = ("logits", "positions", "qo_indptr", "temperature", "seed")
     found = run(backend, "sample_target_tokens", **{name: batch.inputs()[name] for name in names})
     assert found.target_tokens.tolist() == batch.expected()
+
+
+@each_backend
+@pytest.mark.parametrize("n_equal", [1, 2, 3, 4, 8, 16, 23])
+def test_shares_that_meet_top_p_exactly(backend: str, n_equal: int) -> None:
+    """Of n equal tokens beside worthless ones, those stay that have less than top_p before them."""
+    shares = [Fraction(n, 16) for n in range(1, 17)]
+    logits = np.full((len(shares), VOCABULARY), -2000.0, np.float32)  # exp(-2000) is 0
+    logits[:, VOCABULARY - n_equal :] = 0.5
+    found = run(
+        backend,
+        "sample_target_tokens",
+        logits=logits,
+        positions=column(range(len(shares))),
+        temperature=column([1.0] * len(shares), "float32"),
+        qo_indptr=starts([1] * len(shares)),
+        seed=column([9] * len(shares)),
+        top_p=column(shares, "float32"),
+    )
+    for position, (share, token) in enumerate(
+        zip(shares, found.target_tokens.tolist(), strict=True)
+    ):
+        noise = [gumbel(noise_word(9, position, 0, other)) for other in range(VOCABULARY)]
+        first = VOCABULARY - n_equal
+        kept = [id for id in range(first, VOCABULARY) if Fraction(id - first, n_equal) < share]
+        assert token == max(kept, key=noise.__getitem__)
 
 
 @each_backend

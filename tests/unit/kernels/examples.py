@@ -137,6 +137,8 @@ def target_tokens() -> Inputs:
         "repetition_penalty": np.array([1.0, 1.5, 1.1], dtype=np.float32),
         "draft_tokens": DRAFT_TOKENS.copy(),
         "ancestor_bits": ancestor_bits(),
+        "stop_tokens": np.array([[4, -1], [2, 9], [-1, -1]]),
+        "floor_position": ints(6, 2, 0),
     }
 
 

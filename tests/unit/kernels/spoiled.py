@@ -125,6 +125,7 @@ HOST = (
     mistaken("match", "a row too few", shorten("target_tokens"), 9, 10),
     mistaken("target_tokens", "positions of other rows", shorten("positions"), 9, 10),
     mistaken("target_tokens", "seed of another batch", shorten("seed"), 2, 3),
+    mistaken("target_tokens", "65 stop tokens", widen("stop_tokens", axis=1, size=65), 65, 64),
     mistaken("commit", "bonus of another batch", shorten("bonus_token"), 2, 3),
     mistaken("kv_lists", "slots of other nodes", shorten("fed_slots", axis=1), 4, 5),
     mistaken("kv_lists", "capacity beyond int32", use(kv_capacity=2**31), 2**31, INT32_MAX),

@@ -11,6 +11,7 @@ from aerie.kernels.cards.axes import (
     MAX_VERIFY,
     ROWS,
     STATUS,
+    STOPS,
     U32,
     VOCAB,
     cost,
@@ -118,21 +119,25 @@ TARGET_TOKENS = Card(
     number="K6",
     name="sample_target_tokens",
     family="verdict",
-    version=1,
+    version=2,
     summary=(
         "The target's own token of every row, a function of logits, path and seed alone. In"
         " float32 and in this order: repetition penalty over prompt, output and path tokens"
         " (x > 0: x/r, else x*r); minus frequency*count, minus presence over output and path;"
-        " plus logit_bias; divided by T; then top-k (value descending, id ascending), top-p over"
+        " plus logit_bias; -inf for the stop_tokens of rows with positions + 1 < floor_position"
+        " (entries outside the vocabulary are none);"
+        " divided by T; then top-k (value descending, id ascending), top-p over"
         " what is left (in that order, kept while the float64 sum of exp(z - max z) before a token"
         " is < top_p times the whole sum), min-p (exp(z - max z) >= min_p in float64); then"
         " argmax(z + g). g is Gumbel noise: Philox4x32-10, key = seed, counter = (id div 4,"
         " positions + 1, sample_index, 0), word id mod 4, v = (word + 1/2) / 2^32,"
         " g = float32(-log(-log1p(-v))) from float64. T < 1e-6 is greedy: no division, no noise."
         " The path of a row is its ancestors and itself without row 0, which the committed counts"
-        " already hold."
+        " already hold. Sums of masses are float64 in any order: a token whose mass before it is"
+        " within 2^-34 of the whole sum from top_p of it may fall on either side. Where every mass"
+        " is 0 or 1 the sums are exact, and so is the comparison."
     ),
-    axes=(BATCH, ROWS, VOCAB),
+    axes=(BATCH, ROWS, VOCAB, STOPS),
     ports=(
         reads("logits", F32, ("R", "V"), "target logits; -inf masks a token"),
         reads("positions", I64, _ROW, "absolute position of each row"),
@@ -151,10 +156,12 @@ TARGET_TOKENS = Card(
         may_read("logit_bias", F32, ("B", "V"), "added to the logits"),
         may_read("draft_tokens", I64, _ROW, "token of each row, for path penalties"),
         may_read("ancestor_bits", U32, ("R", "4"), "from K10c, for path penalties"),
+        may_read("stop_tokens", I64, ("B", "S"), "ids that may not end a short output; -1 = none"),
+        may_read("floor_position", I64, _EACH, "first position that may hold a stop token"),
         returns("target_tokens", I64, _ROW, "the token after each row", -1),
         STATUS,
     ),
-    companions=(("draft_tokens", "ancestor_bits"),),
+    companions=(("draft_tokens", "ancestor_bits"), ("stop_tokens", "floor_position")),
     refusals=(
         _BROKEN_LAYOUT,
         Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),

@@ -39,7 +39,9 @@ def _sample(
 ) -> Inputs:
     """Inputs of a tree per request; `extra` holds options, repeated over the batch.
 
-    `prompt_counts`, `output_counts`, `logit_bias` and `path` are drawn when named there.
+    `prompt_counts`, `output_counts`, `logit_bias` and `path` are drawn when named there; `floor`
+    holds the floors, counted from the position of each request's first row, and `n_stops` the
+    number of stop tokens.
     """
     names = cycle(shapes, len(shapes) if batch is None else batch, "str")
     options = {"seed": (1, 2, 3), **(extra or {})}
@@ -63,6 +65,12 @@ def _sample(
         bias = rng.standard_normal((n_requests, vocab)) * 2
         bias[:, 1:][rng.random((n_requests, vocab - 1)) < 0.2] = -INF
         inputs["logit_bias"] = bias.astype(np.float32)
+    if (floor := options.pop("floor", None)) is not None:
+        # Every other entry is none; id 0 stays, so that no row is masked altogether.
+        stops = rng.integers(1, max(vocab, 2), (n_requests, options.pop("n_stops", 8)))
+        stops[:, 1::2] = -1
+        inputs["stop_tokens"] = stops
+        inputs["floor_position"] = start[:-1] + cycle(floor, n_requests, "int64")
     for name, values in options.items():
         if values is not None:
             inputs[name] = cycle(values, n_requests, "int64" if name in _WHOLE else "float32")
@@ -84,7 +92,8 @@ _PENALTIES = {
     "frequency_penalty": (0.3, -0.2, 0.0),
 }
 _EVERYTHING = {
-    **_PENALTIES, **_COUNTS, "logit_bias": True, "path": True, "sample_index": (0, 3),
+    **_PENALTIES, **_COUNTS, "logit_bias": True, "path": True, "floor": (3, 0, 9),
+    "sample_index": (0, 3),
     "top_k": (0, 20, 5), "top_p": (0.9, 1.0, 0.6), "min_p": (0.0, 0.05),
 }  # fmt: skip
 
@@ -173,6 +182,29 @@ _ROWS = (
     row("b3_bias", "bias", shapes=_TREES[:3], extra={"logit_bias": True}),
     row("b2_bias_forces_a_token", "bias p_one", None, put("logit_bias", np.s_[:, 17], 1e6),
         extra={"logit_bias": True}),
+    row("b4_floor", "floor", shapes=_TREES, extra={"floor": (0, 1, 2, 99), "n_stops": 64}),
+    row("b4_floor_greedy", "floor greedy", shapes=_TREES, heat=0.0,
+        extra={"floor": (0, 1, 2, 99), "n_stops": 64}),
+    row("b2_floor_masks_the_best", "floor greedy p_one", None,
+        both(put("logits", (..., 7), 40.0), put("stop_tokens", (..., 0), 7)), heat=(0.0, 0.7),
+        shapes=("chain5", "comb5"), extra={"floor": 3}),
+    row("b2_floor_of_a_nan", "floor nan", None,
+        both(put("logits", (..., 7), NAN), put("stop_tokens", (..., 0), 7)),
+        extra={"floor": 99}),
+    row("b2_floor_over_a_bias", "floor bias", None,
+        both(put("logit_bias", (..., 7), INF), put("stop_tokens", (..., 0), 7)),
+        extra={"floor": 99, "logit_bias": True}),
+    row("b2_floor_ids_outside", "floor outside", None,
+        put("stop_tokens", ..., [50, 51, -2, 2**40, -(2**63), 2**63 - 1, 2**32 + 3, -1]),
+        extra={"floor": 99}),
+    row("b4_floor_edges", "floor floor_edge position_edge", None,
+        both(put("logits", (..., 7), 40.0), put("stop_tokens", (..., 0), 7),
+             put("floor_position", ..., [2**63 - 1, 2**63 - 1, -(2**63), 0]),
+             put("positions", ..., [2**63 - 1, 2**63 - 3, -(2**63), -1])), shapes=["chain1"],
+        batch=4, extra={"floor": 0}),
+    row("b2_floor_without_stops", "floor no_stops", extra={"floor": 9, "n_stops": 0}),
+    row("b1_v1_floor_reached", "floor vocab_1", None, put("stop_tokens", ..., 0),
+        shapes=["chain3"], vocab=1, extra={"floor": 0}),
     row("b4_everything", "everything", shapes=_TREES, extra=_EVERYTHING),
     row("b4_everything_mixed_heat", "everything mixed_heat", shapes=_TREES, heat=(0, 0.7, 5, 1),
         extra=_EVERYTHING),
@@ -204,6 +236,8 @@ _REFUSED = (
         extra={"logit_bias": True}),
     row("bias_nan", "refused nan bias", DATA, put("logit_bias", (0, 3), NAN),
         extra={"logit_bias": True}),
+    row("floor_masks_all", "refused masked floor", DATA, put("stop_tokens", ..., 0), vocab=1,
+        extra={"floor": (0, 99)}),
     row("path_token_past_vocabulary", "refused path", BOUNDS, put("draft_tokens", 5, 50),
         extra={"path": True}),
     row("path_token_negative", "refused path negative", BOUNDS, put("draft_tokens", 2, -1),
@@ -225,6 +259,7 @@ _REFUSED = (
         extra=_COUNTS),
     row("bits_of_two_words", "wrong_shape bits", BOUNDS, blank("ancestor_bits", 7, 2),
         extra={"path": True}),
+    row("stops_65", "beyond_stops", BOUNDS, extra={"floor": 9, "n_stops": 65}),
     row("seed_uint64", "wrong_dtype", DTYPE, cast("seed", "uint64")),
     row("counts_int64", "wrong_dtype int64", DTYPE, cast("output_counts", "int64"),
         extra=_COUNTS),

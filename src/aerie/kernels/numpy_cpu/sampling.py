@@ -57,6 +57,8 @@ def sample_target_tokens(
 
     with np.errstate(all="ignore"):
         scores = _penalised(spans.of(logits), spans, path, options)
+        if "floor_position" in options:
+            scores = _without_stops(scores, spans, positions, options)
         if "seed" in options:
             heat = temperature.copy()
             heat[is_greedy] = 1
@@ -130,6 +132,20 @@ def _penalised(scores: Floats, spans: Spans, path: Ints, options: Options) -> Fl
             scores = scores - np.where(produced > 0, penalty, np.float32(0))
     if "logit_bias" in options:
         scores = scores + options["logit_bias"][spans.owner]
+    return scores
+
+
+def _without_stops(scores: Floats, spans: Spans, positions: Ints, options: Options) -> Floats:
+    """-inf at the stop tokens of every entry whose next token stands before its floor."""
+    floor, position = options["floor_position"][spans.owner], spans.of(positions)
+    # Not the second comparison alone: behind int64's largest position comes its smallest.
+    short = ((position < floor) & (position + 1 < floor)).nonzero()[0]
+    if not len(short):
+        return scores
+    stops = options["stop_tokens"][spans.owner[short]]  # [n, S]
+    is_id = ~outside(stops, scores.shape[1])
+    scores = scores.copy()
+    scores[short[is_id.nonzero()[0]], stops[is_id]] = -np.inf
     return scores
 
 

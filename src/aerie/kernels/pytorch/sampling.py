@@ -46,6 +46,8 @@ def sample_target_tokens(
     logit_bias: Tensor | None = None,
     draft_tokens: Tensor | None = None,
     ancestor_bits: Tensor | None = None,
+    stop_tokens: Tensor | None = None,
+    floor_position: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """The target's own token of every row; work that no argument asks for is not done."""
     n_rows, vocab = logits.shape
@@ -89,6 +91,9 @@ def sample_target_tokens(
         scores = scores - torch.where(produced > 0, rows.of(presence_penalty), 0.0)
     if logit_bias is not None:
         scores = scores + logit_bias.index_select(0, rows.owner)
+    if stop_tokens is not None and floor_position is not None:
+        is_short = _is_short(positions, floor_position.take(rows.owner))
+        scores = _without(scores, stop_tokens.index_select(0, rows.owner), is_short)
     if seed is not None:
         scores = scores / rows.of(temperature.masked_fill(is_greedy, 1.0))
     # A NaN is its row's maximum.
@@ -157,6 +162,22 @@ def _repetition(scores: Tensor, seen: Tensor | None, penalty: Tensor) -> Tensor:
         return scores
     penalised = torch.where(scores > 0, scores / penalty, scores * penalty)
     return torch.where(seen, penalised, scores)
+
+
+def _is_short(position: Tensor, floor: Tensor) -> Tensor:
+    """Whether the token after `position` stands before `floor`. [R]"""
+    # Not the second comparison alone: behind int64's largest position comes its smallest.
+    return (position < floor) & (position + 1 < floor)
+
+
+def _without(scores: Tensor, stops: Tensor, applies: Tensor) -> Tensor:
+    """-inf at the ids `stops[R, S]` of the rows where `applies[R]` holds."""
+    n_rows, vocab = scores.shape
+    is_id = (stops >= 0) & (stops < vocab) & applies[:, None]
+    # One column more takes what is no id.
+    is_stop = torch.zeros(n_rows, vocab + 1, dtype=torch.bool, device=scores.device)
+    is_stop.scatter_(1, torch.where(is_id, stops, vocab), True)
+    return scores.masked_fill(is_stop[:, :vocab], -torch.inf)
 
 
 def _keep_best(

@@ -37,6 +37,8 @@ class Sampler:
     prompt_counts: Counts | None
     output_counts: Counts | None
     logit_bias: Floats | None
+    stop_tokens: Counts | None
+    floor_position: int
 
     @classmethod
     def of_request(cls, b: int, temperature: Floats, given: Mapping[str, NDArray[Any]]) -> Sampler:
@@ -50,6 +52,8 @@ class Sampler:
             prompt_counts=rows.get("prompt_counts"),
             output_counts=rows.get("output_counts"),
             logit_bias=rows.get("logit_bias"),
+            stop_tokens=rows.get("stop_tokens"),
+            floor_position=int(rows.get("floor_position", 0)),
         )
 
     def is_greedy(self) -> bool:
@@ -70,8 +74,8 @@ class Sampler:
             and np.isfinite(o["frequency_penalty"])
         )
 
-    def adjust(self, logits: Floats, path: list[int]) -> Floats:
-        """Penalties over committed and path tokens, bias and temperature, all in float32."""
+    def adjust(self, logits: Floats, path: list[int], position: int) -> Floats:
+        """Penalties over committed and path tokens, bias, floor and temperature, in float32."""
         produced = np.zeros(len(logits), np.int64)
         if self.output_counts is not None:
             produced += self.output_counts
@@ -91,6 +95,9 @@ class Sampler:
             )
             if self.logit_bias is not None:
                 scores = scores + self.logit_bias
+            if self.stop_tokens is not None and position + 1 < self.floor_position:
+                stops = self.stop_tokens
+                scores[stops[(stops >= 0) & (stops < len(scores))]] = -np.inf
             return scores if self.is_greedy() else scores / self.temperature
 
     def choose(self, scores: Floats, position: int) -> int:

@@ -144,7 +144,10 @@ def sample_target_tokens(
                 refusals.add(b, Status.OUT_OF_RANGE, token)
         if refusals.refused(b):
             continue
-        scores = [sampler.adjust(logits[row], path) for row, path in zip(rows, paths, strict=True)]
+        scores = [
+            sampler.adjust(logits[row], path, int(positions[row]))
+            for row, path in zip(rows, paths, strict=True)
+        ]
         for row, row_scores in zip(rows, scores, strict=True):
             if np.isnan(row_scores).any() or (row_scores == np.inf).any():
                 refusals.add(b, Status.NOT_FINITE, row)

@@ -31,6 +31,7 @@ def _without(*names: str) -> Any:
 _SAMPLING_OPTIONS = (
     "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "prompt_counts", "output_counts", "logit_bias", "draft_tokens", "ancestor_bits",
+    "stop_tokens", "floor_position",
 )  # fmt: skip
 
 KERNELS: dict[str, Implementation] = {

@@ -67,23 +67,26 @@ extern "C" std::int32_t draft_tree_reject_sample(
 }
 
 extern "C" std::int32_t sample_target_tokens(
-        std::int32_t B, std::int32_t R, std::int32_t V, std::int32_t has_seed,
+        std::int32_t B, std::int32_t R, std::int32_t V, std::int32_t S, std::int32_t has_seed,
         std::int32_t has_sample_index, std::int32_t has_top_k, std::int32_t has_top_p,
         std::int32_t has_min_p, std::int32_t has_repetition_penalty,
         std::int32_t has_presence_penalty, std::int32_t has_frequency_penalty,
         std::int32_t has_prompt_counts, std::int32_t has_output_counts,
         std::int32_t has_logit_bias, std::int32_t has_draft_tokens,
-        std::int32_t has_ancestor_bits, const float* logits, const std::int64_t* positions,
+        std::int32_t has_ancestor_bits, std::int32_t has_stop_tokens,
+        std::int32_t has_floor_position, const float* logits, const std::int64_t* positions,
         const float* temperature, const std::int32_t* qo_indptr, const std::int64_t* seed,
         const std::int64_t* sample_index, const std::int64_t* top_k, const float* top_p,
         const float* min_p, const float* repetition_penalty, const float* presence_penalty,
         const float* frequency_penalty, const std::int32_t* prompt_counts,
         const std::int32_t* output_counts, const float* logit_bias,
         const std::int64_t* draft_tokens, const std::uint32_t* ancestor_bits,
+        const std::int64_t* stop_tokens, const std::int64_t* floor_position,
         std::int64_t* target_tokens, std::int32_t* status, std::int64_t* detail) {
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=R
 #pragma HLS INTERFACE s_axilite port=V
+#pragma HLS INTERFACE s_axilite port=S
 #pragma HLS INTERFACE s_axilite port=has_seed
 #pragma HLS INTERFACE s_axilite port=has_sample_index
 #pragma HLS INTERFACE s_axilite port=has_top_k
@@ -97,6 +100,8 @@ extern "C" std::int32_t sample_target_tokens(
 #pragma HLS INTERFACE s_axilite port=has_logit_bias
 #pragma HLS INTERFACE s_axilite port=has_draft_tokens
 #pragma HLS INTERFACE s_axilite port=has_ancestor_bits
+#pragma HLS INTERFACE s_axilite port=has_stop_tokens
+#pragma HLS INTERFACE s_axilite port=has_floor_position
 #pragma HLS INTERFACE m_axi port=logits offset=slave bundle=gmem_in
 #pragma HLS INTERFACE m_axi port=positions offset=slave bundle=gmem_in
 #pragma HLS INTERFACE m_axi port=temperature offset=slave bundle=gmem_in
@@ -114,20 +119,23 @@ extern "C" std::int32_t sample_target_tokens(
 #pragma HLS INTERFACE m_axi port=logit_bias offset=slave bundle=gmem_in
 #pragma HLS INTERFACE m_axi port=draft_tokens offset=slave bundle=gmem_in
 #pragma HLS INTERFACE m_axi port=ancestor_bits offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=stop_tokens offset=slave bundle=gmem_in
+#pragma HLS INTERFACE m_axi port=floor_position offset=slave bundle=gmem_in
 #pragma HLS INTERFACE m_axi port=target_tokens offset=slave bundle=gmem_out
 #pragma HLS INTERFACE m_axi port=status offset=slave bundle=gmem_out
 #pragma HLS INTERFACE m_axi port=detail offset=slave bundle=gmem_out
 #pragma HLS INTERFACE s_axilite port=return
-    const std::int32_t bound = aerie::bounds::sample_target_tokens(B, R, V);
+    const std::int32_t bound = aerie::bounds::sample_target_tokens(B, R, V, S);
     if (bound != 0) {
         return bound;
     }
     aerie::sample_target_tokens(
-        B, R, V, has_seed, has_sample_index, has_top_k, has_top_p, has_min_p,
+        B, R, V, S, has_seed, has_sample_index, has_top_k, has_top_p, has_min_p,
         has_repetition_penalty, has_presence_penalty, has_frequency_penalty, has_prompt_counts,
-        has_output_counts, has_logit_bias, has_draft_tokens, has_ancestor_bits, logits, positions,
-        temperature, qo_indptr, seed, sample_index, top_k, top_p, min_p, repetition_penalty,
-        presence_penalty, frequency_penalty, prompt_counts, output_counts, logit_bias,
-        draft_tokens, ancestor_bits, target_tokens, status, detail);
+        has_output_counts, has_logit_bias, has_draft_tokens, has_ancestor_bits, has_stop_tokens,
+        has_floor_position, logits, positions, temperature, qo_indptr, seed, sample_index, top_k,
+        top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, prompt_counts,
+        output_counts, logit_bias, draft_tokens, ancestor_bits, stop_tokens, floor_position,
+        target_tokens, status, detail);
     return 0;
 }

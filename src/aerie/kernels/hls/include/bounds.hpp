@@ -173,7 +173,8 @@ inline std::int32_t draft_tree_reject_sample(
     return 0;
 }
 
-inline std::int32_t sample_target_tokens(std::int32_t B, std::int32_t R, std::int32_t V) {
+inline std::int32_t sample_target_tokens(
+        std::int32_t B, std::int32_t R, std::int32_t V, std::int32_t S) {
     if (B < 0 || B > 128) {
         return 64;
     }
@@ -182,6 +183,9 @@ inline std::int32_t sample_target_tokens(std::int32_t B, std::int32_t R, std::in
     }
     if (V < 1 || V > 262144) {
         return 66;
+    }
+    if (S < 0 || S > 64) {
+        return 67;
     }
     return 0;
 }

@@ -26,6 +26,9 @@ struct Sampler {
     const std::int32_t* prompt_counts;
     const std::int32_t* output_counts;
     const float* logit_bias;
+    const std::int64_t* stop_tokens;
+    std::int32_t n_stops;
+    std::int64_t floor_position;
 };
 
 inline bool is_greedy(float temperature) { return temperature < GREEDY_TEMPERATURE; }
@@ -41,9 +44,14 @@ inline bool is_possible(const Sampler& sampler) {
            is_finite(sampler.presence) && is_finite(sampler.frequency);
 }
 
+// Whether the token after a position stands before the floor; no sum that could overflow.
+inline bool is_short(const Sampler& sampler, std::int64_t position) {
+    return position < sampler.floor_position && position + 1 < sampler.floor_position;
+}
+
 // Score of one token, every step rounded to float; `on_path` is how often the path holds it.
 inline float adjusted(const Sampler& sampler, float logit, std::int32_t token,
-                      std::int32_t on_path) {
+                      std::int32_t on_path, bool is_barred) {
     const std::int64_t committed =
         sampler.output_counts != nullptr ? sampler.output_counts[token] : 0;
     const std::int64_t produced = committed + on_path;
@@ -57,6 +65,7 @@ inline float adjusted(const Sampler& sampler, float logit, std::int32_t token,
     if (sampler.logit_bias != nullptr) {
         score = score + sampler.logit_bias[token];
     }
+    score = is_barred ? -INFINITE : score;
     return is_greedy(sampler.temperature) ? score : score / sampler.temperature;
 }
 

@@ -315,40 +315,65 @@ count_path_token:
     }
 }
 
+// Mark the stop tokens of a row whose next token stands before the floor, or take the marks back.
+inline void mark_stops(const Sampler& sampler, std::int32_t V, std::int64_t position,
+                       std::uint8_t mark, std::uint8_t (&is_barred)[Config::MAX_VOCAB]) {
+    if (!is_short(sampler, position)) {
+        return;
+    }
+mark_stop:
+    for (std::int32_t s = 0; s < Config::MAX_STOPS; ++s) {
+#pragma HLS PIPELINE
+        if (s >= sampler.n_stops) {
+            break;
+        }
+        const std::int64_t token = sampler.stop_tokens[s];
+        if (token >= 0 && token < V) {
+            is_barred[token] = mark;
+        }
+    }
+}
+
 // Scores of one row into the buffer, and what they are.
 inline RowState adjust_row(const Sampler& sampler, const float* logits, std::int32_t V,
-                           const Paths& paths, std::int32_t row, RowBuffers& buffers) {
-    // All zero between calls: a path is counted, used and taken back.
+                           const Paths& paths, std::int32_t row, std::int64_t position,
+                           RowBuffers& buffers) {
+    // All zero between calls: a path is counted, used and taken back, and so are stop tokens.
     static std::int32_t on_path[Config::MAX_VOCAB];
+    static std::uint8_t is_barred[Config::MAX_VOCAB];
     RowState state = {true, false};
     count_path(paths, row, 1, on_path);
+    mark_stops(sampler, V, position, 1, is_barred);
 adjust_each:
     for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
 #pragma HLS PIPELINE II=1
         if (v >= V) {
             break;
         }
-        buffers.scores[v] = adjusted(sampler, logits[v], v, on_path[v]);
+        buffers.scores[v] = adjusted(sampler, logits[v], v, on_path[v], is_barred[v] != 0);
         look_at(state, buffers.scores[v]);
     }
     count_path(paths, row, -1, on_path);
+    mark_stops(sampler, V, position, 0, is_barred);
     return state;
 }
 
 inline void sample_target_tokens(
-    std::int32_t B, std::int32_t R, std::int32_t V, std::int32_t has_seed,
+    std::int32_t B, std::int32_t R, std::int32_t V, std::int32_t S, std::int32_t has_seed,
     std::int32_t has_sample_index, std::int32_t has_top_k, std::int32_t has_top_p,
     std::int32_t has_min_p, std::int32_t has_repetition_penalty,
     std::int32_t has_presence_penalty, std::int32_t has_frequency_penalty,
     std::int32_t has_prompt_counts, std::int32_t has_output_counts, std::int32_t has_logit_bias,
-    std::int32_t has_draft_tokens, std::int32_t /*has_ancestor_bits*/, const float* logits,
+    std::int32_t has_draft_tokens, std::int32_t /*has_ancestor_bits*/,
+    std::int32_t has_stop_tokens, std::int32_t /*has_floor_position*/, const float* logits,
     const std::int64_t* positions, const float* temperature, const std::int32_t* qo_indptr,
     const std::int64_t* seed, const std::int64_t* sample_index, const std::int64_t* top_k,
     const float* top_p, const float* min_p, const float* repetition_penalty,
     const float* presence_penalty, const float* frequency_penalty,
     const std::int32_t* prompt_counts, const std::int32_t* output_counts,
     const float* logit_bias, const std::int64_t* draft_tokens,
-    const std::uint32_t* ancestor_bits, std::int64_t* target_tokens, std::int32_t* status,
+    const std::uint32_t* ancestor_bits, const std::int64_t* stop_tokens,
+    const std::int64_t* floor_position, std::int64_t* target_tokens, std::int32_t* status,
     std::int64_t* detail) {
     static RowBuffers buffers;
     static RowState states[Config::MAX_VERIFY];
@@ -373,7 +398,10 @@ requests:
                                  has_frequency_penalty != 0 ? frequency_penalty[b] : 0.0F,
                                  has_prompt_counts != 0 ? prompt_counts + table : nullptr,
                                  has_output_counts != 0 ? output_counts + table : nullptr,
-                                 has_logit_bias != 0 ? logit_bias + table : nullptr};
+                                 has_logit_bias != 0 ? logit_bias + table : nullptr,
+                                 has_stop_tokens != 0 ? stop_tokens + place(b, S, 0) : nullptr,
+                                 has_stop_tokens != 0 ? S : 0,
+                                 has_stop_tokens != 0 ? floor_position[b] : 0};
         Refusal refusal;
         const Rows rows = request_rows(refusal, qo_indptr, b, highest, R, Config::MAX_VERIFY);
         highest = higher(highest, qo_indptr[b]);
@@ -390,7 +418,8 @@ requests:
                     break;
                 }
                 const float* line = logits + place(rows.first + row, V, 0);
-                states[row] = adjust_row(sampler, line, V, paths, row, buffers);
+                const std::int64_t position = positions[rows.first + row];
+                states[row] = adjust_row(sampler, line, V, paths, row, position, buffers);
             }
             judge_rows(refusal, states, rows);
         }
@@ -405,7 +434,8 @@ requests:
                 break;
             }
             const std::int32_t flat = rows.first + row;
-            adjust_row(sampler, logits + place(flat, V, 0), V, paths, row, buffers);
+            const float* line = logits + place(flat, V, 0);
+            adjust_row(sampler, line, V, paths, row, positions[flat], buffers);
             target_tokens[flat] = choose_token(buffers, V, sampler, positions[flat]);
         }
     }
