@@ -15,7 +15,7 @@ from aerie.assemble import Tap, build_core, load_draft, load_target, untapped
 from aerie.assemble_choices import configured, context_of
 from aerie.config import EngineConfig, require
 from aerie.engine.engine import EngineCore, Limits
-from aerie.engine.measure import Progress, silent
+from aerie.tune.costs import Progress, silent
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Statistics
 from aerie.errors import EngineFailedError, RequestFailedError, UsageError

@@ -23,11 +23,8 @@ from aerie.assemble_device import settle_model
 from aerie.assemble_memory import free_bytes, give_back, kv_needs, with_pages
 from aerie.assemble_numerics import find_numerics
 from aerie.assemble_rounds import build_launcher, scratch_of, tree_shape
-from aerie.config import LIMITS, EngineConfig, ModelConfig, SpeculationConfig, require
+from aerie.config import EngineConfig, ModelConfig, SpeculationConfig, require
 from aerie.engine.engine import EngineCore, Limits
-from aerie.engine.measure import QUICK, MakeCore, Progress, measure_costs, silent
-from aerie.engine.measure_device import QUICK_ROUNDS, UNPRICED, DeviceGrid, measure_device_costs
-from aerie.engine.measure_quiet import is_quiet_now
 from aerie.engine.memory import Memory
 from aerie.kernels import load as load_kernels
 from aerie.kernels.arrays import speaking_torch
@@ -41,6 +38,8 @@ from aerie.speculation.costs import CostTable
 from aerie.speculation.planner import Planner
 from aerie.speculation.offer import Offers
 from aerie.speculation.policy import FixedTree, Policy
+from aerie.tune.costs import QUICK, UNPRICED, Grid, Progress, measure_costs, silent
+from aerie.tune.quiet import is_quiet_now
 
 # So that pages are taken ahead while costs are measured, as where memory is not short.
 SPARE_PAGES = 512
@@ -149,37 +148,34 @@ def find_costs(
     if found is not None and not (is_provisional(found, identity) and is_quiet_now()):
         return found
     record = {"kind": "measured at load", **identity}
-    if config.engine == "direct":
-        make = scratch_cores(config, target, head, limits)
-        table = measure_costs(make, QUICK, record, progress)
-    else:
-        grid = fitting_grid(config, target, head)
-        core = graphs_core(config, target, head, grid)
-        table = measure_device_costs(core, grid, record, progress)
-        del core
-        give_back(config.model.device)
+    grid = fitting_grid(config, target, head)
+    core = measured_core(config, target, head, grid)
+    table = measure_costs(core, grid, record, progress)
+    del core
+    give_back(config.model.device)
     keep_costs(table, identity)
     return table
 
 
-def fitting_grid(config: EngineConfig, target: Decoder, head: Eagle3Head) -> DeviceGrid:
+def fitting_grid(config: EngineConfig, target: Decoder, head: Eagle3Head) -> Grid:
     """The quick grid without the points that a device has no memory for."""
+    quick = QUICK[config.engine]
     needs = kv_needs(config, target, head, 0)
-    beside = max(QUICK_ROUNDS.batches) * QUICK_ROUNDS.margin + SPARE_PAGES * config.cache.page_size
+    beside = max(quick.batches) * quick.margin + SPARE_PAGES * config.cache.page_size
     room = free_bytes(config, needs) // needs.slot_bytes - beside
-    grid = replace(QUICK_ROUNDS, most_tokens=min(QUICK_ROUNDS.most_tokens, room))
     require(
-        bool(grid.points()),
+        room >= min(quick.contexts),
         f"{config.model.device} has no memory left to measure costs in: raise gpu_memory, or use"
         " policy fixed",
     )
-    return grid
+    contexts = tuple(context for context in quick.contexts if context <= room)
+    return replace(quick, contexts=contexts, most_tokens=min(quick.most_tokens, room))
 
 
-def graphs_core(
-    config: EngineConfig, target: Decoder, head: Eagle3Head, grid: DeviceGrid
+def measured_core(
+    config: EngineConfig, target: Decoder, head: Eagle3Head, grid: Grid
 ) -> EngineCore:
-    """An engine on which the costs of captured rounds are measured: room for every point."""
+    """An engine on which costs are measured: room for every point."""
     page = config.cache.page_size
     n_tokens = max(batch * (context + grid.margin) for batch, context in grid.points())
     sized = replace(
@@ -189,39 +185,8 @@ def graphs_core(
         scheduler=replace(config.scheduler, max_batch=max(grid.batches)),
         # What is to be measured must run, not what would do.
         graphs=replace(config.graphs, record_every=0),
-        engine="graphs",
         audit=False,
     )
     geometry = target.geometry
     limits = Limits(max(grid.contexts) + grid.margin, geometry.vocab_size, ())
     return build_core(sized, target, head, limits, costs=UNPRICED)
-
-
-def scratch_cores(
-    config: EngineConfig, target: Decoder, head: Eagle3Head | None, limits: Limits
-) -> MakeCore:
-    """Small engines of the same models, on which costs are measured."""
-    limits_of = LIMITS["planner"]
-    largest = SpeculationConfig(
-        method="eagle3",
-        policy="fixed",
-        top_k=limits_of.top_k,
-        depth=limits_of.depth,
-        nodes=limits_of.nodes,
-    )
-
-    def make(batch: int, context: int) -> EngineCore:
-        page = config.cache.page_size
-        n_pages = batch * -(-(context + 512) // page) + 1
-        small = replace(
-            config,
-            speculation=largest,
-            cache=replace(config.cache, n_pages=n_pages, prefix_reuse=False),
-            scheduler=replace(config.scheduler, max_batch=batch),
-            engine="direct",
-            audit=False,
-        )
-        room = replace(limits, context=max(limits.context, context + 512))
-        return build_core(small, target, head, room)
-
-    return make
