@@ -21,6 +21,7 @@ from aerie.speculation.draft import Draft
 from aerie.speculation.ngram import CopiedPaths
 from aerie.speculation.policy import Policy, TreeShape
 
+PAGES = {"direct": 0, "graphs": 2}  # rounds under way at most, beside the one that is written
 HISTORY = 1024  # positions kept for a head that sees everything
 
 
@@ -117,6 +118,7 @@ def build_state(
         inert_row=memory.inert_row,
         n_history=(draft.head.reach.window or HISTORY) if is_left_alone and draft else 0,
         n_text=limits.context + 1 if "ngram" in speculation.method else 0,
+        n_pages=PAGES[config.engine],
     )
     return allocate_state(sizes, target.embedding.dtype, config.model.device)
 

@@ -112,8 +112,12 @@ class Sizes:
 
     def recorded_chunk(self, starts: Sequence[int], ends: Sequence[int]) -> Bucket:
         """The smallest graph that holds a chunk of prompts."""
-        n_rows = smallest(self.graphs.chunks, sum(ends) - sum(starts))
-        return Bucket(self.seats(len(starts)), self._padded(n_rows), self.columns(max(ends)))
+        n_rows = self.chunk_rows(sum(ends) - sum(starts))
+        return Bucket(self.seats(len(starts)), n_rows, self.columns(max(ends)))
+
+    def chunk_rows(self, n_tokens: int) -> int:
+        """Rows of the smallest graph that reads so many tokens."""
+        return self._padded(smallest(self.graphs.chunks, n_tokens))
 
     def seats(self, n_requests: int) -> int:
         """The bucket of so many requests."""

@@ -24,7 +24,7 @@ from aerie.engine.round import close, draft, publish, verify
 from aerie.engine.sampler import Options
 from aerie.engine.scheduler import Plan
 from aerie.engine.seats import Seat, Seating, catch_up, situation
-from aerie.kernels.report import IS_FINISHED
+from aerie.kernels.report import IS_FINISHED, N_ROWS, STATUS
 from aerie.speculation.policy import Growth, Lesson, Policy, Settled
 
 
@@ -287,6 +287,8 @@ class Captured:
     def _decided(self, flying: Flying, landed: Sequence[Landed]) -> list[Decided]:
         page, found = self.parts.state.pages[flying.page], []
         for own in landed:
+            if not own.line[N_ROWS] and not own.line[STATUS]:
+                continue  # it joined after the verification
             found.append((own.seat.request, decide(page, own.line, own.index, own.seat)))
             tree = round_tree(page, own.line, own.index)
             if tree is not None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from aerie.engine.buckets import Bucket, Sizes
-from aerie.engine.graphs import Graphs, smallest
+from aerie.engine.graphs import Graphs
 from aerie.engine.parts import Parts
 from aerie.engine.request import Scored, State
 from aerie.engine.rows import prompt_rows
@@ -124,7 +124,7 @@ class Reader:
         self._graphs = graphs
         self._last: Plan | None = None
         device, n_seats = parts.table.device, parts.state.n_seats
-        most = smallest(sizes.graphs.chunks, sizes.max_chunk)
+        most = sizes.chunk_rows(sizes.max_chunk)
 
         def integers(size: int, fill: int = 0, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.full((size,), fill, dtype=dtype, device=device)

@@ -85,6 +85,7 @@ class Columns:
     numbers: dict[str, Tensor]  # [B] each, by the names above
     bias: Tensor  # [B, V] f32
     counts: Tensor  # [B, 2, V] i32, tokens of prompt and output; written by rounds too
+    biased: list[Request | None]  # whose bias a seat holds; it is zero where nobody's
 
     @classmethod
     def empty(cls, n_seats: int, vocabulary: int, device: str) -> Columns:
@@ -97,6 +98,7 @@ class Columns:
             numbers,
             torch.zeros((n_seats, vocabulary), device=device),
             torch.zeros((n_seats, 2, vocabulary), dtype=torch.int32, device=device),
+            [None] * n_seats,
         )
 
     def write(self, requests: Sequence[Request]) -> None:
@@ -108,21 +110,28 @@ class Columns:
             column[:n].copy_(torch.tensor(values, dtype=dtype), non_blocking=True)
             column[n:] = neutral
 
-    def write_tables(self, seats: Sequence[int], requests: Sequence[Request]) -> None:
-        """Biases and counts of newcomers, where they ask for them."""
-        for seat, request in zip(seats, requests, strict=True):
-            if request.params.logit_bias:
-                ids = torch.tensor(list(request.params.logit_bias)).to(self.bias.device)
-                values = torch.tensor(list(request.params.logit_bias.values()))
+    def write_tables(self, n_kept: int, requests: Sequence[Request]) -> None:
+        """Whole vocabularies: biases that are not where they belong, and counts of newcomers."""
+        for seat in range(len(self.biased)):
+            request = requests[seat] if seat < len(requests) else None
+            owner = request if request is not None and request.params.logit_bias else None
+            if self.biased[seat] is not owner:
                 self.bias[seat] = 0.0
-                self.bias[seat, ids] = values.to(self.bias)
+                self._write_bias(seat, owner)
+        for seat, request in enumerate(requests[n_kept:], n_kept):
             if request.params.has_penalties:
-                parts = (request.job.prompt, request.output)
-                for row, part in enumerate(parts):
-                    found = torch.bincount(
-                        torch.tensor(part, dtype=torch.int64), minlength=self.counts.shape[2]
-                    )
-                    self.counts[seat, row] = found.to(self.counts)
+                for row, part in enumerate((request.job.prompt, request.output)):
+                    ids = torch.tensor(part, dtype=torch.int64)
+                    found = torch.bincount(ids, minlength=self.counts.shape[2]).int()
+                    self.counts[seat, row].copy_(found, non_blocking=True)
+
+    def _write_bias(self, seat: int, request: Request | None) -> None:
+        self.biased[seat] = request
+        if request is not None:
+            bias, device = request.params.logit_bias, self.bias.device
+            where = torch.tensor(list(bias)).to(device, non_blocking=True)
+            values = torch.tensor(list(bias.values()), dtype=torch.float32)
+            self.bias[seat, where] = values.to(device, non_blocking=True)
 
     def arguments(self, options: Options, n: int, layout: Any, stops: Tensor) -> dict[str, Any]:
         """Keyword arguments of `sample_target_tokens` beside logits and layout."""

@@ -142,7 +142,9 @@ class Scheduler:
 
     def _chunks(self, is_busy: bool) -> list[Reading]:
         """Stretches of prompts, the oldest first; fewer tokens where others wait for their round."""
-        budget = self._config.chunk_beside if is_busy else self._config.prefill_chunk
+        budget = self._config.prefill_chunk
+        if is_busy:
+            budget = min(budget, self._config.chunk_beside)
         found: list[Reading] = []
         for request in self.running:
             if request.state is State.READING and budget > 0:

@@ -16,10 +16,10 @@ from torch import Tensor
 from aerie.engine.report import DEPTHS, PARENTS, SCORES, TOKENS, Report, ReportSizes
 from aerie.engine.request import Request
 from aerie.engine.sampler import Columns, Options
+from aerie.kernels.report import SEQ_LEN
 from aerie.speculation.store import NodeStore
 
 MAX_STOPS = 64  # stop ids of one request, as K7's card allows; the host clips at the others
-REPORT_PAGES = 2  # rounds under way at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +103,7 @@ class StateSizes:
     inert_row: int
     n_history: int = 0  # positions of features kept while rounds do not draft
     n_text: int = 0  # positions of the texts, where paths are copied from them
+    n_pages: int = 0  # rounds under way at most; none: the report is read where it is written
 
 
 def allocate_state(sizes: StateSizes, dtype: torch.dtype, device: str) -> State:
@@ -119,7 +120,7 @@ def allocate_state(sizes: StateSizes, dtype: torch.dtype, device: str) -> State:
     chosen[:, 0] = True
     is_cuda = device.startswith("cuda")
     report = Report.empty(sizes.report, device)
-    pages = tuple(Report.empty(sizes.report, "cpu", True) for _ in range(REPORT_PAGES))
+    pages = tuple(Report.empty(sizes.report, "cpu", is_cuda) for _ in range(sizes.n_pages))
     noted = torch.zeros((4, n, sizes.report.n_verify), dtype=torch.int32, device=device)
     noted[PARENTS] = -1
     history = None
@@ -152,8 +153,7 @@ def allocate_state(sizes: StateSizes, dtype: torch.dtype, device: str) -> State:
             torch.zeros((n_rows, *sizes.features), dtype=dtype, device=device), history
         ),
         report=report,
-        # On a CPU the report is read where it was written.
-        pages=pages if is_cuda else (report,) * REPORT_PAGES,
+        pages=pages or (report,),
         text=text,
         inert_row=sizes.inert_row,
     )
@@ -185,26 +185,27 @@ def seat(state: State, stays: Sequence[int], requests: Sequence[Request]) -> Non
     new = requests[n_kept:]
     if new:
         _join(state, slice(n_kept, n), new)
+    state.columns.write_tables(n_kept, requests)
     state.chosen[n_kept:, 1:] = False
     state.seq_len[n:] = 0
     state.kept.count[n:] = 0
 
 
 def _move(state: State, stays: Tensor, options: Options) -> None:
-    """Those who stay move to the front, in order; whole vocabularies only where they are used."""
-    n = stays.shape[0]
+    """Those who stay move to the front, in order; counts of tokens only where they are used."""
+    n, report = stays.shape[0], state.report
     buffers = [
-        *(state.seq_len, state.chosen, state.store.sort_scores, state.report.lines),
+        *(state.seq_len, state.chosen, state.store.sort_scores),
         *(state.kept.tokens, state.kept.taps, state.kept.count),
+        *(report.lines, report.path, report.logprobs, report.top_tokens, report.top_logprobs),
         *state.store.arrays.values(),
     ]
     for buffer in buffers:
         buffer[:n] = buffer.index_select(0, stays)
-    state.noted[:, :n] = state.noted.index_select(1, stays)
-    tables = ((options.bias, state.columns.bias), (options.penalties, state.columns.counts))
-    for is_used, table in tables:
-        if is_used:
-            table[:n] = table.index_select(0, stays)
+    for trees in (state.noted, report.trees):
+        trees[:, :n] = trees.index_select(1, stays)
+    if options.penalties:
+        state.columns.counts[:n] = state.columns.counts.index_select(0, stays)
 
 
 def _join(state: State, where: slice, new: Sequence[Request]) -> None:
@@ -221,7 +222,9 @@ def _join(state: State, where: slice, new: Sequence[Request]) -> None:
     state.kept.tokens[where, 0] = roots
     state.kept.taps[where, 0] = state.features.last[state.seats.table_row[where]]
     state.kept.count[where] = state.seq_len[where].clamp_max(1)  # a first token has no features
-    state.columns.write_tables(range(where.start, where.stop), new)
+    # Until they are verified, their line of the report tells nothing.
+    state.report.lines[where] = 0
+    state.report.lines[where, SEQ_LEN] = state.seq_len[where].int()
     if state.text is not None:
         for request in new:
             state.text[request.held.row, : len(request.tokens)] = sent(request.tokens).int()

@@ -171,8 +171,8 @@ class Draft:
     def _lists(self, place: Place, widths: Sequence[int]) -> _Lists:
         """Slot lists of every text and the nodes fed behind it; levels of the widths given."""
         fed = sum(widths)
-        # At least one column, so that an inert request has one to look at.
-        room = fed if place.lengths is not None else max(fed, 1)
+        # At least one column, so that a request without any has one to look at.
+        room = fed if place.lengths is not None and min(place.lengths) else max(fed, 1)
         found = self.kernels["compute_kv_indices"](
             req_to_token=place.table,
             req_pool_indices=place.table_row,
@@ -234,7 +234,7 @@ class Draft:
             kv_indices=lists.kv_indices,
             column_positions=lists.column_positions,
             tree_start=placed.tree_start,
-            bounds=Bounds(run, place.columns(0)),
+            bounds=Bounds(run, place.columns(1)),
         )
         return self.head.extend(rows, taps, self.pool, last)
 

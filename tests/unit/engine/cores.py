@@ -75,7 +75,7 @@ def core(pair: Pair, numerics: str = "exact", **settings: Any) -> EngineCore:
 
 def assert_pool_is_unheld(engine: EngineCore) -> None:
     """Every page is free, or kept only for its content."""
-    ledger = engine.parts.memory.ledger
+    ledger = engine.memory.ledger
     assert ledger.n_free + ledger.n_idle == ledger.n_pages - 1
 
 

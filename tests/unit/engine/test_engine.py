@@ -35,10 +35,10 @@ def fresh_kv(pair: Pair, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]
 
 
 def assert_kv_is_fresh(pair: Pair, engine: EngineCore, request: Request) -> None:
-    slots = engine.parts.memory.slots(request)[: request.seq_len].long()
+    slots = engine.memory.slots(request)[: request.seq_len].long()
     keys, values = fresh_kv(pair, request.tokens[: request.seq_len])
-    assert torch.equal(engine.parts.pool.keys[:, slots], keys)
-    assert torch.equal(engine.parts.pool.values[:, slots], values)
+    assert torch.equal(engine.launcher.parts.pool.keys[:, slots], keys)
+    assert torch.equal(engine.launcher.parts.pool.values[:, slots], values)
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 16])

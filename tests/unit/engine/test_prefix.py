@@ -78,7 +78,7 @@ def test_pages_are_taken_ahead_of_a_cache_that_holds_all_others(pair: Pair) -> N
     """In the end every free page is a kept one: a table written every page would cost a launch."""
     rng = random.Random(2)
     engine = core(pair, speculation=TREE, page_size=2, n_pages=400)
-    ledger = engine.parts.memory.ledger
+    ledger = engine.memory.ledger
     while ledger.n_free > 8:
         prompt = [rng.randrange(LIMITS.vocabulary) for _ in range(40)]
         engine.submit(prompt, SamplingParams(max_tokens=2, ignore_eos=True))
