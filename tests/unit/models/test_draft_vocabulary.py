@@ -20,6 +20,7 @@ from aerie.models.draft_vocabulary import (
     choose_ids,
     count_ids,
     head_ids,
+    output_weight,
     read_counts,
     save_counts,
     slice_head,
@@ -127,7 +128,10 @@ def test_slicing_at_load_and_in_files(tmp_path: Path, target: Decoder, case: str
     known = head_ids(head)
     ids = known[torch.tensor([0, 3, 4, 9, len(known) - 1])]
     sliced = slice_head(head, ids)
-    assert torch.equal(drafts(sliced), drafts(head)[:, torch.searchsorted(known, ids)])
+    rows = torch.searchsorted(known, ids)
+    assert torch.equal(output_weight(sliced), output_weight(head)[rows])
+    # A library may sum a narrow product in another order than a wide one.
+    torch.testing.assert_close(drafts(sliced), drafts(head)[:, rows], rtol=0, atol=1e-5)
     assert torch.equal(sliced.to_target(torch.arange(5)), ids)
     assert sliced.summary.geometry.draft_vocab_size == 5
     assert any("sliced from" in entry.reason for entry in sliced.summary.resolved)
