@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -197,4 +197,7 @@ def contract_hash() -> str:
 
 
 def _folder(module: str) -> Path:
-    return Path(str(resources.files(module)))
+    """Where a package lies; it is not imported, for its library may not be there."""
+    found = importlib.util.find_spec(module)
+    assert found is not None and found.origin is not None, f"{module} is a package of files"
+    return Path(found.origin).parent

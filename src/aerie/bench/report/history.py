@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from aerie.bench.gates.ages import PACKAGE, WHOLE, read_history
+from aerie.bench.provenance_git import files_at, whole_name
 from aerie.bench.report.origin import last_commits
 from aerie.bench.report.rows import read_artifacts
 from aerie.sources import hash_parts, part_of
 
+_INSIDE = f"{PACKAGE}/"
 _HASHED = (".py", ".hpp", ".cpp")  # as `bench.provenance.source_hash` takes them
 
 
@@ -24,8 +25,8 @@ def learn(root: Path) -> dict[str, dict[str, str]]:
         full = next((name for name in known if name.startswith(commit)), None)
         if full is not None:
             found[full] = known[full]
-        elif (full := _whole_name(root, commit)) is not None:
-            found[full] = hashes_of(_files(root, full))
+        elif (full := whole_name(root, commit)) is not None:
+            found[full] = hashes_of(_sources(root, full))
     return {name: found[name] for name in sorted(found)}
 
 
@@ -51,32 +52,11 @@ def hashes_of(files: Mapping[str, bytes]) -> dict[str, str]:
     return {WHOLE: whole.hexdigest(), **hash_parts(files.items())}
 
 
-def _files(root: Path, commit: str) -> dict[str, bytes]:
+def _sources(root: Path, commit: str) -> dict[str, bytes]:
     """Code and tables of the package as a commit has them, by their path inside it."""
-    listed = _git(root, "ls-tree", "-r", "-z", "--name-only", commit, "--", PACKAGE)
-    inside = [name.removeprefix(f"{PACKAGE}/") for name in listed.decode().split("\0") if name]
-    wanted = [name for name in inside if name.endswith(_HASHED) or part_of(name)]
-    asked = "".join(f"{commit}:{PACKAGE}/{name}\n" for name in wanted)
-    answer = _git(root, "cat-file", "--batch", stdin=asked.encode())
-    found, start = {}, 0
-    for name in wanted:
-        # A line `hash blob size`, then so many bytes and a line end.
-        head, _, _ = answer[start : start + 200].partition(b"\n")
-        begin = start + len(head) + 1
-        end = begin + int(head.split()[2])
-        found[name] = answer[begin:end]
-        start = end + 1
-    return found
+    found = files_at(root, commit, PACKAGE, lambda name: _is_hashed(name.removeprefix(_INSIDE)))
+    return {name.removeprefix(_INSIDE): data for name, data in found.items()}
 
 
-def _whole_name(root: Path, commit: str) -> str | None:
-    """The full hash of a commit; None where git or the commit is not there."""
-    try:
-        return _git(root, "rev-parse", "--verify", f"{commit}^{{commit}}").decode().strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def _git(root: Path, *arguments: str, stdin: bytes = b"") -> bytes:
-    command = ["git", "-C", str(root), *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, check=True).stdout
+def _is_hashed(name: str) -> bool:
+    return name.endswith(_HASHED) or part_of(name) is not None
