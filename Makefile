@@ -25,10 +25,10 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(TE
 FULL   := -p tests.results --results $(RESULTS)
 SLOW_LOG := reports/slow_tests.log
 
-# What `make quick` runs beside the laws: losslessness and the loop itself, at small batches.
+# What `make quick` runs: of losslessness a few batches, of the backends the one a CPU takes.
 QUICK := tests/laws tests/unit/speculation tests/unit/engine/test_engine.py \
-	tests/unit/engine/test_lossless.py tests/unit/engine/test_device_rounds.py \
-	tests/unit/kernels/test_numpy_backend.py
+	tests/unit/engine/test_lossless.py tests/unit/engine/test_device_rounds.py tests/parity/test_backends.py
+CHOSEN := (not test_lossless or greedy-3 or warm-1) and (not test_backends or numpy)
 
 .DEFAULT_GOAL := test
 .PHONY: demo quick test check slow clean
@@ -37,7 +37,7 @@ demo: $(RUNTIME)
 	@$(BIN)/aerie generate --compare --show-tree --rounds 8 --max-new-tokens 96
 
 quick: $(TOOLS)
-	@$(PYTEST) $(QUICK) -m "not slow" -k "not penalties and not 8 and not 17"
+	@$(PYTEST) $(QUICK) -m "not slow" -k "$(CHOSEN)"
 
 test: check
 	@echo "tests: $(TEST_WORKERS) workers, a few minutes"

@@ -50,7 +50,9 @@ class Recorder:
 
         if exitstatus not in _WHOLE:
             return  # interrupted: what did not run is not known
-        known, found = read_results(self.root), self._found()
+        run = "make slow" if session.config.option.markexpr == "slow" else "make test"
+        runs, found = read_results(self.root), self._found()
+        known = runs.get(run, {})
         if self.mode == "check":
             self.complaints = [
                 f"{name}: {' of '.join(result)} here, {' of '.join(known.get(name, ('nothing',)))}"
@@ -61,16 +63,15 @@ class Recorder:
             if self.complaints:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
             return
-        kept = {name: result for name, result in known.items() if name in self.named}
         for name, result in found.items():
             # A machine without a tool cannot say more of a test than one that ran it.
-            is_known = name in kept and kept[name].code == result.code
-            if result.outcome != "skipped" or not is_known:
-                kept[name] = result
-        text = render_results(kept)
-        path = self.root / RESULTS
-        if not path.is_file() or path.read_text("utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+            is_known = name in known and known[name].code == result.code
+            if result.outcome == "skipped" and is_known:
+                found[name] = known[name]
+        if found:
+            path, text = self.root / RESULTS, render_results({**runs, run: found})
+            if not path.is_file() or path.read_text("utf-8") != text:
+                path.write_text(text, encoding="utf-8")
 
     def _found(self) -> dict[str, Any]:
         from aerie.bench.report.results import Result, code_of_test, find_test

@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from aerie.bench.gates.ages import WHOLE, Ages
 from aerie.bench.gates.gate import Verdict, read_gates
 from aerie.bench.report.checks import Evidence, Parity, judge
 from aerie.bench.report.origin import origin_of
-from aerie.bench.report.pages import evidence_files, without_ages
+from aerie.bench.report.pages import OLDER, evidence_files, without_ages
 from aerie.bench.report.plots import stamp, stamp_of
 from aerie.bench.report.results import Result, code_of_test, find_test
 from aerie.bench.report.rows import Artifact, Check, Row, read_artifacts, read_sections
 from aerie.bench.report.traffic import design, effective
 from aerie.bench.report.write import Judges, make, missing_review
+from aerie.cli.main import app
 from aerie.errors import UsageError
 from aerie.kernels.registry import BACKENDS
 from tests.laws.tree import ROOT
@@ -50,14 +52,21 @@ def checkout(tmp_path: Path) -> Path:
 
 
 TESTS = "tests/unit/test_one.py"
-NAMES = ("test_that", "test_failed", "test_skipped", "test_changed", "test_returns_at_once")
+NAMES = (
+    "test_that",
+    "test_failed",
+    "test_skipped",
+    "test_changed",
+    "test_half",
+    "test_returns_at_once",
+)
 SOURCE = "".join(f"def {name}() -> None:\n    assert 1 + 1 == 2\n\n\n" for name in NAMES) + (
     "def test_new() -> None:\n    assert 1 + 1 == 2\n\n\n"
     'def test_emptied() -> None:\n    """It said much."""\n    assert True\n'
 )
 
 
-def results(root: Path) -> dict[str, Result]:
+def results(root: Path) -> dict[str, dict[str, Result]]:
     """A run of the tests above, after which some of them were edited."""
     outcomes = {"test_failed": "failed", "test_skipped": "skipped"}
     found = {}
@@ -71,7 +80,8 @@ def results(root: Path) -> dict[str, Result]:
     later = later.replace("def test_that() -> None:\n", "def test_that() -> None:\n    # Why.\n")
     at_once = "def test_returns_at_once() -> None:\n"
     write(root / TESTS, later.replace(at_once, f"{at_once}    return\n"))
-    return found
+    name = f"{TESTS}::test_half"
+    return {"make test": found, "make slow": {name: Result("failed", found[name].code)}}
 
 
 NOW = {"attention": "a", "kernels": "k"}
@@ -112,6 +122,7 @@ def record(field: str, bound: str, value: object, path: str = "reports/signed.js
         (Check("test", f"{TESTS}::test_tha"), "fail", "no test"),
         (Check("test", f"{TESTS}::test_failed"), "fail", "test_failed failed"),
         (Check("test", f"{TESTS}::test_skipped"), "fail", "test_skipped skipped"),
+        (Check("test", f"{TESTS}::test_half"), "fail", "test_half failed"),
         (Check("test", f"{TESTS}::test_emptied"), "fail", "asserts nothing"),
         (Check("test", f"{TESTS}::test_returns_at_once"), "fail", "asserts nothing"),
         (Check("test", f"{TESTS}::test_changed"), "stale", "changed: run the tests again"),
@@ -269,8 +280,25 @@ def test_a_page_that_only_lacks_ages_is_told_apart(checkout: Path) -> None:
     aged = (checkout / "reports/scorecard.md").read_text("utf-8")
     assert "**stale** (changed since: attention): ratio 2.5" in aged and "| t | 0 | 1 |" in aged
     assert without_ages(aged) == without_ages(fresh) == fresh
+    table = "| gate | 2.5 | {} |\n\n{}![picture](a.png)\n"
+    stale = table.format("stale", f"{OLDER} (changed since: attention, engine)\n\n")
+    assert without_ages(stale) == table.format("pass", "")
     small(checkout, checks.replace("2.0", "2.1"), 'sources = "gpu attention"')
     assert make(checkout, later, writes=False).aged == ()
+
+
+@pytest.mark.parametrize("floor", [2.0, 3.0])
+@pytest.mark.usefixtures("alone")
+def test_a_failing_row_is_an_exit_status(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, floor: float
+) -> None:
+    small(checkout, f'{{ record = "reports/signed.json", field = "ratio", at_least = {floor} }}')
+    write(checkout / "reports/redesign_review.md", "reviewed")
+    monkeypatch.chdir(checkout)
+    monkeypatch.setattr("aerie.cli.report.judges", lambda root: Judges((), {}))
+    for options in ((), ("--check",)):
+        run = CliRunner().invoke(app, ["report", *options])
+        assert run.exit_code == (floor > 2.5), run.output
 
 
 @pytest.mark.usefixtures("alone")
@@ -318,8 +346,6 @@ def test_every_file_of_evidence_has_its_command() -> None:
 def test_the_operator_page_names_what_exists() -> None:
     """Every command, script, contract and page that the operator is told of is there."""
     from typer.main import get_command
-
-    from aerie.cli.main import app
 
     text = (ROOT / "docs/operator.md").read_text("utf-8")
     for path in set(

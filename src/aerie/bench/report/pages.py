@@ -46,7 +46,9 @@ that backend. `commit` is what the artifact says of itself. kind: measured, c-si
 modelled; test: shown by a test, judged by its result in the last full run.
 """
 # How pages say that something is older, and the counts that change with it.
-_CHANGED = re.compile(r" ?\(changed since: [^)]*\)\n*")
+OLDER = "stale: passes, measured with older sources"
+_CHANGED = re.compile(rf"^{OLDER} \(changed since: [^)]*\)\n\n| \(changed since: [^)]*\)", re.M)
+_STALE = re.compile(rf"\| {STALE} \|$|\*\*{STALE}\*\*(?= \()", re.M)
 _COUNTS = re.compile(r"^(\| [^|]+ \|) (\d+) \| (\d+) (\|( \d+ \|)+)$", re.MULTILINE)
 
 
@@ -105,8 +107,7 @@ def shown_changes(changed: Sequence[str]) -> str:
 
 def without_ages(page: str) -> str:
     """A page as if nothing that it stands on had changed since."""
-    page = page.replace(f"**{STALE}** (", f"**{PASS}** (").replace(f"| {STALE} |", f"| {PASS} |")
-    page = _CHANGED.sub("", page)
+    page = _CHANGED.sub("", _STALE.sub(lambda found: found[0].replace(STALE, PASS), page))
     return _COUNTS.sub(lambda m: f"{m[1]} {int(m[2]) + int(m[3])} | 0 {m[4]}", page)
 
 

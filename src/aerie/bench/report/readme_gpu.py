@@ -11,7 +11,7 @@ from typing import Any
 from aerie.bench.gates.data import read_newest
 from aerie.bench.gates.gate import Verdict
 from aerie.bench.report.checks import OPEN, PASS, STALE, shown_floor
-from aerie.bench.report.pages import shown_changes
+from aerie.bench.report.pages import OLDER, shown_changes
 
 BASELINE = Path("reports/h200_baseline_raw.csv")
 SUMMARY = Path("reports/h200_baseline_summary.json")
@@ -126,7 +126,7 @@ def render_gates(root: Path, found: Sequence[Verdict]) -> str:
             verdict = OPEN if gate.value is None else f"**fail**: {gate.reason}"
         lines.append(f"| {gate.name} | {shown_floor(gate)} | {figure} | {verdict} |")
     changed = sorted({part for gate in shown for part in gate.changed})
-    lines += ["", shown_changes(changed).strip()] if changed else []
+    lines += ["", f"{OLDER}{shown_changes(changed)}"] if changed else []
     lines += ["", f"![the planner beside the best fixed policy]({PICTURE})", "", _loops(root)]
     return "\n".join(lines) + "\n"
 

@@ -30,20 +30,31 @@ def named_tests(root: Path) -> list[str]:
     return sorted({check.target for check in checks if check.subject == "test"})
 
 
-def read_results(root: Path) -> dict[str, Result]:
-    """By `path::test`; empty where no run was written down."""
+def read_results(root: Path) -> dict[str, dict[str, Result]]:
+    """By run (`make test`, `make slow`), then by `path::test`; empty where none was written."""
     path = root / RESULTS
     if not path.is_file():
         return {}
-    given = json.loads(path.read_text(encoding="utf-8"))["tests"]
-    return {name: Result(*entry) for name, entry in given.items()}
+    given = json.loads(path.read_text(encoding="utf-8"))
+    return {
+        run: {name: Result(*own) for name, own in tests.items()} for run, tests in given.items()
+    }
 
 
-def render_results(results: Mapping[str, Result]) -> str:
+def results_of(runs: Mapping[str, Mapping[str, Result]], target: str) -> list[Result]:
+    """What the runs said of one test; some of its ids may be slow and others not."""
+    return [tests[target] for tests in runs.values() if target in tests]
+
+
+def render_results(runs: Mapping[str, Mapping[str, Result]]) -> str:
     """One line a test, so that two branches seldom meet in one."""
-    lines = [f"  {json.dumps(name)}: {json.dumps(results[name])}" for name in sorted(results)]
-    body = ",\n".join(lines)
-    return f'{{\n "command": "make test, make slow",\n "tests": {{\n{body}\n }}\n}}\n'
+    tables = [
+        f' "{run}": {{\n'
+        + ",\n".join(f"  {json.dumps(name)}: {json.dumps(own[name])}" for name in sorted(own))
+        + "\n }"
+        for run, own in sorted(runs.items())
+    ]
+    return "{\n" + ",\n".join(tables) + "\n}\n"
 
 
 def find_test(root: Path, target: str) -> ast.FunctionDef | None:
