@@ -18,7 +18,7 @@ Rows = Mapping[tuple[str, int, int], Sequence[Row]]
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredPoint:
     """One policy at one point of a contract."""
 
     name: str
@@ -34,11 +34,11 @@ class Held:
     """A contract, what was measured of it, and what nobody measured."""
 
     contract: Contract
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredPoint, ...]
     missing: tuple[str, ...]  # scenarios, points, or policies of a point
 
     @property
-    def loose(self) -> list[Measured]:
+    def loose(self) -> list[MeasuredPoint]:
         """Points that vary by more than the contract allows."""
         return [one for one in self.measured if one.spread > self.contract.measure.cov_limit]
 
@@ -87,10 +87,10 @@ def _has(rows: Rows, place: Place, policy: str) -> bool:
     return any(row.policy == policy for row in rows.get(place.key, ()))
 
 
-def _measured(rows: Sequence[Row], name: str, policy: str) -> Measured:
+def _measured(rows: Sequence[Row], name: str, policy: str) -> MeasuredPoint:
     found = point(rows, policy)
     own = [row for row in rows if row.policy == policy]
-    return Measured(
+    return MeasuredPoint(
         name,
         found["runs"],
         found["cov"],

@@ -49,7 +49,7 @@ modelled; test: shown by a test, judged by its result in the last full run.
 OLDER = "stale: passes, measured with older sources"
 _CHANGED = re.compile(rf"^{OLDER} \(changed since: [^)]*\)\n\n| \(changed since: [^)]*\)", re.M)
 _STALE = re.compile(rf"\| {STALE} \|$|\*\*{STALE}\*\*(?= \()", re.M)
-_COUNTS = re.compile(r"^(\| [^|]+ \|) (\d+) \| (\d+) (\|( \d+ \|)+)$", re.MULTILINE)
+_COUNTS = re.compile(r"^(\| [^|]+ \|) (\d+) \| (\d+) ((\| \d+ ){3}\|)$", re.M)
 
 
 Sections = Sequence[tuple[Section, Sequence[Judged]]]
