@@ -50,7 +50,8 @@ check: $(TOOLS)
 
 slow: $(TOOLS)
 	@echo "slow tests: tens of minutes, no word until the end; then the log is in $(SLOW_LOG)"
-	@echo "commit $$(git describe --always --dirty --abbrev=40 --exclude '*')" > $(SLOW_LOG)
+	@echo "commit $$(git rev-parse HEAD)$$(git diff --quiet HEAD -- src tests || echo ', modified')" \
+		> $(SLOW_LOG)
 	@$(PYTEST) $(FULL) -m slow --durations=30 >> $(SLOW_LOG) 2>&1; \
 		status=$$?; cat $(SLOW_LOG); exit $$status
 
