@@ -51,8 +51,14 @@ class Recorder:
         if exitstatus not in _WHOLE:
             return  # interrupted: what did not run is not known
         run = "make slow" if session.config.option.markexpr == "slow" else "make test"
-        runs, found = read_results(self.root), self._found()
-        known = runs.get(run, {})
+        runs = read_results(self.root)
+        known, found = runs.get(run, {}), self._found()
+        # Known, the same as then, and silent now: kept by who writes, held against who checks.
+        silent = {
+            name: result
+            for name, result in known.items()
+            if name in self.named and name not in found and result.code == self._code(name)
+        }
         if self.mode == "check":
             self.complaints = [
                 f"{name}: {' of '.join(result)} here, {' of '.join(known.get(name, ('nothing',)))}"
@@ -60,6 +66,7 @@ class Recorder:
                 for name, result in sorted(found.items())
                 if known.get(name) != result
             ]
+            self.complaints += [f"{name}: did not run here" for name in silent]
             if self.complaints:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
             return
@@ -69,20 +76,25 @@ class Recorder:
             if result.outcome == "skipped" and is_known:
                 found[name] = known[name]
         if found:
-            path, text = self.root / RESULTS, render_results({**runs, run: found})
+            path, text = self.root / RESULTS, render_results({**runs, run: {**silent, **found}})
             if not path.is_file() or path.read_text("utf-8") != text:
                 path.write_text(text, encoding="utf-8")
 
     def _found(self) -> dict[str, Any]:
-        from aerie.bench.report.results import Result, code_of_test, find_test
+        from aerie.bench.report.results import Result
 
         found = {}
         for name, outcomes in self.outcomes.items():
-            function = find_test(self.root, name)
-            assert function is not None, f"{name} ran, so it is there"
             worst = next(o for o in ("failed", "passed", "skipped") if o in outcomes)
-            found[name] = Result(worst, code_of_test(function))
+            found[name] = Result(worst, self._code(name))
         return found
+
+    def _code(self, name: str) -> str:
+        """The hash of a test as it is; empty if it is gone."""
+        from aerie.bench.report.results import code_of_test, find_test
+
+        function = find_test(self.root, name)
+        return "" if function is None else code_of_test(function)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         for line in self.complaints:

@@ -113,6 +113,19 @@ def test_a_run_that_says_something_else_is_refused(
     assert (checkout.path / RESULTS).read_bytes() == written
 
 
+def test_a_test_that_no_longer_runs_is_refused(checkout: pytest.Pytester) -> None:
+    run(checkout, "write")
+    rewrite(
+        checkout, TESTS.replace("import pytest\n", "import pytest\npytest.importorskip('no_x')\n")
+    )
+    (checkout.path / "tests/test_b.py").write_text("def test_b(): assert not []\n", "utf-8")
+    refused = run(checkout, "check")
+    assert refused.ret == 1
+    refused.stdout.fnmatch_lines(["*test_one: did not run here"])
+    run(checkout, "write")
+    assert outcomes(checkout.path)["test_one"] == "passed"  # here nobody knows better
+
+
 def test_remarks_change_nothing(checkout: pytest.Pytester) -> None:
     run(checkout, "write")
     rewrite(checkout, TESTS.replace("def test_one():", "def test_one():\n    # Why.\n    'What.'"))
