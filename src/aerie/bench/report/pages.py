@@ -61,8 +61,8 @@ def render_scorecard(sections: Sections, unsigned: Sequence[str]) -> str:
     lines = [_HEAD, _counts(sections), "", *_kill(every), ""]
     for section, rows in sections:
         lines += [f"## {section.title}", "", section.about, ""]
-        lines += ["| item | what | status | kind | artifact | commit | command |"]
-        lines += ["|---|---|---|---|---|---|---|"]
+        lines += ["| item | what | status | kind | artifact | commit | command | origin |"]
+        lines += ["|---|---|---|---|---|---|---|---|"]
         lines += [_line(judged) for judged in rows] + [""]
     if unsigned:
         lines += ["## Artifacts without provenance", ""]
@@ -127,6 +127,7 @@ def _line(judged: Judged) -> str:
         ", ".join(f"`{place}`" for place in places),
         ", ".join(commit for commit in commits if commit),
         _command(judged),
+        row.origin,
     )
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 

@@ -46,6 +46,7 @@ class Row:
     not_needed: str = ""  # the reason
     kernels: str = ""  # a claim about speed: the backend whose parity it depends on
     kill: bool = False  # if it fails, features stop until the design was reviewed
+    origin: str = ""  # the item of the list that asked for it
 
 
 @dataclass(frozen=True)
