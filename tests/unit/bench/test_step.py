@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aerie import assemble
-from aerie.assemble import choose_backend
+from aerie import assemble_choices
+from aerie.assemble_choices import choose_backend
 from aerie.bench.engine import step
 from aerie.bench.engine.step import ORDER, PHASES, Stopwatch, open_engine, run_steps
 from aerie.config import EngineConfig, ModelConfig
@@ -73,7 +73,7 @@ def test_kernels_are_chosen_by_device_and_say_why(monkeypatch: pytest.MonkeyPatc
     assert (asked.value, asked.origin) == ("reference", "config")
     on_a_gpu = EngineConfig(model=ModelConfig(device="cuda:0"))
     for obstacle, backend in ((None, "triton"), ("triton is not installed", "pytorch")):
-        monkeypatch.setattr(assemble, "why_unavailable", lambda info, found=obstacle: found)
+        monkeypatch.setattr(assemble_choices, "why_unavailable", lambda info, found=obstacle: found)
         chosen = choose_backend(on_a_gpu)
         assert (chosen.value, chosen.origin) == (backend, "automatic")
         assert obstacle is None or chosen.reason == obstacle
