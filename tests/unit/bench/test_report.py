@@ -294,6 +294,8 @@ def test_a_failing_row_is_an_exit_status(
 ) -> None:
     small(checkout, f'{{ record = "reports/signed.json", field = "ratio", at_least = {floor} }}')
     write(checkout / "reports/redesign_review.md", "reviewed")
+    for folder in ("gates", "contracts"):
+        write(checkout / folder / "a.toml", "")
     monkeypatch.chdir(checkout)
     monkeypatch.setattr("aerie.cli.report.judges", lambda root: Judges((), {}))
     for options in ((), ("--check",)):
