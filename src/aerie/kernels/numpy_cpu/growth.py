@@ -33,9 +33,10 @@ def draft_tree_layer_score_index_gen_op(
     top_k = candidates // width
     # fmax and fmin prefer the number to a NaN, so NaN becomes 0.
     probas = np.fmin(np.fmax(topk_probas, np.float32(0)), np.float32(1))
-    curr = probas.reshape(batch, width, top_k) * last_layer_scores[:, :, None]
+    with np.errstate(invalid="ignore"):  # 0 times an infinite parent
+        curr = probas.reshape(batch, width, top_k) * last_layer_scores[:, :, None]
     curr = curr.reshape(batch, candidates)
-    # Stable on the negated scores: equal scores keep candidate order.
+    # Stable on the negated scores: equal scores keep candidate order, NaN comes last.
     order = (-curr).argsort(axis=1, kind="stable")
     requests = np.arange(batch)[:, None]
     parents = order[:, :top_k] // top_k
@@ -178,9 +179,12 @@ def calculate_work_deltas(
     # kept. Once all old ones are out, a new score could only displace a better new one.
     n_free = min(verify_num - n_old, node_top_k)
     n_met = min(node_top_k - n_free, n_old)
-    gained = work_scores[:, n_old : n_old + n_free + n_met].astype(np.float64)
+    met = np.zeros((batch, n_free + n_met))
     if n_met:
-        met = work_scores[:, n_old - n_met : n_old][:, ::-1]
-        gained[:, n_free:] = np.maximum(gained[:, n_free:] - met, 0.0)
+        met[:, n_free:] = work_scores[:, n_old - n_met : n_old][:, ::-1]
+    new = work_scores[:, n_old : n_old + n_free + n_met].astype(np.float64)
+    # NaN is above nothing, and equal infinities are not subtracted.
+    gained = np.subtract(new, met, out=np.zeros_like(met), where=new > met)
     np.add.reduce(gained, axis=0, out=gains[1 : 1 + n_free + n_met])
-    return {"G": (np.add.accumulate(gains) / batch).astype(np.float32)}
+    with np.errstate(over="ignore"):
+        return {"G": (np.add.accumulate(gains) / batch).astype(np.float32)}
