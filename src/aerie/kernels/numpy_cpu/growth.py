@@ -14,10 +14,15 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+# Cards say where NaN and infinities go, so neither is worth a warning. Around a whole function
+# this costs half of what a `with` inside of it does: 0.6 us (NumPy 2.4, November 2026).
+_quiet = np.errstate(invalid="ignore", over="ignore")
+
 # Captured runs discount stored scores from depth 2 on by this factor (compat mode).
 COMPAT_DISCOUNT = np.float32(0.9999)
 
 
+@_quiet
 def draft_tree_layer_score_index_gen_op(
     *,
     topk_probas: Floats,
@@ -33,8 +38,7 @@ def draft_tree_layer_score_index_gen_op(
     top_k = candidates // width
     # fmax and fmin prefer the number to a NaN, so NaN becomes 0.
     probas = np.fmin(np.fmax(topk_probas, np.float32(0)), np.float32(1))
-    with np.errstate(invalid="ignore"):  # 0 times an infinite parent
-        curr = probas.reshape(batch, width, top_k) * last_layer_scores[:, :, None]
+    curr = probas.reshape(batch, width, top_k) * last_layer_scores[:, :, None]
     curr = curr.reshape(batch, candidates)
     # Stable on the negated scores: equal scores keep candidate order, NaN comes last.
     order = (-curr).argsort(axis=1, kind="stable")
@@ -166,6 +170,7 @@ def _spread(array: NDArray[Any], kept: Ints, batch: int) -> NDArray[Any]:
     return spread
 
 
+@_quiet
 def calculate_work_deltas(
     *, work_scores: Floats, node_top_k: int, verify_num: int
 ) -> dict[str, Any]:
@@ -179,12 +184,10 @@ def calculate_work_deltas(
     # kept. Once all old ones are out, a new score could only displace a better new one.
     n_free = min(verify_num - n_old, node_top_k)
     n_met = min(node_top_k - n_free, n_old)
-    met = np.zeros((batch, n_free + n_met))
+    gained = work_scores[:, n_old : n_old + n_free + n_met].astype(np.float64)
     if n_met:
-        met[:, n_free:] = work_scores[:, n_old - n_met : n_old][:, ::-1]
-    new = work_scores[:, n_old : n_old + n_free + n_met].astype(np.float64)
-    # NaN is above nothing, and equal infinities are not subtracted.
-    gained = np.subtract(new, met, out=np.zeros_like(met), where=new > met)
+        gained[:, n_free:] -= work_scores[:, n_old - n_met : n_old][:, ::-1]
+    # fmax prefers the number to a NaN, and to the difference of equal infinities.
+    np.fmax(gained, 0.0, out=gained)
     np.add.reduce(gained, axis=0, out=gains[1 : 1 + n_free + n_met])
-    with np.errstate(over="ignore"):
-        return {"G": (np.add.accumulate(gains) / batch).astype(np.float32)}
+    return {"G": (np.add.accumulate(gains) / batch).astype(np.float32)}

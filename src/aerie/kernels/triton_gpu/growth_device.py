@@ -137,7 +137,8 @@ def merge_scores(
         tl.store(work_row + place, tl.where(is_ok, old, 0.0), mask=is_old)
         tl.store(work_row + n_old + child, tl.where(is_ok, best, 0.0), mask=child < top_k)
     # Two descending runs: an entry's place is its own plus what of the other run comes first.
-    old_key, layer_key = order_key(old), order_key(layer)
+    old_key = order_key(old)
+    layer_key = order_key(layer)
     above = (layer_key[None, :] > old_key[:, None]) & is_entry[None, :]
     old_place = old_rank + tl.sum(above.to(tl.int32), axis=1)
     at_least = (old_key[:, None] >= layer_key[None, :]) & is_old[:, None]
@@ -185,7 +186,8 @@ def gains_of(old_row, best, rank, n_old, top_k, n_free, is_row):
     is_meeting = (rank >= n_free) & (rank < n_free + n_met) & is_row
     # A free slot holds nothing to displace.
     met = tl.load(old_row + (n_old - 1 - (rank - n_free)), mask=is_meeting, other=0.0)
-    met, new = met.to(tl.float64), best.to(tl.float64)
+    met = met.to(tl.float64)
+    new = best.to(tl.float64)
     # NaN is above nothing, and gains nothing.
     return tl.where((new > met) & (rank < n_free + n_met) & is_row, new - met, 0.0)
 
