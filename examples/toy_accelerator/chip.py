@@ -26,7 +26,8 @@ class Chip:
         """Copy an array into the chip; returns its address."""
         self.n_uploaded += array.nbytes
         address = self.reserve(array.nbytes)
-        self._memory[address : address + array.nbytes] = array.reshape(-1).view(np.uint8)
+        packed = np.ascontiguousarray(array)  # arrays may come strided, and walked backwards
+        self._memory[address : address + array.nbytes] = packed.reshape(-1).view(np.uint8)
         return address
 
     def reserve(self, n_bytes: int) -> int:
