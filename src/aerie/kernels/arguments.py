@@ -79,12 +79,13 @@ class Memory:
         return cls(array.data_ptr(), tuple(array.shape), strides, size)
 
     @property
-    def end(self) -> int:
-        """One past the last byte, if no stride is negative."""
+    def bounds(self) -> tuple[int, int]:
+        """The first byte, and one past the last."""
         if prod(self.shape) == 0:
-            return self.address
-        steps = zip(self.shape, self.strides, strict=True)
-        return self.address + sum((n - 1) * stride for n, stride in steps) + self.item_bytes
+            return self.address, self.address
+        reach = [(n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True)]
+        below, above = sum(min(0, r) for r in reach), sum(max(0, r) for r in reach)
+        return self.address + below, self.address + above + self.item_bytes
 
     @property
     def steps(self) -> list[tuple[int, int]]:
@@ -109,6 +110,9 @@ class Memory:
 
     def meets(self, other: Memory) -> bool:
         """Whether an entry of each share a byte; True where that is too hard to say."""
+        (low, high), (other_low, other_high) = self.bounds, other.bounds
+        if high <= other_low or other_high <= low:
+            return False
         share: Any = np.shares_memory  # its stubs know two named amounts of work only
         try:
             return bool(share(self._header(), other._header(), max_work=MEETING_WORK))
@@ -132,7 +136,7 @@ def check_memory(card: Card, call: Mapping[str, Any], device: str) -> tuple[int,
     """Raise KernelArgumentError unless every array can be read, and written where the card says.
 
     Follows `bind`, which makes sure that they are arrays. Returns how many bytes each given array
-    spans, in the order of the call.
+    spans from its first entry on, in the order of the call.
     """
     ports = {port.name: port for port in card.inputs}
     given = {name: call[name] for name in call if name in ports and call[name] is not None}
@@ -144,7 +148,7 @@ def check_memory(card: Card, call: Mapping[str, Any], device: str) -> tuple[int,
     places = {name: Memory.of(array) for name, array in given.items()}
     if card.written:
         _check_apart(card, places)
-    return tuple(place.end - place.address for place in places.values())
+    return tuple(place.bounds[1] - place.address for place in places.values())
 
 
 def _check_device(where: str, array: Any, device: str, port: Port) -> None:

@@ -47,7 +47,7 @@ def test_every_kernel_has_an_example_and_a_mistake() -> None:
 
 @each_backend
 @each_kernel
-def test_a_wrong_call_is_refused_by_name_value_and_limit(backend: str, kernel: str) -> None:
+def test_error_names_value_and_limit(backend: str, kernel: str) -> None:
     with Findings() as found:
         for name, build in examples_of(kernel):
             with found.case(f"{name}: as it is"):
