@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import prod
@@ -209,7 +209,7 @@ def are_apart(starts: list[int], n_bytes: Sequence[int]) -> bool:
     return all(map(le, ends, sorted(starts)[1:]))
 
 
-def have_own_memory(arrays: list[Any]) -> bool:
+def have_own_memory(arrays: Collection[Any]) -> bool:
     """Whether each NumPy array, or what it is a view of, owns its memory, and no two the same.
 
     Quicker than asking for addresses, and False where memory belongs to somebody else.

@@ -30,7 +30,8 @@ def _adopt_slowly(array: Any, device: str) -> NDArray[Any]:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(array, torch.Tensor) or not array.is_cpu:
         raise KernelArgumentError(f"arrays must be in the memory of a {device}, got {type(array)}")
+    array = array.detach()
     if array.dtype is torch.bfloat16:
         # NumPy has no bfloat16: its bit patterns travel as uint16.
         array = array.view(torch.uint16)
-    return np.asarray(array.detach().numpy())
+    return np.asarray(array.numpy())

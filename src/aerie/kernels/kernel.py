@@ -50,8 +50,6 @@ class Kernel:
         self._in_order = (lambda outputs: (outputs[names[0]],)) if is_one else itemgetter(*names)
         self._is_written = {port.name: port.kind == "inout" for port in card.inputs}
         self._loose = _loose_scalars(card)
-        # What this adoption returns as it is.
-        self._own = np.ndarray if adopt is host.adopt else None
         # How many bytes each array spans, by the signature of a call that passed.
         self._passed: dict[tuple[object, ...], tuple[int, ...]] = {}
 
@@ -78,10 +76,10 @@ class Kernel:
         """
         given: dict[str, Any] = {}
         signature: list[object] = [*inputs]
-        arrays: list[Any] = []  # of NumPy, and where tensors begin: for calls that write
-        starts: list[int] = []
+        arrays: dict[str, Any] = {}  # those of NumPy
+        starts: list[int] = []  # addresses of tensors, where a kernel writes
         is_written, loose, writes = self._is_written, self._loose, self.card.written
-        own, adopt, device = self._own, self._adopt, self._device
+        adopt, device = self._adopt, self._device
         try:
             for name, value in inputs.items():
                 kind = type(value)
@@ -91,29 +89,34 @@ class Kernel:
                     if name not in loose or kind is not int or value not in loose[name]:
                         signature += (kind, value)
                     continue
-                array = value if kind is own else adopt(value, device, is_written[name])
-                given[name] = array
-                signature += (kind, array.shape, array.dtype)
-                if writes:
-                    if kind is np.ndarray:
-                        arrays.append(value)
-                        if not value.flags.carray:
-                            signature += (value.strides, value.flags.num)
-                    else:
+                if kind is np.ndarray:
+                    array = arrays[name] = value
+                    if writes and not value.flags.carray:
+                        signature += (value.strides, value.flags.num)
+                else:
+                    array = adopt(value, device, is_written[name])
+                    if writes:
                         starts.append(value.data_ptr())
                         if not value.is_contiguous():
                             signature.append(value.stride())
+                given[name] = array
+                signature += (kind, array.shape, array.dtype)
             n_bytes = self._passed.get(tuple(signature))
         except Exception:
             # Something that no backend takes, or that cannot be hashed: the checks name it.
             return self._examined(inputs)
         if n_bytes is None:
             return self._examined(inputs, signature)
-        if arrays:
-            is_apart = not starts and have_own_memory(arrays)
-        else:
-            is_apart = not starts or are_apart(starts, n_bytes)
-        return given if is_apart else self._examined(inputs)
+        if writes:
+            is_apart = are_apart(starts, n_bytes) if starts else have_own_memory(arrays.values())
+            # Arrays of two libraries in one call are compared one by one.
+            if not is_apart or (starts and arrays):
+                return self._examined(inputs)
+        if adopt is not host.adopt:
+            # Not before all is well: what torch cannot share is copied.
+            for name, value in arrays.items():
+                given[name] = adopt(value, device, is_written[name])
+        return given
 
     def _examined(
         self, inputs: Mapping[str, Any], signature: list[object] | None = None

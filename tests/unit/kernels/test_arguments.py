@@ -285,6 +285,20 @@ def test_a_capacity_is_looked_at_in_every_call(backend: str) -> None:
     refused(backend, "kv_lists", {"kv_capacity": True}, KernelArgumentError)
 
 
+@each_backend
+def test_a_huge_array_is_refused_before_it_is_copied(backend: str) -> None:
+    """One number, said to be a terabyte: torch cannot share it, and must not copy it either."""
+    huge = np.broadcast_to(np.float32(0), (1 << 20, 1 << 18))
+    assert refused_by_size(backend, huge).value == 1 << 20
+
+
+def refused_by_size(backend: str, scores: Any) -> KernelBoundsError:
+    kernel, build = EXAMPLES["deltas"]
+    with pytest.raises(KernelBoundsError) as caught:
+        kernels_of(backend)[kernel](**{**build(), "work_scores": scores})
+    return caught.value
+
+
 def test_memory_that_steps_apart_meets_nothing() -> None:
     table = np.zeros((4, 6), np.int64)
     left, right = Memory.of(table[:, :3]), Memory.of(table[:, 3:])
