@@ -10,7 +10,8 @@ import pytest
 from aerie import Engine, SamplingParams
 from aerie.errors import UsageError
 from aerie.server.problems import ApiError
-from aerie.server.worker import Ask, End, Loaded, Piece, State, Worker
+from aerie.server.samples import Ask, End, Loaded, Piece, State
+from aerie.server.worker import Worker
 from aerie.text.chat import compile_chat_template
 
 PROMPT = (1, 2, 3, 4)
@@ -77,6 +78,70 @@ def test_an_impossible_sample_takes_its_group_with_it_and_nothing_else(engine: E
     assert engine.core.is_idle and not engine._open
 
 
+def test_what_breaks_while_it_is_taken_in_breaks_alone(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with running(lambda: Loaded(engine, NO_TEMPLATE)) as worker:
+            other = await worker.enter([ask(30)])
+            with monkeypatch.context() as patched:
+                patched.setattr(engine, "submit", _broken)
+                with pytest.raises(RuntimeError, match="out of luck"):
+                    await worker.enter([ask()])
+            assert worker.state is State.READY
+            while not isinstance(item := await other.items.get(), End):
+                pass
+            assert len(item.completion.token_ids) == 30
+            worker.leave(other)
+
+    run(scenario)
+    assert engine.core.is_idle and not engine._open
+
+
+def test_what_can_never_fit_is_not_told_to_come_again(engine: Engine) -> None:
+    async def scenario() -> None:
+        async with running(lambda: Loaded(engine, NO_TEMPLATE), limit=5_000) as worker:
+            with pytest.raises(ApiError, match="takes in 5000") as refused:
+                await worker.enter([ask(3_000), ask(3_000)])
+            error = refused.value
+            assert (error.status, error.code) == (400, "context_length_exceeded")
+            assert "retry-after" not in error.headers and worker.is_quiet
+
+    run(scenario)
+
+
+def test_who_runs_and_who_waits_is_counted(engine: Engine) -> None:
+    most = engine.core.config.scheduler.max_batch
+
+    async def scenario() -> None:
+        async with running(lambda: Loaded(engine, NO_TEMPLATE), limit=10**6) as worker:
+            group = await worker.enter([ask(300) for _ in range(most + 3)])
+            while worker.counts() != (most, 3):
+                await asyncio.sleep(0.005)
+            worker.leave(group)
+            while worker.counts() != (0, 0):
+                await asyncio.sleep(0.005)
+
+    run(scenario)
+
+
+def test_what_still_runs_at_the_end_is_told_so(engine: Engine) -> None:
+    async def scenario() -> None:
+        async with running(lambda: Loaded(engine, NO_TEMPLATE)) as worker:
+            group = await worker.enter([ask(4_000)])
+            worker.drain()
+            assert not worker.is_quiet
+            worker.give_up()
+            assert worker.is_quiet and worker.pending_tokens == 0
+            while not isinstance(item := await group.items.get(), Exception):
+                pass
+            assert isinstance(item, ApiError) and "the server ends" in str(item)
+            while not engine.core.is_idle:
+                await asyncio.sleep(0.005)
+
+    run(scenario)
+
+
 def test_who_leaves_frees_the_queue(engine: Engine) -> None:
     async def scenario() -> None:
         async with running(lambda: Loaded(engine, NO_TEMPLATE), limit=5_000) as worker:
@@ -115,6 +180,24 @@ def test_a_failed_engine_is_said_to_everybody(monkeypatch: pytest.MonkeyPatch) -
     run(scenario)
 
 
+def test_an_engine_that_says_it_failed_is_believed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with running(lambda: Loaded(engine, NO_TEMPLATE)) as worker:
+            group = await worker.enter([ask(4_000)])
+            monkeypatch.setattr(engine, "failure", "no memory left", raising=False)
+            while not isinstance(item := await group.items.get(), Exception):
+                pass
+            assert isinstance(item, ApiError) and item.status == 503
+            assert worker.state is State.FAILED and worker.failure == "no memory left"
+            worker.leave(group)
+
+    run(scenario)
+    engine.core.cancel(max(engine._open))
+    engine.step()
+
+
 def test_a_failed_load_is_said_and_ends() -> None:
     async def scenario() -> None:
         async with running(_broken) as worker:
@@ -140,5 +223,5 @@ def test_draining_takes_in_nothing_new(engine: Engine) -> None:
     run(scenario)
 
 
-def _broken() -> Any:
+def _broken(*_: object) -> Any:
     raise RuntimeError("out of luck")
