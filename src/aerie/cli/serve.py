@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +25,6 @@ from aerie.cli.generate import (
     chosen_speculation,
     set_threads,
 )
-from aerie.cli.output import progress_console
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -124,7 +124,12 @@ def serve(
     }
     set_threads(threads, model)
     head = draft or named
-    run(lambda: _load(model, head, options, chat_template), settings, progress_console().print)
+    run(lambda: _load(model, head, options, chat_template), settings, _say)
+
+
+def _say(words: str) -> None:
+    """As it is: an address must not be wrapped, nor its brackets be taken for a colour."""
+    print(words, file=sys.stderr, flush=True)
 
 
 def _require_framework() -> None:

@@ -21,7 +21,8 @@ OPEN_PATHS = frozenset({"/health", *FILES})
 # Asked for every few seconds by whoever watches: the log need not tell.
 QUIET_PATHS = OPEN_PATHS | {"/metrics"}
 HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{1,5})?")
-LINGER_SECONDS = 1.0  # that a refused client has to stop sending and read why
+# What a refused client may still send while it learns why: so long, and so much.
+LINGER_SECONDS, LINGER_BYTES = 1.0, 16 * 1024 * 1024
 # JSON of a megabyte is parsed and validated in up to 80 ms, and the interpreter does nothing else:
 # large bodies are handed on one at a time, with a pause in which everybody else is served.
 LARGE_BODY = 256 * 1024
@@ -141,7 +142,7 @@ class Guard:
         # Closed at once, with bytes unread, the client's system would drop the answer unseen.
         try:
             async with asyncio.timeout(LINGER_SECONDS):
-                await _discard(receive, self.settings.max_body)
+                await _discard(receive, LINGER_BYTES)
         except TimeoutError:
             scope[KEY].problem = f"{error}; it went on sending"
         await send({"type": "http.response.body", "body": b"", "more_body": False})

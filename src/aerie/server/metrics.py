@@ -91,23 +91,25 @@ class _Family:
         def made(kind: Any, name: str, words: str, more: tuple[str, ...] = (), **own: Any) -> Any:
             return kind(prefix + name, words, [*labels, *more], **options, **own)
 
-        self.own = {name: made(Counter, name, words) for name, words in COUNTS.items()}
-        self.own |= {name: made(Gauge, name, words) for name, words in GAUGES.items()}
-        self.own |= {
+        plain = {name: made(Counter, name, words) for name, words in COUNTS.items()}
+        plain |= {name: made(Gauge, name, words) for name, words in GAUGES.items()}
+        plain |= {
             name: made(Histogram, name, words, buckets=[float(part) for part in bounds.split()])
             for name, (words, bounds) in HISTOGRAMS.items()
         }
+        self._plain = {
+            name: metric.labels(**labels) if labels else metric for name, metric in plain.items()
+        }
         by_depth = made(Counter, PER_POSITION, "Draft tokens accepted, by depth.", ("position",))
         by_reason = made(Counter, "request_success", "Samples that ended.", ("finished_reason",))
-        self.own |= {PER_POSITION: by_depth, "request_success": by_reason}
+        self._labelled = {PER_POSITION: by_depth, "request_success": by_reason}
 
     def __getitem__(self, name: str) -> Any:
-        metric = self.own[name]
-        return metric.labels(**self._labels) if self._labels else metric
+        return self._plain[name]
 
     def labelled(self, name: str, **labels: str) -> Any:
         """A metric that has labels of its own."""
-        return self.own[name].labels(**self._labels, **labels)
+        return self._labelled[name].labels(**self._labels, **labels)
 
 
 class Metrics:

@@ -37,7 +37,8 @@ class Note:
     def write(self, scope: Scope, is_quiet: bool) -> None:
         """The line; what is asked for every few seconds is told at the level debug."""
         level = logging.WARNING if self.status >= 500 else logging.INFO
-        level = logging.DEBUG if is_quiet and self.status < 400 else level
+        is_expected = self.status < 400 or self.status == 503
+        level = logging.DEBUG if is_quiet and is_expected else level
         if not LOG.isEnabledFor(level):
             return
         address = (scope.get("client") or ("?",))[0]

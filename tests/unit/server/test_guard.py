@@ -62,6 +62,7 @@ def test_a_declared_size_is_believed_at_once_and_ends_the_connection() -> None:
 def test_a_refused_body_is_not_swallowed(monkeypatch: pytest.MonkeyPatch, is_endless: bool) -> None:
     """Neither one that never stops coming, nor one of which nothing more comes."""
     monkeypatch.setattr(guard_module, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(guard_module, "LINGER_BYTES", 10_000)
     n_taken, sent = 0, []
 
     async def receive() -> dict[str, Any]:
