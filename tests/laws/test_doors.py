@@ -52,7 +52,6 @@ DOORS = (
     Door(
         (
             "subprocess",
-            "multiprocessing",
             "os.system",
             "os.popen",
             "asyncio.create_subprocess_exec",

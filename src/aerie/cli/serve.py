@@ -123,8 +123,7 @@ def serve(
         "speculation": asdict(speculation),
     }
     set_threads(threads, model)
-    head = draft or named
-    run(lambda: _load(model, head, options, chat_template), settings, _say)
+    run(lambda: _load(model, draft or named, options, chat_template), settings, _say)
 
 
 def _say(words: str) -> None:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 import aerie
 from aerie.server import problems
+from aerie.server.about import add_about
 from aerie.server.bodies import BoundedRoute
 from aerie.server.fields import (
     ChatRequest,
@@ -71,6 +72,7 @@ def build_app(service: Service) -> ASGIApp:
     _add_models(app, service)
     _add_state(app, service)
     _add_text(app, service)
+    add_about(app, service)
     add_view(app)
     return Guard(app, service.settings)
 

@@ -24,6 +24,7 @@ from aerie.server.metrics import Metrics, Standing
 from aerie.server.problems import ApiError
 from aerie.server.reading import Reader, too_long
 from aerie.server.renderer import Renderer
+from aerie.server.rounds import CAPTURED
 from aerie.server.running import Run, Stream, unless_left
 from aerie.server.samples import Ask, Loaded
 from aerie.server.settings import ServerSettings
@@ -109,10 +110,7 @@ class Service:
         if not asked.stream:
             raise ApiError(400, "show_rounds needs stream", "show_rounds")
         if self.worker.ready().engine.core.rounds is not None:
-            message = (
-                "rounds captured in graphs are not shown; start the server with --engine eager"
-            )
-            raise ApiError(400, message, "show_rounds")
+            raise ApiError(400, CAPTURED, "show_rounds")
 
     def named(self, model: str | None) -> Loaded:
         """What serves a model of that name; None is the only one there is."""
@@ -161,6 +159,8 @@ def _asks(
 ) -> tuple[Ask, ...]:
     """Every sample of every prompt; none is counted with more than the context can hold."""
     limits, params = engine.core.limits, asked.params(most, _has_logprobs(asked))
+    ledger = engine.core.parts.memory.ledger
+    n_slots = (ledger.n_pages - 1) * ledger.page_size
     found: list[Ask] = []
     for prompt in prompts:
         if len(prompt) >= limits.context:
@@ -170,6 +170,8 @@ def _asks(
         _refuse_unknown("logit_bias", tuple(params.logit_bias), limits.vocabulary)
         room = limits.context - len(prompt)
         own = replace(params, max_tokens=min(params.max_tokens, room))
+        if len(prompt) + own.max_tokens > n_slots:
+            raise too_long(f"{len(prompt)} and may get {own.max_tokens} more", n_slots, param)
         found += [Ask(prompt, own, sample) for sample in range(asked.n)]
     return tuple(found)
 

@@ -141,9 +141,8 @@ class Worker:
     def _step(self, engine: Engine) -> None:
         began = time.monotonic()
         updates = engine.step()
-        failure: str | None = getattr(engine, "failure", None)
-        if failure is not None:
-            raise EngineFailedError(failure)
+        if engine.failure is not None:
+            raise EngineFailedError(engine.failure)
         for seat in self._seats.values():
             if seat.started is None and not seat.is_waiting:
                 seat.started = began
