@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from aerie.server import problems
-from aerie.server.bodies import MOST_NAMES, BoundedRoute
+from aerie.server.bodies import MOST_NAMES, MOST_NAMES_IN_ALL, BoundedRoute
 from aerie.server.fields import ChatRequest, CompletionRequest
 
 
@@ -63,6 +63,14 @@ def test_the_innermost_field_is_named(client: TestClient, name: str) -> None:
     error = answer.json()["error"]
     assert answer.status_code == 400 and error["param"] == param and words in error["message"]
     assert len(error["message"]) < 600
+
+
+def test_names_are_counted_before_they_are_parsed(client: TestClient) -> None:
+    many = {"prompt": "a", "x": [{"y": 1}] * (MOST_NAMES_IN_ALL + 1)}
+    error = client.post("/complete", json=many).json()["error"]
+    assert f"at most {MOST_NAMES_IN_ALL} names" in error["message"]
+    text = json.dumps({f"x{i}": 1 for i in range(MOST_NAMES_IN_ALL)})
+    assert client.post("/complete", json={"prompt": text}).json() == "taken"
 
 
 def test_a_missing_field_is_named(client: TestClient) -> None:
