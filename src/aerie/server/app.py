@@ -66,7 +66,7 @@ def build_app(service: Service) -> ASGIApp:
         responses=PROBLEMS,
     )
     app.router.route_class = BoundedRoute
-    problems.install(app, service.metrics.refused)
+    problems.install(app)
     _add_generation(app, service)
     _add_sglang(app, service)
     _add_models(app, service)
@@ -74,7 +74,7 @@ def build_app(service: Service) -> ASGIApp:
     _add_text(app, service)
     add_about(app, service)
     add_view(app)
-    return Guard(app, service.settings)
+    return Guard(app, service.settings, service.metrics.refused)
 
 
 def _add_generation(app: FastAPI, service: Service) -> None:

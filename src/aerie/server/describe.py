@@ -29,12 +29,16 @@ def describe_engine(name: str, loaded: Loaded) -> str:
     )
 
 
-def describe_load(added: Totals, now: Standing, seconds: float) -> str | None:
-    """How the last seconds went; None where nothing happened."""
+def describe_load(
+    added: Totals, now: Standing, seconds: float, why: str | None = None
+) -> str | None:
+    """How the last seconds went; None where nothing happened. `why` is the policy's own reason."""
     if not (added.prompt_tokens or added.generation_tokens or now.num_requests_running):
         return None
     n_drafts = added.num_drafts
     accepted = f"{1 + added.num_accepted_tokens / n_drafts:.2f}" if n_drafts else "none"
+    if not n_drafts and why:
+        accepted += f" ({why})"
     return (
         f"{added.generation_tokens / seconds:.1f} tokens/s out, "
         f"{added.prompt_tokens / seconds:.1f} in; running {now.num_requests_running}, "

@@ -7,6 +7,7 @@ import hmac
 import logging
 import re
 import uuid
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,12 +30,19 @@ LARGE_BODY = 256 * 1024
 PAUSE_SECONDS = 0.05
 
 
+def _nobody(status: int) -> None:
+    """Counts nothing."""
+
+
 class Guard:
     """Pure ASGI, so that a client that leaves is seen by whoever serves it."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: ServerSettings, count: Callable[[int], None] = _nobody
+    ) -> None:
         self.app = app
         self.settings = settings
+        self._count = count  # told the status of each answer that is an error
         self._large = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,7 +56,14 @@ class Guard:
         except ClientStalled:
             note.problem = "its client does not read: cut off"
             LOG.warning("request %s: %s", note.request_id, note.problem)
+        except Exception:
+            if not note.status:
+                raise
+            # Answered, and told to the log with all there is: the framework raises it again.
+            note.problem = note.problem or "it failed while it was answered"
         finally:
+            if note.status >= 400:
+                self._count(note.status)
             note.write(scope, scope["path"] in QUIET_PATHS)
 
     def _named(self, note: Note, send: Send) -> Send:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 
 from fastapi import FastAPI, Request
@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from aerie.engine.params import SamplingParams
 from aerie.errors import AerieError, EngineFailedError, UsageError
+from aerie.server.notes import note_of
 from aerie.server.validation import complain
 
 LOG = logging.getLogger("aerie.server")
@@ -99,8 +100,8 @@ def of_failure(failure: Exception) -> ApiError:
     return ApiError(500, "the server failed; its log has the request id and the reason")
 
 
-def install(app: FastAPI, count: Callable[[int], None]) -> None:
-    """Replace the framework's own error bodies; `count` is told the status of each."""
+def install(app: FastAPI) -> None:
+    """Replace the framework's own error bodies."""
 
     def answer(request: Request, error: Exception) -> JSONResponse:
         if isinstance(error, RequestValidationError | ValidationError):
@@ -109,9 +110,10 @@ def install(app: FastAPI, count: Callable[[int], None]) -> None:
         answered = of_failure(error)
         if isinstance(error, ClientStalled):
             return answered.response()  # never sent: the answer had begun
+        note = note_of(request.scope)
+        note.problem = str(answered)
         if answered.status == 500:
-            LOG.error("request %s failed", request.scope.get("aerie_request_id"), exc_info=error)
-        count(answered.status)
+            LOG.error("request %s failed", note.request_id, exc_info=error)
         return answered.response()
 
     known = (ApiError, AerieError, RequestValidationError, ValidationError, HTTPException)

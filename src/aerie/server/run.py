@@ -17,6 +17,7 @@ from aerie.errors import AerieError, UsageError
 from aerie.server.app import build_app, build_service
 from aerie.server.describe import describe_engine, describe_load
 from aerie.server.logs import logging_to_stderr
+from aerie.server.metrics import Totals
 from aerie.server.protocol import patient
 from aerie.server.samples import Loaded, State
 from aerie.server.service import Service
@@ -89,10 +90,15 @@ class _Watch:
             now = time.monotonic()
             if now - told >= TELL_SECONDS and worker.state is State.READY:
                 after = replace(self.service.metrics.totals)
-                words = describe_load(after.since(before), self.service.standing(), now - told)
-                if words is not None:
-                    LOG.info("%s", words)
+                self._tell(after.since(before), now - told)
                 before, told = after, now
+
+    def _tell(self, added: Totals, seconds: float) -> None:
+        policy = self.service.worker.ready().engine.core.parts.policy
+        why = getattr(policy, "reason", None)
+        words = describe_load(added, self.service.standing(), seconds, why)
+        if words is not None:
+            LOG.info("%s", words)
 
     async def _drain(self) -> None:
         worker, seconds = self.service.worker, self.service.settings.drain_seconds

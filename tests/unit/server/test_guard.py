@@ -199,6 +199,20 @@ def test_another_timeout_is_not_taken_for_a_stalled_client() -> None:
         asyncio.run(Guard(late, ServerSettings())(dict(SCOPE), nothing, nothing))
 
 
+def test_an_answer_that_is_an_error_is_counted() -> None:
+    async def fails(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 500, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+        raise RuntimeError("told to the log already")
+
+    counted: list[int] = []
+    asyncio.run(Guard(fails, ServerSettings(), counted.append)(dict(SCOPE), nothing, nothing))
+    asyncio.run(Guard(echo, ServerSettings(), counted.append)(dict(SCOPE), nothing, nothing))
+    keyed = Guard(echo, ServerSettings(api_key=KEY), counted.append)
+    asyncio.run(keyed(dict(SCOPE), nothing, nothing))
+    assert counted == [500, 401]
+
+
 def test_a_request_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "aerie.server"):
         answer(ServerSettings(), [b"abc"], path="/v1/x\n2026 forged", client=("localhost", 5))

@@ -50,3 +50,5 @@ def test_how_it_goes_in_a_line() -> None:
     words = describe_load(added, now, 10.0)
     assert words == ("42.0 tokens/s out, 10.0 in; running 3, waiting 2, KV 12.5 %, acceptance 3.50")
     assert describe_load(Totals(), Standing(0, 0, 0, 0, 0), 10.0) is None
+    plain = describe_load(Totals(1, 1), now, 10.0, "a draft costs 2 ms and gains 1")
+    assert plain is not None and "acceptance none (a draft costs 2 ms" in plain

@@ -17,7 +17,7 @@ from aerie.server.fields import ChatRequest, CompletionRequest
 def client() -> TestClient:
     app = FastAPI()
     app.router.route_class = BoundedRoute
-    problems.install(app, lambda status: None)
+    problems.install(app)
 
     @app.post("/complete")
     async def complete(asked: CompletionRequest) -> str:
