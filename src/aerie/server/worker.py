@@ -17,6 +17,7 @@ from aerie.server.rounds import describe_round
 from aerie.server.samples import Accepted, Ask, End, Group, Item, Loaded, Piece, Round, Seat, State
 
 LOG = logging.getLogger("aerie.server")
+STOP_SECONDS = 10.0
 
 
 class Worker:
@@ -42,9 +43,9 @@ class Worker:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the step it is in; one that still loads is left to itself."""
+        """End the thread after the step it is in; one that loads or hangs is left to itself."""
         self._todo.put(None)
-        self._thread.join(None if self.loaded is not None or self.failure else 0)
+        self._thread.join(STOP_SECONDS if self.loaded is not None or self.failure else 0)
 
     def drain(self) -> None:
         """Take in nothing new; what runs goes on."""
