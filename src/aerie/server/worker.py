@@ -179,6 +179,8 @@ class Worker:
             self._sent.append((group, End(index, completion, seat.entered, started)))
 
     def _submit(self, group: Group) -> None:
+        if group.is_closed:
+            return  # its client left while it waited here
         if self.state is State.FAILED or self.loaded is None:
             self._sent.append((group, _gone()))
             return
@@ -190,6 +192,7 @@ class Worker:
                 request = engine.core.request(request_id)
                 self._seats[request_id] = Seat(group, index, request, now)
         except EngineFailedError:
+            self._sent.append((group, _gone()))
             raise
         except Exception as error:  # it belongs to this request, which ends alone
             self._abandon(group)

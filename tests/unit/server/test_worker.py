@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aerie import Engine, SamplingParams
-from aerie.errors import UsageError
+from aerie.errors import EngineFailedError, UsageError
 from aerie.server.problems import ApiError
 from aerie.server.samples import Ask, End, Loaded, Piece, State
 from aerie.server.worker import Worker
@@ -196,6 +196,25 @@ def test_an_engine_that_says_it_failed_is_believed(
     run(scenario)
     monkeypatch.undo()
     engine.abandon_all()
+
+
+def test_an_engine_that_fails_while_it_takes_in_tells_who_asked(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed(*_: object) -> int:
+        raise EngineFailedError("no memory left")
+
+    async def scenario() -> None:
+        async with running(lambda: Loaded(engine, NO_TEMPLATE)) as worker:
+            monkeypatch.setattr(engine, "submit", failed)
+            with pytest.raises(ApiError) as told:
+                await worker.enter([ask()])
+            assert told.value.status == 503
+            while worker.state is not State.FAILED:
+                await asyncio.sleep(0.005)
+            assert worker.is_quiet and worker.failure == "no memory left"
+
+    run(scenario)
 
 
 def test_a_failed_load_is_said_and_ends() -> None:
