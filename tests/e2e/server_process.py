@@ -68,6 +68,19 @@ class Served:
         is_json = "json" in (answer.headers["content-type"] or "") and text
         return Reply(answer.status, answer.headers, json.loads(text) if is_json else text)
 
+    @contextmanager
+    def stream(self, body: Any) -> Iterator[http.client.HTTPResponse]:
+        """A completion under way; its client leaves at the end of the block."""
+        connection = self.connect()
+        asked = json.dumps({**body, "stream": True})
+        connection.request("POST", "/v1/completions", asked, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        try:
+            yield answer
+        finally:
+            answer.close()
+            connection.close()
+
     def metric(self, name: str) -> float:
         page = self.call("GET", "/metrics").body
         (line,) = (line for line in page.splitlines() if line.startswith(name + " "))

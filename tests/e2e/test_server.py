@@ -463,18 +463,12 @@ def test_a_long_text_delays_nobody(server: Served) -> None:
     gaps: list[float] = []
 
     def watch(until: float) -> None:
-        asked = {"prompt": "x = 1\n", "max_tokens": 30_000, "ignore_eos": True, "stream": True}
-        connection = server.connect()
-        connection.request(
-            "POST", "/v1/completions", json.dumps(asked), {"content-type": "application/json"}
-        )
-        stream = connection.getresponse()
-        last = time.monotonic()
-        while last < until and stream.readline():
-            gaps.append(time.monotonic() - last)
+        asked = {"prompt": "x = 1\n", "max_tokens": 30_000, "ignore_eos": True}
+        with server.stream(asked) as stream:
             last = time.monotonic()
-        stream.close()
-        connection.close()
+            while last < until and stream.readline():
+                gaps.append(time.monotonic() - last)
+                last = time.monotonic()
 
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(watch, time.monotonic() + 6)
@@ -493,16 +487,10 @@ def test_a_long_text_delays_nobody(server: Served) -> None:
 
 
 def test_more_tokens_than_the_context_are_taken_as_the_context(server: Served) -> None:
-    asked = {"prompt": "x = 1\n", "max_tokens": 1_200_000, "stream": True, "ignore_eos": True}
-    connection = server.connect()
-    connection.request(
-        "POST", "/v1/completions", json.dumps(asked), {"content-type": "application/json"}
-    )
-    answer = connection.getresponse()
-    assert answer.status == 200 and answer.readline().startswith(b"data: ")
-    assert server.metric("aerie_pending_tokens") < 40_000
-    answer.close()
-    connection.close()
+    asked = {"prompt": "x = 1\n", "max_tokens": 1_200_000, "ignore_eos": True}
+    with server.stream(asked) as answer:
+        assert answer.status == 200 and answer.readline().startswith(b"data: ")
+        assert server.metric("aerie_pending_tokens") < 40_000
     server.wait_for_nobody()
 
 
@@ -557,23 +545,17 @@ def test_a_signal_lets_what_runs_finish() -> None:
         ):
             assert f"vllm:{name}{labels} " in page and f"aerie_{name} " in page
         assert ending.metric("aerie_uptime_seconds") > 0
-        connection = ending.connect()
-        body = {"prompt": "x = 1\n", "max_tokens": 400, "ignore_eos": True, "stream": True}
-        connection.request(
-            "POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"}
-        )
-        stream = connection.getresponse()
-        assert stream.readline().startswith(b"data: ")
-        ending.process.terminate()
-        until = time.monotonic() + 10
-        while (health := ending.call("GET", "/health")).status == 200:
-            assert time.monotonic() < until
-        # It goes on listening: who asks learns that there is nothing to wait for here.
-        assert health.status == 503 and health.body["status"] == "draining"
-        refused = ending.call("POST", "/v1/completions", {"prompt": "a"})
-        assert refused.status == 503 and refused.headers["retry-after"] == "1"
-        rest = stream.read().decode()
+        asked = {"prompt": "x = 1\n", "max_tokens": 400, "ignore_eos": True}
+        with ending.stream(asked) as stream:
+            assert stream.readline().startswith(b"data: ")
+            ending.process.terminate()
+            until = time.monotonic() + 10
+            while (health := ending.call("GET", "/health")).status == 200:
+                assert time.monotonic() < until
+            # It goes on listening: who asks learns that there is nothing to wait for here.
+            assert health.status == 503 and health.body["status"] == "draining"
+            refused = ending.call("POST", "/v1/completions", {"prompt": "a"})
+            assert refused.status == 503 and refused.headers["retry-after"] == "1"
+            rest = stream.read().decode()
         assert rest.rstrip().endswith("data: [DONE]") and '"finish_reason":"length"' in rest
         assert ending.process.wait(timeout=30) in (0, -15)
-        stream.close()
-        connection.close()

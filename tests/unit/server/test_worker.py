@@ -3,17 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from aerie import Engine, SamplingParams
 from aerie.errors import EngineFailedError, UsageError
 from aerie.server.problems import ApiError
-from aerie.server.samples import Ask, End, Loaded, Piece, State
+from aerie.server.samples import Ask, End, Group, Loaded, Piece, State
 from aerie.server.worker import Worker
 from aerie.text.chat import compile_chat_template
 
+Kind = TypeVar("Kind")
 PROMPT = (1, 2, 3, 4)
 NO_TEMPLATE = compile_chat_template({}, {}, "a test")
 
@@ -43,6 +44,13 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(test(), 60))  # type: ignore[arg-type]
 
 
+async def first_of(kind: type[Kind], group: Group) -> Kind:
+    """The first item of a kind that a group is told; what comes before it is dropped."""
+    while not isinstance(item := await group.items.get(), kind):
+        pass
+    return item
+
+
 def test_pieces_join_to_the_completion(engine: Engine) -> None:
     async def scenario() -> None:
         async with running(lambda: Loaded(engine, NO_TEMPLATE)) as worker:
@@ -69,8 +77,7 @@ def test_an_impossible_sample_takes_its_group_with_it_and_nothing_else(engine: E
             other = await worker.enter([ask(30)])
             with pytest.raises(UsageError, match="vocabulary"):
                 await worker.enter([ask(), Ask((10**6,), SamplingParams(), 0)])
-            while not isinstance(item := await other.items.get(), End):
-                pass
+            item = await first_of(End, other)
             assert len(item.completion.token_ids) == 30
             worker.leave(other)
 
@@ -89,8 +96,7 @@ def test_what_breaks_while_it_is_taken_in_breaks_alone(
                 with pytest.raises(RuntimeError, match="out of luck"):
                     await worker.enter([ask()])
             assert worker.state is State.READY
-            while not isinstance(item := await other.items.get(), End):
-                pass
+            item = await first_of(End, other)
             assert len(item.completion.token_ids) == 30
             worker.leave(other)
 
@@ -133,9 +139,8 @@ def test_what_still_runs_at_the_end_is_told_so(engine: Engine) -> None:
             assert not worker.is_quiet
             worker.give_up()
             assert worker.is_quiet and worker.pending_tokens == 0
-            while not isinstance(item := await group.items.get(), Exception):
-                pass
-            assert isinstance(item, ApiError) and "the server ends" in str(item)
+            item = await first_of(ApiError, group)
+            assert "the server ends" in str(item)
             while not engine.core.is_idle:
                 await asyncio.sleep(0.005)
 
@@ -168,9 +173,8 @@ def test_a_failed_engine_is_said_to_everybody(monkeypatch: pytest.MonkeyPatch) -
         async with running(lambda: Loaded(own, NO_TEMPLATE)) as worker:
             group = await worker.enter([ask(4_000)])
             monkeypatch.setattr(own, "step", _broken)
-            while not isinstance(item := await group.items.get(), Exception):
-                pass
-            assert isinstance(item, ApiError) and item.status == 503
+            item = await first_of(ApiError, group)
+            assert item.status == 503
             assert worker.state is State.FAILED and "out of luck" in worker.failure
             worker.leave(group)
             with pytest.raises(ApiError) as late:
@@ -187,9 +191,8 @@ def test_an_engine_that_says_it_failed_is_believed(
         async with running(lambda: Loaded(engine, NO_TEMPLATE)) as worker:
             group = await worker.enter([ask(4_000)])
             monkeypatch.setattr(engine.core, "failure", "no memory left")
-            while not isinstance(item := await group.items.get(), Exception):
-                pass
-            assert isinstance(item, ApiError) and item.status == 503
+            item = await first_of(ApiError, group)
+            assert item.status == 503
             assert worker.state is State.FAILED and "no memory left" in worker.failure
             worker.leave(group)
 
@@ -235,8 +238,7 @@ def test_draining_takes_in_nothing_new(engine: Engine) -> None:
             worker.drain()
             with pytest.raises(ApiError, match="draining"):
                 await worker.enter([ask()])
-            while not isinstance(item := await group.items.get(), End):
-                pass
+            item = await first_of(End, group)
             assert len(item.completion.token_ids) == 20
 
     run(scenario)
