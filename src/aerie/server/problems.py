@@ -103,7 +103,7 @@ def of_failure(failure: Exception) -> ApiError:
 def install(app: FastAPI) -> None:
     """Replace the framework's own error bodies."""
 
-    def answer(request: Request, error: Exception) -> JSONResponse:
+    async def answer(request: Request, error: Exception) -> JSONResponse:
         if isinstance(error, RequestValidationError | ValidationError):
             found = complain(error, request.headers.get("content-type"))
             error = ApiError(400, found.message, found.param)

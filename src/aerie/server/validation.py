@@ -92,7 +92,7 @@ def _path(place: Sequence[str | int], body: object, is_missing: bool) -> str | N
             path, here = f"{path}[{part}]", here[part]
         elif isinstance(here, dict) and part in here:
             path, here = f"{path}.{part}", here[part]
-    if is_missing or (body is None and not path):
+    if place and (is_missing or body is None):
         path = f"{path}.{place[-1] if is_missing else place[0]}"
     path = path.lstrip(".")
     return f"{path[:MOST_PATH]}…" if len(path) > MOST_PATH else path or None

@@ -87,7 +87,13 @@ def test_a_body_that_is_no_json_object_is_told_how_to_be_one(client: TestClient)
         assert answer.status_code == 400
         assert "Content-Type: application/json" in answer.json()["error"]["message"]
     json_type = {"content-type": "application/json"}
-    for content, words in ((b"", "empty"), (b'{"prompt"', "not JSON"), (b"[" * 10**5, "not JSON")):
+    for content, words in (
+        (b"", "empty"),
+        (b"null", "JSON object"),
+        (b'"a"', "JSON object"),
+        (b'{"prompt"', "not JSON"),
+        (b"[" * 10**5, "not JSON"),
+    ):
         answer = client.post("/complete", content=content, headers=json_type)
         assert answer.status_code == 400 and words in answer.json()["error"]["message"]
 
