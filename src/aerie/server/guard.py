@@ -159,7 +159,7 @@ class Guard:
             async with asyncio.timeout(LINGER_SECONDS):
                 await _discard(receive, LINGER_BYTES)
         except TimeoutError:
-            scope[KEY].problem = f"{error}; it went on sending"
+            scope[KEY].problem = f"{error}; its connection was cut"
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

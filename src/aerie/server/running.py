@@ -80,6 +80,8 @@ class Run:
 
     def leave(self) -> None:
         """Nobody waits any more; once is enough."""
+        if len(self.ended) < len(self.group.asks) and self.note.problem is None:
+            self.note.problem = "the client left"
         self.worker.leave(self.group)
 
     async def whole(self) -> Response:
