@@ -17,9 +17,7 @@ LONG = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% end
 HOSTILE = {
     "loops": LONG,
     "a wide number": "{{ '%999999999d' % 1 }}",
-    "a long text": "{{ 'a' * 4000000000 }}",
     "a large power": "{{ 10 ** (10 ** 8) }}",
-    "a long list": "{{ ([0] * 900000000) | length }}",
     "much text": "{% for i in range(99999) %}{{ 'a' * 99999 }}{% endfor %}",
 }
 
