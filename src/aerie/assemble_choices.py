@@ -101,4 +101,3 @@ def choose_engine(config: EngineConfig) -> Resolved[str]:
         return Resolved("engine", "direct", "automatic", "only a GPU gains from captured rounds")
     reason = "launch by launch, a GPU would wait for the host"
     return Resolved("engine", "graphs", "automatic", reason)
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from aerie.cli.output import progress_console
 
@@ -20,7 +20,9 @@ def first_line() -> Report:
     def report(what: str, done: int, total: int) -> None:
         if not _is_loading(what) and MEASURING not in said:
             said.add(MEASURING)
-            progress_console().print(f"{MEASURING}, once for this machine and model", markup=False)
+            words = f"{MEASURING}, once for this machine and model"
+            with suppress(OSError):  # a full disk is no reason not to load
+                progress_console().print(words, markup=False)
 
     return report
 

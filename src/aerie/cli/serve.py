@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,22 +12,26 @@ import typer
 
 from aerie.cli.checks import amount, count
 from aerie.cli.engine_options import EngineOptions, takes_engine_options
-from aerie.cli.output import progress_console, read_text
+from aerie.cli.output import read_text
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
-    from aerie.server.worker import Loaded
+    from aerie.server.samples import Loaded
 
 Named = Annotated[str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")]
 Host = Annotated[str, typer.Option(help="Address to listen on; others than loopback need a key.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")]
-Name = Annotated[str | None, typer.Option("--served-name", help="What clients call the model.")]
+Name = Annotated[
+    str | None,
+    typer.Option("--served-name", "--served-model-name", help="What clients call the model."),
+]
 Key = Annotated[
     str | None, typer.Option(envvar="AERIE_API_KEY", help="Clients must send it as a bearer token.")
 ]
 Public = Annotated[bool, typer.Option("--public", help="Answer other machines without a key.")]
 AllowedHost = Annotated[
-    list[str] | None, typer.Option(help="Another name of this server; several may be given.")
+    list[str] | None,
+    typer.Option(help="Another name of this server; several may be given, * is any."),
 ]
 Template = Annotated[
     Path | None, typer.Option("--chat-template", help="Jinja file instead of the model's own.")
@@ -36,6 +41,9 @@ Seconds = Annotated[
     float, amount(0.0, "A client has so long to send a head, a body, or to read a chunk.")
 ]
 Compat = Annotated[str | None, typer.Option(help="vllm: its metric names beside ours.")]
+LogLevel = Annotated[
+    str, typer.Option(help="debug, info (a line for each request), warning or error.")
+]
 
 
 @takes_engine_options
@@ -52,6 +60,7 @@ def serve(
     max_pending_tokens: Pending = 1 << 20,
     request_seconds: Seconds = 30.0,
     metrics_compat: Compat = None,
+    log_level: LogLevel = "info",
 ) -> None:
     """Serve a model over HTTP as OpenAI does; ends on Ctrl-C or SIGTERM after what runs."""
     _require_framework()
@@ -70,10 +79,16 @@ def serve(
         max_pending_tokens=max_pending_tokens,
         request_seconds=request_seconds,
         metrics_compat=metrics_compat,
+        log_level=log_level,
     )
     options.config()  # what is wrong is said at once, not by the thread that loads
     own = None if chat_template is None else read_text(chat_template)
-    run(lambda: _load(options, own), settings, progress_console().print)
+    run(lambda: _load(options, own), settings, _say)
+
+
+def _say(words: str) -> None:
+    """As it is: an address must not be wrapped, nor its brackets be taken for a colour."""
+    print(words, file=sys.stderr, flush=True)
 
 
 def _with_model(options: EngineOptions, named: str | None) -> EngineOptions:
@@ -96,7 +111,7 @@ def _require_framework() -> None:
 
 def _load(options: EngineOptions, template: str | None) -> Loaded:
     from aerie.api import find_pair
-    from aerie.server.worker import Loaded
+    from aerie.server.samples import Loaded
     from aerie.text.chat import compile_chat_template, load_chat_template
 
     engine = options.load()

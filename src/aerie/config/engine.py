@@ -35,7 +35,9 @@ class EngineConfig:
         read_fields(self)
         choice("engine", self.engine, ("auto", "direct", "graphs"))
         is_slow = self.model.perf_mode and self.engine == "direct"
-        require(not is_slow, "perf_mode needs captured rounds, and so a GPU: engine direct has none")
+        require(
+            not is_slow, "perf_mode needs captured rounds, and so a GPU: engine direct has none"
+        )
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> EngineConfig:

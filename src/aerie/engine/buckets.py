@@ -234,4 +234,3 @@ class Recorded:
 
     def _lacks(self, key: Hashable) -> bool:
         return not self._graphs.has(key)
-

@@ -260,7 +260,6 @@ class Captured:
         pages = [own.page for own in self._under_way if isinstance(own, Flying)]
         return (pages[-1] + 1) % len(self._done) if pages else 0
 
-
     def _collect(self, flying: Flying) -> list[Landed]:
         """Wait for the oldest round and read its report: the one read of a round."""
         done, page = self._done[flying.page], self.parts.state.pages[flying.page]
@@ -314,4 +313,3 @@ class Captured:
             self.graphs.prepare(*self._rest(rest, growth))
         for page in range(len(self._done)):
             self.graphs.prepare(("publish", page), partial(publish, self.parts, page))
-

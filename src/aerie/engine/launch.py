@@ -143,4 +143,3 @@ class Direct:
         parts.draft.show(rows, place)
         for seat in seats:
             seat.n_seen = seat.seq_len
-

@@ -60,7 +60,9 @@ class SamplingParams:
             inside = value is None or low <= value <= high
             require(inside, f"{name} is {value!r}, limit {low}..{high}")
         is_scored = self.prompt_logprobs is not None
-        require(self.max_tokens > 0 or is_scored, "max_tokens is 0, limit 1 without prompt_logprobs")
+        require(
+            self.max_tokens > 0 or is_scored, "max_tokens is 0, limit 1 without prompt_logprobs"
+        )
         require(self.min_tokens <= self.max_tokens, "min_tokens is above max_tokens")
         if self.temperature < LEAST:
             object.__setattr__(self, "temperature", 0.0)

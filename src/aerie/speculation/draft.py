@@ -117,9 +117,7 @@ class Draft:
     weighs: bool = False  # every layer's gains are kept, for a policy that learns from them
 
     @torch.inference_mode()
-    def run(
-        self, growth: Growth, store: NodeStore, accepted: Accepted, place: Place
-    ) -> Drafted:
+    def run(self, growth: Growth, store: NodeStore, accepted: Accepted, place: Place) -> Drafted:
         """Take in the accepted rows, then grow a tree below every root."""
         known = growth.widths
         lists = self._lists(place, known or ())
@@ -336,9 +334,7 @@ class Draft:
             kv_slots=lists.slots[span],
             visible_prefix=lists.visible[span],
             ancestor_bits=frontier.bits.flatten(0, 1),
-            qo_indptr=torch.arange(
-                0, (batch + 1) * width, width, dtype=torch.int32, device=device
-            ),
+            qo_indptr=torch.arange(0, (batch + 1) * width, width, dtype=torch.int32, device=device),
             kv_indptr=lists.kv_indptr,
             kv_indices=lists.kv_indices,
             column_positions=lists.column_positions,

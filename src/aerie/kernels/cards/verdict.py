@@ -27,8 +27,12 @@ _LAYOUT = reads("qo_indptr", I32, ("B+1",), "first row of each request")
 _BROKEN_LAYOUT = Refusal(
     Status.BROKEN_LAYOUT, "R", "qo_indptr falls below an earlier entry, or passes the rows"
 )
-_NOT_FINITE = Refusal(Status.NOT_FINITE, "0", "NaN or +inf in a row; value = the row")
-_ALL_MASKED = Refusal(Status.ALL_MASKED, "1", "a row of -inf alone; value = the row")
+_NOT_FINITE = Refusal(
+    Status.NOT_FINITE, "0", "NaN or +inf in a row, given or after the division; value = the row"
+)
+_ALL_MASKED = Refusal(
+    Status.ALL_MASKED, "1", "a row of -inf alone, given or after the division; value = the row"
+)
 
 PROBABILITIES = Card(
     number="K5",
@@ -135,7 +139,8 @@ TARGET_TOKENS = Card(
         " The path of a row is its ancestors and itself without row 0, which the committed counts"
         " already hold. Sums of masses are float64 in any order: a token whose mass before it is"
         " within 2^-34 of the whole sum from top_p of it may fall on either side. Where every mass"
-        " is 0 or 1 the sums are exact, and so is the comparison."
+        " is 0 or 1 the sums are exact, and so is the comparison. Counts may be any"
+        " int32, and are added in int64; positions, seed and sample_index may be any int64."
     ),
     axes=(BATCH, ROWS, VOCAB, STOPS),
     ports=(
