@@ -15,15 +15,15 @@ from aerie.assemble import Tap, build_core, load_draft, load_target, untapped
 from aerie.assemble_choices import configured, context_of
 from aerie.config import EngineConfig, require
 from aerie.engine.engine import EngineCore, Limits
-from aerie.tune.costs import Progress, silent
 from aerie.engine.params import SamplingParams
-from aerie.engine.request import Statistics
+from aerie.engine.request import Scored, Statistics
 from aerie.errors import EngineFailedError, RequestFailedError, UsageError
 from aerie.models.hub import find_model
 from aerie.models.probe import ProbeMode, probe_at_load
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
 from aerie.texts import Texts
 from aerie.texts import Update as Update
+from aerie.tune.costs import Progress, silent
 
 Prompt = str | Sequence[int]
 # How long a thread that runs steps lets another one in: it would take the lock again at once.
@@ -39,7 +39,8 @@ class Completion:
     finish_reason: str
     seed: int
     statistics: Statistics
-    logprobs: tuple[float, ...] | None = None
+    logprobs: tuple[Scored, ...] | None = None  # of every token, where they were asked for
+    prompt_logprobs: tuple[Scored, ...] | None = None  # of the prompt from its second token on
     error: str | None = None
 
 
@@ -169,13 +170,17 @@ class Engine:
             request, text = self.core.request(request_id), self._texts.by_id.get(request_id)
             if text is None or not text.is_over:
                 raise UsageError(f"request {request_id} has not ended: step until it has")
+            params = request.params
             completion = Completion(
                 text="".join(update.text for update in text.log),
                 token_ids=tuple(request.output),
                 finish_reason=str(text.log[-1].finish_reason),
                 seed=request.job.seed,
                 statistics=request.statistics,
-                logprobs=tuple(request.logprobs) if request.params.logprobs else None,
+                logprobs=None if params.logprobs is None else tuple(request.scored),
+                prompt_logprobs=(
+                    None if params.prompt_logprobs is None else tuple(request.prompt_scored)
+                ),
                 error=text.log[-1].error,
             )
             self.abandon(request_id)

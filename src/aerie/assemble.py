@@ -35,8 +35,8 @@ from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
 from aerie.speculation.costs import CostTable
-from aerie.speculation.planner import Planner
 from aerie.speculation.offer import Offers
+from aerie.speculation.planner import Planner
 from aerie.speculation.policy import FixedTree, Policy
 from aerie.tune.costs import QUICK, UNPRICED, Grid, Progress, measure_costs, silent
 from aerie.tune.quiet import is_quiet_now

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aerie.assemble_numerics import NUMERICS, leaves_padding_alone
 from aerie.config import EngineConfig, SpeculationConfig, require
 from aerie.engine.admission import Limits
@@ -67,7 +69,10 @@ def build_launcher(
     return LAUNCHERS[config.engine](parts, sizes, memory)
 
 
-LAUNCHERS = {"direct": Direct, "graphs": Captured}
+LAUNCHERS: dict[str, Callable[[Parts, Sizes, Memory], Launcher]] = {
+    "direct": Direct,
+    "graphs": Captured,
+}
 
 
 def build_draft(

@@ -49,7 +49,10 @@ class ModelOptions:
         str, _model(help="float32, bfloat16 or float16; auto: bfloat16 on a GPU, else float32.")
     ] = "auto"
     engine: Annotated[
-        str, _model(help="graphs or eager; auto: graphs on a GPU where rounds can be captured.")
+        str,
+        _model(
+            help="graphs (rounds recorded and replayed) or direct; auto: graphs on a GPU that can."
+        ),
     ] = "auto"
     backend: Annotated[
         str, _model(help="Kernel backend; auto: triton on a GPU, numpy on a CPU.")

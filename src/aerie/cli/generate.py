@@ -65,9 +65,8 @@ def generate(
     )
     given = PROMPT if prompt is None else prompt
     text = _standard_input() if given == "-" else given
-    kind = _drawn_engine(options.model.engine) if show_tree else options.model.engine
     # Memory for one text, so that --compare has room for a second engine.
-    settings = {"engine": kind, "scheduler": {"max_batch": options.memory.max_batch or 1}}
+    settings = {"scheduler": {"max_batch": options.memory.max_batch or 1}}
     engine = options.load(**settings)
     payload = _stream(engine, text, params, (rounds or sys.maxsize) if show_tree else 0)
     if compare:
@@ -83,17 +82,9 @@ def _standard_input() -> str:
         raise UsageError(f"standard input is not text: {error}") from error
 
 
-def _drawn_engine(asked: str) -> str:
-    """The engine that trees are drawn from: captured rounds keep theirs on the device."""
-    if asked == "graphs":
-        raise UsageError("--show-tree draws rounds of engine eager: leave --engine graphs out")
-    return "eager"
-
-
 def _stream(engine: Engine, text: str, params: SamplingParams, most_drawn: int) -> dict[str, Any]:
     """Print the text as it is decided, or draw each round's tree and print the text at the end."""
     from aerie.cli.tree_view import draw_round
-    from aerie.engine.round_tree import round_tree
 
     out = console()
     request_id = engine.submit(text, params)
@@ -102,11 +93,11 @@ def _stream(engine: Engine, text: str, params: SamplingParams, most_drawn: int) 
     number = 0
     while engine.core.request(request_id).ended is None:
         updates = engine.step()
-        outcome = engine.core.last_outcome
-        if most_drawn and outcome is not None and outcome.layout.qo_indptr.shape[0] > 1:
+        tree = engine.core.launcher.trees.get(request_id)
+        if most_drawn and tree is not None:
             number += 1
             if number <= most_drawn:
-                out.print(draw_round(round_tree(outcome, 0), number, engine.tokenizer))
+                out.print(draw_round(tree, number, engine.tokenizer))
             elif number == most_drawn + 1:
                 out.print("[dim]later rounds are not drawn (--rounds 0 draws all)[/]")
         elif not most_drawn:

@@ -54,7 +54,7 @@ def capture(
 ) -> None:
     """Decode with a tap on every kernel and write chosen calls as dumps (docs/dump_format.md).
 
-    Here auto stands for backend pytorch, engine eager (a captured round cannot be tapped), 64 KV
+    Here auto stands for backend pytorch, engine direct (a recorded round cannot be tapped), 64 KV
     pages (the width of the slot table) and a batch of all prompts.
     """
     from aerie.engine.params import SamplingParams
@@ -88,7 +88,7 @@ def _tapped(options: EngineOptions, n_prompts: int) -> EngineOptions:
     backend = "pytorch" if model.backend == "auto" else model.backend
     return replace(
         options,
-        model=replace(model, engine="eager", backend=backend),
+        model=replace(model, engine="direct", backend=backend),
         memory=replace(
             memory, n_pages=memory.n_pages or 64, max_batch=memory.max_batch or n_prompts
         ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from aerie.engine.round_tree import RoundTree
+    from aerie.engine.report import RoundTree
     from aerie.text.tokenizer import Tokenizer
 
 

@@ -27,7 +27,7 @@ class EngineConfig:
     planner: PlannerConfig = field(default_factory=PlannerConfig)
     graphs: GraphConfig = field(default_factory=GraphConfig)
     backend: str = "auto"  # kernel backend; auto: triton on a GPU, numpy on a CPU
-    # "graphs" (rounds captured on a GPU), "eager"; auto: graphs on a GPU where rounds can be.
+    # "graphs" (rounds captured on a GPU), "direct"; auto: graphs on a GPU where rounds can be.
     engine: str = "auto"
     audit: bool = False  # check every invariant after every step: slow, for tests
 

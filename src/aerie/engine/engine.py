@@ -14,6 +14,7 @@ from aerie.engine.events import Event, FinishEvent, TokenEvent
 from aerie.engine.launch import Launcher
 from aerie.engine.memory import Memory
 from aerie.engine.params import SamplingParams
+from aerie.engine.parts import Parts
 from aerie.engine.report import Decision
 from aerie.engine.request import Job, Request, State
 from aerie.engine.scheduler import Plan, Scheduler
@@ -108,6 +109,11 @@ class EngineCore:
         if request is not None and request.state is not State.FINISHED:
             self._finish(request, "cancelled")
         self._requests.pop(request_id, None)
+
+    @property
+    def parts(self) -> Parts:
+        """What its rounds run on."""
+        return self.launcher.parts
 
     def assume_read(self) -> None:
         """Take the prompts that wait as read: for measuring what contexts cost, never for text."""

@@ -13,7 +13,7 @@ from aerie.engine.buckets import Sizes
 from aerie.engine.graphs import Graphs
 from aerie.engine.memory import Memory
 from aerie.engine.parts import Parts
-from aerie.engine.read import note_read, read_chunk
+from aerie.engine.read import read_chunk
 from aerie.engine.report import Decided, RoundTree, decide, read_lesson, round_tree
 from aerie.engine.round import close, draft, verify
 from aerie.engine.rows import draft_place

@@ -1,4 +1,4 @@
-"""Rules of verification: what the target says at every row, and which path that accepts (K5, K6)."""
+"""Rules of verification: what the target says at each row, and the path it accepts (K5, K6)."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class Scheduler:
         self.waiting.appendleft(request)
 
     def _chunks(self, is_busy: bool) -> list[Reading]:
-        """Stretches of prompts, the oldest first; fewer tokens where others wait for their round."""
+        """Stretches of prompts, the oldest first; fewer tokens where others wait for a round."""
         budget = self._config.prefill_chunk
         if is_busy:
             budget = min(budget, self._config.chunk_beside)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -234,7 +235,7 @@ def _write(state: State, requests: Sequence[Request]) -> None:
     """Everything the host knows about every seat."""
     empty = state.n_seats - len(requests)
     stops = [r.job.stop_ids[:MAX_STOPS] for r in requests]
-    columns: dict[str, list[object]] = {
+    columns: dict[str, list[Any]] = {
         "is_live": [True] * len(requests) + [False] * empty,
         "takes_drafts": [r.takes_drafts for r in requests] + [False] * empty,
         "table_row": [r.held.row for r in requests] + [state.inert_row] * empty,

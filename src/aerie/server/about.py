@@ -7,7 +7,6 @@ from typing import Any
 from fastapi import FastAPI
 
 import aerie
-from aerie.server.rounds import CAPTURED
 from aerie.server.service import Service
 
 
@@ -19,7 +18,6 @@ def add_about(app: FastAPI, service: Service) -> None:
         """The model, its numbers, its policy, and why that drafted as it did last."""
         core = service.worker.ready().engine.core
         speculation, weights = core.config.speculation, core.parts.target.embedding
-        is_captured = core.rounds is not None
         is_off = speculation.method == "none"
         limits = speculation.limits
         return {
@@ -28,12 +26,11 @@ def add_about(app: FastAPI, service: Service) -> None:
             "device": str(weights.device),
             "dtype": str(weights.dtype).removeprefix("torch."),
             "numerics": core.config.model.numerics,
-            "engine": "graphs" if is_captured else "eager",
+            "engine": core.config.engine,
             "context": core.limits.context,
             "method": speculation.method,
             "policy": "off" if is_off else speculation.chosen_policy,
             "tree": {"top_k": limits.top_k, "depth": limits.depth, "nodes": limits.nodes},
-            "why_no_rounds": CAPTURED if is_captured else None,
             # Why the last round drafted, or did not.
             "reason": getattr(core.parts.policy, "reason", None),
         }

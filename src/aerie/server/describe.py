@@ -18,12 +18,11 @@ def describe_engine(name: str, loaded: Loaded) -> str:
         by = f"{speculation.method} ({head})" if "eagle3" in speculation.method else "ngram"
         shape = f"depth {limits.depth}, top-k {limits.top_k}, {limits.nodes} nodes at most"
         drafts = f"drafts by {by}, policy {speculation.chosen_policy}, {shape}"
-    ledger = core.parts.memory.ledger
+    ledger = core.memory.ledger
     n_slots = (ledger.n_pages - 1) * ledger.page_size
-    rounds = "captured rounds" if core.rounds is not None else "eager rounds"
     return (
         f"{name}: {config.model.dtype} on {config.model.device}, {config.backend} kernels,"
-        f" {rounds};"
+        f" {config.engine} rounds;"
         f" context {core.limits.context} tokens, KV for {n_slots} tokens,"
         f" {config.scheduler.max_batch} at a time; {drafts}"
     )

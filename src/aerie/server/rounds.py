@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from aerie.engine.round_tree import RoundTree
+from aerie.engine.report import RoundTree
 from aerie.text.tokenizer import Tokenizer
-
-CAPTURED = "rounds captured in graphs are not shown; start the server with --engine eager"
 
 
 def describe_round(tree: RoundTree, tokenizer: Tokenizer) -> dict[str, Any]:

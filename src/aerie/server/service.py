@@ -24,7 +24,6 @@ from aerie.server.metrics import Metrics, Standing
 from aerie.server.problems import ApiError
 from aerie.server.reading import Reader, too_long
 from aerie.server.renderer import Renderer
-from aerie.server.rounds import CAPTURED
 from aerie.server.running import Run, Stream, unless_left
 from aerie.server.samples import Ask, Loaded
 from aerie.server.settings import ServerSettings
@@ -98,7 +97,7 @@ class Service:
     def standing(self) -> Standing:
         """How things stand, for whoever watches."""
         core = self.worker.ready().engine.core
-        ledger = core.parts.memory.ledger
+        ledger = core.memory.ledger
         usage = 1 - (ledger.n_free + ledger.n_idle) / (ledger.n_pages - 1)
         n_running, n_waiting = self.worker.counts()
         pending, reading = self.worker.pending_tokens, self.reader.waiting
@@ -109,8 +108,6 @@ class Service:
             return
         if not asked.stream:
             raise ApiError(400, "show_rounds needs stream", "show_rounds")
-        if self.worker.ready().engine.core.rounds is not None:
-            raise ApiError(400, CAPTURED, "show_rounds")
 
     def named(self, model: str | None) -> Loaded:
         """What serves a model of that name; None is the only one there is."""
@@ -159,7 +156,7 @@ def _asks(
 ) -> tuple[Ask, ...]:
     """Every sample of every prompt; none is counted with more than the context can hold."""
     limits, params = engine.core.limits, asked.params(most, _has_logprobs(asked))
-    ledger = engine.core.parts.memory.ledger
+    ledger = engine.core.memory.ledger
     n_slots = (ledger.n_pages - 1) * ledger.page_size
     found: list[Ask] = []
     for prompt in prompts:

@@ -148,7 +148,7 @@ def server_info(name: str, engine: Engine) -> dict[str, Any]:
         "served_model_name": name,
         "context_length": core.limits.context,
         "max_running_requests": config.scheduler.max_batch,
-        "max_total_num_tokens": core.parts.memory.ledger.n_slots,
+        "max_total_num_tokens": core.memory.ledger.n_slots,
         "speculative_algorithm": None if is_off else speculation.method.upper(),
         "speculative_policy": speculation.chosen_policy,
         "speculative_num_steps": None if is_off else limits.depth,

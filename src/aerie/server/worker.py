@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 
 from aerie.api import Engine, Update
-from aerie.engine.round_tree import round_tree
 from aerie.errors import AerieError, EngineFailedError
 from aerie.server.problems import RETRY_LATER, ApiError
 from aerie.server.rounds import describe_round
@@ -156,20 +155,17 @@ class Worker:
 
     def _show(self, engine: Engine) -> None:
         """Before what a round added is told, and its requests are gone."""
-        outcome, engine.core.last_outcome = engine.core.last_outcome, None
-        if outcome is None:
-            return
-        for row, request_id in enumerate(outcome.request_ids):
+        for request_id, tree in engine.core.launcher.trees.items():
             seat = self._seats.get(request_id)
             if seat is not None and seat.group.shows_rounds:
-                tree = describe_round(round_tree(outcome, row), engine.tokenizer)
-                self._sent.append((seat.group, Round(seat.index, tree)))
+                shown = describe_round(tree, engine.tokenizer)
+                self._sent.append((seat.group, Round(seat.index, shown)))
 
     def _tell(self, engine: Engine, seat: Seat, update: Update) -> None:
         group, index, request = seat.group, seat.index, seat.request
         n_all = len(request.output)
         span = slice(n_all - len(update.token_ids), n_all)
-        logprobs = tuple(request.logprobs[span]) if request.params.logprobs else ()
+        logprobs = tuple(request.scored[span])
         self._sent.append((group, Piece(index, update.text, update.token_ids, logprobs)))
         if update.finish_reason is not None:
             del self._seats[update.request_id]

@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-
 KNOTS = 17  # of the correction, evenly spaced in the square root of the score
 DEEPEST = 8  # levels beyond share one correction
 # A knot of all depths together starts as if it had been seen so often and found right; a knot of

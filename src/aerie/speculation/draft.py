@@ -21,7 +21,7 @@ from aerie.attention.contract import Reach
 from aerie.attention.pool import KVPool
 from aerie.attention.rows import MASK_WORDS, Bounds, Rows, causal_rows, ragged
 from aerie.kernels.registry import Kernels
-from aerie.speculation.policy import Growth, TreeShape
+from aerie.speculation.policy import Growth, TreeShape, Widths
 from aerie.speculation.store import Accepted, Frontier, NodeStore, Place
 
 
@@ -128,7 +128,8 @@ class Draft:
         frontier = Frontier.root(out.hidden, self.shape.fed + self.shape.top_k)
         verify = min(self.shape.verify, store.sort_scores.shape[1])
         rotations = self._rotations(lists, known)
-        count, widths, gains = 1, (), []
+        count, gains = 1, []
+        widths: Widths = ()
         for depth in range(1, self.shape.depth + 1):
             numbers = {"cumu_count": count, "verify_num": verify, "fed_count": sum(widths)}
             grown = self._grow(store, frontier, children, numbers)
@@ -208,7 +209,13 @@ class Draft:
         )
         tokens, taps = accepted.tokens[:, :run].flatten(), accepted.taps[:, :run].flatten(0, 1)
         device = tokens.device
-        arrays = (tokens, placed.positions, placed.kv_slots, placed.visible_prefix, taps)
+        arrays: tuple[Tensor, ...] = (
+            tokens,
+            placed.positions,
+            placed.kv_slots,
+            placed.visible_prefix,
+            taps,
+        )
         ends = torch.arange(0, (batch + 1) * run, run, dtype=torch.int32, device=device)
         last = placed.last
         if counts is not None and any(counts) and any(count != run for count in counts):

@@ -74,7 +74,7 @@ class CopiedPaths:
         return n_nodes + self.depth
 
     def learn(self, emitted: Tensor, n_emitted: Tensor) -> None:
-        """Hold the paths against what was emitted, [B, run] i64 and [B]: right until the first miss."""
+        """Hold the paths against what was emitted, [B, run] and [B]: right until a miss."""
         n, run = emitted.shape
         width = min(run, self.depth)
         paths = self.tokens[:n, :width]

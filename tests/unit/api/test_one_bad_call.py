@@ -51,7 +51,7 @@ def expected(pair: Pair) -> Completion:
 
 def assert_as_new(engine: Engine, expected: Completion) -> None:
     """Nothing runs, waits or is remembered; every page is free or kept; the tokens are right."""
-    built, ledger = engine.core, engine.core.parts.memory.ledger
+    built, ledger = engine.core, engine.core.memory.ledger
     assert (built.running, built.waiting, built._requests) == ([], [], {})
     assert engine.open_requests == []
     assert ledger.n_free + ledger.n_idle == ledger.n_pages - 1

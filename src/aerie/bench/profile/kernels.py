@@ -127,7 +127,7 @@ def eager_ranges(
 
 def idle_between_graphs(core: EngineCore, n_rounds: int) -> float | None:
     """Microseconds a round in which no graph ran, by events on the device; None without one."""
-    if core.rounds is None or core.parts.memory.table.device.type != "cuda":
+    if core.rounds is None or core.memory.table.device.type != "cuda":
         return None
     clock = DeviceClock()
     with marked(core.rounds.graphs, clock) as spans:

@@ -122,7 +122,7 @@ def room_at(point: Point, new_tokens: int, graphs: GraphConfig | None = None) ->
 
 
 def _slots(core: EngineCore, request_id: int) -> torch.Tensor:
-    return core.parts.memory.slots(core.request(request_id)).long()
+    return core.memory.slots(core.request(request_id)).long()
 
 
 @torch.inference_mode()

@@ -122,7 +122,7 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 def trace_rounds(core: EngineCore, n_rounds: int) -> Trace:
     """Trace so many rounds of a warm engine."""
-    is_gpu = core.parts.memory.table.device.type == "cuda"
+    is_gpu = core.memory.table.device.type == "cuda"
     # The host's own operations are traced only where they are wanted: noting them slows it down,
     # and captured rounds would wait for it.
     is_captured = is_gpu and core.rounds is not None

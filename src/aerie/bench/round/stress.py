@@ -24,7 +24,7 @@ def stress(
     core = setup.core(pair, TREE, Room(batch, context + 256, chunk=8192))
     vocabulary = pair.target.geometry.vocab_size
     longest = read_prompts(1, context, vocabulary)[0]
-    free_before = core.parts.memory.ledger.n_free
+    free_before = core.memory.ledger.n_free
     ids = [core.submit(longest, SamplingParams(200, ignore_eos=True))]
     lengths = [(context >> (1 + n % 5), 8 + 24 * (n % 3)) for n in range(n_requests)]
     begin = time.perf_counter()
@@ -44,8 +44,8 @@ def stress(
         "finished": sum(end is not None for end in ended),
         "errors": [end.error for end in ended if end is not None and end.reason == "error"],
         "batch_sizes": sorted(sizes),
-        "pages_leaked": free_before - core.parts.memory.ledger.n_free,
+        "pages_leaked": free_before - core.memory.ledger.n_free,
         "allocated_mb": [round(m / 1e6) for m in memory[:: max(len(memory) // 16, 1)]],
         "seconds": round(time.perf_counter() - begin, 2),
-        "ok": core.is_idle and free_before == core.parts.memory.ledger.n_free,
+        "ok": core.is_idle and free_before == core.memory.ledger.n_free,
     }

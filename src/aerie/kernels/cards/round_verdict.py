@@ -65,8 +65,9 @@ HANDED_OVER = Card(
         " first of its four words that is not 0; it is decided if it lives and that is 0. A decided"
         " request takes its new length, its last emitted token becomes the root, and the draft"
         " takes in the rows whose KV it keeps, a finished request's too, which lives no longer; any"
-        " other stays as it is, and the draft takes in nothing. Nodes below the roots lose their scores: a layer that is refused later must not"
-        " leave nodes of this round in the running. Emitted tokens are written for all, 0 behind."
+        " other stays as it is, and the draft takes in nothing. Nodes below the roots lose their"
+        " scores: a layer that is refused later must not leave nodes of this round in the running."
+        " Emitted tokens are written for all, 0 behind."
         f" The report is {', '.join(REPORT)}, then the tokens; n_emitted is 0 unless decided, and"
         " n_chosen is 1, the root, until a choice is made."
     ),
