@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 import triton
 from torch import Tensor
@@ -47,6 +50,11 @@ def row_stride(array: Tensor) -> int:
             " Triton kernels take adjacent entries: pass a contiguous tensor"
         )
     return array.stride(0)
+
+
+def launch(kernel: Any, grid: tuple[int, ...], named: Mapping[str, Any], **options: Any) -> None:
+    """Launch a kernel whose parameters are all in `named`; those it writes have the ending _out."""
+    kernel[grid](**{name: named[name.removesuffix("_out")] for name in kernel.arg_names}, **options)
 
 
 def as_bytes(flags: Tensor) -> Tensor:

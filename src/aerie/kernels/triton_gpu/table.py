@@ -27,13 +27,6 @@ def _without(*names: str) -> Any:
     return covers
 
 
-# A captured round has none of these; the batches that do are not bound by this kernel.
-_SAMPLING_OPTIONS = (
-    "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
-    "prompt_counts", "output_counts", "logit_bias", "draft_tokens", "ancestor_bits",
-    "stop_tokens", "floor_position",
-)  # fmt: skip
-
 KERNELS: dict[str, Implementation] = {
     run.__name__: Implementation(run, check, covers)
     for run, check, covers in (
@@ -48,7 +41,7 @@ KERNELS: dict[str, Implementation] = {
         (verdict.convert_logits_to_probas, None, None),
         (commit.update_verify_result, None, None),
         (replay.build_active_slots, None, None),
-        (sampling.sample_target_tokens, None, _without(*_SAMPLING_OPTIONS)),
+        (sampling.sample_target_tokens, None, None),
         (walk.draft_tree_reject_sample, None, _without("coins", "target_probas")),
     )
 }
