@@ -49,6 +49,11 @@ def row_stride(array: Tensor) -> int:
     return array.stride(0)
 
 
+def entry_stride(array: Tensor) -> int:
+    """Distance of two entries of an array of one axis: a column of a table is written in place."""
+    return array.stride(0) if array.shape[0] > 1 else 1
+
+
 def as_bytes(flags: Tensor) -> Tensor:
     """Booleans as the bytes they are stored as."""
     return flags.contiguous().view(torch.uint8)
