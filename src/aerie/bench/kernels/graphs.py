@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aerie.bench.kernels.workload import Shape, workload
+from aerie.bench.kernels.shape import Shape
+from aerie.bench.kernels.workload import workload
 from aerie.kernels import load
 from aerie.kernels.arrays import on_device
 from aerie.kernels.binding import bind
