@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 from aerie.assemble_numerics import leaves_padding_alone
 from aerie.config import EngineConfig, require
 from aerie.engine.device_round import RoundParts
@@ -12,7 +10,7 @@ from aerie.engine.device_sizes import RoundSizes
 from aerie.engine.device_state import StateSizes, allocate_state
 from aerie.engine.graphs import smallest
 from aerie.engine.step import Parts
-from aerie.speculation.device_draft import DeviceDraft, grow_by_kernels, softmax_then_topk
+from aerie.speculation.device_draft import DeviceDraft, best_by_kernels, grow_by_kernels
 from aerie.speculation.device_policy import FixedRounds, RoundPolicy
 from aerie.speculation.eagle3 import Eagle3Proposer
 from aerie.speculation.planned_rounds import PlannedRounds
@@ -28,11 +26,11 @@ def build_rounds(config: EngineConfig, parts: Parts, scratch: int) -> DeviceRoun
     is_slow = config.model.perf_mode and config.backend != "triton"
     require(not is_slow, f"perf_mode: kernels of backend {config.backend}, not of triton")
     device, shape, proposer = config.model.device, parts.policy.shape, parts.proposer
-    ops = build_round_ops(config)
+    ops = RoundOps(parts.kernels)
     policy = build_round_policy(config, parts.policy, ops)
     draft = None
     if isinstance(proposer, Eagle3Proposer):
-        draft = build_device_draft(config, proposer, ops, policy)
+        draft = build_device_draft(proposer, ops, policy)
     sizes = StateSizes(
         n_slots=smallest(config.graphs.slots, config.scheduler.max_batch),
         n_nodes=shape.capacity if draft else 1,
@@ -72,21 +70,11 @@ def history_of(draft: DeviceDraft) -> int:
     return draft.head.reach.window or HISTORY
 
 
-def build_round_ops(config: EngineConfig) -> RoundOps:
-    """The small steps of a round, in one launch each where the kernel backend has them."""
-    if config.backend != "triton":
-        return RoundOps()
-    return RoundOps(**importlib.import_module("aerie.kernels.triton_gpu.round_ops").OPS)
-
-
-def build_device_draft(
-    config: EngineConfig, proposer: Eagle3Proposer, ops: RoundOps, policy: RoundPolicy
-) -> DeviceDraft:
-    """The draft of a captured round; a whole layer is one launch where the backend has it."""
+def build_device_draft(proposer: Eagle3Proposer, ops: RoundOps, policy: RoundPolicy) -> DeviceDraft:
+    """The draft of a captured round."""
     head, kernels = proposer.head, proposer.kernels
-    best_children, grow_layer = softmax_then_topk(head), grow_by_kernels(kernels, policy.learns)
-    if config.backend == "triton":
-        fused = importlib.import_module("aerie.kernels.triton_gpu.round_ops")
-        best_children = fused.best_children(head.token_map)
-        grow_layer = fused.layer_grower(config.model.device)
+    best_children, grow_layer = (
+        best_by_kernels(kernels, head),
+        grow_by_kernels(kernels, policy.learns),
+    )
     return DeviceDraft(head, proposer.pool, kernels, ops, best_children, grow_layer)

@@ -131,6 +131,9 @@ class Card:
     # Optional inputs that only make sense together.
     companions: tuple[tuple[str, ...], ...] = ()
     defaults: Mapping[str, int] | None = None
+    # What a caller promises about the data, where a kernel of the round trusts those before it:
+    # a call that breaks it has no defined result. Kernels that assume nothing refuse instead.
+    assumes: str = ""
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:

@@ -13,6 +13,7 @@ from aerie.kernels.cards import (
     LAYOUT_CARDS,
     MEMORY_CARDS,
     REPLAY_CARDS,
+    ROUND_CARDS,
     VERDICT_CARDS,
 )
 
@@ -36,7 +37,7 @@ class Catalogue(Mapping[str, Card]):
 
 
 def catalogue() -> Catalogue:
-    """All cards in the order of their numbers, K1 to K13."""
+    """All cards in the order of their numbers: K1 to K13, then the round's, R1 onwards."""
     cards = (
         *GROWTH_CARDS,
         *LAYOUT_CARDS,
@@ -44,10 +45,11 @@ def catalogue() -> Catalogue:
         *COMMIT_CARDS,
         *MEMORY_CARDS,
         *REPLAY_CARDS,
+        *ROUND_CARDS,
     )
     return Catalogue(tuple(sorted(cards, key=_numeric_order)))
 
 
-def _numeric_order(card: Card) -> tuple[int, str, str]:
+def _numeric_order(card: Card) -> tuple[str, int, str, str]:
     digits = "".join(filter(str.isdigit, card.number))
-    return int(digits), card.number, card.name
+    return card.number[0], int(digits), card.number, card.name

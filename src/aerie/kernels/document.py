@@ -75,6 +75,8 @@ def _card_section(card: Card) -> str:
     lines.append(f"- Axes: {axes}")
     for limit in card.limits:
         lines.append(f"- Limit: `{limit.value.text} <= {limit.bound.text}` ({limit.meaning})")
+    if card.assumes:
+        lines.append(f"- Assumes: {card.assumes}")
     for refusal in card.refusals:
         lines.append(
             f"- Refuses: `{refusal.status.name}` {refusal.meaning} (limit `{refusal.limit}`)"

@@ -140,6 +140,8 @@ class Kernel:
         self._adopt = adopt
         self._run = implementation.run
         self._check = implementation.check
+        if implementation.checks_inside and not raises:
+            self._check = None
         self._raises = raises
         self._result = _result_type(card)
         self._is_written = {port.name: port.kind == "inout" for port in card.inputs}

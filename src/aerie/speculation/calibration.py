@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aerie.speculation.tree import DraftTree, Verdict, best_of_scores
+from aerie.kernels.cards.axes import KNOTS
+from aerie.kernels.pytorch import round_choice
+from aerie.speculation.tree import DraftTree, Verdict
 
-KNOTS = 17  # of the correction, evenly spaced in the square root of the score
 DEEPEST = 8  # levels beyond share one correction
 # A knot of all depths together starts as if it had been seen so often and found right; a knot of
 # one depth as if it had been seen so often and found like all depths.
@@ -89,24 +89,14 @@ class Calibration:
 
 def admissible(tree: DraftTree, table: Tensor, deepest: int, most: int) -> Tensor:
     """The calibrated weights of the best `most` nodes of each request; 0 for the others."""
-    weights = calibrated(tree, table, deepest)
-    return weights * best_of_scores(weights, most) if tree.n_nodes > most else weights
+    return round_choice.admissible(calibrated(tree, table, deepest), most)
 
 
 def calibrated(tree: DraftTree, table: Tensor, deepest: int) -> Tensor:
     """Acceptance probability of every path, [B, N] f32; never above the parent's.
 
-    `table` [depth - 1, knot] f32 is `Calibration.table` on the tree's device, `deepest` bounds
-    the depths: nothing is read back.
+    `table` [depth - 1, knot] is `Calibration.table` on the tree's device, `deepest` bounds the
+    depths: nothing is read back.
     """
-    place = tree.scores.clamp(0, 1).sqrt() * (KNOTS - 1)
-    low = place.long().clamp(max=KNOTS - 2)
-    row = (tree.depths.clamp(1, DEEPEST) - 1) * KNOTS
-    flat = table.flatten()
-    correction = torch.lerp(flat[row + low], flat[row + low + 1], place - low)
-    weights = torch.where(tree.scores > 0, (tree.scores + correction).clamp(0, 1), 0.0)
-    weights = torch.where(tree.depths == 0, tree.scores, weights)
-    parents = tree.parents.clamp(min=0)
-    for _ in range(deepest):
-        weights = torch.minimum(weights, weights.gather(1, parents))
-    return weights
+    corrections = table.flatten().double()
+    return round_choice.path_weights(tree.scores, tree.depths, tree.parents, corrections, deepest)

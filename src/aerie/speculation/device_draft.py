@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from aerie.attention.pool import KVPool
@@ -28,12 +27,14 @@ BestChildren = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 Children = tuple[Tensor, Tensor]  # probabilities and tokens [B, W * K]
 
 
-def softmax_then_topk(head: DraftHead) -> BestChildren:
-    """The definition of BestChildren."""
+def best_by_kernels(kernels: Kernels, head: DraftHead) -> BestChildren:
+    """BestChildren by R6."""
 
     def best_children(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        best = torch.softmax(logits.float(), dim=-1).topk(k, dim=-1)
-        return best.values, head.to_target(best.indices)
+        best = kernels["best_draft_children"](
+            logits=logits, node_top_k=k, hot_token_id=head.token_map
+        )
+        return best.topk_probas, best.topk_tokens
 
     return best_children
 
@@ -51,44 +52,32 @@ GrowLayer = Callable[[NodeStore, Frontier, Children, LayerCounts], Grown]
 
 
 def grow_by_kernels(kernels: Kernels, weighs: bool) -> GrowLayer:
-    """The definition of GrowLayer: K1, then K2, and K3 where somebody learns from it."""
+    """GrowLayer by R7; weighed where somebody learns from it."""
 
     def grow(
         store: NodeStore, frontier: Frontier, children: Children, counts: LayerCounts
     ) -> Grown:
-        layer = kernels["draft_tree_layer_score_index_gen_op"](
+        layer = kernels["grow_draft_layer"](
+            **store.arrays,
+            sort_scores=store.sort_scores,
             topk_probas=children[0],
             topk_tokens=children[1],
             last_layer_scores=frontier.scores,
             input_hidden=frontier.hidden,
-            cumu_count=counts.cumu_count,
-        )
-        state = kernels["update_cumu_draft_state"](
-            **store.arrays,
-            sort_scores=store.sort_scores,
-            curr_layer_scores=layer.curr_layer_scores,
-            topk_tokens=layer.mapped_tokens,
-            sort_layer_scores=layer.sort_layer_scores,
-            sort_layer_indices=layer.sort_layer_indices,
             frontier_indexs=frontier.ids,
             input_tree_mask=frontier.mask,
             cumu_count=counts.cumu_count,
             verify_num=counts.verify_num,
             fed_count=counts.fed_count,
+            weigh=weighs,
         )
-        gains = None
-        if weighs:
-            top_k = state.output_scores.shape[1]
-            gains = kernels["calculate_work_deltas"](
-                work_scores=state.work_scores, node_top_k=top_k, verify_num=counts.verify_num
-            ).G
         return Grown(
-            layer.cache_topk_indices,
-            state.output_scores,
-            state.output_tokens,
+            layer.node_ids,
+            layer.output_scores,
+            layer.output_tokens,
             layer.output_hidden,
-            state.output_tree_mask,
-            gains,
+            layer.output_tree_mask,
+            layer.G if weighs else None,
         )
 
     return grow

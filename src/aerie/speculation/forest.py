@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
+
+from aerie.kernels.pytorch import round_choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,17 +31,5 @@ def choose_forest(weights: Tensor, sizes: Tensor, seconds: Tensor, rate: Tensor)
     Cost need not be monotone: every size is weighed. A size beyond the nodes that have a weight
     is weighed with those there are, at its own cost.
     """
-    batch, n_nodes = weights.shape
-    order_keys = weights.clone()
-    order_keys[:, 0] = torch.inf  # roots first: they are verified whatever happens
-    order = torch.sort(order_keys.flatten(), descending=True, stable=True).indices
-    mass = weights.flatten()[order].double().cumsum(0)
-    n_usable = (weights > 0).sum()
-    n_rows = torch.minimum(sizes, n_usable)
-    tokens = mass[(n_rows - 1).clamp(min=0)]
-    # One entry, not none: an index without dimensions would be read by the host.
-    best = (tokens - rate * seconds).argmax(dim=0, keepdim=True)
-    ranks = torch.arange(batch * n_nodes, device=weights.device)
-    chosen = torch.zeros(batch * n_nodes, dtype=torch.bool, device=weights.device)
-    chosen = chosen.scatter(0, order, ranks < n_rows[best])
-    return Forest(chosen.view(batch, n_nodes), best[0], tokens[best][0])
+    chosen, best = round_choice.choose_forest(weights, sizes, seconds, rate)
+    return Forest(chosen, best[0], (weights * chosen).double().sum())

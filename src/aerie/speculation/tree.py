@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from aerie.kernels.pytorch.round_choice import best_of_scores
+
 
 @dataclass(frozen=True, eq=False)
 class DraftTree:
@@ -88,11 +90,3 @@ def best_nodes(tree: DraftTree, n_nodes: int) -> Tensor:
     Scores never rise along a path, so the choice is closed under ancestors.
     """
     return best_of_scores(tree.scores, n_nodes)
-
-
-def best_of_scores(scores: Tensor, n_nodes: int) -> Tensor:
-    """The same for scores [B, N] alone."""
-    order = torch.sort(scores, dim=1, descending=True, stable=True).indices
-    chosen = torch.zeros_like(scores, dtype=torch.bool)
-    chosen.scatter_(1, order[:, :n_nodes], True)
-    return chosen & (scores > 0)

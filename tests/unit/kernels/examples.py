@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from aerie.kernels.cases import cases_for
+
 Inputs = dict[str, Any]
 BATCH = 3
 
@@ -249,6 +251,11 @@ def active_slots() -> Inputs:
     }
 
 
+def case_of(kernel: str, name: str) -> tuple[str, Callable[[], Inputs]]:
+    """A parity case of three requests as an example."""
+    return kernel, next(case.build for case in cases_for(kernel) if case.name == name)
+
+
 EXAMPLES: dict[str, tuple[str, Callable[[], Inputs]]] = {
     "layer": ("draft_tree_layer_score_index_gen_op", layer),
     "store": ("update_cumu_draft_state", store),
@@ -267,4 +274,18 @@ EXAMPLES: dict[str, tuple[str, Callable[[], Inputs]]] = {
     "draft_replay": ("draft_replay_input_operator", draft_replay),
     "extend_replay": ("extend_replay_input_operator", extend_replay),
     "active_slots": ("build_active_slots", active_slots),
+    "verify_rows": case_of("place_verify_rows", "b3_ragged"),
+    "prompt_rows": case_of("place_prompt_rows", "b3_ragged"),
+    "draft_rows": case_of("place_draft_rows", "b3_run_7"),
+    "draft_levels": case_of("place_draft_levels", "b3_grows"),
+    "draft_paths": case_of("mark_draft_paths", "b3"),
+    "draft_children": case_of("best_draft_children", "r3_map"),
+    "draft_layer": case_of("grow_draft_layer", "b3_w3_k5_certain"),
+    "best_nodes": case_of("choose_best_nodes", "b3_ties"),
+    "planned_nodes": case_of("choose_planned_nodes", "b3_one_depth"),
+    "noted_nodes": case_of("note_chosen_nodes", "b3_exactly_noted"),
+    "moved_slots": case_of("move_kv_slots", "three_requests"),
+    "handed_over": case_of("hand_over_verdict", "b3_run_1"),
+    "found_path": case_of("find_text_path", "b3_longer_wins_over_later"),
+    "merged_path": case_of("merge_text_path", "b3_path_of_127_new"),
 }

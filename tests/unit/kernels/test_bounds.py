@@ -16,7 +16,7 @@ from tests.unit.kernels.examples import EXAMPLES
 from tests.unit.kernels.spoiled import ALL, BY_DATA, HOST, Spoiled
 
 each_example = pytest.mark.parametrize("example", EXAMPLES)
-OTHER_DTYPES = ("float64", "int16")
+OTHER_DTYPES = ("complex64", "int16")
 
 
 def call(backend: str, spoiled: Spoiled) -> Any:

@@ -29,6 +29,20 @@ NAMES = {
     "K11": ["draft_replay_input_operator"],
     "K12": ["extend_replay_input_operator"],
     "K13": ["build_active_slots"],
+    "R1": ["place_verify_rows"],
+    "R2": ["place_prompt_rows"],
+    "R3": ["place_draft_rows"],
+    "R4": ["place_draft_levels"],
+    "R5": ["mark_draft_paths"],
+    "R6": ["best_draft_children"],
+    "R7": ["grow_draft_layer"],
+    "R8": ["choose_best_nodes"],
+    "R9": ["choose_planned_nodes"],
+    "R10": ["note_chosen_nodes"],
+    "R11": ["move_kv_slots"],
+    "R12": ["hand_over_verdict"],
+    "R13": ["find_text_path"],
+    "R14": ["merge_text_path"],
 }
 
 
@@ -37,6 +51,7 @@ def test_names_and_numbers_are_those_of_the_contract() -> None:
     for card in CARDS:
         found.setdefault(card.number, []).append(card.name)
     assert found == NAMES
+    assert list(found) == list(NAMES), "K before R, each in order"
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.name)

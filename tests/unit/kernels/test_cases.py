@@ -21,7 +21,12 @@ KERNELS = tuple(CARDS)
 by_kernel = pytest.mark.parametrize("kernel", KERNELS)
 
 # One past these sizes would need an array of more than 20 MB.
-TOO_LARGE_TO_EXCEED = {("assign_req_to_token_pool_operator", "C")}
+TOO_LARGE_TO_EXCEED = {
+    ("assign_req_to_token_pool_operator", "C"),
+    ("place_verify_rows", "C"),
+    ("place_prompt_rows", "C"),
+    ("place_draft_levels", "C"),
+}
 
 
 def shapes(inputs: dict[str, Any]) -> tuple[object, ...]:

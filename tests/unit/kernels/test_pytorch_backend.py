@@ -98,6 +98,11 @@ LOOPS = {
     "noise.py:gumbel": "the four words of a counter",
     "sampling.py:sample_target_tokens": "two penalties of one rule, and which were given",
     "replay.py:_smallest": "the buckets, which are host numbers",
+    "round_text.py:find_text_path": "the longest suffix, at most eight tokens",
+    "round_text.py:_walked": "pointer doubling, log2 of the longest path",
+    "round_choice.py:path_weights": "pointer doubling, log2 of the deepest path",
+    "round_choice.py:note_chosen_nodes": "three of the noted arrays",
+    "round_verdict.py:hand_over_verdict": "the columns of the report",
 }
 LOOP_NODES = ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 

@@ -6,6 +6,7 @@ from aerie.kernels.card import Axis, Cost, Limit, Port
 from aerie.kernels.formula import Formula
 
 F32 = ("float32",)
+F64 = ("float64",)
 I32 = ("int32",)
 I64 = ("int64",)
 U8 = ("uint8",)
@@ -21,6 +22,7 @@ MAX_BATCH = 128
 MAX_VERIFY = 128
 MAX_CANDIDATES = 100
 MAX_ROWS = MAX_BATCH * MAX_VERIFY
+KNOTS = 17  # of a calibration, evenly spaced in the square root of the score
 
 BATCH = Axis("B", 0, MAX_BATCH, "active requests")
 WIDTH = Axis("W", 1, 10, "width of the current frontier")
@@ -36,6 +38,10 @@ TABLE_ROWS = Axis("P", 0, 1 << 16, "rows of the request-to-slot table")
 TABLE_WIDTH = Axis("L", 0, 1 << 21, "columns of the request-to-slot table: longest sequence")
 STOPS = Axis("S", 0, 64, "stop token ids per request")
 DEPTH = Axis("D", 0, 127, "depth limit of the tree")
+COLUMNS = Axis("C", 1, 1 << 30, "KV columns, all requests together")
+# Rounds have a row of the table for empty seats, so that every index points at something.
+SEATED_ROWS = Axis("P", 1, 1 << 16, "rows of the request-to-slot table")
+SEATED_WIDTH = Axis("L", 1, 1 << 21, "columns of the request-to-slot table: longest sequence")
 
 
 def limit(value: str, bound: str, meaning: str) -> Limit:

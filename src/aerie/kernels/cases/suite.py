@@ -9,6 +9,7 @@ from aerie.kernels.cases.growth import GROWTH_CASES
 from aerie.kernels.cases.layout import LAYOUT_CASES
 from aerie.kernels.cases.memory import MEMORY_CASES
 from aerie.kernels.cases.replay import REPLAY_CASES
+from aerie.kernels.cases.round import ROUND_CASES
 from aerie.kernels.cases.verdict import VERDICT_CASES
 
 
@@ -21,6 +22,7 @@ def all_cases() -> tuple[Case, ...]:
         *COMMIT_CASES,
         *MEMORY_CASES,
         *REPLAY_CASES,
+        *ROUND_CASES,
     )
 
 

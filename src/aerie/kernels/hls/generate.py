@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from aerie.kernels.card import Axis, Card, Scalar
@@ -13,14 +14,15 @@ from aerie.kernels.catalogue import catalogue
 from aerie.kernels.hls.generate_outside import render_bench, render_script
 from aerie.kernels.hls.limits import MAX_CANDIDATES, MAX_HIDDEN
 from aerie.kernels.hls.signature import (
+    FAMILIES,
     FIRST_BOUND,
     Bound,
     Parameter,
     bounds,
     check_parameters,
     has_check,
-    hls_card,
     parameters,
+    ported_cards,
     wrapped,
     written_signature,
 )
@@ -32,13 +34,12 @@ HEADER = "// Generated from the cards: python -m aerie.kernels.hls.generate\n"
 
 def pages() -> dict[str, str]:
     """Every generated file by its path in the repository."""
-    cards = [hls_card(card) for card in catalogue().values()]
-    families = dict.fromkeys(card.family for card in cards)
+    cards = ported_cards()
     made = {
         f"{FOLDER}/include/config.hpp": render_config(),
         f"{FOLDER}/include/bounds.hpp": render_bounds(cards),
     }
-    for family in families:
+    for family in FAMILIES:
         members = [card for card in cards if card.family == family]
         made[f"{FOLDER}/bridge/{family}.cpp"] = render_bridge(family, members)
     for card in cards:
@@ -102,7 +103,7 @@ def render_config() -> str:
     return "\n".join([*lines, "};\n", "}  // namespace aerie\n"])
 
 
-def render_bounds(cards: list[Card]) -> str:
+def render_bounds(cards: Sequence[Card]) -> str:
     """One function per kernel: 0, or the code of the first bound a call violates."""
     lines = [HEADER, "// Host scalars against the cards' bounds, in each kernel's order of codes."]
     lines += ["#pragma once\n", '#include "buckets.hpp"', '#include "config.hpp"']

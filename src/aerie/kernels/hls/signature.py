@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from aerie.kernels.card import Axis, Card, Limit, Scalar
+from aerie.kernels.catalogue import catalogue
 from aerie.kernels.hls.limits import LIMITS
+
+# Families with C++ sources; a kernel of any other comes from the base backend. The round's own
+# steps place and copy rows for attention: a chip does that in its control flow.
+FAMILIES = ("growth", "layout", "verdict", "commit", "memory", "replay")
 
 # A call beyond the n-th bound of a kernel returns this code plus n: no status word is that large.
 FIRST_BOUND = 64
@@ -59,6 +64,11 @@ class Bound:
 def hls_card(card: Card) -> Card:
     """The card with the hardware's own limits."""
     return replace(card, limits=(*card.limits, *LIMITS.get(card.name, ())))
+
+
+def ported_cards() -> tuple[Card, ...]:
+    """The cards of the kernels that exist in C++, with the hardware's own limits."""
+    return tuple(hls_card(card) for card in catalogue().values() if card.family in FAMILIES)
 
 
 def has_check(card: Card) -> bool:

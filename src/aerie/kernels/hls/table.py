@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from aerie.kernels.catalogue import catalogue
 from aerie.kernels.hls.bind import CSimulation
 from aerie.kernels.hls.build import cached_library
-from aerie.kernels.hls.signature import has_check, hls_card
+from aerie.kernels.hls.signature import has_check, hls_card, ported_cards
 from aerie.kernels.implementation import Implementation
 
 # A kernel that is not listed comes from the base backend, so a port may begin with one.
-PORTED = tuple(catalogue())
+PORTED = tuple(card.name for card in ported_cards())
 
 
 def implementations(names: Iterable[str]) -> dict[str, Implementation]:

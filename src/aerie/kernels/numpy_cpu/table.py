@@ -10,7 +10,20 @@ from numpy.typing import NDArray
 
 from aerie.errors import UsageError
 from aerie.kernels.implementation import Implementation
-from aerie.kernels.numpy_cpu import commit, growth, layout, memory, replay, sampling, verdict
+from aerie.kernels.numpy_cpu import (
+    commit,
+    growth,
+    layout,
+    memory,
+    replay,
+    round_choice,
+    round_draft,
+    round_rows,
+    round_text,
+    round_verdict,
+    sampling,
+    verdict,
+)
 
 # The operations of an engine's round; the others are called rarely, and come from the base.
 KERNELS: dict[str, Implementation] = {
@@ -25,6 +38,20 @@ KERNELS: dict[str, Implementation] = {
         (commit.update_verify_result, None),
         (memory.compute_kv_indices, None),
         (replay.build_active_slots, None),
+        (round_rows.place_verify_rows, None),
+        (round_rows.place_prompt_rows, None),
+        (round_rows.place_draft_rows, None),
+        (round_rows.place_draft_levels, None),
+        (round_draft.mark_draft_paths, None),
+        (round_draft.best_draft_children, None),
+        (round_draft.grow_draft_layer, round_draft.check_draft_layer),
+        (round_choice.choose_best_nodes, None),
+        (round_choice.choose_planned_nodes, None),
+        (round_choice.note_chosen_nodes, None),
+        (round_verdict.move_kv_slots, None),
+        (round_verdict.hand_over_verdict, None),
+        (round_text.find_text_path, None),
+        (round_text.merge_text_path, None),
     )
 }
 

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from aerie.kernels.implementation import Implementation
-from aerie.kernels.pytorch import commit, growth, layout, memory, replay, sampling, verdict
+from aerie.kernels.pytorch import (
+    commit,
+    growth,
+    layout,
+    memory,
+    replay,
+    round_choice,
+    round_draft,
+    round_rows,
+    round_text,
+    round_verdict,
+    sampling,
+    verdict,
+)
 
 KERNELS: dict[str, Implementation] = {
     run.__name__: Implementation(run, check)
@@ -24,5 +37,19 @@ KERNELS: dict[str, Implementation] = {
         (replay.draft_replay_input_operator, None),
         (replay.extend_replay_input_operator, replay.check_extend_replay_input),
         (replay.build_active_slots, None),
+        (round_rows.place_verify_rows, None),
+        (round_rows.place_prompt_rows, None),
+        (round_rows.place_draft_rows, None),
+        (round_rows.place_draft_levels, None),
+        (round_draft.mark_draft_paths, None),
+        (round_draft.best_draft_children, None),
+        (round_draft.grow_draft_layer, round_draft.check_draft_layer),
+        (round_choice.choose_best_nodes, None),
+        (round_choice.choose_planned_nodes, None),
+        (round_choice.note_chosen_nodes, None),
+        (round_verdict.move_kv_slots, None),
+        (round_verdict.hand_over_verdict, None),
+        (round_text.find_text_path, None),
+        (round_text.merge_text_path, None),
     )
 }

@@ -9,7 +9,19 @@ import numpy as np
 
 from aerie.errors import UsageError
 from aerie.kernels.implementation import Implementation
-from aerie.kernels.reference import commit, growth, layout, memory, replay, verdict
+from aerie.kernels.reference import (
+    commit,
+    growth,
+    layout,
+    memory,
+    replay,
+    round_choice,
+    round_draft,
+    round_rows,
+    round_text,
+    round_verdict,
+    verdict,
+)
 
 KERNELS: dict[str, Implementation] = {
     "draft_tree_layer_score_index_gen_op": Implementation(
@@ -38,6 +50,20 @@ KERNELS: dict[str, Implementation] = {
         replay.extend_replay_input_operator, replay.check_extend_replay_input
     ),
     "build_active_slots": Implementation(replay.build_active_slots),
+    "place_verify_rows": Implementation(round_rows.place_verify_rows),
+    "place_prompt_rows": Implementation(round_rows.place_prompt_rows),
+    "place_draft_rows": Implementation(round_rows.place_draft_rows),
+    "place_draft_levels": Implementation(round_rows.place_draft_levels),
+    "mark_draft_paths": Implementation(round_draft.mark_draft_paths),
+    "best_draft_children": Implementation(round_draft.best_draft_children),
+    "grow_draft_layer": Implementation(round_draft.grow_draft_layer, round_draft.check_draft_layer),
+    "choose_best_nodes": Implementation(round_choice.choose_best_nodes),
+    "choose_planned_nodes": Implementation(round_choice.choose_planned_nodes),
+    "note_chosen_nodes": Implementation(round_choice.note_chosen_nodes),
+    "move_kv_slots": Implementation(round_verdict.move_kv_slots),
+    "hand_over_verdict": Implementation(round_verdict.hand_over_verdict),
+    "find_text_path": Implementation(round_text.find_text_path),
+    "merge_text_path": Implementation(round_text.merge_text_path),
 }
 
 

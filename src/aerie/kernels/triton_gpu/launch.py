@@ -57,6 +57,11 @@ def launch(kernel: Any, grid: tuple[int, ...], named: Mapping[str, Any], **optio
     kernel[grid](**{name: named[name.removesuffix("_out")] for name in kernel.arg_names}, **options)
 
 
+def entry_stride(array: Tensor) -> int:
+    """Distance of two entries of an array of one axis: a column of a table is written in place."""
+    return array.stride(0) if array.shape[0] > 1 else 1
+
+
 def as_bytes(flags: Tensor) -> Tensor:
     """Booleans as the bytes they are stored as."""
     return flags.contiguous().view(torch.uint8)

@@ -8,9 +8,16 @@ from typing import Any
 from aerie.kernels.implementation import Implementation
 from aerie.kernels.triton_gpu import (
     commit,
+    draft_top,
     growth,
+    growth_layer,
     layout_rows,
     replay,
+    round_forest,
+    round_levels,
+    round_rows,
+    round_text,
+    round_verdict,
     sampling,
     slots,
     verdict,
@@ -43,5 +50,21 @@ KERNELS: dict[str, Implementation] = {
         (replay.build_active_slots, None, None),
         (sampling.sample_target_tokens, None, None),
         (walk.draft_tree_reject_sample, None, _without("coins", "target_probas")),
+        (round_rows.place_verify_rows, None, None),
+        (round_rows.place_prompt_rows, None, None),
+        (round_levels.place_draft_rows, None, None),
+        (round_levels.place_draft_levels, None, None),
+        (round_levels.mark_draft_paths, None, None),
+        (draft_top.best_draft_children, None, None),
+        (round_verdict.choose_best_nodes, None, None),
+        (round_forest.choose_planned_nodes, None, None),
+        (round_forest.note_chosen_nodes, None, None),
+        (round_verdict.move_kv_slots, None, None),
+        (round_verdict.hand_over_verdict, None, None),
+        (round_text.find_text_path, None, None),
+        (round_text.merge_text_path, None, None),
     )
 }
+KERNELS["grow_draft_layer"] = Implementation(
+    growth_layer.grow_draft_layer, growth_layer.check_draft_layer, checks_inside=True
+)

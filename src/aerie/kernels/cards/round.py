@@ -1,0 +1,17 @@
+"""The cards of the round: the small operations between K1 to K13 that every round runs."""
+
+from __future__ import annotations
+
+from aerie.kernels.cards.round_choice import CHOICE_CARDS
+from aerie.kernels.cards.round_draft import DRAFT_CARDS
+from aerie.kernels.cards.round_rows import ROW_CARDS
+from aerie.kernels.cards.round_text import TEXT_CARDS
+from aerie.kernels.cards.round_verdict import VERDICT_STATE_CARDS
+
+ROUND_CARDS = (
+    *ROW_CARDS,
+    *DRAFT_CARDS,
+    *CHOICE_CARDS,
+    *VERDICT_STATE_CARDS,
+    *TEXT_CARDS,
+)

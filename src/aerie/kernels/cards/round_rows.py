@@ -1,0 +1,186 @@
+"""Cards of the rows of a round: where verified trees, prompts and drafts stand, read and write.
+
+A round runs in buffers of a bucket, which may be longer than what the batch needs. Rows and columns
+that no request uses belong to one more request behind the others, the inert one: its rows are token
+0 at position 0, they read and write slot 0, and no other row sees them.
+"""
+
+from __future__ import annotations
+
+from aerie.kernels.card import Axis, Card, Port, Scalar
+from aerie.kernels.cards.axes import (
+    BATCH,
+    COLUMNS,
+    I32,
+    I64,
+    MAX_VERIFY,
+    ROWS,
+    SEATED_ROWS,
+    SEATED_WIDTH,
+    cost,
+    reads,
+    returns,
+    updates,
+)
+
+_EACH = ("B",)
+_INDPTR = ("B+1",)
+_LISTS = ("C",)
+_FED_ROWS = ("B*F",)
+_RUNS = ("B*run",)
+_PROMPT = ("row_capacity",)
+# Chunks of prompts are longer than trees.
+MOST_PROMPT_ROWS = 1 << 20
+
+_SEQ_LEN = reads("seq_len", I64, _EACH, "tokens with KV, root excluded")
+_KV_INDPTR = reads("kv_indptr", I32, _INDPTR, "first entry of each request's list, from K8")
+_KV_INDICES = updates("kv_indices", I32, _LISTS, "KV slots, from K8; behind the last list: 0")
+_TABLE = reads("req_to_token", I32, ("P", "L"), "request-to-slot table")
+_POOL_ROW = reads("req_pool_indices", I64, _EACH, "table row of each request")
+_COLUMN_POSITIONS = returns("column_positions", I32, _LISTS, "position of each column")
+_LISTED = "kv_indptr begins with 0, never falls and ends within C."
+_INERT = f"{_LISTED} Who looks at the inert request's column leaves room for it: an end below C."
+
+
+def _rows(shape: tuple[str, ...]) -> tuple[Port, ...]:
+    """Where each row writes, and what it sees of its request's list."""
+    return (
+        returns("kv_slots", I64, shape, "slot each row writes, 0 for rows of no request"),
+        returns("visible_prefix", I32, shape, "columns it sees from the front of its list"),
+    )
+
+
+_BOUNDS = (
+    returns("row_indptr", I32, ("B + 2",), "first row of each request, then of the inert one"),
+    returns("column_indptr", I32, ("B + 2",), "the same of columns; the inert request has one"),
+)
+
+
+VERIFY_ROWS = Card(
+    number="R1",
+    name="place_verify_rows",
+    family="round",
+    version=1,
+    summary=(
+        "The rows of K10c and the slot lists of K8 (seq_len + rows entries a request) as attention"
+        " reads them, in buffers that may be longer. Row i of a request writes the slot at place"
+        " seq_len + i of its list, slot 0 if the list ends before, and sees its prefix and its"
+        " ancestors. A column of the prefix stands at its place in the list, one of the tree where"
+        " its row does. Rows behind the last request's are inert, and see one column."
+    ),
+    axes=(BATCH, ROWS, COLUMNS),
+    ports=(
+        reads("draft_tokens", I64, ("R",), "from K10c; -1 behind the last row"),
+        reads("positions", I64, ("R",), "from K10c"),
+        reads("qo_indptr", I32, _INDPTR, "first row of each request"),
+        _KV_INDPTR,
+        _KV_INDICES,
+        _SEQ_LEN,
+        returns("tokens", I64, ("R",), "token of each row, at least 0"),
+        *_rows(("R",)),
+        *_BOUNDS,
+        _COLUMN_POSITIONS,
+        returns("tree_start", I32, _INDPTR, "columns before the tree; the inert request: 0"),
+    ),
+    ties="None: integers.",
+    assumes=f"qo_indptr begins with 0, never falls and ends within R; {_INERT}",
+    cost=cost("16*R + 4*C + 8*(B+1) + 8*B", "20*R + 8*C + 8*(B+2) + 4*(B+1)", "(R + C)*8 + 4*B"),
+)
+
+PROMPT_ROWS = Card(
+    number="R2",
+    name="place_prompt_rows",
+    family="round",
+    version=1,
+    summary=(
+        "The rows of prompt chunks as attention reads them: row i of a chunk is the token at"
+        " position start + i, writes the slot at that place of its request's list (start + rows"
+        " slots, from K8; slot 0 if the list ends before) and sees everything up to itself."
+        " Rows behind the last chunk are inert: position 0, and one visible column."
+    ),
+    axes=(BATCH, COLUMNS),
+    scalars=(Scalar("row_capacity", "int", 0, MOST_PROMPT_ROWS, "rows of the output buffers"),),
+    ports=(
+        reads("qo_indptr", I32, _INDPTR, "first row of each chunk"),
+        reads("start", I64, _EACH, "position of each chunk's first token"),
+        _KV_INDPTR,
+        _KV_INDICES,
+        returns("positions", I64, _PROMPT, "position of each row"),
+        *_rows(_PROMPT),
+        *_BOUNDS,
+        _COLUMN_POSITIONS,
+        returns("tree_start", I32, _INDPTR, "start of each chunk; the inert request: 0"),
+    ),
+    ties="None: integers.",
+    assumes=f"qo_indptr begins with 0, never falls and ends within row_capacity; {_INERT}",
+    cost=cost(
+        "4*row_capacity + 8*(B+1) + 8*B",
+        "20*row_capacity + 8*C + 8*(B+2) + 4*(B+1)",
+        "(row_capacity + C)*6 + 4*B",
+    ),
+)
+
+DRAFT_ROWS = Card(
+    number="R3",
+    name="place_draft_rows",
+    family="round",
+    version=1,
+    summary=(
+        "Where the rows stand that the draft takes in after a verdict, run rows a request: row i of"
+        " the count ones stands at seq_len - count + i. Further rows stand where the last one does,"
+        " so that attention looks at no other columns for them, and write slot 0; so do all rows of"
+        " a request with count 0. Positions are at least 0."
+    ),
+    axes=(BATCH, SEATED_ROWS, SEATED_WIDTH),
+    scalars=(Scalar("run", "int", 1, MAX_VERIFY, "rows of each request"),),
+    ports=(
+        _SEQ_LEN,
+        reads("count", I64, _EACH, "rows that hold a token, 0 to run"),
+        _TABLE,
+        _POOL_ROW,
+        returns("positions", I64, _RUNS, "position of each row"),
+        *_rows(_RUNS),
+        returns(
+            "last", I64, _EACH, "row of each request's last token, its first row if it has none"
+        ),
+        returns("tree_start", I32, _EACH, "seq_len"),
+    ),
+    ties="None: integers.",
+    assumes="req_pool_indices are rows of the table; 0 <= count <= run; 0 <= seq_len <= L.",
+    cost=cost("B*(28*run + 24)", "B*(20*run + 12)", "8*B*run"),
+)
+
+DRAFT_LEVELS = Card(
+    number="R4",
+    name="place_draft_levels",
+    family="round",
+    version=1,
+    summary=(
+        "Where the nodes stand that the draft is fed level by level: node f of a request, of level"
+        " node_level[f], at position seq_len + level and in the slot of position seq_len + f."
+        " Nodes are listed level by level, inside a level request by request: level d begins at B"
+        " times the nodes before it. Each sees its prefix here, and its ancestors by R5's bits."
+        " Columns behind the prefix stand at their node's position, any further at their place."
+    ),
+    axes=(BATCH, Axis("F", 0, 1024, "nodes fed per request"), SEATED_ROWS, SEATED_WIDTH, COLUMNS),
+    ports=(
+        _SEQ_LEN,
+        _TABLE,
+        _POOL_ROW,
+        reads("node_level", I64, ("F",), "level of each fed node, ascending from 0"),
+        _KV_INDPTR,
+        _KV_INDICES,
+        returns("fed_positions", I64, _FED_ROWS, "position of each node"),
+        returns("fed_slots", I64, _FED_ROWS, "slot each node writes"),
+        returns("fed_visible", I32, _FED_ROWS, "seq_len of its request"),
+        _COLUMN_POSITIONS,
+    ),
+    ties="None: integers.",
+    assumes=(
+        f"req_pool_indices are rows of the table; 0 <= seq_len; node_level never falls; {_LISTED}"
+        " Nodes beyond the table's last column take its slot."
+    ),
+    cost=cost("8*F + 4*B*F + 20*B + 4*(B+1)", "20*B*F + 8*C", "8*B*F + 6*C"),
+)
+
+ROW_CARDS = (VERIFY_ROWS, PROMPT_ROWS, DRAFT_ROWS, DRAFT_LEVELS)

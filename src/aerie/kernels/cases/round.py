@@ -1,0 +1,18 @@
+"""Cases of the round's own kernels, R1 onwards."""
+
+from __future__ import annotations
+
+from aerie.kernels.cases.case import Case
+from aerie.kernels.cases.round_choice import CHOICE_CASES
+from aerie.kernels.cases.round_draft import DRAFT_CASES
+from aerie.kernels.cases.round_rows import ROW_CASES
+from aerie.kernels.cases.round_text import TEXT_CASES
+from aerie.kernels.cases.round_verdict import VERDICT_STATE_CASES
+
+ROUND_CASES: tuple[Case, ...] = (
+    *ROW_CASES,
+    *DRAFT_CASES,
+    *CHOICE_CASES,
+    *VERDICT_STATE_CASES,
+    *TEXT_CASES,
+)

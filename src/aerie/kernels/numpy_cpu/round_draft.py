@@ -1,0 +1,163 @@
+"""NumPy draft inside a round: R5 paths, R6 best children, R7 a whole layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aerie.kernels.numpy_cpu.growth import (
+    calculate_work_deltas,
+    check_cumu_draft_state,
+    draft_tree_layer_score_index_gen_op,
+    update_cumu_draft_state,
+)
+from aerie.kernels.numpy_cpu.layout import OWN_BITS
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Words = NDArray[np.int32]
+
+# Peaks whose row has exponentials, and a sum of 2^18 of them, well inside float32.
+LEAST_PEAK, MOST_PEAK = -60.0, 70.0
+
+
+def mark_draft_paths(
+    *, frontier_bits: Words, node_ids: Ints, first_id: int, top_k: int, fed_count: int
+) -> dict[str, Any]:
+    """R5: the parent's bits and the node's own."""
+    (batch, width), n_nodes = frontier_bits.shape[:2], node_ids.shape[1]
+    slot = np.clip((node_ids - first_id) // top_k, 0, width - 1)
+    bits = frontier_bits[np.arange(batch)[:, None], slot]
+    bits |= OWN_BITS[fed_count : fed_count + n_nodes].view(np.int32)
+    return {"node_bits": bits}
+
+
+def best_draft_children(
+    *, logits: NDArray[Any], node_top_k: int, hot_token_id: Ints | None = None
+) -> dict[str, Any]:
+    """R6: the most probable tokens of every row."""
+    values = _float32(logits)
+    best, found = _largest(values, node_top_k)
+    # NaN and infinity come first among the largest, so that those alone tell whether all is finite.
+    if not np.isfinite(found[:1]).all():
+        values = _float32(logits)
+        values[~np.isfinite(values)] = -np.inf
+        best, found = _largest(values, node_top_k)
+    peak, best, found = found[0], best.T.copy(), found.T
+    is_short = found[:, -1] == -np.inf
+    if is_short.any():
+        _complete(best, found, is_short, values.shape[1])
+        peak = np.where(np.isfinite(peak), peak, np.float32(0))
+    # The best, which are the largest part of the sum, in float64. Differences from the peak would
+    # round: they are only taken where the exponential itself would pass float32.
+    exact = found.astype(np.float64)
+    if len(peak) and (peak.min() < LEAST_PEAK or peak.max() > MOST_PEAK):
+        raised = np.exp(exact - peak[:, None])
+        others = np.exp(values.astype(np.float64) - peak[:, None])
+    else:
+        raised = np.exp(exact)
+        others = np.exp(values, out=values)
+    mass = np.add.reduce(others, axis=1, dtype=np.float64) + np.add.reduce(raised, axis=1)
+    mass[mass == 0] = 1  # no finite logit: every part is 0
+    return {
+        "topk_probas": (raised / mass[:, None]).astype(np.float32),
+        "topk_tokens": best if hot_token_id is None else hot_token_id.take(best),
+    }
+
+
+def _largest(values_out: Floats, n_largest: int) -> tuple[Ints, Floats]:
+    """Ids and values of the largest of each row [k, R], which become -inf.
+
+    A handful of passes that look for the largest are quicker than any selection here.
+    """
+    n_rows, size = values_out.shape
+    ids, found = np.empty((n_largest, n_rows), np.int64), np.empty((n_largest, n_rows), np.float32)
+    flat, first = values_out.reshape(-1), np.arange(0, n_rows * size, size)
+    for rank in range(n_largest):
+        values_out.argmax(axis=1, out=ids[rank])
+        place = ids[rank] + first
+        flat.take(place, out=found[rank])
+        flat[place] = -np.inf
+    return ids, found
+
+
+def _float32(logits: NDArray[Any]) -> Floats:
+    """A copy to work in; bfloat16 comes as its bit patterns, the upper half of a float32's."""
+    if logits.dtype == np.uint16:
+        return (logits.astype(np.uint32) << 16).view(np.float32)
+    return logits.astype(np.float32)
+
+
+def _complete(best_out: Ints, found: Floats, is_short: NDArray[np.bool_], n_tokens: int) -> None:
+    """Rows with fewer finite logits than children go on with the lowest ids that are not among
+    them."""
+    for row in is_short.nonzero()[0].tolist():
+        n_found = int(np.count_nonzero(found[row] > -np.inf))
+        taken = set(best_out[row, :n_found].tolist())
+        rest = (token for token in range(n_tokens) if token not in taken)
+        for rank in range(n_found, best_out.shape[1]):
+            best_out[row, rank] = next(rest)
+
+
+def check_draft_layer(
+    *, topk_tokens: Ints, frontier_indexs: Ints, cumu_count: int, **_: Any
+) -> dict[str, Any]:
+    """R7, before anything is written: K2's checks; a layer that sorts for itself has no others."""
+    return check_cumu_draft_state(
+        topk_tokens=topk_tokens,
+        sort_layer_indices=frontier_indexs[:, :0],
+        frontier_indexs=frontier_indexs,
+        cumu_count=cumu_count,
+    )
+
+
+def grow_draft_layer(
+    *,
+    topk_probas: Floats,
+    topk_tokens: Ints,
+    last_layer_scores: Floats,
+    input_hidden: NDArray[Any],
+    cumu_count: int,
+    verify_num: int,
+    status: Words,
+    weigh: bool = False,
+    **store: Any,
+) -> dict[str, Any]:
+    """R7: K1, K2 and K3 one after the other; `store` holds K2's other arguments."""
+    layer = draft_tree_layer_score_index_gen_op(
+        topk_probas=topk_probas,
+        topk_tokens=topk_tokens,
+        last_layer_scores=last_layer_scores,
+        input_hidden=input_hidden,
+        cumu_count=cumu_count,
+    )
+    state = update_cumu_draft_state(
+        **store,
+        curr_layer_scores=layer["curr_layer_scores"],
+        topk_tokens=topk_tokens,
+        sort_layer_scores=layer["sort_layer_scores"],
+        sort_layer_indices=layer["sort_layer_indices"],
+        cumu_count=cumu_count,
+        verify_num=verify_num,
+        status=status,
+    )
+    top_k = state["output_scores"].shape[1]
+    if weigh:
+        gains = calculate_work_deltas(
+            work_scores=state["work_scores"], node_top_k=top_k, verify_num=verify_num
+        )["G"]
+    else:
+        gains = np.zeros(top_k + 1, np.float32)
+    if status.any():
+        layer["cache_topk_indices"][status != 0] = -1
+        layer["output_hidden"][status != 0] = 0
+    return {
+        "node_ids": layer["cache_topk_indices"],
+        "output_scores": state["output_scores"],
+        "output_tokens": state["output_tokens"],
+        "output_hidden": layer["output_hidden"],
+        "output_tree_mask": state["output_tree_mask"],
+        "G": gains,
+    }
