@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -104,11 +105,21 @@ class Decision:
 Decided = tuple[Request, Decision]
 
 
-def decide(page: Report, line: list[int], index: int, seat: Seat) -> Decision:
+@dataclass(frozen=True, eq=False)
+class Landed:
+    """A line of a page that was read, and whose it is."""
+
+    index: int
+    seat: Seat
+    line: list[int]
+
+
+def decide(page: Report, own: Landed) -> Decided:
     """One line of a page as a decision."""
+    line, seat = own.line, own.seat
     tokens = tuple(line[len(REPORT) : len(REPORT) + line[N_EMITTED]])
     wanted = seat.request.params.logprobs
-    return Decision(
+    decision = Decision(
         tokens=tokens,
         n_nodes=line[N_ROWS] - 1,
         n_accepted=line[N_ACCEPTED],
@@ -116,8 +127,9 @@ def decide(page: Report, line: list[int], index: int, seat: Seat) -> Decision:
         is_finished=bool(line[IS_FINISHED]),
         failure=describe_failure(line[STATUS]),
         seen=seat.seen,
-        scored=() if wanted is None else _scored(page, index, len(tokens), wanted),
+        scored=() if wanted is None else _scored(page, own.index, len(tokens), wanted),
     )
+    return seat.request, decision
 
 
 def _scored(page: Report, seat: int, n_tokens: int, wanted: int) -> tuple[Scored, ...]:
@@ -177,11 +189,27 @@ class RoundTree:
     bonus: int  # the last token it emitted
 
 
-def round_tree(page: Report, line: list[int], seat: int) -> RoundTree | None:
-    """The tree of one seat; None where a round decided nothing."""
+class Trees(Mapping[int, RoundTree]):
+    """The trees of a page by request id, made when looked at, until the next step."""
+
+    def __init__(self, page: Report, landed: Sequence[Landed]) -> None:
+        self._page = page
+        decided = (own for own in landed if own.line[N_EMITTED])
+        self._landed = {own.seat.request.job.request_id: own for own in decided}
+
+    def __getitem__(self, request_id: int) -> RoundTree:
+        own = self._landed[request_id]
+        return _round_tree(self._page, own.line, own.index)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._landed)
+
+    def __len__(self) -> int:
+        return len(self._landed)
+
+
+def _round_tree(page: Report, line: list[int], seat: int) -> RoundTree:
     n_rows, n_accepted = line[N_ROWS], line[N_ACCEPTED]
-    if not line[N_EMITTED]:
-        return None
     scores = page.trees[SCORES, seat, :n_rows].view(torch.float32).tolist()
     tokens, parents = (page.trees[part, seat, :n_rows].tolist() for part in (TOKENS, PARENTS))
     accepted = set(page.path[seat, : n_accepted + 1].tolist())
