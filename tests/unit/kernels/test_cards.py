@@ -43,6 +43,8 @@ NAMES = {
     "R12": ["hand_over_verdict"],
     "R13": ["find_text_path"],
     "R14": ["merge_text_path"],
+    "R15": ["toss_coins"],
+    "R16": ["score_target_tokens"],
 }
 
 
