@@ -83,7 +83,8 @@ def _add_sglang(app: FastAPI, service: Service) -> None:
     @app.get("/server_info")
     async def info() -> dict[str, Any]:
         """Its configuration, in SGLang's words."""
-        return server_info(service.settings.name, service.worker.ready().engine)
+        engine = service.worker.ready().engine
+        return server_info(service.settings.name, engine, service.metrics.registry)
 
 
 def _add_state(app: FastAPI, service: Service) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,10 +66,12 @@ class Service:
 
     async def generate(self, asked: GenerateRequest, request: Request) -> Response:
         """POST /generate."""
-        own = asked.completion()
-        prompts = await self._encode(self.worker.ready(), own.prompt)
-        asks = _asks(own, prompts, asked.sampling_params.max_new_tokens)
-        return await self._send(own, SglangAnswer(uuid.uuid4().hex, asks, asked.is_one), request)
+        asks: tuple[Ask, ...] = ()
+        for own in (owns := asked.completions()):
+            prompts = await self._encode(self.worker.ready(), own.prompt)
+            asks += _asks(own, prompts, own.max_tokens or COMPLETION_TOKENS)
+        answer = SglangAnswer(asked.names(asks), asks, asked.is_one)
+        return await self._send(owns[0], answer, request)
 
     async def tokenize(self, asked: TokenizeRequest) -> dict[str, Any]:
         """POST /tokenize."""
@@ -133,7 +134,7 @@ class Service:
     def _openai(self, form: Form, asked: Sampling, asks: tuple[Ask, ...]) -> Answer:
         tokenizer = self.worker.ready().engine.tokenizer
         name, has_logprobs = self.settings.name, _has_logprobs(asked)
-        return Answer(form, name, asks, tokenizer, has_logprobs, asked.has_usage)
+        return Answer(form, name, asks, tokenizer, has_logprobs, asked.usage)
 
 
 @dataclass(frozen=True)
@@ -170,8 +171,8 @@ class _Run:
                     yield event(self.answer.last(item.index, item.completion))
                 elif isinstance(item, Round):
                     yield round_event(item.index, item.tree)
-                elif item.text or item.logprobs:
-                    yield event(self.answer.chunk(item))
+                elif (chunk := self.answer.chunk(item)) is not None:
+                    yield event(chunk)
             for closing in self.answer.closings(_in_order(ended)):
                 yield event(closing)
             yield DONE
