@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 import aerie
 from aerie.server import problems
+from aerie.server.aliases import add_aliases
 from aerie.server.fields import (
     ChatRequest,
     CompletionRequest,
@@ -58,6 +59,7 @@ def build_app(worker: Worker, settings: ServerSettings) -> ASGIApp:
     _add_sglang(app, service)
     _add_state(app, service)
     _add_text(app, service)
+    add_aliases(app, service)
     add_view(app)
     return Guard(app, settings)
 
@@ -91,6 +93,8 @@ def _add_state(app: FastAPI, service: Service) -> None:
     worker, name = service.worker, service.settings.name
 
     @app.head("/health", include_in_schema=False)
+    @app.get("/health_generate", include_in_schema=False)
+    @app.get("/ping", include_in_schema=False)
     @app.get("/health")
     async def health() -> Response:
         """200 when requests are taken in, else 503 and why."""

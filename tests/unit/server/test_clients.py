@@ -110,7 +110,24 @@ def test_usage_so_far_ends_at_the_whole(client: TestClient) -> None:
     assert chunks[-2]["usage"]["total_tokens"] == chunks[-1]["usage"]["total_tokens"]
 
 
-def test_server_info_says_how_much_is_accepted(client: TestClient) -> None:
+def test_flushing_forgets_the_texts_that_ended(client: TestClient) -> None:
+    said = {"prompt": PROMPT * 40, "max_tokens": 2, "temperature": 0}
+
+    def cached() -> int:
+        found = ask(client, "/v1/completions", **said)["usage"]["prompt_tokens_details"]
+        return int(found["cached_tokens"])
+
+    cached()
+    assert cached() > 0
+    for path in ("/flush_cache", "/reset_prefix_cache"):
+        assert client.post(path, params={"timeout": 60}).status_code == 200
+        assert cached() == 0 and cached() > 0
+
+
+def test_small_paths_of_sglang(client: TestClient) -> None:
+    assert client.get("/health_generate").status_code == client.get("/ping").status_code == 200
+    info = client.get("/get_model_info").json()
+    assert info["model_path"] == "aerie-pair" and info["is_generation"]
     ask(client, "/v1/completions", prompt=PROMPT, max_tokens=12)
     (state,) = client.get("/server_info").json()["internal_states"]
     assert state["avg_spec_accept_length"] > 1
