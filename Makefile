@@ -3,6 +3,7 @@
 #   make test    what CI runs: checks, then all tests that need no GPU and no patience
 #   make check   lint, format, types
 #   make slow    the tests that take minutes
+#   make interop clients of other projects against the server, in an environment of their own (7 GB)
 #   make clean   remove the environment, caches and build outputs
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ TORCH := $(shell sed -n '/^torch==/p' constraints.txt)
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := test
-.PHONY: demo test check slow clean
+.PHONY: demo test check slow interop clean
 
 demo: $(STAMP)
 	@$(BIN)/aerie generate --compare --show-tree --rounds 8 --max-new-tokens 96
@@ -37,8 +38,12 @@ slow: $(STAMP)
 	@echo "slow tests: several minutes"
 	@$(PYTEST) -m slow
 
+interop: $(STAMP)
+	@scripts/interop/install.sh $(PYTHON)
+	@PYTHONPATH=src $(BIN)/python -m scripts.interop.run
+
 clean:
-	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .interop build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # torch goes first and exactly: see constraints.txt.
