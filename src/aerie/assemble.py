@@ -61,7 +61,7 @@ def load_draft(
 ) -> Eagle3Head:
     """Load a draft head for a target, with the same promise."""
     numerics = find_numerics(config, page_size)
-    options = HeadOptions(dense=numerics.dense, is_fused=numerics.is_head_fused)
+    options = HeadOptions(config.taps, dense=numerics.dense, is_fused=numerics.is_head_fused)
     return load_head(directory, target, numerics.prepare_attention, options)
 
 

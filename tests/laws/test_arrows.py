@@ -17,7 +17,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "fpga": ("api", "perf"),
     "aerie": ("public",),  # the public names; only the outermost layer may import them back
     "public": ("api",),  # by name, on first use
-    "api": ("assemble",),
+    "api": ("assemble", "texts"),
+    "texts": ("engine", "text"),  # what open requests have written
     "assemble": ("assemble_rounds", "assemble_costs", "engine", "text"),
     "assemble_rounds": ("assemble_numerics", "engine"),  # its other files: captured rounds,
     "assemble_numerics": ("models",),  # the models' arithmetic,

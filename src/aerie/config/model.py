@@ -23,6 +23,8 @@ class ModelConfig:
     probe: str = "warn"  # what to do when the head looks misread: refuse, warn or off
     # Abort where a fast path is missing (kernels, tuned shapes, captured rounds) or a round fails.
     perf_mode: bool = False
+    # Boundaries of the target that the head reads, e.g. (2, 18, 33); None: as its config says.
+    taps: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         read_fields(self)

@@ -83,6 +83,7 @@ READERS: Mapping[str, Reader] = {
     "int | None": optional(read_integer),
     "float | None": optional(read_number),
     "str | None": optional(read_text),
+    "tuple[int, ...] | None": optional(read_integers),
 }
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from aerie.models.tensors import Offence
+from aerie.models.tensors import FLOATS, Offence, TensorSpec, compare
 from aerie.models.weights import Checkpoint
 
 
@@ -54,3 +56,20 @@ class Loader:
         low, high = torch.aminmax(tensor)
         if not bool(torch.isfinite(low) & torch.isfinite(high)):
             self.offences.append(Offence("not finite", name, f"in {tensor.dtype}"))
+
+
+def find_offences(files: Checkpoint, specs: Sequence[TensorSpec]) -> list[Offence]:
+    """Compare headers with the specifications; on any offence the data is searched as well.
+
+    One report is worth the reading: whoever repairs the checkpoint sees everything at once.
+    """
+    offences = compare(specs, files.entries)
+    if not offences:
+        return []
+    searcher = Loader(files, torch.float32, torch.device("cpu"))
+    for spec in specs:
+        entry = files.entries.get(spec.name)
+        # Other dtypes are offences already, and torch cannot search them all.
+        if entry is not None and entry.dtype in FLOATS:
+            searcher.check_finite(spec.name, files.view(spec.name))
+    return offences + searcher.offences

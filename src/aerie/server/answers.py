@@ -185,4 +185,5 @@ def speculation(statistics: Sequence[Statistics]) -> dict[str, Any]:
         "num_spec_steps": n_drafts,
         "num_accepted_draft_tokens": n_accepted,
         "num_draft_tokens": n_draft_tokens,
+        "num_target_passes": sum(own.target_passes for own in statistics),
     }

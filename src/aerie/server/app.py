@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 import aerie
 from aerie.server import problems
+from aerie.server.about import add_about
 from aerie.server.aliases import add_aliases
 from aerie.server.fields import (
     ChatRequest,
@@ -60,6 +61,7 @@ def build_app(worker: Worker, settings: ServerSettings) -> ASGIApp:
     _add_state(app, service)
     _add_text(app, service)
     add_aliases(app, service)
+    add_about(app, service)
     add_view(app)
     return Guard(app, settings)
 

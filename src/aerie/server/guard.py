@@ -11,9 +11,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aerie.server.problems import ApiError, ClientStalled
 from aerie.server.settings import ServerSettings
+from aerie.server.view import FILES
 
 LOG = logging.getLogger("aerie.server")
-OPEN_PATHS = frozenset({"/health"})
+OPEN_PATHS = frozenset({"/health", *FILES})  # the page asks for the key itself
 
 
 class Guard:

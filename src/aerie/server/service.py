@@ -23,6 +23,7 @@ from aerie.server.fields import (
 )
 from aerie.server.metrics import Metrics
 from aerie.server.problems import ApiError, of_failure
+from aerie.server.rounds import CAPTURED
 from aerie.server.settings import ServerSettings
 from aerie.server.sglang import GenerateRequest, SglangAnswer
 from aerie.server.worker import Ask, End, Group, Loaded, Piece, Round, Worker, prompt_tokens
@@ -91,10 +92,7 @@ class Service:
         if not asked.stream:
             raise ApiError(400, "show_rounds needs stream", "show_rounds")
         if self.worker.ready().engine.core.rounds is not None:
-            message = (
-                "rounds captured in graphs are not shown; start the server with --engine eager"
-            )
-            raise ApiError(400, message, "show_rounds")
+            raise ApiError(400, CAPTURED, "show_rounds")
 
     def _named(self, model: str | None) -> Loaded:
         loaded = self.worker.ready()

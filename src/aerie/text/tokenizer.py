@@ -42,8 +42,8 @@ _BYTES = _byte_alphabet()
 class Tokenizer:
     """A model's tokenizer: a value, safe to share between threads.
 
-    Ids of a model beyond `vocab_size` are padding of its embedding; they have no text, and
-    decoding one is an error.
+    Ids of a model beyond `vocab_size` are padding of its embedding: it may emit them, and they
+    have no text. To decode one that somebody sent is an error.
     """
 
     backend: tokenizers.Tokenizer
@@ -65,10 +65,14 @@ class Tokenizer:
         self.check_ids(ids)
         return self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
+    def has_text(self, token_id: int) -> bool:
+        """Whether a token has this id."""
+        return 0 <= token_id < self.vocab_size and token_id not in self.unused_ids
+
     def check_ids(self, ids: Iterable[int]) -> None:
         """Refuse ids that no token has."""
         for position, token_id in enumerate(ids):
-            if not 0 <= token_id < self.vocab_size or token_id in self.unused_ids:
+            if not self.has_text(token_id):
                 raise UsageError(
                     f"token id {token_id} at position {position} is not in the vocabulary "
                     f"(ids 0..{self.vocab_size - 1}, {len(self.unused_ids)} of them unused); "
@@ -76,10 +80,10 @@ class Tokenizer:
                 )
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes one token adds to a text that has already begun; may be part of a character."""
-        self.check_ids([token_id])
-        token = self.backend.id_to_token(token_id)
-        assert token is not None, "check_ids knows every id"
+        """The bytes one token adds to a text that has begun; part of a character, or none."""
+        token = self.backend.id_to_token(token_id) if self.has_text(token_id) else None
+        if token is None:
+            return b""
         if BYTE_LEVEL in self.decoder_kinds:
             return byte_level_bytes(token)
         if BYTE_FALLBACK in self.decoder_kinds and is_fallback_byte(token):

@@ -74,7 +74,7 @@ def test_an_impossible_sample_takes_its_group_with_it_and_nothing_else(engine: E
             worker.leave(other)
 
     run(scenario)
-    assert engine.core.is_idle and not engine._open
+    assert engine.core.is_idle and not engine.open_requests
 
 
 def test_who_leaves_frees_the_queue(engine: Engine) -> None:
@@ -93,7 +93,7 @@ def test_who_leaves_frees_the_queue(engine: Engine) -> None:
                 await asyncio.sleep(0.01)
 
     run(scenario)
-    assert not engine._open
+    assert not engine.open_requests
 
 
 def test_a_failed_engine_is_said_to_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
