@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,21 +25,24 @@ from aerie.cli.generate import (
     chosen_speculation,
     set_threads,
 )
-from aerie.cli.output import progress_console
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
-    from aerie.server.worker import Loaded
+    from aerie.server.samples import Loaded
 
 Host = Annotated[str, typer.Option(help="Address to listen on; others than loopback need a key.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")]
-Name = Annotated[str | None, typer.Option("--served-name", help="What clients call the model.")]
+Name = Annotated[
+    str | None,
+    typer.Option("--served-name", "--served-model-name", help="What clients call the model."),
+]
 Key = Annotated[
     str | None, typer.Option(envvar="AERIE_API_KEY", help="Clients must send it as a bearer token.")
 ]
 Public = Annotated[bool, typer.Option("--public", help="Answer other machines without a key.")]
 AllowedHost = Annotated[
-    list[str] | None, typer.Option(help="Another name of this server; several may be given.")
+    list[str] | None,
+    typer.Option(help="Another name of this server; several may be given, * is any."),
 ]
 Template = Annotated[
     Path | None, typer.Option("--chat-template", help="Jinja file instead of the model's own.")
@@ -55,6 +59,9 @@ Seconds = Annotated[
     float, typer.Option(help="A client has so long to send a head, a body, or to read a chunk.")
 ]
 Compat = Annotated[str | None, typer.Option(help="vllm: its metric names beside ours.")]
+LogLevel = Annotated[
+    str, typer.Option(help="debug, info (a line for each request), warning or error.")
+]
 
 
 def serve(
@@ -84,6 +91,7 @@ def serve(
     max_pending_tokens: Pending = 1 << 20,
     request_seconds: Seconds = 30.0,
     metrics_compat: Compat = None,
+    log_level: LogLevel = "info",
 ) -> None:
     """Serve a model over HTTP as OpenAI does; ends on Ctrl-C or SIGTERM after what runs."""
     _require_framework()
@@ -100,6 +108,7 @@ def serve(
         max_pending_tokens=max_pending_tokens,
         request_seconds=request_seconds,
         metrics_compat=metrics_compat,
+        log_level=log_level,
     )
     shape = (eagle_topk, num_steps, num_draft_tokens)
     speculation, named = chosen_speculation(speculative_config, method, policy, shape)
@@ -114,8 +123,12 @@ def serve(
         "speculation": asdict(speculation),
     }
     set_threads(threads, model)
-    head = draft or named
-    run(lambda: _load(model, head, options, chat_template), settings, progress_console().print)
+    run(lambda: _load(model, draft or named, options, chat_template), settings, _say)
+
+
+def _say(words: str) -> None:
+    """As it is: an address must not be wrapped, nor its brackets be taken for a colour."""
+    print(words, file=sys.stderr, flush=True)
 
 
 def _require_framework() -> None:
@@ -131,7 +144,7 @@ def _load(
     model: str | None, draft: str | None, options: dict[str, Any], template: Path | None
 ) -> Loaded:
     from aerie.api import Engine, find_pair
-    from aerie.server.worker import Loaded
+    from aerie.server.samples import Loaded
     from aerie.text.chat import compile_chat_template, load_chat_template
 
     engine = Engine.load(model, draft, **options)

@@ -14,7 +14,7 @@ from typing import Any
 from aerie.api import Completion
 from aerie.engine.request import Statistics
 from aerie.server.fields import StreamOptions
-from aerie.server.worker import Ask, Piece, prompt_tokens
+from aerie.server.samples import Ask, Piece, prompt_tokens
 from aerie.text.tokenizer import Tokenizer
 
 DONE = b"data: [DONE]\n\n"

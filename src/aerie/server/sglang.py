@@ -29,7 +29,7 @@ from aerie.server.fields import (
 )
 from aerie.server.neutral import NEUTRAL, Values
 from aerie.server.problems import ApiError
-from aerie.server.worker import Ask, Piece
+from aerie.server.samples import Ask, Piece
 
 Name = Annotated[str, Field(max_length=256)]
 

@@ -7,8 +7,8 @@ from aerie.engine.params import SamplingParams
 from aerie.engine.request import Statistics
 from aerie.server.answers import CHAT, COMPLETION, Answer, Form
 from aerie.server.fields import StreamOptions
+from aerie.server.samples import Ask, Piece
 from aerie.server.sglang import SglangAnswer
-from aerie.server.worker import Ask, Piece
 
 ASKS = (Ask((1, 2, 3), SamplingParams(), 0), Ask((4, 5), SamplingParams(), 0))
 # The second piece of the first choice ends within a character, so there is nothing to show.

@@ -9,11 +9,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from aerie import Engine
-from aerie.server.app import build_app
+from aerie.server.app import build_app, build_service
 from aerie.server.fields import ChatRequest, CompletionRequest
+from aerie.server.samples import Loaded
 from aerie.server.settings import ServerSettings
 from aerie.server.sglang import GenerateRequest, SglangSampling
-from aerie.server.worker import Loaded, Worker
+from aerie.server.worker import Worker
 from aerie.text.chat import compile_chat_template
 from tests.unit.server.test_neutral import examples
 
@@ -27,7 +28,7 @@ def client() -> Iterator[TestClient]:
     engine = Engine.load(speculation={"top_k": 1, "depth": 3, "nodes": 4})
     template = compile_chat_template({"default": TEMPLATE}, {}, "a test")
     worker = Worker(lambda: Loaded(engine, template), 100_000)
-    app = build_app(worker, ServerSettings())
+    app = build_app(build_service(worker, ServerSettings()))
     with TestClient(app, base_url="http://localhost") as found:
         until = time.monotonic() + 60
         while found.get("/health").status_code != 200:

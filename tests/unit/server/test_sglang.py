@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry, Counter
 
 from aerie.engine.params import SamplingParams
 from aerie.server.problems import ApiError
+from aerie.server.samples import Ask
 from aerie.server.sglang import GenerateRequest, _acceptance_length
-from aerie.server.worker import Ask
 
 
 def asked(**said: Any) -> GenerateRequest:
