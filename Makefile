@@ -40,7 +40,7 @@ slow: $(STAMP)
 
 interop: $(STAMP)
 	@scripts/interop/install.sh $(PYTHON)
-	@PYTHONPATH=src $(BIN)/python -m scripts.interop.run
+	@$(BIN)/python -m scripts.interop.run
 
 clean:
 	@rm -rf $(VENV) .interop build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

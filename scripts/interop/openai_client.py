@@ -86,7 +86,8 @@ def main() -> None:
     url, model = sys.argv[1:]
     with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
         served = [entry.id for entry in client.models.list()]
-        results = [("the model is listed", model in served)]
+        results: Checks = [("the model is listed", model in served)]
+        results.append(("the model is found by its name", client.models.retrieve(model).id))
         results += completions(client, model)
         results += chats(client, model)
         results += refusals(client, model)

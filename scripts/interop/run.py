@@ -17,29 +17,18 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aerie.bench.provenance import provenance
 from scripts.interop.clients import Client, clients
+from scripts.server_under_test import EXACT, ROOT, origin, serving
 
-ROOT = Path(__file__).resolve().parents[2]
 REPORTS = ROOT / "reports/interop"
 PROGRAMS = ".interop/bin"
-PORT, NAME = 8797, "aerie-pair"
-URL = f"http://127.0.0.1:{PORT}"
-TOKENIZER = "src/aerie/assets/pair/target"
-# A chain of five, so that what is accepted does not depend on how busy the machine is; exact, so
-# that a text is the same in every batch.
-SERVE = (
-    f"-m aerie serve --port {PORT} --metrics-compat vllm --numerics exact"
-    " --speculative-eagle-topk 1 --speculative-num-steps 5 --speculative-num-draft-tokens 6"
-)
-READY_SECONDS, CLIENT_SECONDS = 120, 300
+NAME, TOKENIZER = "aerie-pair", "src/aerie/assets/pair/target"
+OPTIONS = ("--metrics-compat", "vllm", *EXACT)
+CLIENT_SECONDS = 300
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Where else people are sent is not a result of the run.
 ADDRESS = re.compile(r"https?://(?!127\.0\.0\.1)[^\s\"'<>)\]]+")
@@ -72,16 +61,16 @@ class Outcome:
         found = re.search(self.client.acceptance, self.output) if self.client.acceptance else None
         return found.group(1) if found else ""
 
-    def transcript(self, origin: Mapping[str, object]) -> str:
-        """Command, versions, verdict, output."""
+    def transcript(self, made: Mapping[str, object]) -> str:
+        """Command, versions, verdict, output; `made` says by what and where."""
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         return "\n".join(
             [
                 f"client: {self.client.name}",
                 f"versions: {versions}",
-                f"aerie: {origin['aerie']}, commit {origin['commit']}, {origin['date']}",
-                f"device: {origin['device']}",
-                f"server: python {SERVE}",
+                f"aerie: {made['aerie']}, commit {made['commit']}, {made['date']}",
+                f"device: {made['device']}",
+                f"server: aerie serve {' '.join(OPTIONS)}",
                 f"command: {self.command}",
                 f"exit status: {self.status}, {self.seconds:.1f} s",
                 *(
@@ -98,9 +87,9 @@ class Outcome:
         )
 
 
-def run(client: Client, scratch: str) -> Outcome:
+def run(client: Client, url: str, scratch: str) -> Outcome:
     """One client, to its end."""
-    filled = client.arguments.format(url=URL, name=NAME, tokenizer=TOKENIZER, scratch=scratch)
+    filled = client.arguments.format(url=url, name=NAME, tokenizer=TOKENIZER, scratch=scratch)
     words = [f"{PROGRAMS}/{client.program}", *shlex.split(filled)]
     environment = {**os.environ, **client.environment, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
     environment |= {"NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
@@ -148,35 +137,7 @@ def versions(packages: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-@contextmanager
-def served(log: Path) -> Iterator[None]:
-    """A server that answers, started by the project's own command."""
-    environment = {**os.environ, "PYTHONPATH": "src", "OMP_NUM_THREADS": "1"}
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            [sys.executable, *SERVE.split()], cwd=ROOT, env=environment, stdout=out, stderr=out
-        )
-    try:
-        until = time.monotonic() + READY_SECONDS
-        while not is_ready():
-            assert time.monotonic() < until and process.poll() is None, log.read_text()
-            time.sleep(0.2)
-        yield
-        assert process.poll() is None and is_ready(), f"the server died: {log.read_text()}"
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def is_ready() -> bool:
-    try:
-        with urllib.request.urlopen(f"{URL}/health", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
-
-
-def summary(outcomes: list[Outcome], origin: Mapping[str, object]) -> str:
+def summary(outcomes: list[Outcome], made: Mapping[str, object]) -> str:
     """The table of all runs."""
     rows = [
         f"| [{o.client.name}]({o.client.name}.txt) | {o.client.packages[0]}"
@@ -188,8 +149,8 @@ def summary(outcomes: list[Outcome], origin: Mapping[str, object]) -> str:
         [
             "# Clients of other projects against `aerie serve`",
             "",
-            f"Written by `make interop`, commit {origin['commit']}, {origin['date']}; kind:"
-            f" measured. The built-in pair on a CPU ({origin['device']}), a chain of five; every"
+            f"Written by `make interop`, commit {made['commit']}, {made['date']}; kind:"
+            f" measured. The built-in pair on a CPU ({made['device']}), a fixed tree; every"
             " client as it is published, on a handful of short prompts, mostly random tokens."
             " Acceptance lengths are what the clients print; SGLang's is over all requests since"
             " the start. Times in the transcripts are no benchmark.",
@@ -208,18 +169,19 @@ def main() -> int:
     only = parser.parse_args().only
     chosen = [client for client in clients() if not only or client.name in only]
     assert chosen, f"there are: {', '.join(client.name for client in clients())}"
-    origin = provenance("cpu")
+    made = origin()
     REPORTS.mkdir(parents=True, exist_ok=True)
     outcomes = []
-    with tempfile.TemporaryDirectory() as scratch, served(Path(scratch) / "server.log"):
+    with tempfile.TemporaryDirectory() as scratch, serving(*OPTIONS) as server:
         for client in chosen:
-            outcome = run(client, scratch)
-            (REPORTS / f"{client.name}.txt").write_text(outcome.transcript(origin))
+            outcome = run(client, f"http://127.0.0.1:{server.port}", scratch)
+            (REPORTS / f"{client.name}.txt").write_text(outcome.transcript(made))
             verdict = "passed" if outcome.has_passed else f"FAILED, missing {outcome.missing}"
             print(f"{client.name}: {verdict}, {outcome.seconds:.0f} s", flush=True)
             outcomes.append(outcome)
+        assert server.call("GET", "/health")[0] == 200, f"the server died: {server.log.read_text()}"
     if not only:
-        (REPORTS / "README.md").write_text(summary(outcomes, origin))
+        (REPORTS / "README.md").write_text(summary(outcomes, made))
     return int(not all(outcome.has_passed for outcome in outcomes))
 
 
