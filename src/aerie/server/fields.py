@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from aerie.engine.params import SamplingParams
-from aerie.server.neutral import NEUTRAL, Values, is_neutral, schema_of
+from aerie.server.neutral import NEUTRAL, Values, is_neutral
 from aerie.server.problems import ApiError
 
 Text = Annotated[str, Field(max_length=4 * 1024 * 1024)]
@@ -32,16 +32,12 @@ TopK = Annotated[
 ]
 
 
-def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """Say in the schema what `Strict` passes over."""
-    assert issubclass(model, Strict)
-    required = schema.get("required", ())
-    own = schema.setdefault("properties", {})
-    null = {"type": "null"}
-    for name, found in own.items():
-        if name not in required and null not in found.get("anyOf", ()):
-            own[name] = {"anyOf": [found, null]}
-    own.update({name: schema_of(values) for name, values in model.passed_over().items()})
+def _describe(schema: dict[str, Any]) -> None:
+    """Say in the schema that null is taken; neutral fields are not told, there are too many."""
+    null, own = {"type": "null"}, schema.get("properties", {})
+    for name in own.keys() - set(schema.get("required", ())):
+        if null not in own[name].get("anyOf", ()):
+            own[name] = {"anyOf": [own[name], null]}
 
 
 class Strict(BaseModel):
@@ -51,11 +47,6 @@ class Strict(BaseModel):
         extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra=_describe
     )
     neutral: ClassVar[Mapping[str, Values]] = {}
-
-    @classmethod
-    def passed_over(cls) -> dict[str, Values]:
-        """Neutral values of the fields that are not its own."""
-        return {name: cls.neutral[name] for name in cls.neutral if name not in cls.model_fields}
 
     @model_validator(mode="before")
     @classmethod

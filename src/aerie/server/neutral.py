@@ -206,16 +206,6 @@ def is_neutral(value: object, values: Values) -> bool:
     return value is None or any(_matches(value, entry) for entry in values)
 
 
-def schema_of(values: Values) -> dict[str, Any]:
-    """The neutral values of a field in JSON schema."""
-    kinds = [{"type": _KINDS[entry]} for entry in values if isinstance(entry, type)]
-    constants = [entry for entry in values if not isinstance(entry, type)]
-    return {"anyOf": [*kinds, {"enum": [None, *constants]}]} if kinds else {"enum": [None, *values]}
-
-
-_KINDS: dict[object, str] = {str: "string", dict: "object"}
-
-
 def _matches(value: object, entry: object) -> bool:
     if isinstance(entry, type):
         return isinstance(value, entry)

@@ -16,7 +16,7 @@ from aerie.server.settings import ServerSettings
 from aerie.server.sglang import GenerateRequest, SglangSampling
 from aerie.server.worker import Worker
 from aerie.text.chat import compile_chat_template
-from tests.unit.server.test_neutral import examples
+from tests.unit.server.test_neutral import examples, passed_over
 
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 PROMPT = "def read_lines(path):\n"
@@ -45,7 +45,7 @@ def ask(client: TestClient, path: str, **said: Any) -> Any:
 
 def neutral(form: Any) -> dict[str, Any]:
     """Each field of other servers, at the last of its neutral values."""
-    return {name: examples(values)[-1] for name, values in form.passed_over().items()}
+    return {name: examples(values)[-1] for name, values in passed_over(form).items()}
 
 
 def test_everything_neutral_at_once_changes_no_token(client: TestClient) -> None:
