@@ -128,6 +128,14 @@ def clients() -> Iterator[Client]:
             packages=packages,
             proofs=(r"all \d+ checks passed",),
         )
+    yield Client(
+        name="known-fields",
+        program="python",
+        arguments="scripts/interop/known_fields.py",
+        packages=("openai", "vllm", "sglang"),
+        proofs=(r"all \d+ checks passed",),
+        environment={"PYTHONPATH": "src"},
+    )
     yield _guidellm("completions", "/v1/completions")
     yield _guidellm("chat", "/v1/chat/completions")
     yield from map(_sglang, SGLANG_BACKENDS)
