@@ -8,7 +8,7 @@ out=${1:-reports}
 port=${2:-8799}
 python=${PYTHON:-python3}
 export OMP_NUM_THREADS=1
-"$python" -m aerie serve --port "$port" --speculative-eagle-topk 1 --speculative-num-steps 5 \
+"$python" -m aerie serve --port "$port" --device cpu --speculative-eagle-topk 1 --speculative-num-steps 5 \
     --speculative-num-draft-tokens 6 --log-level warning &
 server=$!
 trap 'kill $server 2> /dev/null; wait $server 2> /dev/null || true' EXIT

@@ -20,7 +20,7 @@ HEADERS = {"content-type": "application/json"}
 READY_SECONDS = 300
 # The same tokens whoever else is served, and a tree that is drafted whatever was measured.
 EXACT = (
-    *("--numerics", "exact", "--speculative-num-steps", "3"),
+    *("--device", "cpu", "--numerics", "exact", "--speculative-num-steps", "3"),
     *("--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "8"),
 )
 

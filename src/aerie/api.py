@@ -6,14 +6,16 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
 from aerie.assemble import Tap, build_core, load_draft, load_target, untapped
-from aerie.config import EngineConfig, ModelConfig, require
+from aerie.assemble_choices import configured, context_of
+from aerie.config import EngineConfig, require
 from aerie.engine.engine import EngineCore, Limits
+from aerie.engine.measure import Progress, silent
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Statistics
 from aerie.errors import EngineFailedError, RequestFailedError, UsageError
@@ -65,6 +67,7 @@ class Engine:
         model: str | None = None,
         draft: str | None = None,
         tap: Tap = untapped,
+        progress: Progress = silent,
         **settings: Any,
     ) -> Engine:
         """Load a directory or hub id, or the built-in pair.
@@ -72,12 +75,13 @@ class Engine:
         Settings are the fields of `ModelConfig` (dtype, device, numerics, probe) and the other
         slices of `EngineConfig` by name:
         `Engine.load(numerics="exact", speculation={"top_k": 4, "depth": 5, "nodes": 24})`
-        `tap` wraps the loaded kernels, for a capture or a study.
+        `tap` wraps the loaded kernels, for a capture or a study. `progress` is told what is under
+        way, how much of it is done, and of how much.
         """
-        config = _configured(model, draft, settings)
-        target_dir, draft_dir = find_pair(model, draft)
+        config = configured(model, draft, settings)
+        target_dir, draft_dir = find_pair(config.model.model, config.model.draft)
         page_size = config.cache.page_size
-        target = load_target(target_dir, config.model, page_size)
+        target = load_target(target_dir, config.model, page_size, progress)
         tokenizer = load_tokenizer(target_dir)
         head = None
         if "eagle3" in config.speculation.method:
@@ -87,9 +91,10 @@ class Engine:
             if model is not None:
                 mode = cast(ProbeMode, config.model.probe)
                 probe_at_load(target, head, mode, tokenizer.encode)
-        geometry = target.geometry
-        limits = Limits(geometry.max_positions, geometry.vocab_size, tokenizer.eos_ids)
-        return cls(build_core(config, target, head, limits, tap), tokenizer, config)
+        context = context_of(config.model, target.geometry.max_positions)
+        limits = Limits(context, target.geometry.vocab_size, tokenizer.eos_ids)
+        core = build_core(config, target, head, limits, tap, progress=progress)
+        return cls(core, tokenizer, core.config)
 
     @property
     def core(self) -> EngineCore:
@@ -256,15 +261,6 @@ class Engine:
             raise EngineFailedError(f"the engine ended: {self.failure}; load a new one")
         n_all, first = len(completions), failed[0].error
         raise RequestFailedError(f"{len(failed)} of {n_all} requests failed: {first}", completions)
-
-
-def _configured(model: str | None, draft: str | None, settings: dict[str, Any]) -> EngineConfig:
-    own = {entry.name for entry in fields(ModelConfig)}
-    of_model = {name: value for name, value in settings.items() if name in own}
-    others = {name: value for name, value in settings.items() if name not in own}
-    return EngineConfig.from_mapping(
-        {**others, "model": {**of_model, "model": model, "draft": draft}}
-    )
 
 
 def find_pair(model: str | None, draft: str | None) -> tuple[Path, Path | None]:

@@ -471,7 +471,7 @@ def test_a_long_text_delays_nobody(server: Served) -> None:
                 last = time.monotonic()
 
     with ThreadPoolExecutor(1) as pool:
-        watching = pool.submit(watch, time.monotonic() + 6)
+        watching = pool.submit(watch, time.monotonic() + 3)
         while not gaps:
             time.sleep(0.01)
         for _ in range(3):
@@ -507,6 +507,7 @@ def test_every_request_is_a_line_and_the_page_is_mentioned(server: Served) -> No
     assert "GET /health" not in log and "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_a_full_terminal_does_not_stop_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -19,10 +19,13 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "public": ("api",),  # by name, on first use
     "api": ("assemble", "texts"),
     "texts": ("engine", "text"),  # what open requests have written
-    "assemble": ("assemble_rounds", "assemble_costs", "engine", "text"),
-    "assemble_rounds": ("assemble_numerics", "engine"),  # its other files: captured rounds,
+    "assemble": ("assemble_memory", "assemble_costs", "assemble_choices", "engine", "text"),
+    "assemble_memory": ("assemble_rounds",),  # its other files: the account of KV memory,
+    "assemble_rounds": ("assemble_numerics", "engine"),  # captured rounds,
+    "assemble_costs": ("assemble_numerics", "assemble_device", "speculation"),  # whose costs,
+    "assemble_choices": ("assemble_numerics", "assemble_device"),  # what auto stands for,
     "assemble_numerics": ("models",),  # the models' arithmetic,
-    "assemble_costs": ("speculation", "models"),  # and the cost tables that are shipped
+    "assemble_device": ("models",),  # and where they run
     "engine": ("speculation", "models"),
     "train": ("models",),
     "speculation": ("kernels", "attention"),

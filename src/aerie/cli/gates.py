@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aerie.cli.checks import found_device, in_file, require_checkout
 from aerie.cli.output import console, finish, progress_console
+from aerie.errors import UsageError
 
 if TYPE_CHECKING:
     from aerie.bench.gates.gate import Verdict
@@ -37,13 +39,16 @@ def gates(
     from aerie.bench.gates.data import Folder
     from aerie.bench.gates.gate import judge, read_gates
 
+    require_checkout("aerie gates", folder)
+    if not reports.is_dir():
+        raise UsageError(f"{reports} is not a folder of reports: run it in the root of a checkout")
     _finish(judge(read_gates(folder), Folder(reports)), as_json)
 
 
 @app.command("run")
 def run(
     suite: Annotated[str, typer.Argument(help="micro or full.")],
-    contract: Annotated[Path, typer.Option(help="TOML file: what is run, and how.")] = Path(
+    contract: Annotated[Path, in_file(help="TOML file: what is run, and how.")] = Path(
         "contracts/h200.toml"
     ),
     folder: Gates = Path("gates"),
@@ -62,7 +67,9 @@ def run(
     from aerie.bench.gpu.session import Asked, open_session
     from aerie.parity.matrix import sources_hash
 
+    require_checkout("aerie gates run", folder)
     terms = read_contract(contract)
+    found_device(terms.model.device)
     kernels = sources_hash(terms.model.backend)
     if suite == "full":
         require_token(out, terms, kernels)  # before a model is loaded

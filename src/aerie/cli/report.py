@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aerie.cli.checks import require_checkout
 from aerie.cli.output import console, finish
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def report(check: Check = False, as_json: Json = False) -> None:
     """
     from aerie.bench.report.write import make, missing_review, shown_counts
 
+    require_checkout("aerie report", Path("gates"), Path("scorecard"), Path("contracts"))
     made = make(Path(), judges(Path()), writes=not check)
     out = console()
     for path in made.written:

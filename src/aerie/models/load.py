@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -53,6 +54,7 @@ class LoadOptions:
     dense: DenseFormat = DENSE  # how dense layers are multiplied: layers, router and head
     is_fused: bool = False  # one product for q, k, v and for gate, up; copies those weights
     ops: LayerOps = TORCH_OPS  # what runs between the products
+    on_tensor: Callable[[int, int], None] = lambda done, total: None  # told after each tensor
 
 
 def load_decoder(
@@ -78,7 +80,7 @@ def load_decoder(
     is_mapped = (dtype, device.type) == (stored_as, "cpu") and options.dense == DENSE
     if not is_mapped:
         refuse_too_large(geometry, dtype, device)
-    loader = Loader(files, dtype, device)
+    loader = Loader(files, dtype, device, options.on_tensor)
     decoder = _Builder(geometry, loader, options, linears).decoder(prepare_attention)
     refuse(loader.offences, str(directory))
     return decoder

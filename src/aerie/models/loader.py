@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -18,10 +18,18 @@ class Loader:
     is made and the file's pages are given back, so that peak memory is the model plus one tensor.
     """
 
-    def __init__(self, files: Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        files: Checkpoint,
+        dtype: torch.dtype,
+        device: torch.device,
+        on_tensor: Callable[[int, int], None] = lambda done, total: None,
+    ) -> None:
         self.files = files
         self.dtype = dtype
         self.device = device
+        self._on_tensor = on_tensor
+        self._n_taken = 0
         self.offences: list[Offence] = []
 
     def take(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
@@ -32,6 +40,8 @@ class Loader:
         self.check_finite(name, tensor)
         if tensor.data_ptr() != stored.data_ptr():
             self.files.release(name)
+        self._n_taken += 1
+        self._on_tensor(self._n_taken, len(self.files.entries))
         return tensor
 
     def has(self, name: str) -> bool:

@@ -68,6 +68,10 @@ class Renderer:
             raise await self._ended("takes too much memory or time") from None
         except RecursionError:
             raise ApiError(400, "messages: nested too deeply", "messages") from None
+        except OSError as error:  # no process can be started: texts are still completed
+            LOG.error("chats cannot be rendered: %s", error)
+            message = "chats cannot be rendered now: retry later"
+            raise ApiError(503, message, headers=RETRY_LATER) from None
         self.trouble = None
         text = answer[1:].decode()
         if answer[:1] != OK:
@@ -83,6 +87,7 @@ class Renderer:
             stdin=PIPE,
             stdout=PIPE,
             stderr=DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the server, which lets chats finish
         )
         told = {
             "sources": dict(template.sources),

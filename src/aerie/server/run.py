@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -78,7 +79,8 @@ class _Watch:
         told = began
         while worker.state is State.LOADING:
             await asyncio.sleep(LOOK_SECONDS)
-            if time.monotonic() - told >= LOADING_SECONDS:
+            # A terminal shows a bar while weights are read and costs are measured.
+            if time.monotonic() - told >= LOADING_SECONDS and not sys.stderr.isatty():
                 told = time.monotonic()
                 self.say(f"still loading, {told - began:.0f} s")
 

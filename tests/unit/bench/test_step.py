@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from aerie.assemble import choose_backend
+from aerie.assemble_choices import choose_backend
 from aerie.bench.engine.step import ORDER, PHASES, Stopwatch, open_engine, run_steps
 from aerie.config import EngineConfig, ModelConfig
 

@@ -117,7 +117,7 @@ def test_many_mistakes_cost_no_more_than_one(client: TestClient, body: Any) -> N
     assert client.post(
         "/complete", content=content, headers={"content-type": "application/json"}
     ).is_client_error
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 0.8
 
 
 @pytest.mark.parametrize(
