@@ -504,7 +504,7 @@ def test_every_request_is_a_line_and_the_page_is_mentioned(server: Served) -> No
     (line,) = (line for line in log.splitlines() if name in line)
     assert "POST /v1/completions" in line and "completion=9 acceptance=" in line
     assert "live page: http://127.0.0.1:" in log and "policy fixed" in log
-    assert "GET /health" not in log and "Traceback" not in log
+    assert ": 200, 127.0.0.1 GET /health" not in log and "Traceback" not in log
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "__main__": ("cli",),
     "cli": ("server", "parity", "bench", "fpga", "train", "aerie"),
     "server": ("api", "aerie"),
-    "parity": ("api", "perf"),
-    "bench": ("api", "perf", "aerie"),
+    "parity": ("api", "perf", "sources"),
+    "bench": ("api", "perf", "sources", "aerie"),
     "fpga": ("api", "perf"),
     "aerie": ("public",),  # the public names; only the outermost layer may import them back
     "public": ("api",),  # by name, on first use
@@ -36,6 +36,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "text": ("errors",),
     "config": ("errors",),
     "errors": (),
+    "sources": (),  # hashes of what the others say
     "assets": (),
 }
 

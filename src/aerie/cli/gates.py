@@ -29,20 +29,22 @@ def gates(
     reports: Out = Path("reports"),
     as_json: Json = False,
 ) -> None:
-    """Hold recorded figures against their floors.
+    """Hold recorded figures against their floors; exit 1 if one is below.
 
     Figures are computed again from raw rows. Data without provenance is refused, and a speed
-    passes only for kernels whose parity matrix is whole and of the same sources.
+    passes only for kernels whose parity matrix is whole and of the same sources. A figure whose
+    sources have changed since says which.
     """
     if context.invoked_subcommand is not None:
         return
+    from aerie.bench.gates.ages import read_ages
     from aerie.bench.gates.data import Folder
     from aerie.bench.gates.gate import judge, read_gates
 
     require_checkout("aerie gates", folder)
     if not reports.is_dir():
         raise UsageError(f"{reports} is not a folder of reports: run it in the root of a checkout")
-    _finish(judge(read_gates(folder), Folder(reports)), as_json)
+    _finish(judge(read_gates(folder), Folder(reports, ages=read_ages(Path()))), as_json)
 
 
 @app.command("run")
@@ -91,7 +93,7 @@ def _table(found: list[Verdict]) -> Any:
     from rich.table import Table
 
     shown = Table(title="gates")
-    for heading in ("gate", "value", "floor", "aim", "passed", "source", "reason"):
+    for heading in ("gate", "value", "floor", "aim", "passed", "source", "reason", "changed since"):
         shown.add_column(heading)
     for verdict in found:
         bound = f"{'≥' if verdict.sense == 'at_least' else '≤'} {verdict.floor:g}"
@@ -103,5 +105,6 @@ def _table(found: list[Verdict]) -> Any:
             "yes" if verdict.passed else "NO",
             verdict.source,
             verdict.reason,
+            ", ".join(verdict.changed),
         )
     return shown

@@ -22,6 +22,8 @@ Kernel = Annotated[str | None, typer.Option(help="Only this kernel.")]
 Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 Dumps = Annotated[Path, typer.Option(help="Folder of dumps.")]
 
+COMMITTED = Path("reports/p0_parity_matrix")
+
 app = typer.Typer(invoke_without_command=True)
 app.command("capture")(parity_capture.capture)
 app.command("export")(parity_capture.export)
@@ -89,10 +91,11 @@ def matrix(
     merge: Annotated[
         list[Path] | None, in_file(help="Matrix files of other machines to add.")
     ] = None,
-    out: Annotated[Path, out_file(help="Path without suffix.")] = Path("reports/p0_parity_matrix"),
+    out: Annotated[Path, out_file(help="Path without suffix.")] = COMMITTED,
     as_json: Json = False,
 ) -> None:
     """Write kernel x backend x group of cases as Markdown and JSON: passed, tolerance, worst."""
+    from aerie.bench.gates.earlier import keep_columns
     from aerie.kernels.cases import all_cases
     from aerie.parity import matrix as matrices
     from aerie.parity import matrix_page
@@ -111,6 +114,9 @@ def matrix(
     known = {column.backend for column in made.columns}
     remarks = tuple(f"Not run: {why}." for name, why in absent.items() if name not in known)
     out.parent.mkdir(parents=True, exist_ok=True)
+    if out == COMMITTED:
+        for kept in keep_columns(Path(), {column.sources_sha256 for column in made.columns}):
+            console().print(f"kept {kept}: recorded figures were measured with these kernels")
     made = replace(made, remarks=remarks)
     out.with_suffix(".json").write_text(matrix_page.render_json(made), encoding="utf-8")
     out.with_suffix(".md").write_text(matrix_page.render(made), encoding="utf-8")

@@ -20,8 +20,9 @@ def first_line() -> Report:
     def report(what: str, done: int, total: int) -> None:
         if not _is_loading(what) and MEASURING not in said:
             said.add(MEASURING)
+            words = f"{MEASURING}, once for this machine and model"
             with suppress(OSError):  # a full disk is no reason not to load
-                progress_console().print(f"{MEASURING}, once for this machine", markup=False)
+                progress_console().print(words, markup=False)
 
     return report
 

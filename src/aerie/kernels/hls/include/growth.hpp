@@ -446,19 +446,18 @@ requests:
             break;
         }
         const float* scores = work_scores + place(b, C, 0);
-        std::int32_t kept = old_count;
         double mass = 0.0;
     weigh_new:
         for (std::int32_t k = 0; k < Config::MAX_TOP_K; ++k) {
             if (k >= node_top_k) {
                 break;
             }
+            // A free slot first, then the old scores, the smallest first; NaN is above nothing.
             const double score = scores[old_count + k];
-            if (old_count + k < verify_num) {
-                mass += score;
-            } else if (kept > 0 && score > static_cast<double>(scores[kept - 1])) {
-                mass += score - static_cast<double>(scores[kept - 1]);
-                --kept;
+            const std::int32_t met = verify_num - 1 - k;
+            if (met >= 0) {
+                const double displaced = met < old_count ? scores[met] : 0.0;
+                mass += score > displaced ? score - displaced : 0.0;
             }
             gains[k + 1] += mass;
         }

@@ -165,7 +165,7 @@ check_requests:
         }
         Refusal refusal;
         check_span(refusal, req_pool_indices, start, end, b, B, P, L);
-        const std::int64_t needed = wrapping_difference(end[b], start[b]);
+        const std::int64_t needed = span_of(start[b], end[b]);
         if (needed > T) {
             refuse(refusal, Status::SLOT_CAPACITY, needed);
         }
@@ -199,10 +199,7 @@ requests:
 // would wrap into the list again stays at the largest number.
 inline std::int64_t taken_with(std::int64_t taken, const std::int64_t* start,
                                const std::int64_t* end, std::int32_t b) {
-    constexpr std::int64_t MOST = 0x7FFFFFFFFFFFFFFFLL;
-    const std::int64_t needed = wrapping_difference(end[b], start[b]);
-    const std::int64_t share = needed > 0 ? needed : 0;
-    return taken > MOST - share ? MOST : taken + share;
+    return saturating_sum(taken, span_of(start[b], end[b]));
 }
 
 inline void assign_req_to_token_pool_operator_check(
