@@ -93,6 +93,7 @@ def run(client: Client, url: str, scratch: str) -> Outcome:
     words = [f"{PROGRAMS}/{client.program}", *shlex.split(filled)]
     environment = {**os.environ, **client.environment, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
     environment |= {"NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
+    environment["TMPDIR"] = scratch  # what a client says of its temporary files names no machine
     began = time.monotonic()
     try:
         ended = subprocess.run(
