@@ -116,6 +116,7 @@ class Captured:
             assert isinstance(landed, Flying), "what flies is at the front"
             lines = self._collect(landed)
             if landed.has_verdict:
+                self._show([own.seat for own in lines if own.seat.has_ended])
                 self._prepare_next(plan, is_steady)
                 self._reader.read(plan)  # unless a round has done it
                 return self._decided(landed, lines)
@@ -275,10 +276,16 @@ class Captured:
     def _follow(self, seat: Seat, line: list[int], flying: Flying) -> bool:
         seat.follow(line)
         seat.has_ended = has_ended(line)
-        seat.is_behind |= flying.drafted is None
+        seat.is_behind |= flying.drafted is None and self.parts.draft is not None
         if not seat.is_behind:
             seat.n_seen = seat.seq_len
         return True
+
+    def _show(self, ended: Sequence[Seat]) -> None:
+        """Let the draft take in what it missed of who ended, so that all of a text can be reused."""
+        catch_up(self.parts, ended, [seat.seq_len for seat in ended])
+        for seat in ended:
+            seat.n_seen = seat.seq_len
 
     def _decided(self, flying: Flying, landed: Sequence[Landed]) -> list[Decided]:
         page = self.parts.state.pages[flying.page]

@@ -128,6 +128,8 @@ class Direct:
             parts.policy.learn(read_lesson(page, lines, 0), growth)
         for seat, line in zip(seats, lines, strict=True):
             seat.follow(line)
+            if parts.draft is None:
+                seat.n_seen = seat.seq_len  # the target's KV is all there is
         self._show([i for i, line in enumerate(lines) if has_ended(line)])
         landed = [Landed(i, *own) for i, own in enumerate(zip(seats, lines, strict=True))]
         self.trees = Trees(page, landed)
@@ -137,8 +139,9 @@ class Direct:
         """Let the draft take in the last rows of who ended, so that all of a text can be reused."""
         parts, kept = self.parts, self.parts.state.kept
         seats = [self.seating.seats[index] for index in ended]
-        if parts.draft is None or not seats or any(seat.is_behind for seat in seats):
+        if parts.draft is None or not seats:
             return
+        catch_up(parts, seats, [seat.seq_len - seat.n_kept for seat in seats])
         where = torch.tensor(ended)
         place = draft_place(parts, self.sizes.exact(self.seating.seats)).of(where)
         counts = tuple(seat.n_kept for seat in seats)

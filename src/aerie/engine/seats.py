@@ -107,15 +107,18 @@ def catch_up(parts: Parts, seats: Sequence[Seat], ends: Sequence[int]) -> None:
     """Show the draft what it missed of positions before `ends`, as far as it was kept."""
     history = parts.state.features.history
     behind = [(own, end) for own, end in zip(seats, ends, strict=True) if own.is_behind]
-    if not behind or parts.draft is None or history is None:
+    if not behind or parts.draft is None:
         return
-    capacity, missed = history.taps.shape[1], []
+    capacity, missed = 0 if history is None else history.taps.shape[1], []
     for own, end in behind:
         start = max(own.n_seen, end - capacity)
         if start > own.n_seen and own.lost_from is None:
             own.lost_from = own.n_seen
+        own.is_behind = False
+        if history is None:
+            continue  # a batch that wanted no drafts, under a policy that always drafts
         row, where = own.request.held.row, torch.arange(start, end, device=parts.table.device)
         taps, tokens = history.taps[row, where % capacity], history.tokens[row, where % capacity]
         missed.append(Missed(start, parts.table[row, :end], taps, tokens))
-        own.is_behind = False
-    parts.draft.catch_up(missed)
+    if missed:
+        parts.draft.catch_up(missed)
