@@ -42,12 +42,17 @@ class Kernel:
         self._device = device
         self._run = implementation.run
         self._check = implementation.check
+        if implementation.checks_inside and not raises:
+            self._check = None
         self._raises = raises
         names = [port.name for port in card.outputs]
         self._result: Any = namedtuple(f"{card.name}_result", names)  # type: ignore[misc]
         # In C: half a microsecond less than keywords for the kernels with many results.
-        is_one = len(names) == 1
-        self._in_order = (lambda outputs: (outputs[names[0]],)) if is_one else itemgetter(*names)
+        self._in_order: Callable[[Mapping[str, Any]], tuple[Any, ...]] = (
+            itemgetter(*names)
+            if len(names) > 1
+            else lambda outputs: tuple(outputs[name] for name in names)
+        )
         self._is_written = {port.name: port.kind == "inout" for port in card.inputs}
         self._loose = _loose_scalars(card)
         # How many bytes each array spans, by the signature of a call that passed.

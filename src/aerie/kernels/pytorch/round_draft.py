@@ -42,10 +42,10 @@ def best_draft_children(
     # Value and id as one integer that grows with the value and falls with the id: topk keeps no
     # order among equals. Adding 0 makes one number of both zeros.
     bits = (values + 0.0).view(torch.int32)
-    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
-    ids = torch.arange(values.shape[1], device=values.device)
-    best = ((ordered << 32) - ids).topk(node_top_k, dim=1).values
-    best = (-best) & 0xFFFFFFFF
+    # As sign and magnitude: of negative numbers the larger bits are the smaller number.
+    keys = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long().mul_(1 << 32)
+    keys -= torch.arange(values.shape[1], device=values.device)
+    best = (-keys.topk(node_top_k, dim=1).values) & 0xFFFFFFFF
     exact = values.double()
     peak = exact.amax(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float32).min)
     mass = (exact - peak).exp().sum(dim=1, keepdim=True)
