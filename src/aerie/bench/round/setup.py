@@ -141,9 +141,11 @@ def tokenizer_of_pair() -> Tokenizer:
     return load_tokenizer(find_pair(None, None)[0])
 
 
-def start(core: EngineCore, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[int]:
+def start(
+    core: EngineCore, prompts: Sequence[Sequence[int]], max_tokens: int, **options: Any
+) -> list[int]:
     """Submit prompts and step until all of them decode; returns their ids."""
-    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True, **options)
     ids = [core.submit(prompt, params) for prompt in prompts]
     while any(core.request(i).state in (State.WAITING, State.READING) for i in ids):
         core.step()
