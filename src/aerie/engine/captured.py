@@ -277,7 +277,7 @@ class Captured:
 
     def _follow(self, seat: Seat, line: list[int], flying: Flying) -> bool:
         seat.follow(line)
-        seat.has_ended = bool(line[IS_FINISHED]) and not line[STATUS]
+        seat.has_ended = bool(line[IS_FINISHED])
         seat.is_behind |= flying.drafted is None
         if not seat.is_behind:
             seat.n_seen = seat.seq_len
