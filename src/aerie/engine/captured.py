@@ -19,12 +19,12 @@ from aerie.engine.graphs import Graphs
 from aerie.engine.memory import Memory
 from aerie.engine.parts import Parts
 from aerie.engine.read import Reader
-from aerie.engine.report import Decided, RoundTree, decide, read_lesson, round_tree
+from aerie.engine.report import Decided, RoundTree, decide, has_ended, read_lesson, round_tree
 from aerie.engine.round import close, draft, publish, verify
 from aerie.engine.sampler import Options
 from aerie.engine.scheduler import Plan
 from aerie.engine.seats import Seat, Seating, catch_up, situation
-from aerie.kernels.report import IS_FINISHED, N_ROWS, STATUS
+from aerie.kernels.report import N_ROWS, STATUS
 from aerie.speculation.policy import Growth, Lesson, Policy, Settled
 
 
@@ -277,7 +277,7 @@ class Captured:
 
     def _follow(self, seat: Seat, line: list[int], flying: Flying) -> bool:
         seat.follow(line)
-        seat.has_ended = bool(line[IS_FINISHED])
+        seat.has_ended = has_ended(line)
         seat.is_behind |= flying.drafted is None
         if not seat.is_behind:
             seat.n_seen = seat.seq_len

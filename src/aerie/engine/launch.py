@@ -14,12 +14,12 @@ from aerie.engine.graphs import Graphs
 from aerie.engine.memory import Memory
 from aerie.engine.parts import Parts
 from aerie.engine.read import read_chunk
-from aerie.engine.report import Decided, RoundTree, decide, read_lesson, round_tree
+from aerie.engine.report import Decided, RoundTree, decide, has_ended, read_lesson, round_tree
 from aerie.engine.round import close, draft, verify
 from aerie.engine.rows import draft_place
 from aerie.engine.scheduler import Plan
 from aerie.engine.seats import Seating, catch_up, situation
-from aerie.kernels.report import IS_FINISHED, N_CHOSEN
+from aerie.kernels.report import N_CHOSEN
 from aerie.speculation.policy import Growth, Policy
 from aerie.speculation.store import Accepted
 
@@ -120,7 +120,7 @@ class Direct:
             parts.policy.learn(read_lesson(page, lines, 0), growth)
         for seat, line in zip(seats, lines, strict=True):
             seat.follow(line)
-        self._show([i for i, line in enumerate(lines) if line[IS_FINISHED]])
+        self._show([i for i, line in enumerate(lines) if has_ended(line)])
         found: list[Decided] = []
         for index, (seat, line) in enumerate(zip(seats, lines, strict=True)):
             found.append((seat.request, decide(page, line, index, seat)))

@@ -113,7 +113,7 @@ def decide(page: Report, line: list[int], index: int, seat: Seat) -> Decision:
         n_nodes=line[N_ROWS] - 1,
         n_accepted=line[N_ACCEPTED],
         seq_len=line[SEQ_LEN],
-        is_finished=bool(line[IS_FINISHED]),
+        is_finished=has_ended(line),
         failure=describe_failure(line[STATUS]),
         seen=seat.seen,
         scored=() if wanted is None else _scored(page, index, len(tokens), wanted),
@@ -137,9 +137,9 @@ def describe_failure(word: int) -> str | None:
     return f"{MEANINGS[Status(word)].sentence} (status {Status(word).name})"
 
 
-def goes_on(line: list[int]) -> bool:
-    """Whether a line of the report ends nothing."""
-    return not line[IS_FINISHED] and not line[STATUS]
+def has_ended(line: list[int]) -> bool:
+    """Whether a line ends its text; one that failed decided nothing, whatever K7 made of it."""
+    return bool(line[IS_FINISHED]) and not line[STATUS]
 
 
 def read_lesson(page: Report, lines: list[list[int]], n_levels: int) -> Lesson:
