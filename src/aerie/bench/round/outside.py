@@ -25,7 +25,7 @@ class OutsideGraphs(TorchDispatchMode):
     """
 
     def __init__(self, core: EngineCore) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.kernels: Counter[str] = Counter()
         self.copies: Counter[str] = Counter()
         self._graphs: Any = core.launcher.graphs
@@ -43,11 +43,11 @@ class OutsideGraphs(TorchDispatchMode):
                 self._is_inside = False
 
         self._graphs.run = inside
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
         del self._graphs.run  # the method shows again
 
     def __torch_dispatch__(
