@@ -7,6 +7,7 @@ a fixed tree: every one verifies as many rows, whatever was accepted.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,7 +66,8 @@ class OptionBench:
         """Every set of options once, beginning with another one each time."""
         names = list(OPTIONS)
         for name in (*names[first % len(names) :], *names[: first % len(names)]):
-            ids = start(self.core, self.prompts, new_tokens(self.n_rounds), **OPTIONS[name])
+            n_new = new_tokens(self.n_rounds)
+            ids = start(self.core, self.prompts, n_new, **OPTIONS[name])
             clocked = Clocked(self.core)
             clocked.block(self.n_rounds)
             self.times.setdefault(name, []).append(clocked)
@@ -103,42 +105,51 @@ class OptionBench:
 
     def waits_and_launches(self, name: str) -> dict[str, Any]:
         """Of rounds in which nobody comes or goes, and of rounds that read a prompt and seat it."""
-        core, found = self.core, {}
-        *seated, last = self.prompts
-        ids = start(core, seated, new_tokens(self.n_rounds), **OPTIONS[name])
-        for kind in ("steady", "joining"):
-            if kind == "joining":
-                # Once, so that all graphs of this batch exist.
-                abandon(core, start(core, [last], 1, **OPTIONS[name]))
-            found[kind] = {
-                "waits_beside_the_read": self._window(name, kind, run_without_waiting),
-                "outside_graphs": self._window(name, kind, _outside),
-                "profile": self._window(
-                    name, kind, lambda core, n: profile_rounds(core, n).summary()
-                ),
-            }
-        abandon(core, ids)
+        *seated, _ = self.prompts
+        ids = start(self.core, seated, new_tokens(self.n_rounds), **OPTIONS[name])
+        found = {}
+        for kind, joins in (("steady", False), ("joining", True)):
+            self._window(name, joins, _stepped)  # so that all graphs exist
+            found[kind] = {what: self._window(name, joins, own) for what, own in COUNTERS.items()}
+        assert all(self.core.request(i).ended is None for i in ids), "a counted request ended"
+        abandon(self.core, ids)
         return found
 
-    def _window(self, name: str, kind: str, measure: Any) -> Any:
-        """Measure some rounds; in those that are joined, a prompt is read from the first one on."""
-        core, ids = self.core, []
+    def _window(self, name: str, joins: bool, count: Callable[[EngineCore, int], Any]) -> Any:
+        """Count in some rounds; where somebody joins, its prompt is read from the first one on."""
+        core = self.core
         step_to_room(core, (TREE.limits.depth + 1) * (COUNTED + 2))
-        if kind == "joining":
-            params = SamplingParams(1, ignore_eos=True, **OPTIONS[name])
-            ids = [core.submit(self.prompts[-1], params)]
-        found = measure(core, COUNTED)
-        abandon(core, ids)
+        params = SamplingParams(new_tokens(self.n_rounds), ignore_eos=True, **OPTIONS[name])
+        ids = [core.submit(self.prompts[-1], params)] if joins else []
+        found = count(core, COUNTED)
+        for request_id in ids:
+            core.discard(request_id)
+        core.step()
         return found
+
+
+def _stepped(core: EngineCore, n_rounds: int) -> None:
+    for _ in range(n_rounds):
+        core.step()
 
 
 def _outside(core: EngineCore, n_rounds: int) -> dict[str, Any]:
     before = launch_counts(core)
     with OutsideGraphs(core) as counted:
-        for _ in range(n_rounds):
-            core.step()
+        _stepped(core, n_rounds)
     recorded = launch_counts(core)["captures"] - before["captures"]
     return {**counted.summary(n_rounds), "recorded_meanwhile": recorded}
+
+
+def _profiled(core: EngineCore, n_rounds: int) -> dict[str, Any]:
+    return profile_rounds(core, n_rounds).summary()
+
+
+COUNTERS: dict[str, Callable[[EngineCore, int], Any]] = {
+    "waits_beside_the_read": run_without_waiting,
+    "outside_graphs": _outside,
+    "profile": _profiled,
+}
 
 
 def measure_options(

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from aerie.engine.engine import EngineCore
 
 # Operations that move bytes between host and device, or make a tensor, and launch no kernel there.
-MAKING = ("empty", "empty_like", "empty_strided", "new_empty", "lift_fresh", "detach", "set_")
+MAKING = ("empty", "empty_like", "empty_strided", "new_empty", "lift_fresh", "detach", "detach_")
 COPYING = ("copy_", "_to_copy")
 
 
