@@ -16,7 +16,7 @@ from aerie.bench.round.outside import OutsideGraphs
 from aerie.bench.round.profile import profile_rounds
 from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start
 from aerie.bench.round.speed import Clocked, launch_counts, run_without_waiting, step_to_room
-from aerie.config import GraphConfig, SpeculationConfig
+from aerie.config import GraphConfig, SchedulerConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
 from aerie.engine.sampler import EVERYTHING, GREEDY
@@ -46,6 +46,9 @@ LIMITS = {
 BATCHES = {True: (8, 32), False: (2, 4)}  # on a GPU; in a rehearsal
 N_TURNS = 4  # timed; one before them warms up
 COUNTED = 8  # rounds in which waits and launches are counted
+# Nobody comes or goes; a long prompt is read chunk by chunk; a short one is read and seated.
+WINDOWS = ("steady", "reading", "joining")
+LONG = (COUNTED + 2) * SchedulerConfig().chunk_beside  # tokens of the long one
 
 
 def new_tokens(n_rounds: int) -> int:
@@ -108,19 +111,24 @@ class OptionBench:
         *seated, _ = self.prompts
         ids = start(self.core, seated, new_tokens(self.n_rounds), **OPTIONS[name])
         found = {}
-        for kind, joins in (("steady", False), ("joining", True)):
-            self._window(name, joins, _stepped)  # so that all graphs exist
-            found[kind] = {what: self._window(name, joins, own) for what, own in COUNTERS.items()}
+        for kind in WINDOWS:
+            self._window(name, kind, _stepped)  # so that all graphs exist
+            found[kind] = {what: self._window(name, kind, own) for what, own in COUNTERS.items()}
         assert all(self.core.request(i).ended is None for i in ids), "a counted request ended"
         abandon(self.core, ids)
         return found
 
-    def _window(self, name: str, joins: bool, count: Callable[[EngineCore, int], Any]) -> Any:
-        """Count in some rounds; where somebody joins, its prompt is read from the first one on."""
-        core = self.core
-        step_to_room(core, (TREE.limits.depth + 1) * (COUNTED + 2))
+    def _window(self, name: str, kind: str, count: Callable[[EngineCore, int], Any]) -> Any:
+        """Count in some rounds; see `WINDOWS` for who comes meanwhile."""
+        core, short = self.core, self.prompts[-1]
+        step_to_room(core, (TREE.limits.depth + 1) * (COUNTED + 4))
         params = SamplingParams(new_tokens(self.n_rounds), ignore_eos=True, **OPTIONS[name])
-        ids = [core.submit(self.prompts[-1], params)] if joins else []
+        long = (short * (1 + LONG // len(short)))[:LONG]
+        ids = [
+            core.submit(p, params) for p in {"reading": [long], "joining": [short]}.get(kind, [])
+        ]
+        if kind == "reading":
+            core.step()  # it is admitted, which takes pages
         found = count(core, COUNTED)
         for request_id in ids:
             core.discard(request_id)
@@ -181,7 +189,7 @@ def measure_options(
         and own[name][kind]["profile"]["launches_outside_graphs"] == 0
         for own in batches.values()
         for name in ("greedy", "sampled")
-        for kind in ("steady", "joining")
+        for kind in WINDOWS
     ]
     # A CPU calls every function: its times say nothing about graphs.
     is_ok = not is_gpu or (all(met.values()) and all(quiet))
@@ -191,7 +199,8 @@ def measure_options(
 def _engine(
     setup: RoundSetup, pair: LargePair, batch: int, context: int, n_rounds: int
 ) -> EngineCore:
-    room = Room(batch, context + new_tokens(n_rounds), graphs=GraphConfig(record_every=0))
+    longest = max(context, LONG) + new_tokens(n_rounds)
+    room = Room(batch, longest, graphs=GraphConfig(record_every=0))
     core = setup.core(pair, TREE, room)
     for options in (GREEDY, EVERYTHING):
         captured(core).record(batch, context, options)
