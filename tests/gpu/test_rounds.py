@@ -57,9 +57,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "logprobs": {**WARM, "logprobs": 5},
     "without drafts": {**WARM, "speculative": False},
     "everything": {
-        **{**WARM, "top_k": 40, "top_p": 0.9, "min_p": 0.02, "logprobs": 2},
-        **{"repetition_penalty": 1.1, "presence_penalty": 0.2, "frequency_penalty": 0.1},
-        **{"logit_bias": {11: 1.0}, "min_tokens": 5, "stop_token_ids": STOPS},
+        **WARM,
+        "top_k": 40,
+        "top_p": 0.9,
+        "min_p": 0.02,
+        "logprobs": 2,
+        "repetition_penalty": 1.1,
+        "presence_penalty": 0.2,
+        "frequency_penalty": 0.1,
+        "logit_bias": {11: 1.0},
+        "min_tokens": 5,
+        "stop_token_ids": STOPS,
     },
 }
 
