@@ -7,6 +7,7 @@ joins is seated between a verification and its draft, so nobody waits for a newc
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ from aerie.engine.report import (
 from aerie.engine.round import close, draft, publish, verify
 from aerie.engine.sampler import Options
 from aerie.engine.scheduler import Plan
-from aerie.engine.seats import Seat, Seating, catch_up, situation
+from aerie.engine.seats import Seat, Seating, arranging, catch_up, situation
 from aerie.kernels.report import N_ROWS, STATUS
 from aerie.speculation.policy import Growth, Lesson, Policy, Settled
 
@@ -75,9 +76,9 @@ class Captured:
         self.sizes = sizes
         self.counts = RoundCounts()
         self.trees: Mapping[int, RoundTree] = {}
-        self.seating = Seating(memory)
         device = str(parts.table.device)
         self.graphs = Graphs(device)
+        self.seating = Seating(memory, self.graphs)
         self._reader = Reader(parts, sizes, self.graphs)
         self._recorded = Recorded(self.graphs, sizes.graphs.record_every)
         self._under_way: deque[Flying | Begun] = deque()  # only the last may be begun
@@ -159,7 +160,8 @@ class Captured:
         self._reader.read(plan)
         ended = {id(seat.request) for seat in self.seating.seats if seat.has_ended}
         staying = [request for request in plan.decoding if id(request) not in ended]
-        self.counts.seatings += self.seating.seat(self.parts.state, staying)
+        n_seats = self.sizes.seats(len(staying))
+        self.counts.seatings += self.seating.seat(self.parts.state, staying, n_seats)
         seats = self.seating.seats
         if not seats:
             return
@@ -301,9 +303,11 @@ class Captured:
         While nobody decodes: in an empty seat a round is harmless.
         """
         assert not self._under_way, "record while nothing is under way"
-        self.seating.seat(self.parts.state, [])
         sizes, policy = self.sizes, self.parts.policy
         n_seats = sizes.seats(n_requests)
+        self.seating.seat(self.parts.state, [], n_seats)
+        for is_moved, is_counted in itertools.product((False, True), repeat=2):
+            self.graphs.prepare(*arranging(self.parts.state, n_seats, is_moved, is_counted))
         columns = sizes.columns(n_positions + 1 + sizes.scratch)
         for bucket in sizes.verified(n_seats, columns, policy.most_rows(n_seats), options):
             self.graphs.prepare(("verify", bucket), partial(verify, self.parts, bucket))

@@ -75,7 +75,7 @@ class Direct:
         self.sizes = sizes
         self.trees: Mapping[int, RoundTree] = {}
         self.graphs = Graphs("cpu")
-        self.seating = Seating(memory)
+        self.seating = Seating(memory, self.graphs)
 
     def reset(self) -> None:
         """Nobody is seated."""
@@ -91,7 +91,7 @@ class Direct:
         self.trees = {}
         if plan.reading:
             read_chunk(self.parts, self.sizes, plan.reading)
-        self.seating.seat(self.parts.state, plan.decoding)
+        self.seating.seat(self.parts.state, plan.decoding, len(plan.decoding))
         if not self.seating.seats:
             return []
         growth, n_nodes = self._draft()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aerie.engine.packed import Packed, Shapes
 from aerie.engine.params import MOST_LOGPROBS
 from aerie.engine.request import Request, Scored
 from aerie.kernels.report import (
@@ -44,28 +44,26 @@ class ReportSizes:
     gains: tuple[int, int]  # levels of a draft, and K + 1
 
     @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
+    def shapes(self) -> Shapes:
         """Every part by name."""
         n, run = self.n_seats, self.run
+        best = (n, run, TOP_LOGPROBS)
         return {
-            "lines": (n, len(REPORT) + run),
-            "trees": (4, n, self.n_verify),
-            "path": (n, run),
-            "gains": self.gains,
-            "logprobs": (n, run),
-            "top_tokens": (n, run, TOP_LOGPROBS),
-            "top_logprobs": (n, run, TOP_LOGPROBS),
+            "lines": (torch.int32, (n, len(REPORT) + run)),
+            "trees": (torch.int32, (4, n, self.n_verify)),
+            "path": (torch.int32, (n, run)),
+            "gains": (torch.float32, self.gains),
+            "logprobs": (torch.float32, (n, run)),
+            "top_tokens": (torch.int32, best),
+            "top_logprobs": (torch.float32, best),
         }
-
-
-_FLOATS = ("gains", "logprobs", "top_logprobs")
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
     """One page: every part is a view of one buffer, so that one copy sends it to the host."""
 
-    flat: Tensor  # [all] i32
+    flat: Tensor  # [all] u8
     lines: Tensor  # [B, REPORT and run] i32
     trees: Tensor  # [4, B, M] i32, the trees that were verified
     path: Tensor  # [B, run] i32, accepted rows from K6
@@ -77,15 +75,8 @@ class Report:
     @classmethod
     def empty(cls, sizes: ReportSizes, device: str, is_pinned: bool = False) -> Report:
         """A page of zeros."""
-        shapes = sizes.shapes
-        n_words = sum(prod(shape) for shape in shapes.values())
-        flat = torch.zeros(n_words, dtype=torch.int32, device=device, pin_memory=is_pinned)
-        parts, start = {}, 0
-        for name, shape in shapes.items():
-            words = flat[start : start + prod(shape)]
-            parts[name] = (words.view(torch.float32) if name in _FLOATS else words).view(shape)
-            start += prod(shape)
-        return cls(flat, **parts)
+        packed = Packed.empty(sizes.shapes, device, is_pinned)
+        return cls(packed.flat, **packed.arrays)
 
 
 @dataclass(frozen=True, eq=False)
