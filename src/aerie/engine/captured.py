@@ -284,7 +284,7 @@ class Captured:
         return True
 
     def _show(self, ended: Sequence[Seat]) -> None:
-        """Let the draft take in what it missed of who ended, so that all of a text can be reused."""
+        """Let the draft take in what it missed of who ended: all of a text can then be reused."""
         catch_up(self.parts, ended, [seat.seq_len for seat in ended])
         for seat in ended:
             seat.n_seen = seat.seq_len
