@@ -86,6 +86,40 @@ cases=(
     build_active_slots/s9_counts_tokens
     build_active_slots/s8_every_other
     build_active_slots/rows_0
+    place_verify_rows/b3_padding
+    place_verify_rows/b4_list_without_slots
+    place_prompt_rows/b3_padding
+    place_prompt_rows/b3_one_without_rows
+    place_draft_rows/b4_mixed
+    place_draft_rows/b3_run_7
+    place_draft_levels/b4_three_levels
+    place_draft_levels/b4_nothing_fed
+    mark_draft_paths/b3_fed_30
+    mark_draft_paths/b2_refused
+    best_draft_children/r3_map_ties
+    best_draft_children/r3_bf16
+    best_draft_children/r3_some_nan
+    grow_draft_layer/b4_w5_k7_ties
+    grow_draft_layer/b3_h65_bf16
+    grow_draft_layer/duplicate_siblings
+    choose_best_nodes/b3_ties
+    choose_best_nodes/verify_129
+    choose_planned_nodes/b5_not_on_offer
+    choose_planned_nodes/b2_merged_paths
+    note_chosen_nodes/b5_mixed
+    note_chosen_nodes/b2_more_than_noted
+    move_kv_slots/three_requests
+    move_kv_slots/bf16_chain
+    hand_over_verdict/every_end
+    hand_over_verdict/b5_all_empty
+    find_text_path/b3_longer_wins_over_later
+    find_text_path/b3_searched_cuts_the_match
+    merge_text_path/every_way
+    merge_text_path/b9_some_without_score
+    toss_coins/b4_samples
+    toss_coins/b4_seed_edges
+    score_target_tokens/b4_mixed
+    score_target_tokens/b3_nan
 )
 "$python" -m aerie parity export --out "$work/7-cases" "${cases[@]/#/--case=}"
 

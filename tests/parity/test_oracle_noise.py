@@ -54,16 +54,16 @@ FEATURES: dict[str, Request] = {
 }
 
 
-def counts_of(lists: Sequence[Sequence[int]]) -> np.ndarray:
-    table = np.zeros((len(lists), VOCABULARY), dtype=np.int32)
+def counts_of(lists: Sequence[Sequence[int]], vocabulary: int) -> np.ndarray:
+    table = np.zeros((len(lists), vocabulary), dtype=np.int32)
     for b, tokens in enumerate(lists):
         for token, n in Counter(tokens).items():
             table[b, token] = n
     return table
 
 
-def parameters(requests: Sequence[Request]) -> dict[str, np.ndarray]:
-    bias = np.zeros((len(requests), VOCABULARY), dtype=np.float32)
+def parameters_of(requests: Sequence[Request], vocabulary: int) -> dict[str, np.ndarray]:
+    bias = np.zeros((len(requests), vocabulary), dtype=np.float32)
     for b, request in enumerate(requests):
         for token, value in request.bias.items():
             bias[b, token] = value
@@ -84,8 +84,8 @@ def parameters(requests: Sequence[Request]) -> dict[str, np.ndarray]:
             name: column(getattr(request, name) for request in requests)
             for name in ("seed", "sample_index", "top_k")
         },
-        "prompt_counts": counts_of([request.prompt for request in requests]),
-        "output_counts": counts_of([request.output for request in requests]),
+        "prompt_counts": counts_of([request.prompt for request in requests], vocabulary),
+        "output_counts": counts_of([request.output for request in requests], vocabulary),
         "logit_bias": bias,
         "stop_tokens": stop_table(requests),
         "floor_position": column(request.floor for request in requests),
@@ -123,7 +123,7 @@ class Batch:
             "qo_indptr": starts([self.n_rows] * len(self.requests)),
             "draft_tokens": self.tokens,
             "ancestor_bits": np.array(bits, dtype=np.uint32).reshape(-1, 4),
-            **parameters(self.requests),
+            **parameters_of(self.requests, VOCABULARY),
         }
 
     def expected(self) -> list[int]:

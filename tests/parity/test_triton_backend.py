@@ -56,10 +56,9 @@ def test_triton_agrees_with_the_reference(kernel: str, data_errors: str) -> None
 
 
 def test_an_option_that_is_not_covered_goes_to_pytorch() -> None:
-    """A map, a filter and the coins are the base's, with the same results."""
+    """A map and the coins are the base's, with the same results."""
     for kernel, feature in (
         ("draft_tree_layer_score_index_gen_op", "hot_token_id"),
-        ("sample_target_tokens", "top_p"),
         ("draft_tree_reject_sample", "coins"),
     ):
         covers = KERNELS[kernel].covers

@@ -18,6 +18,9 @@ class Implementation:
     card's order; the first that applies to a request wins. Optional inputs that were not given
     are not passed.
 
+    Where refusals are status words, a kernel that `checks_inside` is called without its check: it
+    decides on each request before it writes it, and a launch less is worth having.
+
     An overlay may hold a part of a kernel: calls that `covers(inputs)` denies, by what they pass
     and never by the data, go to the backend it stands on.
     """
@@ -25,6 +28,7 @@ class Implementation:
     run: Callable[..., dict[str, Any]]
     check: Callable[..., dict[str, Any]] | None = None
     covers: Callable[[Mapping[str, Any]], bool] | None = None
+    checks_inside: bool = False
 
     def over(self, base: Implementation) -> Implementation:
         """This implementation where it covers a call, `base` elsewhere."""

@@ -49,7 +49,7 @@ _FEATURES: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 ORDINARY = "ordinary"
 # Modules of `aerie.kernels` that say what a kernel is; the others say how one is reached.
-_DEFINING = ("binding", "card", "catalogue", "formula", "noise", "status")
+_DEFINING = ("binding", "card", "catalogue", "formula", "noise", "report", "status")
 GROUPS = (ORDINARY, *(name for name, _ in _FEATURES), *_REFUSALS.values(), CAPTURED)
 
 

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-KNOTS = 17  # of the correction, evenly spaced in the square root of the score
+from aerie.kernels.cards.axes import KNOTS
+
 DEEPEST = 8  # levels beyond share one correction
 # A knot of all depths together starts as if it had been seen so often and found right; a knot of
 # one depth as if it had been seen so often and found like all depths.

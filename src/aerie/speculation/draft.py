@@ -249,7 +249,7 @@ class Draft:
         found = self.kernels["best_draft_children"](
             logits=logits, node_top_k=self.shape.top_k, **mapped
         )
-        return found.topk_probas.view(batch, -1), found.topk_tokens.view(batch, -1)
+        return found.topk_probas.reshape(batch, -1), found.topk_tokens.reshape(batch, -1)
 
     def _grow(
         self,

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aerie.speculation.calibration import DEEPEST, KNOTS
+from aerie.kernels.cards.axes import KNOTS
+from aerie.speculation.calibration import DEEPEST
 from aerie.speculation.running import Floats
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 
@@ -26,14 +25,3 @@ class DraftTree:
     def n_nodes(self) -> int:
         """Node capacity per request."""
         return self.tokens.shape[1]
-
-
-def best_of_scores(scores: Tensor, n_nodes: int) -> Tensor:
-    """The best `n_nodes` of each request by (score, id), never a node without score. [B, N] bool
-
-    Scores never rise along a path, so the choice is closed under ancestors.
-    """
-    order = torch.sort(scores, dim=1, descending=True, stable=True).indices
-    chosen = torch.zeros_like(scores, dtype=torch.bool)
-    chosen.scatter_(1, order[:, :n_nodes], True)
-    return chosen & (scores > 0)

@@ -83,7 +83,7 @@ def test_plain_bytes_are_those_of_the_step_and_its_activations(pair: LargePair) 
     hidden = pair.target.geometry.hidden_size * 4
     assert total_bytes(stored) == step_bytes(pair.target, 100, 1) - hidden
     assert total_bytes(found) < 1.1 * total_bytes(stored)
-    assert {entry.phase for entry in found} == {"plain"}
+    assert {entry.phase for entry in found} == {"verify"}
 
 
 def test_a_round_reads_the_head_once_a_level(pair: LargePair) -> None:
@@ -123,7 +123,7 @@ def test_an_engine_that_takes_over_kv_writes_the_same_text(policy: str, pair: La
         filled = Filled.read(SETUP, pair, point, n_new)
 
 
-@pytest.mark.parametrize("engine", ["eager", "graphs"])
+@pytest.mark.parametrize("engine", ["direct", "graphs"])
 def test_ranges_are_named_and_change_nothing(engine: str, pair: LargePair) -> None:
     setup = RoundSetup("cpu", "float32", None, "pytorch", engine)
     point = Point(24, 1)
@@ -185,10 +185,10 @@ def test_kernels_stage_writes_its_files(tmp_path: Path, pair: LargePair) -> None
     record = run_stage(session, "kernels")
     assert record["ok"] and record["provenance"]["commit"]
     assert [point["policy"] for point in record["points"]] == ["plain", "tree3"]
-    assert set(record["points"][1]["ranges_us_eager"]) == set(NAMES)
+    assert set(record["points"][1]["ranges_us_direct"]) == set(NAMES)
     with (tmp_path / "cuda_bytes_per_token.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert {row["phase"] for row in rows} == {"plain", "verify", "draft"}
+    assert {row["phase"] for row in rows} == {"verify", "draft"}
     assert all(row["kind"] == "modelled" and row["contract"] for row in rows)
     assert "| 1 |" in (tmp_path / "hotspots_ranked.md").read_text(encoding="utf-8")
     assert draw_roofline(tmp_path).exists() and draw_timeline(tmp_path).exists()

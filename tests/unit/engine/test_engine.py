@@ -185,7 +185,7 @@ def test_finished_requests_cost_nothing(pair: Pair, launcher: str) -> None:
         assert trees.keys() <= active
         n_rows = sum(len(tree.nodes) for tree in trees.values())
         rows_by_active.setdefault(len(active), set()).add(n_rows)
-        assert int(engine.parts.state.seats.is_live.sum()) <= len(active)
+        assert int(engine.parts.state.is_live.sum()) <= len(active)
     for n_active, found in rows_by_active.items():
         assert max(found) <= n_active * TREE.nodes
     assert {1, 2} <= rows_by_active.keys()

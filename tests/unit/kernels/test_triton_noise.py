@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 import triton
 import triton.language as tl
 
-from aerie.kernels.triton_gpu.sampling import ROUGH_ERROR, _gumbel, _rough_gumbel
+from aerie.kernels.triton_gpu.noise import ROUGH_ERROR, gumbel, rough_gumbel
 from tests.unit.kernels.triton_device import DEVICE
 
 N_WORDS = 4096
@@ -22,8 +22,8 @@ N_WORDS = 4096
 def _both_kernel(words, exact, rough, SIZE: tl.constexpr):
     place = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     word = tl.load(words + place).to(tl.uint32)
-    tl.store(exact + place, _gumbel(word))
-    tl.store(rough + place, _rough_gumbel(word))
+    tl.store(exact + place, gumbel(word))
+    tl.store(rough + place, rough_gumbel(word))
 
 
 def test_rough_noise_is_close_everywhere() -> None:

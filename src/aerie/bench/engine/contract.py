@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass
 from importlib import resources
 from typing import Any
 
+from aerie.bench.engine.cast import Cast
 from aerie.config import LIMITS
 from aerie.errors import UsageError
-from aerie.speculation.cast import Cast
 from aerie.speculation.costs import CostTable
+from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner
-from aerie.speculation.policy import FixedTree, Policy, TreeShape
+from aerie.speculation.policy import FixedTree, Growth, Policy, Situation, TreeShape
 
 SHORT = 512
 CUT = 64  # tokens between the ends of prompts that are cut from one document
@@ -45,14 +46,25 @@ class Contract:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+class WatchedPlanner(Planner):
+    """The planner, and what it opened last: None for a round without a draft."""
+
+    last: Growth | None = None
+
+    def open(self, situation: Situation) -> Growth | None:
+        """As it is, and remembered."""
+        self.last = super().open(situation)
+        return self.last
+
+
 def _planner(costs: CostTable, explore_every: int) -> Policy:
     limits = LIMITS["planner"]
-    return Planner(TreeShape(limits.top_k, limits.depth, limits.nodes), costs, explore_every)
+    shape = TreeShape(limits.top_k, limits.depth, limits.nodes)
+    return WatchedPlanner(shape, costs, explore_every, Offers(None, shape.verify, "cpu"), True)
 
 
 def _cast(costs: CostTable, explore_every: int) -> Policy:
-    limits = LIMITS["cast"]
-    return Cast(TreeShape(limits.top_k, limits.depth, limits.nodes), costs)
+    return Cast(TreeShape(8, 8, 64), costs)
 
 
 def _fixed(*numbers: int) -> Callable[[CostTable, int], Policy]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,10 @@ from torch import Tensor
 
 from aerie.bench.engine.run import Bed
 from aerie.engine.params import SamplingParams
+from aerie.kernels.registry import Kernels
 from aerie.speculation.costs import CostTable
-from aerie.speculation.policy import Gains, Growth, Situation, TreeShape
-from aerie.speculation.tree import DraftTree, Verdict, best_nodes
+from aerie.speculation.policy import FixedTree, Situation, TreeShape
+from aerie.speculation.tree import DraftTree
 
 WIDTHS = (1, 2, 4, 8)
 MOST_NODES = 64
@@ -40,35 +41,22 @@ class Choice:
     tokens_per_second: float
 
 
-class Recording:
+@dataclass(frozen=True, eq=False)
+class Recording(FixedTree):
     """A policy that drafts the largest tree at every position and verifies the root alone."""
 
-    def __init__(self, shape: TreeShape) -> None:
-        self.shape = shape
-        self.trees: list[list[Recorded]] = []
+    trees: list[list[Recorded]] = field(default_factory=list)
 
-    @property
-    def reason(self) -> str:
-        """It records."""
-        return "every tree is drafted and none verified, to be recorded"
-
-    def open(self, situation: Situation) -> Growth | None:
-        """Always."""
-        return self if situation.batch else None
-
-    def next_width(self, depth: int, gains: Gains) -> int:
-        """As wide and deep as it goes."""
-        return self.shape.top_k if depth < self.shape.depth else 0
-
-    def select(self, tree: DraftTree) -> Tensor:
-        """Keep the tree, verify the roots."""
-        fields = (tree.tokens, tree.scores, tree.depths, tree.parents)
-        arrays = [field.numpy().copy() for field in fields]
+    def select(
+        self, kernels: Kernels, tree: DraftTree, selected_out: Tensor, count_out: Tensor
+    ) -> None:
+        """Keep the trees, verify the roots."""
+        parts = (tree.tokens, tree.scores, tree.depths, tree.parents)
+        arrays = [part.numpy().copy() for part in parts]
         self.trees.append([Recorded(*(a[b] for a in arrays)) for b in range(len(arrays[0]))])
-        return best_nodes(tree, 1)
-
-    def learn(self, tree: DraftTree, chosen: Tensor, verdict: Verdict) -> None:
-        """Nothing."""
+        selected_out.zero_()
+        selected_out[:, 0] = True
+        count_out.fill_(1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from aerie.api import Engine
 from aerie.bench.engine.contract import SHORT, choose_prompts
 from aerie.engine.params import SamplingParams
-from aerie.engine.step import Outcome
-from aerie.speculation.calibration import accepted_nodes, calibrated
+from aerie.engine.report import RoundTree
+from aerie.speculation.calibration import corrected
 from aerie.speculation.planner import Planner
 
 # Text that repeats itself, code, and prose about nothing in particular: easy to hard.
@@ -60,70 +59,72 @@ def draw_plan(path: Path) -> None:
     params = SamplingParams(max_tokens=200, temperature=0.0, ignore_eos=True)
     for text in PROMPTS.values():
         engine.submit(text, params)
-    best: tuple[int, Outcome] | None = None
+    best: tuple[int, list[RoundTree]] | None = None
     for _ in range(ROUNDS):
         engine.step()
-        outcome = engine.core.last_outcome
-        assert outcome is not None
-        if len(outcome.chosen) == len(PROMPTS):
-            counts = outcome.chosen.sum(1).tolist()
-            spread = counts[0] - counts[2]
+        trees = [tree for _, tree in sorted(engine.core.launcher.trees.items())]
+        if len(trees) == len(PROMPTS):
+            spread = len(trees[0].nodes) - len(trees[2].nodes)
             if best is None or spread > best[0]:
-                best = (spread, outcome)
+                best = (spread, trees)
     assert best is not None, "no round held all three requests"
     _plot_trees(engine, best[1], path)
 
 
-def _plot_trees(engine: Engine, outcome: Outcome, path: Path) -> None:
+def _plot_trees(engine: Engine, trees: list[RoundTree], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, panels = pyplot.subplots(1, len(PROMPTS), figsize=(13, 4.6))
-    on_path = accepted_nodes(outcome.chosen, outcome.verdict)
-    for index, (name, panel) in enumerate(zip(PROMPTS, panels, strict=True)):
-        nodes = outcome.chosen[index].nonzero()[:, 0].tolist()
-        places = _places(outcome.tree.parents[index], outcome.tree.depths[index], nodes)
-        for node in nodes:
-            x, y = places[node]
-            parent = int(outcome.tree.parents[index, node])
-            colour = "#c0392b" if bool(on_path[index, node]) else "#888888"
-            if parent >= 0:
-                panel.plot([places[parent][0], x], [places[parent][1], y], color=colour, zorder=1)
-            text = engine.tokenizer.decode([int(outcome.tree.tokens[index, node])])
-            score = float(outcome.tree.scores[index, node])
+    deepest = max(max(_depths(tree)) for tree in trees)
+    for name, tree, panel in zip(PROMPTS, trees, panels, strict=True):
+        places = _places(tree)
+        for (x, y), node in zip(places, tree.nodes, strict=True):
+            colour = "#c0392b" if node.is_accepted else "#888888"
+            if node.parent >= 0:
+                above = places[node.parent]
+                panel.plot([above[0], x], [above[1], y], color=colour, zorder=1)
+            text = engine.tokenizer.decode([node.token])
             panel.text(
                 x,
                 y,
-                f"{text!r}\n{score:.2f}",
+                f"{text!r}\n{node.score:.2f}",
                 ha="center",
                 va="center",
                 fontsize=6,
                 bbox={"boxstyle": "round", "facecolor": "white", "edgecolor": colour},
             )
-        n_accepted = int(on_path[index].sum()) - 1
-        panel.set_title(f"{name}: {len(nodes)} rows, {n_accepted} accepted", fontsize=10)
+        panel.set_title(f"{name}: {len(tree.nodes)} rows, {tree.n_accepted} accepted", fontsize=10)
         panel.axis("off")
         panel.margins(0.15)
-        panel.set_ylim(-float(outcome.tree.depths[outcome.chosen].max()) - 0.5, 0.5)
+        panel.set_ylim(-deepest - 0.5, 0.5)
     figure.suptitle("One round, one batch, three requests: red is the accepted path")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
 
-def _places(parents: Tensor, depths: Tensor, nodes: list[int]) -> dict[int, tuple[float, float]]:
+def _depths(tree: RoundTree) -> list[int]:
+    """Of every node; parents come before their children."""
+    depths: list[int] = []
+    for node in tree.nodes:
+        depths.append(0 if node.parent < 0 else depths[node.parent] + 1)
+    return depths
+
+
+def _places(tree: RoundTree) -> list[tuple[float, float]]:
     """Leaves side by side, a parent above the middle of its children."""
-    children: dict[int, list[int]] = {node: [] for node in nodes}
-    for node in nodes:
-        if int(parents[node]) >= 0:
-            children[int(parents[node])].append(node)
+    children: dict[int, list[int]] = {place: [] for place in range(len(tree.nodes))}
+    for place, node in enumerate(tree.nodes):
+        if node.parent >= 0:
+            children[node.parent].append(place)
     across: dict[int, float] = {}
     n_leaves = 0
-    for node in _post_order(children):
-        if children[node]:
-            across[node] = float(np.mean([across[child] for child in children[node]]))
+    for place in _post_order(children):
+        if children[place]:
+            across[place] = float(np.mean([across[child] for child in children[place]]))
         else:
-            across[node] = float(n_leaves)
+            across[place] = float(n_leaves)
             n_leaves += 1
-    return {node: (across[node], -float(depths[node])) for node in nodes}
+    return [(across[place], -float(depth)) for place, depth in enumerate(_depths(tree))]
 
 
 def _post_order(children: dict[int, list[int]]) -> list[int]:
@@ -146,20 +147,22 @@ def draw_calibration(path: Path) -> None:
         for prompt in prompts(4, repeat):
             engine.submit(prompt, params)
         while not engine.core.is_idle:
-            table = torch.from_numpy(policy.calibration.table()).float()
+            table = policy.learnt.calibration.table()
             engine.step()
-            outcome = engine.core.last_outcome
-            if outcome is not None and policy.last is not None:
-                _observe(seen, outcome, table, policy.shape.depth)
+            for tree in engine.core.launcher.trees.values():
+                _observe(seen, tree, table)
     _plot_calibration(seen, path)
 
 
-def _observe(seen: Observed, outcome: Outcome, table: Tensor, deepest: int) -> None:
-    nodes = outcome.chosen & (outcome.tree.depths > 0)
-    weights = calibrated(outcome.tree, table, deepest)
-    seen.scores.append(outcome.tree.scores[nodes].double().numpy())
-    seen.weights.append(weights[nodes].double().numpy())
-    seen.accepted.append(accepted_nodes(outcome.chosen, outcome.verdict)[nodes].numpy())
+def _observe(seen: Observed, tree: RoundTree, table: NDArray[np.float64]) -> None:
+    """Every verified node but the root."""
+    nodes = tree.nodes[1:]
+    if nodes:
+        scores = torch.tensor([[node.score for node in nodes]])
+        weights = corrected(scores, torch.tensor([_depths(tree)[1:]]), table)
+        seen.scores.append(scores[0].double().numpy())
+        seen.weights.append(weights[0].double().numpy())
+        seen.accepted.append(np.array([node.is_accepted for node in nodes]))
 
 
 def _plot_calibration(seen: Observed, path: Path) -> None:

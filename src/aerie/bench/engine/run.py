@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from aerie.bench.engine.contract import PLAIN
+from aerie.bench.engine.contract import PLAIN, WatchedPlanner
+from aerie.bench.lane import Lanes, shape_config
+from aerie.bench.round.setup import abandon
+from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.events import TokenEvent
-from aerie.engine.measure import abandon
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Statistics
-from aerie.speculation.eagle3 import Eagle3Proposer
-from aerie.speculation.plain import PlainProposer
-from aerie.speculation.planner import Planner
+from aerie.speculation.planner import Round
 from aerie.speculation.policy import Policy, Situation
+from aerie.tune.clock import clock_of, marked
+
+# The part of a round that a function of it belongs to.
+PHASES = {"draft": "draft", "close": "draft", "verify": "verify"}
 
 
 @dataclass
@@ -27,7 +31,7 @@ class Run:
     seconds: float = 0.0
     modelled_seconds: float = 0.0  # what the cost table says the rounds cost; planner only
     rounds: int = 0
-    phases: dict[str, float] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES.values(), 0.0))
     statistics: list[Statistics] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)  # between emissions, per token of the later
     accepted: list[int] = field(default_factory=list)  # draft tokens of each request and round
@@ -42,17 +46,14 @@ class Bed:
     """An engine on which any policy can run; prompts it has read once stay in its memory."""
 
     def __init__(self, core: EngineCore) -> None:
-        assert isinstance(core.parts.proposer, Eagle3Proposer), "the engine needs a draft head"
         self.core = core
-        self._head = core.parts.proposer
+        self._lanes = Lanes(core)
 
     def take(self, name: str, policy: Policy) -> None:
         """Switch the policy. Plain decoding runs without a head: it pays for no features."""
-        parts = self.core.parts
-        proposer: PlainProposer | Eagle3Proposer = replace(self._head, shape=policy.shape)
-        if name == PLAIN:
-            proposer = PlainProposer("cpu")
-        self.core.parts = replace(parts, policy=policy, proposer=proposer)
+        plain = SpeculationConfig("none")
+        speculation = plain if name == PLAIN else shape_config(policy.shape)
+        self._lanes.take(self._lanes.make(policy, speculation))
 
     def read(self, prompts: Sequence[Sequence[int]], policy: Policy) -> list[float]:
         """Read prompts into the prefix cache, with the head; seconds to each first token."""
@@ -85,34 +86,32 @@ class Bed:
         written = {i: len(core.request(i).output) for i in ids}
         start = time.perf_counter()
         last = dict.fromkeys(ids, start)
-        while all(core.request(i).ended is None for i in ids):
-            situation = _situation(core)
-            events = core.step()
-            now = time.perf_counter()
-            self._count(run, policy, situation)
-            for event in events:
-                if isinstance(event, TokenEvent):
+        clock = clock_of(core.memory.table.device)
+        with marked(core.launcher.graphs, clock) as spans:
+            while all(core.request(i).ended is None for i in ids):
+                situation = _situation(core)
+                events = [event for event in core.step() if isinstance(event, TokenEvent)]
+                now = time.perf_counter()
+                self._count(run, policy, situation)
+                for event in events:
                     n_tokens = len(event.tokens)
                     run.gaps.append((now - last[event.request_id]) / n_tokens)
                     run.accepted.append(n_tokens - 1)
                     last[event.request_id] = now
         run.seconds = time.perf_counter() - start
+        for name, marks in spans:
+            run.phases[PHASES[name]] += clock.seconds(*marks)
         requests = abandon(core, ids)
         run.tokens = sum(len(r.output) - written[r.job.request_id] for r in requests)
         run.statistics = [r.statistics for r in requests]
         return run, [r.output for r in requests]
 
     def _count(self, run: Run, policy: Policy, situation: Situation) -> None:
-        outcome = self.core.last_outcome
-        assert outcome is not None
         run.rounds += 1
-        for phase in ("extend", "grow", "verify"):
-            seconds = getattr(outcome.phases, phase)
-            run.phases[phase] = run.phases.get(phase, 0.0) + seconds
-        if isinstance(policy, Planner):
+        if isinstance(policy, WatchedPlanner):
             last = policy.last
             plain = policy.prices(situation).plain
-            run.modelled_seconds += plain if last is None else last.seconds
+            run.modelled_seconds += last.seconds if isinstance(last, Round) else plain
 
 
 def _situation(core: EngineCore) -> Situation:

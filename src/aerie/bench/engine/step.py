@@ -10,17 +10,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from aerie.api import Engine
-from aerie.attention.pool import KVPool
-from aerie.engine import engine as engine_module
-from aerie.engine import step as step_module
+from aerie.bench.lane import relaunch
+from aerie.engine import launch
+from aerie.engine import round as round_module
 from aerie.engine.engine import EngineCore
+from aerie.engine.launch import Direct
 from aerie.engine.params import SamplingParams
 from aerie.engine.scheduler import Scheduler
 from aerie.kernels.arrays import TensorKernel
-from aerie.kernels.registry import Kernel
+from aerie.kernels.registry import Kernel, Kernels
 from aerie.models.decoder import Decoder
 from aerie.models.linear import DenseLinear
-from aerie.speculation.eagle3 import Eagle3Proposer
+from aerie.speculation.draft import Draft
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,15 +31,17 @@ if TYPE_CHECKING:
 PHASES: tuple[tuple[Any, str, str], ...] = (
     (EngineCore, "step", "write"),
     (Scheduler, "plan", "scheduler"),
-    (engine_module, "run", "gather, select"),
-    (Eagle3Proposer, "extend", "extend"),
-    (Eagle3Proposer, "grow", "grow"),
-    (step_module, "lay_out", "layout, rows"),
-    (step_module, "forward_rows", "layout, rows"),
+    (Direct, "step", "seats, report"),
+    (launch, "draft", "select"),
+    (launch, "close", "select"),
+    (Draft, "run", "grow"),
+    (Draft, "_extend", "extend"),
+    (launch, "verify", "layout, rows"),
     (Decoder, "forward", "target"),
-    (step_module, "commit", "commit"),
-    (KVPool, "move", "commit"),
+    (round_module, "hand_over", "commit"),
 )
+# Kernels that are a phase by themselves, whatever calls them.
+COMMITTING = ("update_verify_result", "move_kv_slots")
 # Calls told apart inside whatever phase makes them.
 KINDS: tuple[tuple[Any, str, str], ...] = (
     (DenseLinear, "__call__", "products"),
@@ -48,9 +51,10 @@ KINDS: tuple[tuple[Any, str, str], ...] = (
 REST = "rest"
 ORDER = (
     "scheduler",
-    "gather, select",
+    "seats, report",
     "extend",
     "grow",
+    "select",
     "layout, rows",
     "target",
     "verify",
@@ -184,8 +188,9 @@ def run_steps(core: EngineCore, prompts: Sequence[Sequence[int]], n_steps: int) 
     """Read prompts, then time so many steps in which all of them decode."""
     stopwatch = Stopwatch()
     parts = core.parts
-    # Verification is a value of the parts, not a name of a module.
-    core.parts = replace(parts, verify=stopwatch.phase(parts.verify, "verify"))
+    # The rule and the kernels are values of the parts, not names of a module.
+    rule, kernels = stopwatch.phase(parts.rule, "verify"), _committing(parts.kernels, stopwatch)
+    relaunch(core, replace(parts, rule=rule, kernels=kernels))
     # Those that are read first decode while the others are read.
     n_tokens = LONGEST_TREE * (n_steps + READING_STEPS * len(prompts))
     params = SamplingParams(max_tokens=n_tokens, temperature=0.0, ignore_eos=True)
@@ -207,8 +212,16 @@ def run_steps(core: EngineCore, prompts: Sequence[Sequence[int]], n_steps: int) 
         core.step()
     for request_id in ids:
         core.forget(request_id)
-    core.parts = parts
+    relaunch(core, parts)
     return series
+
+
+def _committing(kernels: Kernels, stopwatch: Stopwatch) -> Kernels:
+    """The kernels, with those that commit in a phase of their own."""
+    table: dict[str, Any] = dict(kernels)
+    for name in COMMITTING:
+        table[name] = stopwatch.phase(kernels[name], "commit")
+    return Kernels(kernels.backend, kernels.device, kernels.data_errors, table)
 
 
 def table_of(series: Sequence[Series]) -> Table:

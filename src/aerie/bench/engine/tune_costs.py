@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aerie.api import find_pair
-from aerie.assemble import graphs_core, load_draft, load_target, scratch_cores
+from aerie.assemble import load_draft, load_target, measured_core
 from aerie.assemble_costs import describe_costs, describe_pair
 from aerie.bench.provenance import provenance
 from aerie.bench.round.setup import RoundSetup
 from aerie.config import EngineConfig, require
-from aerie.engine.engine import Limits
-from aerie.engine.measure import FULL, Grid, Progress, measure_costs
-from aerie.engine.measure_device import DeviceGrid, measure_device_costs
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.speculation.costs import CostTable
+from aerie.tune.costs import FULL, Progress, measure_costs
 
 Keep = Callable[[CostTable], None]
 
@@ -35,7 +33,7 @@ class Asked:
 
 def tune(asked: Asked, progress: Progress, keep: Keep) -> CostTable:
     """Run real rounds of forced shapes at every point of a grid; `keep` what is measured so far."""
-    config, rest = asked.config, (asked.most_rows, asked.repeats)
+    config, full = asked.config, FULL[asked.config.engine]
     model = config.model
     is_captured = config.engine == "graphs"
     require(is_captured or asked.geometry is None, "--geometry is for engine graphs")
@@ -47,13 +45,15 @@ def tune(asked: Asked, progress: Progress, keep: Keep) -> CostTable:
         **provenance(model.device),
         **describe_costs(config, describe_pair(target, head)),
     }
-    if is_captured:
-        grid = DeviceGrid(asked.batches, asked.contexts or DeviceGrid().contexts, *rest)
-        core = graphs_core(config, target, head, grid)
-        return measure_device_costs(core, grid, record, progress, keep)
-    coarse = Grid(asked.batches, asked.contexts or FULL.contexts, *rest, FULL.most_tokens)
-    limits = Limits(target.geometry.max_positions, target.geometry.vocab_size, ())
-    return measure_costs(scratch_cores(config, target, head, limits), coarse, record, progress)
+    grid = replace(
+        full,
+        batches=asked.batches,
+        contexts=asked.contexts or full.contexts,
+        most_rows=asked.most_rows,
+        repeats=asked.repeats,
+    )
+    core = measured_core(config, target, head, grid)
+    return measure_costs(core, grid, record, progress, keep)
 
 
 def _load(

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from aerie.assemble import build_core, build_policy, tree_shape
-from aerie.assemble_rounds import build_rounds
+from aerie.assemble import build_core, build_policy
 from aerie.bench.gpu.contract import Contract, PolicyTerms
-from aerie.bench.round.setup import PAGE, RoundSetup
+from aerie.bench.lane import Lanes
+from aerie.bench.round.setup import PAGE, RoundSetup, abandon
 from aerie.bench.round.speed import run_without_waiting
 from aerie.config import (
     LIMITS,
@@ -24,21 +24,19 @@ from aerie.config import (
     SpeculationConfig,
     require,
 )
-from aerie.engine.device_rounds import DeviceRounds
+from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.events import TokenEvent
-from aerie.engine.measure import abandon
+from aerie.engine.launch import Launcher
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import State, Statistics
-from aerie.engine.step import Parts
+from aerie.engine.sampler import EVERYTHING, GREEDY
 from aerie.models.inflate import LargePair
-from aerie.speculation.eagle3 import Eagle3Proposer
-from aerie.speculation.plain import PlainProposer
-from aerie.speculation.proposer import Proposer
 
 LEAD_IN = 3  # rounds that seat the batch and fill the pipeline; not timed
 WATCHED = 4  # rounds in which any wait beside the read is an error
 SPARE = 256  # tokens a request may run ahead of its batch
+NEVER = 1 << 30  # pages of a request that count as found before: what a run writes is not kept
 
 
 @dataclass(frozen=True)
@@ -51,14 +49,6 @@ class StrictSetup(RoundSetup):
     def model(self) -> ModelConfig:
         """The slice of the configuration."""
         return replace(super().model, perf_mode=self.perf_mode)
-
-
-@dataclass(frozen=True, eq=False)
-class Lane:
-    """One policy on the shared engine."""
-
-    parts: Parts
-    rounds: DeviceRounds | None
 
 
 @dataclass
@@ -99,43 +89,31 @@ class Bed:
         vocabulary = pair.target.geometry.vocab_size
         self._limits = Limits(memory.longest, vocabulary, ())
         self.core: EngineCore = build_core(self._config, pair.target, pair.head, self._limits)
-        self._parts = self.core.parts
-        self._lanes: dict[str, Lane] = {}
+        self._lanes = Lanes(self.core)
+        self._made: dict[str, Launcher] = {}
 
-    def take(self, name: str) -> Lane:
+    def take(self, name: str) -> Launcher:
         """Switch the idle engine to a policy."""
-        assert self.core.is_idle, "policies change between runs"
-        if name not in self._lanes:
-            self._lanes[name] = self._lane(self.contract.policies[name])
-        lane = self._lanes[name]
-        self.core.parts, self.core.rounds = lane.parts, lane.rounds
-        return lane
+        if name not in self._made:
+            self._made[name] = self._launcher(self.contract.policies[name])
+        self._lanes.take(self._made[name])
+        return self._made[name]
 
     def adopt(self, contract: Contract) -> None:
         """Go on with another contract's policies on the same models and memory."""
         same = (contract.model, contract.memory) == (self.contract.model, self.contract.memory)
         require(same, f"contract {contract.name} needs another engine: run it by itself")
-        self._lanes.clear()
+        self._made.clear()
         self.contract = contract
 
-    def _lane(self, terms: PolicyTerms) -> Lane:
+    def _launcher(self, terms: PolicyTerms) -> Launcher:
         speculation = terms.speculation()
         # A rehearsal on a CPU plans from the table of the GPU it is for.
         is_rehearsal = not self._config.model.device.startswith("cuda")
         planner = PlannerConfig(terms.costs, foreign_costs=is_rehearsal)
         config = replace(self._config, speculation=speculation, planner=planner)
-        head = self._parts.proposer
-        assert isinstance(head, Eagle3Proposer), "the engine needs a draft head"
-        shape = tree_shape(speculation)
-        proposer: Proposer = replace(head, shape=shape)
-        if terms.method == "plain":
-            proposer = PlainProposer(config.model.device)
         policy = build_policy(config, self.pair.target, self.pair.head, self._limits)
-        parts = replace(self._parts, proposer=proposer, policy=policy)
-        # As `build_core` counts it: what the draft feeds behind the text, or verified rows.
-        scratch = max(proposer.scratch + shape.depth + 1, shape.verify)
-        is_captured = self._config.engine == "graphs"
-        return Lane(parts, build_rounds(config, parts, scratch) if is_captured else None)
+        return self._lanes.make(policy, speculation)
 
     def read(self, prompts: Sequence[Sequence[int]], policy: str) -> list[float | None]:
         """Read prompts into the prefix cache with a speculating policy's head.
@@ -162,19 +140,22 @@ class Bed:
         Nobody ends before: the batch is whole in every round that counts. The clock runs from one
         report of the device to another, with the pipeline full at both.
         """
-        lane = self.take(name)
-        if lane.rounds is not None and len(lane.rounds.parts.policy.shapes) > 1:
+        launcher = self.take(name)
+        if isinstance(launcher, Captured) and len(launcher.parts.policy.shapes) > 1:
             # A planner may ask for any of its shapes: none is to be recorded in a timed round.
             longest = max(len(prompt) for prompt in prompts)
+            options = EVERYTHING if self.contract.decode.temperature else GREEDY
             for n_positions in (longest, longest + 2 * new_tokens + SPARE):
-                lane.rounds.record(len(prompts), n_positions)
+                launcher.record(len(prompts), n_positions, options)
         core, run = self.core, Run()
         ids = [core.submit(prompt, self._params(2 * new_tokens + SPARE)) for prompt in prompts]
         while any(core.request(i).state in (State.WAITING, State.READING) for i in ids):
             core.step()
+        for request_id in ids:
+            core.request(request_id).held.n_indexed = NEVER
         for _ in range(LEAD_IN):
             core.step()
-        if is_watched and core.rounds is not None:
+        if is_watched and isinstance(launcher, Captured):
             # Pages were just taken far ahead: no table is written in so few rounds.
             run.waits = run_without_waiting(core, WATCHED)
         begin = time.perf_counter()
@@ -200,11 +181,8 @@ class Bed:
             run.tokens += n_tokens
 
     def _leave(self, ids: Sequence[int], run: Run) -> None:
-        """Roll back to the prompts: what a run wrote is not kept for another."""
-        core = self.core
-        for request_id in ids:
-            core.request(request_id).features.clear()  # without features nothing is kept
-        requests = abandon(core, ids)
+        """Roll back to the prompts."""
+        requests = abandon(self.core, ids)
         run.statistics = [request.statistics for request in requests]
         run.texts = [request.output for request in requests]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from aerie.bench.gpu.contract import PLAIN
 from aerie.bench.gpu.run import GpuSession
+from aerie.bench.lane import captured
 from aerie.bench.round.setup import Room
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import State
@@ -62,8 +63,8 @@ def check_slots(session: GpuSession) -> dict[str, Any]:
     core = bed.core
     keys: list[Any] = []
     rows: list[dict[str, Any]] = []
-    assert core.rounds is not None, "slots are shown in captured rounds"
-    core.rounds.graphs.watch = keys.append
+    graphs = captured(core).graphs
+    graphs.watch = keys.append
     for n_tokens, prompt in zip((24, 48, 72, 96), prompts, strict=True):
         core.submit(prompt, SamplingParams(max_tokens=n_tokens, ignore_eos=True))
     while not core.is_idle:
@@ -74,7 +75,7 @@ def check_slots(session: GpuSession) -> dict[str, Any]:
         if decoding and drafts:
             # The step that ends a request starts no round; the next one has the others alone.
             rows.append(_round_row(len(rows), decoding, keys, drafts[-1]))
-    core.rounds.graphs.watch = lambda key: None
+    graphs.watch = lambda key: None
     return {"policy": policy, "rounds": rows, **proportion(rows)}
 
 
@@ -83,9 +84,9 @@ def _round_row(index: int, decoding: list[Any], keys: list[Any], draft: Any) -> 
     return {
         "round": index,
         "active": len(decoding),
-        "slots": draft[1].slots,
+        "slots": draft[1].seats,
         "verify_rows": verified[1].rows,
-        "draft_rows": draft[1].slots * sum(draft[2]),
+        "draft_rows": draft[1].seats * sum(draft[2]),
         "attention_tokens": sum(request.seq_len for request in decoding),
     }
 

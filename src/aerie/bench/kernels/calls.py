@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from aerie.bench.kernels.workload import Shape, workload
+from aerie.bench.kernels.shape import Shape
+from aerie.bench.kernels.workload import workload
 from aerie.bench.provenance import provenance
 from aerie.kernels import load
 from aerie.kernels.arrays import on_device

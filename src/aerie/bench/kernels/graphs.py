@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aerie.bench.kernels.workload import Shape, workload
+from aerie.bench.kernels.shape import Shape
+from aerie.bench.kernels.workload import workload
 from aerie.kernels import load
 from aerie.kernels.arrays import on_device
 from aerie.kernels.binding import bind
@@ -129,13 +130,12 @@ def _softmax_top(logits: torch.Tensor) -> object:
 def _draft_times(rows: int) -> Iterator[GraphTime]:
     import torch
 
-    from aerie.kernels.triton_gpu.draft_top import draft_top
-
+    best = load("triton", "cuda", data_errors="status")["best_draft_children"]
     for vocab in (32_000, VOCABULARY):
         logits = torch.randn(rows, vocab, device="cuda")
         calls: dict[str, Callable[[], object]] = {
             "pytorch": partial(_softmax_top, logits),
-            "triton": partial(draft_top, logits, 8),
+            "triton": partial(best, logits=logits, node_top_k=8),
         }
         for variant, call in calls.items():
             found = graph_us(call)
@@ -143,35 +143,17 @@ def _draft_times(rows: int) -> Iterator[GraphTime]:
 
 
 def time_layer(batches: tuple[int, ...], verify: int = 64) -> Iterator[GraphTime]:
-    """A whole draft layer in one launch, at the widths of a tree of 8 x 8."""
-    import torch
-
-    from aerie.kernels.triton_gpu.growth_layer import (
-        Frontier,
-        LayerCounts,
-        NodeStore,
-        grow_layer,
-        layer_scratch,
-    )
-
+    """A whole draft layer by R7, at the widths of a tree of 8 x 8."""
+    grow = load("triton", "cuda", data_errors="status")["grow_draft_layer"]
     for batch in batches:
-        shape = Shape(batch, verify, CONTEXT, 4096, HIDDEN)
-        inputs = {
-            name: {key: on_device(value, "cuda") for key, value in arrays.items()}
-            for name, arrays in workload(shape).items()
-        }
-        state, layer = inputs["update_cumu_draft_state"], inputs[_SCORE]
-        store = NodeStore(**{name: state[name] for name in NodeStore.__dataclass_fields__})
-        own = {name: layer[name] for name in ("topk_probas", "topk_tokens", "last_layer_scores")}
-        frontier = Frontier(
-            **own,
-            input_hidden=layer["input_hidden"].bfloat16(),
-            frontier_indexs=state["frontier_indexs"],
-            input_tree_mask=state["input_tree_mask"],
-        )
-        counts = LayerCounts(state["cumu_count"], state["fed_count"], verify)
-        scratch = layer_scratch(torch.device("cuda"))
-        found = graph_us(partial(grow_layer, store, frontier, counts, scratch))
+        inputs = workload(Shape(batch, verify, CONTEXT, 4096, HIDDEN))
+        layer, state = inputs[_SCORE], inputs["update_cumu_draft_state"]
+        wanted = {port.name for port in grow.card.inputs}
+        arrays = {**layer, **state, "topk_tokens": layer["topk_tokens"]}
+        call = {key: on_device(arrays[key], "cuda") for key in wanted}
+        call["input_hidden"] = call["input_hidden"].bfloat16()
+        counts = {key: state[key] for key in ("cumu_count", "fed_count")}
+        found = graph_us(partial(grow, **call, **counts, verify_num=verify, weigh=True))
         yield GraphTime("grow_layer", "triton", batch, verify, *found, 0)
 
 

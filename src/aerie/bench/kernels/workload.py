@@ -1,74 +1,16 @@
-"""Inputs of every tree kernel at a batch size and a verify budget, as one round would call them."""
+"""Inputs of every kernel at a batch size and a verify budget, as one round would call them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from aerie.kernels.cases.trees import (
-    Layout,
-    Plan,
-    Store,
-    best_scores,
-    draw_candidates,
-    grow,
-    select,
-)
+from aerie.bench.kernels.round_workload import ROUND_BUILDERS
+from aerie.bench.kernels.shape import DEPTH, LEVELS, TOP_K, WIDTH, Inputs, Round, Shape
+from aerie.kernels.cases.trees import Plan, best_scores, draw_candidates, grow, select
 from aerie.kernels.cases.trees import lay_out as lay_out_trees
-
-Inputs = dict[str, Any]
-
-TOP_K = 8
-WIDTH = 8
-LEVELS = 5
-DEPTH = 12
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The sizes a workload is made for."""
-
-    batch: int
-    verify: int
-    context: int
-    vocabulary: int
-    hidden: int
-
-
-@dataclass(frozen=True)
-class _Round:
-    """What the kernels of one round share."""
-
-    shape: Shape
-    rng: np.random.Generator
-    store: Store
-    layout: Layout
-
-    @property
-    def rows(self) -> int:
-        return int(self.layout.indptr[-1])
-
-    @property
-    def seq_len(self) -> Any:
-        return np.full(self.shape.batch, self.shape.context, np.int64)
-
-    @property
-    def table(self) -> Any:
-        width = self.shape.context + 128
-        slots = 1 + np.arange(self.shape.batch * width, dtype=np.int32)
-        return slots.reshape(self.shape.batch, width)
-
-    @property
-    def pool(self) -> Any:
-        return np.arange(self.shape.batch)
-
-    @property
-    def hidden(self) -> Any:
-        rows = self.shape.batch * WIDTH
-        return self.rng.standard_normal((rows, self.shape.hidden)).astype(np.float16)
 
 
 def workload(shape: Shape) -> dict[str, Inputs]:
@@ -76,11 +18,11 @@ def workload(shape: Shape) -> dict[str, Inputs]:
     rng = np.random.default_rng(20261115)
     plan = Plan(shape.batch, TOP_K, (1, *[WIDTH] * LEVELS))
     layout = lay_out_trees(rng, [f"random{shape.verify}"] * shape.batch, shape.vocabulary)
-    made = _Round(shape, rng, grow(rng, plan), layout)
-    return {name: build(made) for name, build in _BUILDERS.items()}
+    made = Round(shape, rng, grow(rng, plan), layout)
+    return {name: build(made) for name, build in {**_BUILDERS, **ROUND_BUILDERS}.items()}
 
 
-def _layer_scores(made: _Round) -> Inputs:
+def _layer_scores(made: Round) -> Inputs:
     last = np.take_along_axis(made.store.path, made.store.frontier, 1)
     layer = draw_candidates(made.rng, last, TOP_K)
     return {
@@ -92,7 +34,7 @@ def _layer_scores(made: _Round) -> Inputs:
     }
 
 
-def _draft_state(made: _Round) -> Inputs:
+def _draft_state(made: Round) -> Inputs:
     store, verify = made.store, made.shape.verify
     last = np.take_along_axis(store.path, store.frontier, 1)
     layer = draw_candidates(made.rng, last, TOP_K)
@@ -119,14 +61,14 @@ def _draft_state(made: _Round) -> Inputs:
     }
 
 
-def _work_deltas(made: _Round) -> Inputs:
+def _work_deltas(made: Round) -> Inputs:
     old = best_scores(made.store, min(made.shape.verify, made.store.count))
     new = np.sort(made.rng.random((made.shape.batch, TOP_K)).astype(np.float32))[:, ::-1]
     scores = np.concatenate([old, new], axis=1)
     return {"work_scores": scores, "node_top_k": TOP_K, "verify_num": made.shape.verify}
 
 
-def _tree_mask(made: _Round) -> Inputs:
+def _tree_mask(made: Round) -> Inputs:
     columns = made.shape.context + made.shape.verify
     mask_bytes = (made.shape.verify * columns + 7) // 8
     return {
@@ -140,13 +82,13 @@ def _tree_mask(made: _Round) -> Inputs:
     }
 
 
-def _probabilities(made: _Round) -> Inputs:
+def _probabilities(made: Round) -> Inputs:
     logits = made.rng.standard_normal((made.rows, made.shape.vocabulary), np.float32) * 4
     heat = np.full(made.shape.batch, 0.7, np.float32)
     return {"logits": logits, "temperature": heat, "qo_indptr": made.layout.indptr}
 
 
-def _links(made: _Round) -> Inputs:
+def _links(made: Round) -> Inputs:
     return {
         "qo_indptr": made.layout.indptr,
         "draft_tokens": made.layout.tokens,
@@ -156,18 +98,18 @@ def _links(made: _Round) -> Inputs:
     }
 
 
-def _reject_sample(made: _Round) -> Inputs:
+def _reject_sample(made: Round) -> Inputs:
     return {**_links(made), "target_tokens": _followed(made)}
 
 
-def _followed(made: _Round) -> Any:
+def _followed(made: Round) -> Any:
     """Target tokens that follow the first child of every row: the longest walks."""
     starts = np.repeat(made.layout.indptr[:-1], made.layout.rows)
     child = np.where(made.layout.first_child >= 0, starts + made.layout.first_child, 0)
     return made.layout.tokens[child]
 
 
-def _target_tokens(made: _Round) -> Inputs:
+def _target_tokens(made: Round) -> Inputs:
     return {
         **_probabilities(made),
         "positions": made.shape.context + made.layout.depths,
@@ -175,7 +117,7 @@ def _target_tokens(made: _Round) -> Inputs:
     }
 
 
-def _verify_result(made: _Round) -> Inputs:
+def _verify_result(made: Round) -> Inputs:
     batch = made.shape.batch
     index = np.full((batch, DEPTH + 1), -1, np.int64)
     for request in range(batch):
@@ -195,7 +137,7 @@ def _verify_result(made: _Round) -> Inputs:
     }
 
 
-def _kv_indices(made: _Round) -> Inputs:
+def _kv_indices(made: Round) -> Inputs:
     return {
         "req_to_token": made.table,
         "req_pool_indices": made.pool,
@@ -204,11 +146,11 @@ def _kv_indices(made: _Round) -> Inputs:
     }
 
 
-def _offsets(made: _Round) -> Inputs:
+def _offsets(made: Round) -> Inputs:
     return {"verify_count": made.layout.rows.astype(np.int64), "seq_len": made.seq_len}
 
 
-def _span(made: _Round) -> Inputs:
+def _span(made: Round) -> Inputs:
     return {
         "req_to_token": made.table,
         "req_pool_indices": made.pool,
@@ -217,16 +159,16 @@ def _span(made: _Round) -> Inputs:
     }
 
 
-def _draft_locs(made: _Round) -> Inputs:
+def _draft_locs(made: Round) -> Inputs:
     slots = np.arange(made.shape.batch * made.shape.verify, dtype=np.int32)
     return {**_span(made), "out_cache_loc": slots.reshape(made.shape.batch, -1)}
 
 
-def _pool_locs(made: _Round) -> Inputs:
+def _pool_locs(made: Round) -> Inputs:
     return {**_span(made), "out_cache_loc": np.arange(made.rows, dtype=np.int32)}
 
 
-def _node_data(made: _Round) -> Inputs:
+def _node_data(made: Round) -> Inputs:
     store, sizes = made.store, np.full(made.shape.batch, made.shape.verify)
     counts = np.full(made.shape.batch, store.count)
     return {
@@ -240,7 +182,7 @@ def _node_data(made: _Round) -> Inputs:
     }
 
 
-def _replay(made: _Round, rows: int) -> Inputs:
+def _replay(made: Round, rows: int) -> Inputs:
     width = made.shape.hidden
     values: Inputs = {
         "input_ids": np.zeros(rows, np.int64),
@@ -254,12 +196,12 @@ def _replay(made: _Round, rows: int) -> Inputs:
     return {**values, **static, "seq_len_fill": 1}
 
 
-def _draft_replay(made: _Round) -> Inputs:
+def _draft_replay(made: Round) -> Inputs:
     buckets = {"tree_width": WIDTH, "buckets": (made.shape.batch,)}
     return {**_replay(made, made.shape.batch * WIDTH), **buckets}
 
 
-def _extend_replay(made: _Round) -> Inputs:
+def _extend_replay(made: Round) -> Inputs:
     batch, rows = made.shape.batch, made.shape.batch * 4
     return {
         **_replay(made, rows),
@@ -271,7 +213,7 @@ def _extend_replay(made: _Round) -> Inputs:
     }
 
 
-def _active_slots(made: _Round) -> Inputs:
+def _active_slots(made: Round) -> Inputs:
     return {
         "finished": made.rng.random(made.shape.batch) < 0.3,
         "seq_len": made.seq_len,
@@ -280,7 +222,7 @@ def _active_slots(made: _Round) -> Inputs:
     }
 
 
-_BUILDERS: dict[str, Callable[[_Round], Inputs]] = {
+_BUILDERS: dict[str, Callable[[Round], Inputs]] = {
     "draft_tree_layer_score_index_gen_op": _layer_scores,
     "update_cumu_draft_state": _draft_state,
     "calculate_work_deltas": _work_deltas,

@@ -37,7 +37,7 @@ def variants(session: Session) -> list[Variant]:
     setup, pair = session.setup, session.pair
     size = pair.head.summary.geometry.draft_vocab_size
     found = [Variant(FULL, f"{size} draft ids", setup, pair)]
-    found.append(Variant("graphs", "eager loop", replace(setup, engine="eager"), pair))
+    found.append(Variant("graphs", "called one by one", replace(setup, engine="direct"), pair))
     library = replace(setup, linear="library")
     loaded = session.shared("pair of library products", library.load)
     found.append(Variant("tuned products", "cuBLAS", library, loaded))

@@ -81,8 +81,7 @@ def round_traffic(pair: LargePair, speculation: SpeculationConfig, load: Load) -
     """Everything one round moves; plain decoding is a verification of the roots alone."""
     element = pair.target.embedding.element_size()
     is_plain = speculation.method == "none"
-    phase = "plain" if is_plain else "verify"
-    verify = Pass(phase, load.verify_rows, load.batch, load.context, element)
+    verify = Pass("verify", load.verify_rows, load.batch, load.context, element)
     found = target_traffic(pair.target, verify)
     if is_plain:
         return found

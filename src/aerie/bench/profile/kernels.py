@@ -19,11 +19,11 @@ from aerie.bench.profile.trace import Trace, trace_rounds
 from aerie.bench.round.setup import RoundSetup
 from aerie.bench.round.speed import step_to_room
 from aerie.config import GraphConfig
-from aerie.engine.device_clock import DeviceClock, marked
 from aerie.engine.engine import EngineCore
 from aerie.models.inflate import LargePair
+from aerie.tune.clock import DeviceClock, marked
 
-EAGER_ROUNDS = 3
+DIRECT_ROUNDS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Profiled:
     trace: Trace
     traffic: list[Traffic]
     spent: Spent
-    ranges_us: dict[str, float]  # of an eager round
+    ranges_us: dict[str, float]  # of a round called function by function
 
     @property
     def busy_share(self) -> float:
@@ -75,7 +75,7 @@ class Profiled:
             "watts": self.spent.watts,
             "energy_seconds": round(self.spent.seconds, 3),
             "energy_tokens": self.spent.n_tokens,
-            "ranges_us_eager": self.ranges_us,
+            "ranges_us_direct": self.ranges_us,
             "kind": {"times": "measured", "bytes": "modelled"},
         }
 
@@ -108,33 +108,33 @@ def profile_point(session: Session, filled: Filled, policy: str) -> Profiled:
         trace,
         round_traffic(pair, shape, load),
         spent,
-        eager_ranges(setup, pair, filled, policy) if shape.method != "none" else {},
+        direct_ranges(setup, pair, filled, policy) if shape.method != "none" else {},
     )
 
 
-def eager_ranges(
+def direct_ranges(
     setup: RoundSetup, pair: LargePair, filled: Filled, policy: str
 ) -> dict[str, float]:
-    """Device time of every named range, from rounds of the eager loop."""
-    n_new = 8 * 4 * EAGER_ROUNDS
-    eager = replace(setup, engine="eager")
-    core = with_ranges(eager.core(pair, POLICIES[policy], room_at(filled.point, n_new)))
+    """Device time of every named range, from rounds that are called one by one."""
+    n_new = 8 * 4 * DIRECT_ROUNDS
+    direct = replace(setup, engine="direct")
+    core = with_ranges(direct.core(pair, POLICIES[policy], room_at(filled.point, n_new)))
     filled.open(core, [n_new] * filled.point.batch)
-    for _ in range(EAGER_ROUNDS):
+    for _ in range(DIRECT_ROUNDS):
         core.step()
-    return trace_rounds(core, EAGER_ROUNDS).ranges_us
+    return trace_rounds(core, DIRECT_ROUNDS).ranges_us
 
 
 def idle_between_graphs(core: EngineCore, n_rounds: int) -> float | None:
     """Microseconds a round in which no graph ran, by events on the device; None without one."""
-    if core.rounds is None or core.memory.table.device.type != "cuda":
+    if core.memory.table.device.type != "cuda":
         return None
     clock = DeviceClock()
-    with marked(core.rounds.graphs, clock) as spans:
+    with marked(core.launcher.graphs, clock) as spans:
         for _ in range(n_rounds):
             core.step()
     torch.cuda.synchronize()
-    gaps = [clock.seconds(a[1], b[0]) for a, b in pairwise(spans)]
+    gaps = [clock.seconds(a[1], b[0]) for (_, a), (_, b) in pairwise(spans)]
     return round(1e6 * sum(gaps) / n_rounds, 1)
 
 

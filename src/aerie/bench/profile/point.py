@@ -85,10 +85,13 @@ class Filled:
             for prompt, n_new in zip(self.prompts, new_tokens, strict=True)
         ]
         core.assume_read()
-        pools = [(self.source.parts.pool, core.parts.pool)]
-        draft = getattr(core.parts.proposer, "pool", None)
-        if draft is not None:
-            pools.append((self.source.parts.proposer.pool, draft))  # type: ignore[attr-defined]
+        theirs, own = self.source.parts, core.parts
+        pools = [(theirs.pool, own.pool)]
+        if own.draft is not None and theirs.draft is not None:
+            pools.append((theirs.draft.pool, own.draft.pool))
+            # A draft begins with the features of the prompt's last position.
+            rows, other_rows = _table_rows(self.source, self.ids), _table_rows(core, ids)
+            own.state.features.last[other_rows] = theirs.state.features.last[rows]
         for own_id, other_id, prompt in zip(self.ids, ids, self.prompts, strict=True):
             n = len(prompt) - 1  # the last token of a prompt is the root: no KV yet
             source = _slots(self.source, own_id)[:n]
@@ -119,6 +122,10 @@ def room_at(point: Point, new_tokens: int, graphs: GraphConfig | None = None) ->
     """Memory for a point and what is generated at it."""
     room = Room(point.batch, point.context + new_tokens, chunk=CHUNK)
     return room if graphs is None else Room(room.batch, room.context, CHUNK, graphs=graphs)
+
+
+def _table_rows(core: EngineCore, ids: Sequence[int]) -> list[int]:
+    return [core.request(request_id).held.row for request_id in ids]
 
 
 def _slots(core: EngineCore, request_id: int) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """NVTX ranges around the parts of a round, opt-in: an engine without them carries no trace of it.
 
 Ranges are host marks. A captured graph is replayed without its host code, so there they exist at
-capture time only; rounds of the eager loop show all of them, every round.
+capture time only; rounds that are called one by one show all of them, every round.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.profiler import record_function
 
+from aerie.bench.lane import relaunch
 from aerie.engine.engine import EngineCore
 from aerie.kernels.registry import Kernels
 from aerie.models.decoder import Decoder, DecoderOutput
@@ -78,19 +79,11 @@ class RangedDecoder(Decoder):
 def with_ranges(core: EngineCore) -> EngineCore:
     """The engine, from now on with ranges; to be called before its first round."""
     parts = core.parts
-    kernels, target = _kernels(parts.kernels), _decoder(parts.target)
-    changes: dict[str, Any] = {"kernels": kernels, "target": target}
-    head = getattr(parts.proposer, "head", None)
-    if head is not None:
-        ranged: Any = parts.proposer
-        changes["proposer"] = replace(ranged, head=_head(head), kernels=kernels)
-    core.parts = replace(parts, **changes)
-    if core.rounds is not None:
-        own = core.rounds.parts
-        draft = own.draft
-        if draft is not None and head is not None:
-            draft = replace(draft, head=_head(head), kernels=kernels)
-        core.rounds.parts = replace(own, kernels=kernels, target=target, draft=draft)
+    kernels, draft = _kernels(parts.kernels), parts.draft
+    if draft is not None:
+        head: Any = draft.head
+        draft = replace(draft, head=_head(head), kernels=kernels)
+    relaunch(core, replace(parts, kernels=kernels, target=_decoder(parts.target), draft=draft))
     return core
 
 

@@ -42,11 +42,11 @@ TITLE = (
     "",
 )
 RANGES = (
-    "## NVTX ranges, eager rounds",
+    "## NVTX ranges, rounds called one by one",
     "",
     "Ranges are host marks, so inside a captured graph they exist at capture time only. Device"
-    " microseconds of a round of the eager loop, first kernel to last of each range, gaps between"
-    " launches included:",
+    " microseconds of a round that is called function by function, first kernel to last of each"
+    " range, gaps between launches included:",
     "",
 )
 

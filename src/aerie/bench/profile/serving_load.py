@@ -207,7 +207,7 @@ def _served(
 
 
 def _captures(core: EngineCore) -> int:
-    return core.rounds.graphs.counts.captures if core.rounds is not None else 0
+    return core.launcher.graphs.counts.captures
 
 
 def _joules(meter: Meter | None) -> float | None:

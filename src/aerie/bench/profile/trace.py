@@ -21,6 +21,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from aerie.bench.profile.ranges import NAMES
 from aerie.bench.round.profile import BOOKKEEPING, part_of
+from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore
 
 DEVICE_EVENTS = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -125,7 +126,7 @@ def trace_rounds(core: EngineCore, n_rounds: int) -> Trace:
     is_gpu = core.memory.table.device.type == "cuda"
     # The host's own operations are traced only where they are wanted: noting them slows it down,
     # and captured rounds would wait for it.
-    is_captured = is_gpu and core.rounds is not None
+    is_captured = is_gpu and isinstance(core.launcher, Captured)
     activities = [] if is_captured else [ProfilerActivity.CPU]
     activities += [ProfilerActivity.CUDA] if is_gpu else []
     keys: list[str] = []
@@ -147,16 +148,13 @@ def trace_rounds(core: EngineCore, n_rounds: int) -> Trace:
 @contextmanager
 def _phases_noted(core: EngineCore, keys_out: list[str]) -> Iterator[None]:
     """The phase of every graph that runs meanwhile: as a list, and as a mark on the host."""
-    if core.rounds is None:
-        yield
-        return
-    graphs: Any = core.rounds.graphs
+    graphs: Any = core.launcher.graphs
     run = graphs.run
 
-    def marked_run(key: Any, call: Callable[[], None]) -> None:
+    def marked_run(key: Any, call: Callable[[], Any]) -> Any:
         keys_out.append(str(key[0]))
         with record_function(PHASE + str(key[0])):
-            run(key, call)
+            return run(key, call)
 
     graphs.run = marked_run
     try:

@@ -7,12 +7,20 @@ import time
 from collections import Counter
 from typing import Any
 
+from aerie.bench.lane import captured
 from aerie.bench.round.profile import profile_rounds
-from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start, synchronise
+from aerie.bench.round.setup import (
+    Room,
+    RoundSetup,
+    abandon,
+    read_prompts,
+    start,
+    synchronise,
+)
 from aerie.bench.round.speed import run_without_waiting, step_to_room
 from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
-from aerie.engine.measure import abandon
+from aerie.engine.sampler import GREEDY
 from aerie.models.inflate import LargePair
 
 PLANNER = "planner"
@@ -37,10 +45,9 @@ def compare_planner(
     room = Room(batch, context + n_new + 1024)
     cores = {name: setup.core(pair, policy, room) for name, policy in RIVALS.items()}
     for core in cores.values():
-        assert core.rounds is not None, "captured rounds are compared"
         # Requests end one after the other: smaller batches come by themselves.
         for n_requests in {size for size in (*room.graphs.slots, batch) if size <= batch}:
-            core.rounds.record(n_requests, context)
+            captured(core).record(n_requests, context, GREEDY)
     every = read_prompts(batch * (1 + N_TURNS), context, pair.target.geometry.vocab_size)
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in RIVALS}
     for turn in range(1 + N_TURNS):
@@ -53,10 +60,10 @@ def compare_planner(
 def _write(core: EngineCore, device: str, prompts: list[list[int]], n_new: int) -> dict[str, Any]:
     """Decode all prompts to the end; prefill is not timed."""
     ids = start(core, prompts, n_new)
-    assert core.rounds is not None, "captured rounds are compared"
+    graphs = captured(core).graphs
     launched: Counter[str] = Counter()
-    core.rounds.graphs.watch = lambda key: launched.update(_names(key))
-    captures = core.rounds.graphs.counts.captures
+    graphs.watch = lambda key: launched.update(_names(key))
+    captures = graphs.counts.captures
     before = sum(len(core.request(i).output) for i in ids)
     synchronise(device)
     begin = time.perf_counter()
@@ -66,13 +73,13 @@ def _write(core: EngineCore, device: str, prompts: list[list[int]], n_new: int) 
         n_steps += 1
     synchronise(device)
     seconds = time.perf_counter() - begin
-    core.rounds.graphs.watch = lambda key: None
+    graphs.watch = lambda key: None
     done = [core.forget(i) for i in ids]
     return {
         "tokens_per_second": (sum(len(r.output) for r in done) - before) / seconds,
         "ms_per_step": 1e3 * seconds / n_steps,
         "acceptance": [r.statistics.mean_acceptance_length for r in done],
-        "captures": core.rounds.graphs.counts.captures - captures,
+        "captures": graphs.counts.captures - captures,
         "launched": dict(launched.most_common(8)),
     }
 
@@ -104,7 +111,6 @@ def profile_planner(
     setup: RoundSetup, core: EngineCore, prompts: list[list[int]]
 ) -> tuple[dict[str, Any], str]:
     """Waits of planned rounds that are under way, and every kernel of theirs; JSON and CSV."""
-    assert core.rounds is not None, "captured rounds are profiled"
     core.step()  # the last text's report is read, and its seats are free
     ids = start(core, prompts, N_TRACED)
     for _ in range(3 * PROFILED):

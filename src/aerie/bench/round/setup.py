@@ -28,7 +28,7 @@ from aerie.config import (
 )
 from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.params import SamplingParams
-from aerie.engine.request import State
+from aerie.engine.request import Request, State
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.inflate import InflateOptions, LargePair, inflate_to_device
@@ -141,13 +141,24 @@ def tokenizer_of_pair() -> Tokenizer:
     return load_tokenizer(find_pair(None, None)[0])
 
 
-def start(core: EngineCore, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[int]:
+def start(
+    core: EngineCore, prompts: Sequence[Sequence[int]], max_tokens: int, **options: Any
+) -> list[int]:
     """Submit prompts and step until all of them decode; returns their ids."""
-    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True, **options)
     ids = [core.submit(prompt, params) for prompt in prompts]
     while any(core.request(i).state in (State.WAITING, State.READING) for i in ids):
         core.step()
     return ids
+
+
+def abandon(core: EngineCore, ids: Sequence[int]) -> list[Request]:
+    """End requests that were only measured, and what became of them so far."""
+    for request_id in ids:
+        core.cancel(request_id)
+    while not core.is_idle:
+        core.step()
+    return [core.forget(request_id) for request_id in ids]
 
 
 def copy_bandwidth(device: str) -> dict[str, Any]:

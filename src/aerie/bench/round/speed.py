@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import time
 from collections.abc import Sequence
@@ -13,9 +12,11 @@ import torch
 
 from aerie.bench.round.setup import Room, RoundSetup, copy_bandwidth, read_prompts, start
 from aerie.config import SpeculationConfig
+from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore
 from aerie.models.decoder import Decoder
 from aerie.models.inflate import LargePair
+from aerie.tune.clock import clock_of, marked
 
 PLAIN = SpeculationConfig(method="none")
 # Five draft levels, sixty-four verified rows: the shape the round tax is defined at.
@@ -25,17 +26,17 @@ WIDE_TREE = SpeculationConfig(top_k=8, depth=5, nodes=64)
 N_BLOCKS, LEAD_IN, N_SPARE = 4, 2, 48
 
 
-Mark = tuple[str, torch.cuda.Event]
-
-
 @dataclass
 class Clocked:
     """Times of one engine's rounds, in milliseconds."""
 
     core: EngineCore
     wall: list[float] = field(default_factory=list)
-    marks: list[list[Mark]] = field(default_factory=list)  # of each round's phases, on the device
+    spans: list[tuple[str, tuple[Any, Any]]] = field(default_factory=list)  # marks around graphs
     emitted: int = 0
+
+    def __post_init__(self) -> None:
+        self.clock = clock_of(self.core.memory.table.device)
 
     def block(self, n_rounds: int) -> None:
         """Rounds one after the other; the first two still share the device with what ran before."""
@@ -45,37 +46,25 @@ class Clocked:
             self.round()
 
     def round(self) -> None:
-        """One step, timed on the host; the phases of the round it starts, on the device."""
-        marks: list[Mark] = []
-        rounds = self.core.rounds
-        if rounds is not None and torch.cuda.is_available():
-            rounds.graphs.watch = lambda key: marks.append((str(key[0]), _mark()))
-            marks.append(("begin", _mark()))
-        begin = time.perf_counter()
-        events = self.core.step()
-        self.wall.append(1e3 * (time.perf_counter() - begin))
+        """One step, timed on the host; the graphs of the round it starts, where they run."""
+        with marked(self.core.launcher.graphs, self.clock) as spans:
+            begin = time.perf_counter()
+            events = self.core.step()
+            self.wall.append(1e3 * (time.perf_counter() - begin))
         self.emitted += sum(len(getattr(event, "tokens", ())) for event in events)
-        self.marks.append(marks)
-
-    def stop_watching(self) -> None:
-        """Leave the engine as it was."""
-        if self.core.rounds is not None:
-            self.core.rounds.graphs.watch = lambda key: None
+        self.spans += spans
 
     def forget(self) -> None:
         """Drop what was timed so far: warm-up."""
         self.wall.clear()
-        self.marks.clear()
+        self.spans.clear()
         self.emitted = 0
 
     def phases(self) -> dict[str, float]:
-        """Median device time of each phase; waits for the device."""
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        """Median device time of each graph by its name; waits for the device."""
         found: dict[str, list[float]] = {}
-        for marks in self.marks:
-            for (_, before), (name, after) in itertools.pairwise(marks):
-                found.setdefault(name, []).append(before.elapsed_time(after))
+        for name, marks in self.spans:
+            found.setdefault(name, []).append(1e3 * self.clock.seconds(*marks))
         return {name: round(statistics.median(times), 4) for name, times in found.items()}
 
     def summary(self) -> dict[str, Any]:
@@ -88,12 +77,6 @@ class Clocked:
             "tokens_per_round": round(self.emitted / max(len(self.wall), 1), 3),
             "device_ms": self.phases(),
         }
-
-
-def _mark() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
 
 
 def _share(values: Sequence[float], share: float) -> float:
@@ -134,10 +117,8 @@ def measure_speed(
         "round": wide,
         "round_tax": round(wide["ms"] / plain["ms"], 4),
         "raw_ms": {name: [round(ms, 4) for ms in entry.wall] for name, entry in clocked.items()},
-        "counts": {name: _counts(entry.core) for name, entry in clocked.items()},
+        "counts": {name: launch_counts(entry.core) for name, entry in clocked.items()},
     }
-    for entry in clocked.values():
-        entry.stop_watching()
     return found, {name: entry.core for name, entry in clocked.items()}
 
 
@@ -158,7 +139,7 @@ def run_without_waiting(core: EngineCore, n_rounds: int) -> str | None:
 
 def step_to_room(core: EngineCore, n_positions: int) -> None:
     """Step until every request's pages cover so many positions more: no table write soon."""
-    running = [r for r in core._scheduler.running if r.held.pages]
+    running = [r for r in core.running if r.held.pages]
     size = core.memory.ledger.page_size
     for _ in range(64):
         if all(len(r.held.pages) * size - r.seq_len > n_positions for r in running):
@@ -166,10 +147,11 @@ def step_to_room(core: EngineCore, n_positions: int) -> None:
         core.step()
 
 
-def _counts(core: EngineCore) -> dict[str, Any]:
-    if core.rounds is None:
-        return {}
-    return {**vars(core.rounds.counts), **vars(core.rounds.graphs.counts)}
+def launch_counts(core: EngineCore) -> dict[str, Any]:
+    """How rounds and graphs were launched so far."""
+    launcher = core.launcher
+    rounds = vars(launcher.counts) if isinstance(launcher, Captured) else {}
+    return {**rounds, **vars(launcher.graphs.counts)}
 
 
 def step_bytes(target: Decoder, context: int, n_rows: int) -> int:

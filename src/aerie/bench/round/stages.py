@@ -17,6 +17,7 @@ from aerie.bench.round.lossless import (
     heldout_prompts,
     lossless_room,
 )
+from aerie.bench.round.options import measure_options
 from aerie.bench.round.planner import PLANNER, compare_planner, profile_planner
 from aerie.bench.round.profile import BOOKKEEPING, profile_rounds
 from aerie.bench.round.setup import RoundSetup, read_prompts
@@ -107,6 +108,11 @@ class RoundBench:
             "ok": all(is_met.values()),
         }
 
+    def options(self) -> dict[str, Any]:
+        """Rounds with sampling and with log-probabilities against greedy ones; newcomers."""
+        pair = self.pair(self.setup)
+        return measure_options(self.setup, pair, self.context, self.n_rounds)
+
     def lossless(self) -> dict[str, Any]:
         """Greedy texts of every policy in fp32, token for token."""
         return self._policies(replace(self.setup, dtype="float32", geometry=None), 0.0)
@@ -178,6 +184,7 @@ class RoundBench:
 
 STAGES: dict[str, Callable[[RoundBench], dict[str, Any]]] = {
     "speed": RoundBench.speed,
+    "options": RoundBench.options,
     "lossless": RoundBench.lossless,
     "sampled": RoundBench.sampled,
     "sizes": RoundBench.sizes,

@@ -84,7 +84,7 @@ BEST_CHILDREN = Card(
     ),
     limits=(limit("node_top_k", "VD", "tokens of the draft vocabulary"),),
     ties="Equal logits: the lower draft id comes first.",
-    # NumPy adds float32 exponentials: an error of one of them, at most 2.5 ulps, is common to many.
+    # NumPy adds float32 exponentials, each off by up to 2.5 ulps, and alike where logits are equal.
     tolerances={"topk_probas": Ulps(cpu=4, gpu=1)},
     cost=cost("E*R*VD", "12*R*node_top_k", "R*VD*4"),
 )

@@ -28,7 +28,7 @@ MOVED, HANDED = "move_kv_slots", "hand_over_verdict"
 def _moves(
     rng: np.random.Generator,
     paths: Sequence[Sequence[int]] = ((0, 2, 3), (0, 1, 4), (0,)),
-    pool: tuple[int, int, int, int] = (3, 60, 2, 4),
+    pool: tuple[int, int, int, int] = (3, 50, 1, 4),
     dtype: str = "float32",
     room: int = 3,
 ) -> Inputs:
@@ -70,7 +70,7 @@ _MOVED_ROWS = (
     row("bf16", "bf16", dtype="bfloat16"),
     row("fp16_chain", "fp16 chain", paths=_CHAIN, dtype="float16"),
     row("bf16_chain", "bf16 chain", paths=_CHAIN, dtype="bfloat16"),
-    row("heads_of_one", "size_1", pool=(3, 60, 1, 1)),
+    row("heads_of_one", "size_1", pool=(3, 50, 1, 1)),
     row("heads_of_80", "size_80", pool=(2, 60, 3, 80)),
     row("prime_sizes", "prime", pool=(5, 61, 7, 13)),
     row("one_layer", "layers_1", pool=(1, 60, 2, 8)),
@@ -86,7 +86,7 @@ _MOVED_ROWS = (
     row("slots_past_the_limit", "beyond_slots", BOUNDS, _pool(0, (1 << 28) + 1, 1, 1), paths=()),
     row("heads_1025", "beyond_heads", BOUNDS, _pool(1, 1, 1025, 1), paths=()),
     row("size_1025", "beyond_size", BOUNDS, _pool(1, 1, 1, 1025), paths=()),
-    row("values_of_other_layers", "wrong_shape", BOUNDS, blank("values", 2, 60, 2, 4)),
+    row("values_of_other_layers", "wrong_shape", BOUNDS, blank("values", 2, 50, 1, 4)),
     row("sources_of_other_moves", "wrong_shape moves", BOUNDS, blank("kv_src", 4)),
     row("pool_float64", "wrong_dtype", DTYPE,
         both(cast("keys", "float64"), cast("values", "float64"))),

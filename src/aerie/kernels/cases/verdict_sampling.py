@@ -28,7 +28,7 @@ NAN, INF = np.nan, np.inf
 _WHOLE = ("seed", "sample_index", "top_k")
 
 
-def _sample(
+def sampling_inputs(
     rng: np.random.Generator,
     shapes: Sequence[str] = ("chain3", "star4"),
     vocab: int = 50,
@@ -271,4 +271,4 @@ _REFUSED = (
         extra=_COUNTS),
 )  # fmt: skip
 
-SAMPLING_CASES: tuple[Case, ...] = cases(KERNEL, _sample, (*_ROWS, *_REFUSED))
+SAMPLING_CASES: tuple[Case, ...] = cases(KERNEL, sampling_inputs, (*_ROWS, *_REFUSED))

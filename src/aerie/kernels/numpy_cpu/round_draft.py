@@ -19,6 +19,9 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Words = NDArray[np.int32]
 
+# Peaks whose row has exponentials, and a sum of 2^18 of them, well inside float32.
+LEAST_PEAK, MOST_PEAK = -60.0, 70.0
+
 
 def mark_draft_paths(
     *, frontier_bits: Words, node_ids: Ints, first_id: int, top_k: int, fed_count: int
@@ -36,34 +39,48 @@ def best_draft_children(
 ) -> dict[str, Any]:
     """R6: the most probable tokens of every row."""
     values = _float32(logits)
-    peak = np.maximum.reduce(values, axis=1, keepdims=True, initial=-np.inf)
-    # A NaN is the largest of its row, so that the peaks alone tell whether all is finite.
-    if not np.isfinite(peak).all():
+    best, found = _largest(values, node_top_k)
+    # NaN and infinity come first among the largest, so that those alone tell whether all is finite.
+    if not np.isfinite(found[:1]).all():
+        values = _float32(logits)
         values[~np.isfinite(values)] = -np.inf
-        peak = np.maximum.reduce(values, axis=1, keepdims=True, initial=-np.inf)
-    rows = np.arange(len(values))
-    best = np.empty((len(values), node_top_k), np.int64)
-    found = np.empty((len(values), node_top_k), np.float32)
-    # A handful of passes that look for the largest are quicker than any selection here.
-    for rank in range(node_top_k):
-        at = best[:, rank] = values.argmax(axis=1)
-        found[:, rank] = values[rows, at]
-        values[rows, at] = -np.inf
+        best, found = _largest(values, node_top_k)
+    peak, best, found = found[0], best.T.copy(), found.T
     is_short = found[:, -1] == -np.inf
     if is_short.any():
         _complete(best, found, is_short, values.shape[1])
         peak = np.where(np.isfinite(peak), peak, np.float32(0))
-    # The best, which are the largest part of the sum, in float64.
-    raised = np.exp(found.astype(np.float64) - peak)
-    with np.errstate(over="ignore"):  # a difference past float32 is as good as infinite
-        values -= peak
-    np.exp(values, out=values)
-    mass = np.add.reduce(values, axis=1) + np.add.reduce(raised, axis=1)
+    # The best, which are the largest part of the sum, in float64. Differences from the peak would
+    # round: they are only taken where the exponential itself would pass float32.
+    exact = found.astype(np.float64)
+    if len(peak) and (peak.min() < LEAST_PEAK or peak.max() > MOST_PEAK):
+        raised = np.exp(exact - peak[:, None])
+        others = np.exp(values.astype(np.float64) - peak[:, None])
+    else:
+        raised = np.exp(exact)
+        others = np.exp(values, out=values)
+    mass = np.add.reduce(others, axis=1, dtype=np.float64) + np.add.reduce(raised, axis=1)
     mass[mass == 0] = 1  # no finite logit: every part is 0
     return {
         "topk_probas": (raised / mass[:, None]).astype(np.float32),
         "topk_tokens": best if hot_token_id is None else hot_token_id.take(best),
     }
+
+
+def _largest(values_out: Floats, n_largest: int) -> tuple[Ints, Floats]:
+    """Ids and values of the largest of each row [k, R], which become -inf.
+
+    A handful of passes that look for the largest are quicker than any selection here.
+    """
+    n_rows, size = values_out.shape
+    ids, found = np.empty((n_largest, n_rows), np.int64), np.empty((n_largest, n_rows), np.float32)
+    flat, first = values_out.reshape(-1), np.arange(0, n_rows * size, size)
+    for rank in range(n_largest):
+        values_out.argmax(axis=1, out=ids[rank])
+        place = ids[rank] + first
+        flat.take(place, out=found[rank])
+        flat[place] = -np.inf
+    return ids, found
 
 
 def _float32(logits: NDArray[Any]) -> Floats:

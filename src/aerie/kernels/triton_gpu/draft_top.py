@@ -1,9 +1,6 @@
-"""The draft's best children: softmax over the whole draft vocabulary and its top K, streamed.
+"""Triton R6: softmax over the whole draft vocabulary and its best K, streamed.
 
 Two launches: statistics and the best K of every (row, part of the vocabulary), then their union.
-Probabilities are float32(exp(x - max) / sum) with everything in float64 before the last rounding:
-at most 1 ulp from the float64 softmax of the same logits. The order is (logit descending, id
-ascending).
 """
 
 from __future__ import annotations
@@ -13,17 +10,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from aerie.errors import KernelBoundsError
 from aerie.kernels.triton_gpu.verdict import softmax_join, softmax_step
 
-MOST_TOP_K = 10
 VOCAB_BLOCK = 2048
 MOST_PARTS = 64
 K_BLOCK = 16
 
 
 @triton.jit
-def _sortable(x, ids):
+def sortable(x, ids):
     """Value and id as one integer that grows with the value and falls with the id."""
     bits = x.to(tl.int32, bitcast=True)
     ordered = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.int64)
@@ -31,18 +26,20 @@ def _sortable(x, ids):
 
 
 @triton.jit
-def _value_of(key):
+def value_of(key):
+    """The value of a key."""
     bits = (key >> 32).to(tl.int32)
     return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def _id_of(key):
+def id_of(key):
+    """The id of a key."""
     return 0x7FFFFFFF - (key & 0x7FFFFFFF)
 
 
 @triton.jit
-def _best_keys(key, best, top_k, K: tl.constexpr):
+def best_keys(key, best, top_k, K: tl.constexpr):
     """The `top_k` largest of a block's keys and of `best[K]`, which is descending."""
     place = tl.arange(0, K)
     found = tl.full([K], -(1 << 63), tl.int64)
@@ -68,11 +65,13 @@ def _part_kernel(
     for start in range(part * part_size, tl.minimum((part + 1) * part_size, vocab), V):
         ids = start + tl.arange(0, V)
         x = tl.load(logits + row.to(tl.int64) * vocab + ids, mask=ids < vocab, other=float("-inf"))
-        # A NaN logit would hide the rest of its row: it counts as impossible.
-        x = tl.where(x == x, x.to(tl.float32), float("-inf"))
+        x = x.to(tl.float32)
+        # What is not finite would hide the rest of its row: it counts as impossible. Adding 0 makes
+        # one number of both zeros, whose bits differ.
+        x = tl.where(tl.abs(x) < float("inf"), x + 0.0, float("-inf"))
         peak, mass = softmax_step(x, peak, mass)
-        key = tl.where(ids < vocab, _sortable(x, ids), -(1 << 63))
-        best = _best_keys(key, best, top_k, K)
+        key = tl.where(ids < vocab, sortable(x, ids), -(1 << 63))
+        best = best_keys(key, best, top_k, K)
     place = row * n_parts + part
     tl.store(peaks_out + place, peak)
     tl.store(masses_out + place, mass)
@@ -94,48 +93,43 @@ def _join_kernel(
     )
     entry = tl.arange(0, S * K)
     key = tl.load(keys + row * n_parts * K + entry, mask=entry < n_parts * K, other=-(1 << 63))
-    best = _best_keys(key, tl.full([K], -(1 << 63), tl.int64), top_k, K)
+    best = best_keys(key, tl.full([K], -(1 << 63), tl.int64), top_k, K)
     rank = tl.arange(0, K)
     is_rank = rank < top_k
-    raised = tl.exp(_value_of(best).to(tl.float64) - peak.to(tl.float64))
-    token = _id_of(best)
+    # Without a finite logit the differences would be NaN, and the sum is 0.
+    base = tl.where(peak == float("-inf"), 0.0, peak)
+    raised = tl.exp(value_of(best).to(tl.float64) - base.to(tl.float64))
+    proba = tl.where(mass > 0, raised / mass, 0.0).to(tl.float32)
+    token = id_of(best)
     if MAPPED:
         token = tl.load(token_map + token, mask=is_rank, other=0)
-    tl.store(probas_out + row * top_k + rank, (raised / mass).to(tl.float32), mask=is_rank)
+    tl.store(probas_out + row * top_k + rank, proba, mask=is_rank)
     tl.store(tokens_out + row * top_k + rank, token, mask=is_rank)
 
 
-def draft_top(logits: Tensor, top_k: int, token_map: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Probabilities [rows, K] f32 over the whole vocabulary and token ids [rows, K] i64.
-
-    `logits` [rows, V] in any float dtype; `token_map` [V] i64 turns draft ids into target ids.
-    """
-    n_rows, vocab = logits.shape
-    if not 1 <= top_k <= min(MOST_TOP_K, vocab):
-        raise KernelBoundsError(
-            f"draft_top: top_k = {top_k}, limit 1..{min(MOST_TOP_K, vocab)}",
-            value=top_k,
-            limit=min(MOST_TOP_K, vocab),
-        )
-    device = logits.device
+def best_draft_children(
+    *, logits: Tensor, node_top_k: int, hot_token_id: Tensor | None = None
+) -> dict[str, Tensor]:
+    """R6: the most probable tokens of every row."""
+    (n_rows, vocab), device = logits.shape, logits.device
     n_blocks = triton.cdiv(vocab, VOCAB_BLOCK)
     blocks_each = triton.cdiv(n_blocks, MOST_PARTS)
     n_parts = triton.cdiv(n_blocks, blocks_each)
     peaks = torch.empty(n_rows, n_parts, device=device)
     masses = torch.empty(n_rows, n_parts, dtype=torch.float64, device=device)
     keys = torch.empty(n_rows, n_parts, K_BLOCK, dtype=torch.int64, device=device)
-    probas = torch.empty(n_rows, top_k, device=device)
-    tokens = torch.empty(n_rows, top_k, dtype=torch.int64, device=device)
+    probas = torch.empty(n_rows, node_top_k, device=device)
+    tokens = torch.empty(n_rows, node_top_k, dtype=torch.int64, device=device)
     if n_rows:
         _part_kernel[(n_rows, n_parts)](
             logits.contiguous(), peaks, masses, keys, vocab, blocks_each * VOCAB_BLOCK, n_parts,
-            top_k, V=VOCAB_BLOCK, K=K_BLOCK,
+            node_top_k, V=VOCAB_BLOCK, K=K_BLOCK,
         )  # fmt: skip
         _join_kernel[(n_rows,)](
-            peaks, masses, keys, tokens if token_map is None else token_map.contiguous(), probas,
-            tokens, n_parts, top_k,
-            MAPPED=token_map is not None, S=triton.next_power_of_2(n_parts), K=K_BLOCK,
+            peaks, masses, keys, tokens if hot_token_id is None else hot_token_id.contiguous(),
+            probas, tokens, n_parts, node_top_k,
+            MAPPED=hot_token_id is not None, S=triton.next_power_of_2(n_parts), K=K_BLOCK,
             # Few keys: one warp finds a maximum without waiting for others.
             num_warps=1 if n_parts <= 16 else 4,
         )  # fmt: skip
-    return probas, tokens
+    return {"topk_probas": probas, "topk_tokens": tokens}

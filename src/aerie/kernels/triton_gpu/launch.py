@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -74,6 +74,16 @@ def write_back(copies: Sequence[Tensor], arrays_out: Sequence[Tensor | None]) ->
     for copy, array in zip(copies, arrays_out, strict=True):
         if array is not None and copy is not array:
             array.copy_(copy)
+
+
+def launch(kernel: Any, grid: tuple[int, ...], named: Mapping[str, Any], **options: Any) -> None:
+    """Launch a kernel whose parameters are all in `named`; those it writes have the ending _out."""
+    kernel[grid](**{name: named[name.removesuffix("_out")] for name in kernel.arg_names}, **options)
+
+
+def entry_stride(array: Tensor) -> int:
+    """Distance of two entries of an array of one axis: a column of a table is written in place."""
+    return array.stride(0) if array.shape[0] > 1 else 1
 
 
 def as_bytes(flags: Tensor) -> Tensor:

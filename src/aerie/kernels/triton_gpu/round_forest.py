@@ -1,59 +1,61 @@
-"""A planner's choice in a captured round, in a handful of launches for the whole batch.
+"""Triton R9 and R10: a planner's choice for the whole batch, and notes about what was chosen.
 
-The definitions are `choose_planned` and `note_chosen` in `speculation/round_ops.py`. Nothing is
-sorted: a node's rank is the number of nodes before it, which are counted.
+Nothing is sorted: a node's rank is the number of nodes before it, which are counted.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from aerie.kernels.triton_gpu.launch import block
+from aerie.kernels.cards.axes import KNOTS
+from aerie.kernels.triton_gpu.launch import block, entry_stride, row_stride
 
 RANK_BLOCK, OTHERS_BLOCK = 64, 128
 MASS_BLOCK = 256
-# Of the calibration (speculation/calibration.py): depths that have a row of their own, and knots.
-KNOTS = 17
+NOTE_BLOCK = 256
 
 
-@triton.jit(do_not_specialize=("stride", "n_nodes", "top_k", "width", "n_layers", "first"))
+@triton.jit(do_not_specialize=("s0", "s1", "s2", "n_nodes", "n_depths", "first", "n_rounds"))
 def _weigh_kernel(
-    scores, parents, numbers, weights, stride, n_nodes, top_k, width, n_layers, first,
-    DEPTHS: tl.constexpr, K: tl.constexpr, W: tl.constexpr,
+    scores, depths, parents, numbers, weights, ups, s0, s1, s2, n_nodes, n_depths, first, n_rounds,
+    K: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """One request, layer by layer: the calibrated weight of a path, never above its parent's."""
+    """One request: the calibrated weight of every path, never above its parent's."""
     request = tl.program_id(0)
-    row, own = scores + request * stride, weights + request * n_nodes
-    tl.store(own, tl.load(row))
-    start, size = 1, top_k
-    for layer in range(n_layers):
-        # The layer above is written by this same program.
-        tl.debug_barrier()
-        offset = tl.arange(0, W)
-        is_node = offset < size
-        node = start + offset
-        score = tl.load(row + node, mask=is_node, other=0.0)
-        place = tl.sqrt_rn(tl.minimum(tl.maximum(score, 0.0), 1.0)) * (K - 1)
-        low = tl.minimum(place.to(tl.int32), K - 2)
-        share = place - low.to(tl.float32)
-        knot = numbers + first + tl.minimum(layer, DEPTHS - 1) * K + low
-        left = tl.load(knot).to(tl.float32)
-        right = tl.load(knot + 1).to(tl.float32)
-        near = left + share * (right - left)
-        correction = tl.where(share < 0.5, near, right - (right - left) * (1 - share))
-        weight = tl.minimum(tl.maximum(score + correction, 0.0), 1.0)
-        is_scored = is_node & (score > 0)
-        parent = tl.load(parents + request * stride + node, mask=is_scored, other=0)
-        above = tl.load(own + tl.maximum(parent, 0), mask=is_scored, other=0.0)
-        weight = tl.where(is_scored, tl.minimum(weight, above), 0.0)
+    node = tl.arange(0, N)
+    is_node = node < n_nodes
+    score = tl.load(scores + request * s0 + node, mask=is_node, other=0.0)
+    depth = tl.load(depths + request * s1 + node, mask=is_node, other=0).to(tl.int32)
+    parent = tl.load(parents + request * s2 + node, mask=is_node, other=0).to(tl.int32)
+    # In float64, rounded once: the last bit of a weight decides between nodes, and it must not
+    # depend on whether a multiplication and an addition are fused.
+    exact = score.to(tl.float64)
+    place = tl.sqrt(tl.minimum(tl.maximum(exact, 0.0), 1.0)) * (K - 1)
+    low = tl.minimum(place.to(tl.int32), K - 2)
+    row = tl.minimum(tl.maximum(depth, 1), n_depths) - 1
+    knot = numbers + first + row * K + low
+    left = tl.load(knot, mask=is_node, other=0.0)
+    right = tl.load(knot + 1, mask=is_node, other=0.0)
+    corrected = exact + (left + (place - low.to(tl.float64)) * (right - left))
+    weight = tl.minimum(tl.maximum(corrected, 0.0), 1.0).to(tl.float32)
+    weight = tl.where(score > 0, weight, 0.0)
+    weight = tl.where(depth == 0, score, weight)
+    # Pointer doubling through memory: parents may be anywhere, merged paths lie behind all layers.
+    own = weights + request * n_nodes
+    up = ups + request * n_nodes
+    above = tl.maximum(parent, 0)
+    for _ in range(n_rounds):
         tl.store(own + node, weight, mask=is_node)
-        start += size
-        size = top_k * width
+        tl.store(up + node, above, mask=is_node)
+        tl.debug_barrier()
+        weight = tl.minimum(weight, tl.load(own + above, mask=is_node, other=0.0))
+        above = tl.load(up + above, mask=is_node, other=0)
+        # Nobody may overwrite what another thread has still to read.
+        tl.debug_barrier()
+    tl.store(own + node, weight, mask=is_node)
 
 
 @triton.jit(do_not_specialize=("n_nodes", "n_kept"))
@@ -80,6 +82,7 @@ def _rank_kernel(weights, ranks, n_nodes, n_all, N: tl.constexpr, M: tl.constexp
     place = tl.program_id(0) * N + tl.arange(0, N)
     is_node = place < n_all
     own = tl.load(weights + place, mask=is_node, other=0.0)
+    # Weights end at 1: a root is above every one of them, and verified whatever happens.
     own = tl.where(place % n_nodes == 0, 2.0, own)
     rank = tl.zeros([N], tl.int32)
     for start in range(0, n_all, M):
@@ -95,15 +98,16 @@ def _rank_kernel(weights, ranks, n_nodes, n_all, N: tl.constexpr, M: tl.constexp
 
 @triton.jit(do_not_specialize=("n_all", "n_sizes"))
 def _value_kernel(
-    weights, ranks, sizes, numbers, n_rows_out, n_all, n_sizes, N: tl.constexpr, S: tl.constexpr
-):
-    """The size whose expected tokens are worth most beyond its seconds: how many rows it takes."""
+    weights, ranks, sizes, numbers, values_out, rows_out, n_all, n_sizes,
+    N: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """One block of sizes: what each is worth beyond its seconds, and how many rows it takes."""
     n_usable = tl.zeros([], tl.int32)
     for start in range(0, n_all, N):
         place = start + tl.arange(0, N)
         weight = tl.load(weights + place, mask=place < n_all, other=0.0)
         n_usable += tl.sum((weight > 0).to(tl.int32), axis=0)
-    entry = tl.arange(0, S)
+    entry = tl.program_id(0) * S + tl.arange(0, S)
     is_size = entry < n_sizes
     size = tl.load(sizes + entry, mask=is_size, other=1).to(tl.int32)
     n_rows = tl.minimum(size, n_usable)
@@ -115,17 +119,26 @@ def _value_kernel(
         is_in = rank[:, None] < n_rows[None, :]
         tokens += tl.sum(tl.where(is_in, weight[:, None], 0.0), axis=0)
     seconds = tl.load(numbers + 1 + entry, mask=is_size, other=0.0)
-    value = tl.where(is_size, tokens - tl.load(numbers) * seconds, float("-inf"))
-    is_best = is_size & (value == tl.max(value, axis=0))
-    best = tl.min(tl.where(is_best, entry, S), axis=0)
-    tl.store(n_rows_out, tl.sum(tl.where(entry == best, n_rows, 0), axis=0))
+    value = tokens - tl.load(numbers) * seconds
+    # No rate, and a size that is not on offer: 0 times infinity.
+    value = tl.where(value == value, value, float("-inf"))
+    tl.store(values_out + entry, value, mask=is_size)
+    tl.store(rows_out + entry, n_rows, mask=is_size)
 
 
-@triton.jit(do_not_specialize=("n_nodes", "stride", "count_stride"))
-def _take_kernel(ranks, n_rows, chosen, count, n_nodes, stride, count_stride, N: tl.constexpr):
-    """One request: its nodes among the best of the batch."""
+@triton.jit(do_not_specialize=("n_nodes", "n_sizes", "stride", "count_stride"))
+def _take_kernel(
+    ranks, values, size_rows, chosen, count, n_nodes, n_sizes, stride, count_stride,
+    N: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """One request: its nodes among the best of the batch, in the size that is worth most."""
     request = tl.program_id(0)
-    bound = tl.load(n_rows)
+    entry = tl.arange(0, S)
+    # Every request finds the best size for itself: cheaper than another launch.
+    value = tl.load(values + entry, mask=entry < n_sizes, other=float("-inf"))
+    is_best = (entry < n_sizes) & (value == tl.max(value, axis=0))
+    best = tl.min(tl.where(is_best, entry, S), axis=0)
+    bound = tl.load(size_rows + best)
     n_chosen = tl.zeros([], tl.int32)
     for start in range(0, n_nodes, N):
         node = start + tl.arange(0, N)
@@ -137,72 +150,122 @@ def _take_kernel(ranks, n_rows, chosen, count, n_nodes, stride, count_stride, N:
     tl.store(count + request * count_stride, n_chosen)
 
 
-def choose_planned(
-    tree: Any, widths: tuple[int, ...], offer: Any, chosen_out: Tensor, count_out: Tensor
-) -> None:
-    """The forest that is worth most at the offer's rate: chosen [B, N] bool, and counts [B] i32."""
-    assert len(set(widths)) <= 1, "planned levels are all of one width"
-    (batch, n_nodes), device = tree.scores.shape, tree.scores.device
-    n_layers, n_all, n_sizes = len(widths) + 1, batch * n_nodes, offer.sizes.shape[0]
-    width = widths[0] if widths else 0
-    top_k = (n_nodes - 1) // (1 + sum(widths))
-    n_depths = (offer.numbers.shape[0] - 1 - n_sizes) // KNOTS
+def choose_planned_nodes(
+    *,
+    cumu_scores: Tensor,
+    cumu_deltas: Tensor,
+    prev_indexs: Tensor,
+    row_sizes: Tensor,
+    numbers: Tensor,
+    selected: Tensor,
+    n_chosen: Tensor,
+    deepest: int,
+    verify_num: int,
+) -> dict[str, Tensor]:
+    """R9: the forest that is worth most at the offer's rate."""
+    (batch, n_nodes), device = cumu_scores.shape, cumu_scores.device
+    if not batch:
+        return {}
+    n_all, n_sizes = batch * n_nodes, row_sizes.shape[0]
+    offer, sizes = numbers.contiguous(), row_sizes.contiguous()
     weights = torch.empty((batch, n_nodes), device=device)
+    ups = torch.empty((batch, n_nodes), dtype=torch.int32, device=device)
+    trees = (cumu_scores, cumu_deltas, prev_indexs)
     _weigh_kernel[(batch,)](
-        tree.scores, tree.parents, offer.numbers, weights, tree.scores.stride(0), n_nodes, top_k,
-        width, n_layers, 1 + n_sizes, DEPTHS=n_depths, K=KNOTS, W=block(top_k * max(width, 1)),
+        *trees, offer, weights, ups, *map(row_stride, trees), n_nodes,
+        (offer.shape[0] - 1 - n_sizes) // KNOTS, 1 + n_sizes, deepest.bit_length(),
+        K=KNOTS, N=block(n_nodes),
     )  # fmt: skip
-    if n_nodes > offer.verify:
+    if n_nodes > verify_num:
         kept = torch.empty_like(weights)
         _keep_kernel[(batch, triton.cdiv(n_nodes, RANK_BLOCK))](
-            weights, kept, n_nodes, offer.verify, N=RANK_BLOCK, M=OTHERS_BLOCK
+            weights, kept, n_nodes, verify_num, N=RANK_BLOCK, M=OTHERS_BLOCK
         )
         weights = kept
     ranks = torch.empty((batch, n_nodes), dtype=torch.int32, device=device)
     _rank_kernel[(triton.cdiv(n_all, RANK_BLOCK),)](
         weights, ranks, n_nodes, n_all, N=RANK_BLOCK, M=OTHERS_BLOCK
     )
-    n_rows = torch.empty(1, dtype=torch.int32, device=device)
-    _value_kernel[(1,)](
-        weights, ranks, offer.sizes, offer.numbers, n_rows, n_all, n_sizes, N=MASS_BLOCK,
-        S=block(n_sizes),
-    )  # fmt: skip
+    values = torch.empty(n_sizes, dtype=torch.float64, device=device)
+    size_rows = torch.empty(n_sizes, dtype=torch.int32, device=device)
+    n_together = min(block(n_sizes), 64)
+    _value_kernel[(triton.cdiv(n_sizes, n_together),)](
+        weights, ranks, sizes, offer, values, size_rows, n_all, n_sizes, N=MASS_BLOCK, S=n_together
+    )
     _take_kernel[(batch,)](
-        ranks, n_rows, chosen_out.view(torch.uint8), count_out, n_nodes, chosen_out.stride(0),
-        count_out.stride(0), N=256,
+        ranks, values, size_rows, selected.view(torch.uint8), n_chosen, n_nodes, n_sizes,
+        row_stride(selected), entry_stride(n_chosen), N=256, S=block(n_sizes),
     )  # fmt: skip
+    return {}
 
 
-@triton.jit(do_not_specialize=("n_nodes", "stride", "chosen_stride", "n_rows"))
+_NOTE_STRIDES = ("n_nodes", "n_rows", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8")
+
+
+@triton.jit(do_not_specialize=_NOTE_STRIDES)
 def _note_kernel(
-    scores, depths, chosen, sent, n_nodes, stride, chosen_stride, n_rows,
+    scores, depths, tokens, parents, chosen, scores_out, depths_out, tokens_out, parents_out,
+    row_of, s0, s1, s2, s3, s4, s5, s6, s7, s8, n_nodes, n_rows,
     N: tl.constexpr, M: tl.constexpr,
 ):  # fmt: skip
-    """One request: what its rows will be, packed."""
+    """One request: its chosen nodes packed in the order of their rows."""
     request = tl.program_id(0)
-    out = sent + request * 2 * n_rows
     entry = tl.arange(0, M)
-    tl.store(out + entry, 0.0, mask=entry < 2 * n_rows)
-    tl.debug_barrier()
+    is_entry = entry < n_rows
+    tl.store(scores_out + request * s5 + entry, 0.0, mask=is_entry)
+    tl.store(depths_out + request * s6 + entry, 0, mask=is_entry)
+    tl.store(tokens_out + request * s7 + entry, 0, mask=is_entry)
+    tl.store(parents_out + request * s8 + entry, -1, mask=is_entry)
+    own = row_of + request * n_nodes
     n_before = tl.zeros([], tl.int32)
     for start in range(0, n_nodes, N):
         node = start + tl.arange(0, N)
         is_node = node < n_nodes
-        flag = tl.load(chosen + request * chosen_stride + node, mask=is_node, other=0).to(tl.int32)
-        place = n_before + tl.cumsum(flag, axis=0) - 1
-        is_noted = (flag != 0) & (place < n_rows)
-        score = tl.load(scores + request * stride + node, mask=is_noted, other=0.0)
-        depth = tl.load(depths + request * stride + node, mask=is_noted, other=0)
-        tl.store(out + place, score, mask=is_noted)
-        tl.store(out + n_rows + place, depth.to(tl.float32), mask=is_noted)
+        flag = tl.load(chosen + request * s4 + node, mask=is_node, other=0).to(tl.int32)
+        tl.store(own + node, n_before + tl.cumsum(flag, axis=0) - 1, mask=is_node)
         n_before += tl.sum(flag, axis=0)
+    # Rows are complete, and the fills are written, before anything is put over them.
+    tl.debug_barrier()
+    for start in range(0, n_nodes, N):
+        node = start + tl.arange(0, N)
+        is_node = node < n_nodes
+        flag = tl.load(chosen + request * s4 + node, mask=is_node, other=0)
+        row = tl.load(own + node, mask=is_node, other=n_rows)
+        is_noted = (flag != 0) & (row < n_rows)
+        score = tl.load(scores + request * s0 + node, mask=is_noted, other=0.0)
+        depth = tl.load(depths + request * s1 + node, mask=is_noted, other=0)
+        token = tl.load(tokens + request * s2 + node, mask=is_noted, other=0)
+        parent = tl.load(parents + request * s3 + node, mask=is_noted, other=-1)
+        above = tl.load(own + parent, mask=is_noted & (parent >= 0), other=-1)
+        tl.store(scores_out + request * s5 + row, score, mask=is_noted)
+        tl.store(depths_out + request * s6 + row, depth.to(tl.int32), mask=is_noted)
+        tl.store(tokens_out + request * s7 + row, token.to(tl.int32), mask=is_noted)
+        tl.store(parents_out + request * s8 + row, above, mask=is_noted)
 
 
-def note_chosen(tree: Any, chosen: Tensor, sent_out: Tensor) -> None:
-    """Scores and then depths of the chosen nodes in row order, 0 behind them: sent [B, 2 M] f32."""
-    batch, n_nodes = chosen.shape
-    n_rows = sent_out.shape[1] // 2
-    _note_kernel[(batch,)](
-        tree.scores, tree.depths, chosen.view(torch.uint8), sent_out, n_nodes,
-        tree.scores.stride(0), chosen.stride(0), n_rows, N=256, M=block(2 * n_rows),
+def note_chosen_nodes(
+    *,
+    cumu_scores: Tensor,
+    cumu_deltas: Tensor,
+    cumu_tokens: Tensor,
+    prev_indexs: Tensor,
+    selected: Tensor,
+    noted_scores: Tensor,
+    noted_depths: Tensor,
+    noted_tokens: Tensor,
+    noted_parents: Tensor,
+) -> dict[str, Tensor]:
+    """R10: the chosen nodes in the order of their rows."""
+    batch, n_nodes = selected.shape
+    n_rows = noted_scores.shape[1]
+    arrays = (
+        cumu_scores, cumu_deltas, cumu_tokens, prev_indexs, selected.view(torch.uint8),
+        noted_scores, noted_depths, noted_tokens, noted_parents,
     )  # fmt: skip
+    if batch:
+        row_of = torch.empty((batch, n_nodes), dtype=torch.int32, device=selected.device)
+        _note_kernel[(batch,)](
+            *arrays, row_of, *map(row_stride, arrays), n_nodes, n_rows, N=NOTE_BLOCK,
+            M=block(n_rows),
+        )  # fmt: skip
+    return {}

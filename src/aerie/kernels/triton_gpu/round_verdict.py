@@ -1,132 +1,33 @@
-"""What a verdict changes in a captured round, in one launch each: state, KV moves, the choice.
-
-The definitions are in `speculation/round_ops.py`.
-"""
+"""Triton R8, R11 and R12: the best nodes, KV that moves, and the state of the next round."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from aerie.kernels.triton_gpu.launch import block
+from aerie.errors import UsageError
+from aerie.kernels import report as columns
+from aerie.kernels.triton_gpu.launch import block, entry_stride, row_stride
 
 NODE_BLOCK = 64
 MOVE_ELEMENTS = 8192  # of one program's tile
+MOST_MOVES = 128  # read together
+COUNT_BLOCK = 1024
 
-
-@triton.jit(do_not_specialize=("run", "n_nodes", "node_stride", "report_stride"))
-def _hand_over_kernel(
-    layout_status, sampled_status, walked_status, commit_status, out_tokens, out_indptr, out_rows,
-    rows_indptr, new_seq_len, finished, qo_indptr, accept_count, is_live, seq_len, node_tokens,
-    node_scores, tokens, count, report, kept_out, run, n_nodes, node_stride, report_stride,
-    D: tl.constexpr, N: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """One request: its status, lengths, root, tokens and report; its nodes lose their scores."""
-    request = tl.program_id(0)
-    status = tl.load(commit_status + request)
-    word = tl.load(walked_status + request)
-    status = tl.where(word != 0, word, status)
-    word = tl.load(sampled_status + request)
-    status = tl.where(word != 0, word, status)
-    word = tl.load(layout_status + request)
-    status = tl.where(word != 0, word, status)
-    is_decided = (tl.load(is_live + request) != 0) & (status == 0)
-    first = tl.load(out_indptr + request)
-    n_out = tl.load(out_indptr + request + 1) - first
-    n_emitted = tl.where(is_decided, n_out, 0)
-    first_row = tl.load(rows_indptr + request)
-    n_rows = tl.load(rows_indptr + request + 1) - first_row
-
-    step = tl.arange(0, D)
-    is_step = step < run
-    emitted = tl.load(out_tokens + first + step, mask=step < n_out, other=0)
-    tl.store(tokens + request * run + step, tl.maximum(emitted, 0), mask=is_step)
-    row = tl.load(out_rows + first_row + step, mask=step < n_rows, other=0)
-    tl.store(kept_out + request * run + step, row, mask=is_step)
-    tl.store(count + request, tl.where(is_decided, n_rows, 0).to(tl.int64))
-    length = tl.load(seq_len + request)
-    length = tl.where(is_decided, tl.load(new_seq_len + request), length)
-    tl.store(seq_len + request, length)
-    root = tl.sum(tl.where(step == n_emitted - 1, emitted, 0), axis=0)
-    old = tl.load(node_tokens + request * node_stride)
-    tl.store(node_tokens + request * node_stride, tl.where(n_emitted > 0, root, old))
-    for start in range(0, n_nodes, N):
-        node = start + tl.arange(0, N)
-        place = node_scores + request * node_stride + node
-        tl.store(place, 0.0, mask=(node > 0) & (node < n_nodes))
-
-    out = report + request * report_stride
-    tl.store(out, n_emitted.to(tl.int32))
-    tl.store(out + 1, tl.load(finished + request).to(tl.int32))
-    tl.store(out + 2, status)
-    tl.store(out + 3, tl.load(qo_indptr + request + 1) - tl.load(qo_indptr + request))
-    tl.store(out + 4, tl.load(accept_count + request).to(tl.int32))
-    tl.store(out + 5, length.to(tl.int32))
-    tl.store(out + 6, 1)
-    tl.store(out + COLUMNS + step, emitted.to(tl.int32), mask=is_step)
-
-
-def hand_over(found: Any, standing: Any) -> Tensor:
-    """Write lengths, roots, emitted tokens and the report; the kept rows [B, n] i64 come back."""
-    committed, (batch, run) = found.committed, standing.tokens.shape
-    kept = torch.empty_like(standing.tokens)
-    n_nodes = standing.node_scores.shape[1]
-    _hand_over_kernel[(batch,)](
-        found.layout.status, found.sampled.status, found.walked.status, committed.status,
-        committed.out_tokens, committed.out_indptr, committed.out_rows, committed.rows_indptr,
-        committed.new_seq_len, committed.finished.view(torch.uint8), found.layout.qo_indptr,
-        found.walked.accept_count, standing.is_live.view(torch.uint8), standing.seq_len,
-        standing.node_tokens, standing.node_scores, standing.tokens, standing.count,
-        standing.report, kept, run, n_nodes, standing.node_tokens.stride(0),
-        standing.report.stride(0), D=block(run), N=256, COLUMNS=standing.report.shape[1] - run,
-    )  # fmt: skip
-    return kept
-
-
-@triton.jit(do_not_specialize=("n_moves", "n_slots", "size"))
-def _move_kernel(
-    keys, values, source, destination, n_moves, n_slots, size, M: tl.constexpr, H: tl.constexpr
-):
-    """One layer, keys or values, some columns of every moved slot: all read, then all written."""
-    layer = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(2) * H + tl.arange(0, H)
-    move = tl.arange(0, M)
-    is_move = move < n_moves
-    origin = tl.load(source + move, mask=is_move, other=-1)
-    target = tl.load(destination + move, mask=is_move, other=-1)
-    is_moved = (origin >= 0)[:, None] & (column < size)[None, :]
-    base = layer * n_slots * size
-    read = base + origin.to(tl.int64)[:, None] * size + column[None, :]
-    write = base + target.to(tl.int64)[:, None] * size + column[None, :]
-    if tl.program_id(1) == 0:
-        rows = tl.load(keys + read, mask=is_moved, other=0.0)
-        # A slot may be read by one move and written by another: no write before every read.
-        tl.debug_barrier()
-        tl.store(keys + write, rows, mask=is_moved)
-    else:
-        rows = tl.load(values + read, mask=is_moved, other=0.0)
-        tl.debug_barrier()
-        tl.store(values + write, rows, mask=is_moved)
-
-
-def move_slots(keys: Tensor, values: Tensor, source: Tensor, destination: Tensor) -> None:
-    """K7's moves in every layer of a pool [layers, slots, kv_heads, dim]; -1 for none."""
-    n_layers, n_slots = keys.shape[:2]
-    size = keys[0, 0].numel()
-    n_moves = source.shape[0]
-    rows = block(n_moves, 2)
-    wide = min(block(size), max(16, MOVE_ELEMENTS // rows))
-    _move_kernel[(n_layers, 2, triton.cdiv(size, wide))](
-        keys, values, source, destination, n_moves, n_slots, size, M=rows, H=wide
-    )
+N_EMITTED = tl.constexpr(columns.N_EMITTED)
+IS_FINISHED = tl.constexpr(columns.IS_FINISHED)
+STATUS = tl.constexpr(columns.STATUS)
+N_ROWS = tl.constexpr(columns.N_ROWS)
+N_ACCEPTED = tl.constexpr(columns.N_ACCEPTED)
+SEQ_LEN = tl.constexpr(columns.SEQ_LEN)
+N_CHOSEN = tl.constexpr(columns.N_CHOSEN)
+FIRST_TOKEN = tl.constexpr(len(columns.REPORT))
 
 
 @triton.jit(do_not_specialize=("n_nodes", "n_kept", "stride", "count_stride"))
-def _choose_nodes_kernel(
+def _best_kernel(
     scores, chosen, count, n_nodes, n_kept, stride, chosen_stride, count_stride, N: tl.constexpr
 ):
     """One block of nodes of one request: rank by (score descending, id ascending)."""
@@ -137,6 +38,7 @@ def _choose_nodes_kernel(
     own = tl.load(row + node, mask=is_node, other=0.0)
     rank = tl.zeros([N], tl.int32)
     n_scored = tl.zeros([], tl.int32)
+    # A rank is the number of nodes before: counting needs no sort, and its blocks no order.
     for start in range(0, n_nodes, N):
         other_node = start + tl.arange(0, N)
         other = tl.load(row + other_node, mask=other_node < n_nodes, other=float("-inf"))
@@ -150,10 +52,171 @@ def _choose_nodes_kernel(
         tl.store(count + request * count_stride, tl.minimum(n_scored, n_kept))
 
 
-def choose_best(scores: Tensor, n_nodes: int, chosen_out: Tensor, count_out: Tensor) -> None:
-    """The best nodes of each request: chosen [B, N] bool, and how many [B] i32."""
-    batch, size = scores.shape
-    _choose_nodes_kernel[(batch, triton.cdiv(size, NODE_BLOCK))](
-        scores, chosen_out.view(torch.uint8), count_out, size, n_nodes, scores.stride(0),
-        chosen_out.stride(0), count_out.stride(0), N=NODE_BLOCK,
+def choose_best_nodes(
+    *, cumu_scores: Tensor, selected: Tensor, n_chosen: Tensor, verify_num: int
+) -> dict[str, Tensor]:
+    """R8: the best nodes of each request."""
+    batch, size = cumu_scores.shape
+    if batch:
+        _best_kernel[(batch, triton.cdiv(size, NODE_BLOCK))](
+            cumu_scores, selected.view(torch.uint8), n_chosen, size, verify_num,
+            row_stride(cumu_scores), row_stride(selected), entry_stride(n_chosen), N=NODE_BLOCK,
+        )  # fmt: skip
+    return {}
+
+
+@triton.jit(do_not_specialize=("n_moves", "layer_stride", "slot_stride", "size"))
+def _move_kernel(
+    keys, values, source, destination, n_moves, layer_stride, slot_stride, size,
+    M: tl.constexpr, H: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """One layer, keys or values, some columns of every moved slot: all read, then all written."""
+    layer = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(2) * H + tl.arange(0, H)
+    # Moves stand in front of a list that is nearly empty: where the last one is.
+    n_used = tl.zeros([], tl.int32)
+    for start in range(0, n_moves, N):
+        entry = start + tl.arange(0, N)
+        origin = tl.load(source + entry, mask=entry < n_moves, other=-1)
+        n_used = tl.maximum(n_used, tl.max(tl.where(origin >= 0, entry + 1, 0), axis=0))
+    for start in range(0, n_used, M):
+        move = start + tl.arange(0, M)
+        is_move = move < n_used
+        origin = tl.load(source + move, mask=is_move, other=-1)
+        target = tl.load(destination + move, mask=is_move, other=-1)
+        is_moved = (origin >= 0)[:, None] & (column < size)[None, :]
+        base = layer * layer_stride + column[None, :]
+        read = base + origin.to(tl.int64)[:, None] * slot_stride
+        write = base + target.to(tl.int64)[:, None] * slot_stride
+        # A slot may be read by one move and written by another of the same block: no write before
+        # every read. What an earlier block wrote no later one reads, says the card.
+        if tl.program_id(1) == 0:
+            rows = tl.load(keys + read, mask=is_moved, other=0.0)
+            tl.debug_barrier()
+            tl.store(keys + write, rows, mask=is_moved)
+        else:
+            rows = tl.load(values + read, mask=is_moved, other=0.0)
+            tl.debug_barrier()
+            tl.store(values + write, rows, mask=is_moved)
+
+
+def move_kv_slots(
+    *, keys: Tensor, values: Tensor, kv_src: Tensor, kv_dst: Tensor
+) -> dict[str, Tensor]:
+    """R11: all reads, then all writes."""
+    n_layers, _, n_heads, width = keys.shape
+    size, n_moves = n_heads * width, kv_src.shape[0]
+    if keys.stride() != values.stride() or (keys.numel() and keys.stride()[2:] != (width, 1)):
+        raise UsageError(
+            f"keys have strides {keys.stride()}, values {values.stride()}; Triton kernels take a"
+            " pool whose slots are packed, the same in both"
+        )
+    if n_layers and n_moves:
+        rows = min(block(n_moves, 2), MOST_MOVES)
+        wide = min(block(size), max(16, MOVE_ELEMENTS // rows))
+        _move_kernel[(n_layers, 2, triton.cdiv(size, wide))](
+            keys, values, kv_src.contiguous(), kv_dst.contiguous(), n_moves, keys.stride(0),
+            keys.stride(1), size, M=rows, H=wide, N=COUNT_BLOCK,
+        )  # fmt: skip
+    return {}
+
+
+_STRIDES = ("run", "n_nodes", "s0", "s1", "s2", "s3", "s4", "s5", "s6")
+
+
+@triton.jit(do_not_specialize=_STRIDES)
+def _hand_over_kernel(
+    layout_status, sample_status, walk_status, commit_status, out_tokens, out_indptr,
+    new_seq_len, finished, qo_indptr, accept_index, accept_count, is_live, seq_len, node_tokens,
+    node_scores, tokens, count, report, kept_out, run, n_nodes, s0, s1, s2, s3, s4, s5, s6,
+    D: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """One request: its status, lengths, root, tokens and report; its nodes lose their scores."""
+    request = tl.program_id(0)
+    # The first word that refuses wins: what follows it was computed from nothing.
+    status = tl.load(commit_status + request)
+    word = tl.load(walk_status + request)
+    status = tl.where(word != 0, word, status)
+    word = tl.load(sample_status + request)
+    status = tl.where(word != 0, word, status)
+    word = tl.load(layout_status + request)
+    status = tl.where(word != 0, word, status)
+    is_alive = tl.load(is_live + request * s6) != 0
+    is_decided = is_alive & (status == 0)
+    is_done = tl.load(finished + request)
+    tl.store(is_live + request * s6, (is_alive & ~(is_decided & (is_done != 0))).to(tl.uint8))
+    first = tl.load(out_indptr + request)
+    n_out = tl.load(out_indptr + request + 1) - first
+    n_emitted = tl.where(is_decided, n_out, 0)
+    first_row = tl.load(qo_indptr + request)
+    n_rows = tl.load(qo_indptr + request + 1) - first_row
+    before = tl.load(seq_len + request * s0)
+    length = tl.where(is_decided, tl.load(new_seq_len + request), before)
+    n_kept = length - before
+
+    step = tl.arange(0, D)
+    is_step = step < run
+    emitted = tl.load(out_tokens + first + step, mask=step < n_out, other=0)
+    tl.store(tokens + request * s3 + step, tl.maximum(emitted, 0), mask=is_step)
+    path = tl.load(accept_index + request * run + step, mask=is_step, other=0)
+    kept = tl.where(step < n_kept, first_row + path, 0)
+    tl.store(kept_out + request * run + step, kept, mask=is_step)
+    tl.store(count + request * s4, n_kept)
+    tl.store(seq_len + request * s0, length)
+    root = tl.sum(tl.where(step == n_emitted - 1, emitted, 0), axis=0)
+    old = tl.load(node_tokens + request * s1)
+    tl.store(node_tokens + request * s1, tl.where(n_emitted > 0, root, old))
+    for start in range(0, n_nodes, N):
+        node = start + tl.arange(0, N)
+        place = node_scores + request * s2 + node
+        tl.store(place, 0.0, mask=(node > 0) & (node < n_nodes))
+
+    out = report + request * s5
+    tl.store(out + N_EMITTED, n_emitted.to(tl.int32))
+    tl.store(out + IS_FINISHED, is_done.to(tl.int32))
+    tl.store(out + STATUS, status)
+    tl.store(out + N_ROWS, n_rows)
+    tl.store(out + N_ACCEPTED, tl.load(accept_count + request).to(tl.int32))
+    tl.store(out + SEQ_LEN, length.to(tl.int32))
+    tl.store(out + N_CHOSEN, 1)  # the root; a choice writes what it chose
+    tl.store(out + FIRST_TOKEN + step, emitted.to(tl.int32), mask=is_step)
+
+
+def hand_over_verdict(
+    *,
+    layout_status: Tensor,
+    sample_status: Tensor,
+    walk_status: Tensor,
+    commit_status: Tensor,
+    out_tokens: Tensor,
+    out_indptr: Tensor,
+    new_seq_len: Tensor,
+    finished: Tensor,
+    qo_indptr: Tensor,
+    accept_index: Tensor,
+    accept_count: Tensor,
+    is_live: Tensor,
+    seq_len: Tensor,
+    cumu_tokens: Tensor,
+    cumu_scores: Tensor,
+    accepted_tokens: Tensor,
+    accepted_count: Tensor,
+    report: Tensor,
+) -> dict[str, Tensor]:
+    """R12: lengths, roots, emitted tokens, rows to take in, and the report."""
+    batch, run = accepted_tokens.shape
+    kept = torch.empty((batch, run), dtype=torch.int64, device=seq_len.device)
+    read = (
+        layout_status, sample_status, walk_status, commit_status, out_tokens, out_indptr,
+        new_seq_len, finished.view(torch.uint8), qo_indptr, accept_index, accept_count,
     )  # fmt: skip
+    if batch:
+        _hand_over_kernel[(batch,)](
+            *(array.contiguous() for array in read), is_live.view(torch.uint8), seq_len,
+            cumu_tokens, cumu_scores, accepted_tokens, accepted_count, report, kept, run,
+            cumu_scores.shape[1], entry_stride(seq_len), row_stride(cumu_tokens),
+            row_stride(cumu_scores), row_stride(accepted_tokens), entry_stride(accepted_count),
+            row_stride(report), entry_stride(is_live),
+            D=block(run), N=256,
+        )  # fmt: skip
+    return {"kept_rows": kept}

@@ -1,158 +1,73 @@
-"""Triton `sample_target_tokens` without penalties and filters: a streaming argmax with noise.
+"""Triton `sample_target_tokens`: every option in one sequence of launches, without a sort.
 
-The noise of a token is made where it is added and never stored. Two launches: the best of every
-(row, part of the vocabulary), then the best of each row and the refusals of each request.
+Nothing in the sequence depends on data, so that one graph serves any mix of requests: options are
+read from the columns of a row's request, and programs with nothing to do end at once. The noise of
+a token is made where it is added and never stored.
+
+| launch | programs | works for | bytes of a row of V ids |
+|---|---|---|---|
+| bias | request x part | logit_bias | 4V a request: whether it holds anything |
+| change | row x part | penalties, bias, floor | 4V; counts 8V, bias 4V a request; 4V written |
+| scan | row x part | all | 4V |
+| choose | request | all | little |
+| select, gather, list | row, row x part, row | top_k | V/32; 4V of the blocks with a best id |
+| test, four times | row x part | top_p, min_p | 4V of the blocks with ids before the candidate |
+| exact | row | what is still open | 4V a pass, six passes at least after a long list |
+
+`scan` finds the best of every (row, part of the vocabulary), with noise and before any filter;
+`choose` joins the parts, refuses, and has the tokens of rows without filters. The rest is told in
+`sampling_filters`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
-from aerie.kernels.triton_gpu.device import (
-    ALL_MASKED,
-    BAD_PARAMETER,
-    NOT_FINITE,
-    best_of,
-    first_where,
-    owner_of,
-    refuse,
-    request_span,
-)
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, words
+from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, block, launch, words
+from aerie.kernels.triton_gpu.sampling_filters import run_filters
+from aerie.kernels.triton_gpu.sampling_scan import choose_kernel, scan_kernel
+from aerie.kernels.triton_gpu.sampling_scores import bias_kernel, change_kernel
 
-# Below this temperature a request is greedy.
-GREEDY_TEMPERATURE = tl.constexpr(1e-6)
-# What a rough sum of value and noise may lack: the noise's own error and one rounding of the sum.
-ROUGH_ERROR = tl.constexpr(1e-3)
-ROUGH_SHARE = tl.constexpr(1e-6)
-VOCAB_BLOCK = 2048
 # Enough programs for every multiprocessor of a large card several times over.
 PROGRAMS = 512
 MOST_PARTS = 64
+VOCAB_BLOCK = 2048
 
 
-def parts_of(n_rows: int, vocab: int) -> tuple[int, int]:
+@dataclass(frozen=True)
+class Tiles:
+    """Sizes of the launches; tests make them small, so that few ids are many blocks."""
+
+    vocab: int = VOCAB_BLOCK  # ids a program looks at together
+    group: int = 128  # ids whose maximum is kept for top_k
+    listed: int = 1024  # ids that one program weighs for top_k, at most 2^11
+    n_tests: int = 4  # candidates of top_p that the whole chip tries
+    warps: int = 4  # of programs that look at a part of a row
+
+
+TILES = Tiles()
+
+_FILTERS = ("top_k", "top_p", "min_p")
+_CHANGES = (
+    "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "floor_position",
+)  # fmt: skip
+_OTHERS = (
+    "seed", "sample_index", "prompt_counts", "output_counts", "draft_tokens", "ancestor_bits",
+    "stop_tokens",
+)  # fmt: skip
+
+
+def parts_of(n_rows: int, vocab: int, size: int = VOCAB_BLOCK) -> tuple[int, int]:
     """Into how many parts a row is cut, and how long one is: a multiple of the block."""
-    n_blocks = triton.cdiv(vocab, VOCAB_BLOCK)
+    n_blocks = triton.cdiv(vocab, size)
     n_parts = max(1, min(n_blocks, MOST_PARTS, PROGRAMS // max(n_rows, 1)))
     blocks_each = triton.cdiv(n_blocks, n_parts)
-    return triton.cdiv(n_blocks, blocks_each), blocks_each * VOCAB_BLOCK
-
-
-@triton.jit
-def _words(start, seed, position, sample, V: tl.constexpr):
-    """Random words of the ids from `start` on, a multiple of 4: one Philox call for four. [V]"""
-    group = (start // 4 + tl.arange(0, V // 4)).to(tl.uint32)
-    second = tl.zeros([V // 4], tl.uint32) + (position + 1).to(tl.uint32)
-    third = tl.zeros([V // 4], tl.uint32) + sample.to(tl.uint32)
-    w0, w1, w2, w3 = tl.philox(seed, group, second, third, tl.zeros([V // 4], tl.uint32))
-    return tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), [V]).to(tl.uint32)
-
-
-@triton.jit
-def _gumbel(word):
-    """Noise of random words, in float64 and rounded once."""
-    # 1 - v is a multiple of 2^-33 and therefore exact in float64, so log(1 - v) is log1p(-v).
-    rest = (1.0 - 2.0**-33) - word.to(tl.float64) * 2.0**-32
-    return (-tl.log(-tl.log(rest))).to(tl.float32)
-
-
-@triton.jit
-def _rough_gumbel(word):
-    """The same noise in float32 with fast logarithms: within 1e-4 of it, see the test. [V]"""
-    v = (word.to(tl.float32) + 0.5) * 2.0**-32
-    # 1 - v from the word's complement: a difference in float32 would lose a small rest.
-    rest = ((word ^ 0xFFFFFFFF).to(tl.float32) + 0.5) * 2.0**-32
-    # A logarithm near 1 has few digits, so small v take the series of -log(1 - v).
-    series = v * (1 + v * (1 / 2 + v * (1 / 3 + v * (1 / 4 + v * (1 / 5 + v / 6)))))
-    return -tl.log(tl.where(v < 0.0625, series, -tl.log(rest)))
-
-
-@triton.jit(do_not_specialize=("batch", "part_size", "n_parts"))
-def _best_kernel(
-    logits, positions, temperature, qo_indptr, seed, sample_index, values_out, ids_out, bad_out,
-    tokens_out, batch, vocab, part_size, n_parts,
-    NOISE: tl.constexpr, SAMPLES: tl.constexpr, V: tl.constexpr, B: tl.constexpr,
-):  # fmt: skip
-    """Best value and id of one part of one row, and whether it holds NaN or +inf."""
-    row = tl.program_id(0)
-    part = tl.program_id(1)
-    owner = owner_of(row, qo_indptr, batch, B)
-    if part == 0:
-        tl.store(tokens_out + row, -1)
-    if owner < B:
-        heat = tl.load(temperature + owner)
-        is_hot = heat >= GREEDY_TEMPERATURE
-        divisor = tl.where(is_hot, heat, 1.0)
-        best = tl.full([], float("-inf"), tl.float32)
-        best_id = tl.zeros([], tl.int32)
-        bad = tl.zeros([], tl.int32)
-        end = tl.minimum((part + 1) * part_size, vocab)
-        for start in range(part * part_size, end, V):
-            ids = start + tl.arange(0, V)
-            x = tl.load(
-                logits + row.to(tl.int64) * vocab + ids, mask=ids < vocab, other=float("-inf")
-            )
-            if NOISE:
-                x = tl.div_rn(x, tl.zeros([V], tl.float32) + divisor)
-            bad |= tl.max(((x != x) | (x == float("inf"))).to(tl.int32), axis=0)
-            if NOISE:
-                if is_hot:
-                    index = tl.zeros([], tl.int64)
-                    if SAMPLES:
-                        index = tl.load(sample_index + owner)
-                    key = tl.load(seed + owner)
-                    word = _words(start, key, tl.load(positions + row), index, V)
-                    # Float64 logarithms cost ten times the rest: only where they may decide.
-                    rough = tl.max(tl.where(x == x, x + _rough_gumbel(word), best), axis=0)
-                    if rough + ROUGH_ERROR + tl.abs(rough) * ROUGH_SHARE >= best:
-                        best, best_id = best_of(x + _gumbel(word), ids, best, best_id)
-                else:
-                    best, best_id = best_of(x, ids, best, best_id)
-            else:
-                best, best_id = best_of(x, ids, best, best_id)
-        place = row * n_parts + part
-        tl.store(values_out + place, best)
-        tl.store(ids_out + place, best_id)
-        tl.store(bad_out + place, bad)
-
-
-@triton.jit(do_not_specialize=("n_rows", "n_parts"))
-def _choose_kernel(
-    values, ids, bad, temperature, qo_indptr, tokens_out, status_out, detail_out, n_rows, n_parts,
-    NOISE: tl.constexpr, B: tl.constexpr, Q: tl.constexpr,
-):  # fmt: skip
-    """Best of each row of one request, and why the request is refused if it is."""
-    request = tl.program_id(0)
-    first, count, status, detail = request_span(qo_indptr, request, n_rows, Q, B, True)
-    heat = tl.load(temperature + request)
-    is_possible = (heat >= 0) & (heat < float("inf"))
-    if not NOISE:
-        is_possible &= heat < GREEDY_TEMPERATURE
-    status, detail = refuse(status, detail, BAD_PARAMETER, is_possible == 0, 0)
-    row = first + tl.arange(0, Q)
-    is_row = tl.arange(0, Q) < count
-    best = tl.full([Q], float("-inf"), tl.float32)
-    best_id = tl.zeros([Q], tl.int32)
-    is_bad = tl.zeros([Q], tl.int32)
-    for part in range(n_parts):
-        place = row * n_parts + part
-        value = tl.load(values + place, mask=is_row, other=float("-inf"))
-        found = tl.load(ids + place, mask=is_row, other=0)
-        is_bad |= tl.load(bad + place, mask=is_row, other=0)
-        # Later parts hold higher ids, so an equal value does not displace.
-        best_id = tl.where(value > best, found, best_id)
-        best = tl.maximum(best, value)
-    is_any, bad_row = first_where(is_row & (is_bad > 0), row, Q)
-    status, detail = refuse(status, detail, NOT_FINITE, is_any, bad_row)
-    is_any, masked_row = first_where(is_row & (best == float("-inf")), row, Q)
-    status, detail = refuse(status, detail, ALL_MASKED, is_any, masked_row)
-    tl.store(tokens_out + row, best_id.to(tl.int64), mask=is_row & (status == 0))
-    tl.store(status_out + request, status)
-    tl.store(detail_out + request, detail)
+    return triton.cdiv(n_blocks, blocks_each), blocks_each * size
 
 
 def sample_target_tokens(
@@ -161,31 +76,99 @@ def sample_target_tokens(
     positions: Tensor,
     temperature: Tensor,
     qo_indptr: Tensor,
-    seed: Tensor | None = None,
-    sample_index: Tensor | None = None,
+    ancestor_bits: Tensor | None = None,
+    **options: Tensor,
 ) -> dict[str, Tensor]:
-    """The target's own token of every row, greedy or at a temperature with keyed noise."""
-    n_rows, vocab = logits.shape
-    batch, device = temperature.shape[0], logits.device
-    tokens = torch.empty(n_rows, dtype=torch.int64, device=device)
+    """The target's own token of every row; work that no argument asks for is not done."""
+    (n_rows, vocab), batch, device = logits.shape, temperature.shape[0], logits.device
+    if ancestor_bits is not None:
+        options["ancestor_bits"] = ancestor_bits.view(torch.int32)
+    arrays = {**options, "logits": logits, "positions": positions, "temperature": temperature}
+    sizes = _sizes(n_rows, vocab, batch, options.get("stop_tokens"))
     found = words(batch, device)
-    n_parts, part_size = parts_of(n_rows, vocab)
-    values = torch.empty(n_rows, n_parts, device=device)
-    ids = torch.empty(n_rows, n_parts, dtype=torch.int32, device=device)
-    bad = torch.empty_like(ids)
-    noise = {"NOISE": seed is not None, "B": MAX_BATCH}
-    heat, indptr = temperature.contiguous(), qo_indptr.contiguous()
-    if n_rows:
-        _best_kernel[(n_rows, n_parts)](
-            logits.contiguous(), positions.contiguous(), heat, indptr,
-            positions if seed is None else seed.contiguous(),
-            positions if sample_index is None else sample_index.contiguous(),
-            values, ids, bad, tokens, batch, vocab, part_size, n_parts,
-            SAMPLES=sample_index is not None, V=VOCAB_BLOCK, **noise,
-        )  # fmt: skip
+    named: dict[str, Any] = {
+        **dict.fromkeys((*_FILTERS, *_CHANGES, *_OTHERS)),
+        **{name: array.contiguous() for name, array in arrays.items()},
+        **sizes,
+        **found,
+        **_between_launches(sizes, options, device),
+        "qo_indptr": qo_indptr.contiguous(),
+        "tokens": torch.empty(n_rows, dtype=torch.int64, device=device),
+    }
+    if batch and n_rows:
+        _scan(named)
     if batch:
-        _choose_kernel[(batch,)](
-            values, ids, bad, heat, indptr, tokens, *found.values(), n_rows, n_parts,
-            Q=MAX_VERIFY, **noise,
-        )  # fmt: skip
-    return {"target_tokens": tokens, **found}
+        launch(choose_kernel, (batch,), named)
+    if named["kinds"] is not None and batch and n_rows:
+        run_filters(named)
+    tokens = named["tokens"]
+    return {"target_tokens": tokens if batch else tokens.fill_(-1), **found}
+
+
+def _sizes(n_rows: int, vocab: int, batch: int, stop_tokens: Tensor | None) -> dict[str, int]:
+    """Numbers of the launches, by the names that kernels have for them."""
+    n_parts, part_size = parts_of(n_rows, vocab, TILES.vocab)
+    n_stops = 0 if stop_tokens is None else stop_tokens.shape[1]
+    n_groups = triton.cdiv(vocab, TILES.group)
+    return {
+        "n_rows": n_rows, "vocab": vocab, "batch": batch, "n_stops": n_stops, "n_parts": n_parts,
+        "part_blocks": part_size // TILES.vocab, "n_blocks": triton.cdiv(vocab, TILES.vocab),
+        "n_groups": n_groups, "n_tests": TILES.n_tests, "V": TILES.vocab, "G": TILES.group,
+        "L": TILES.listed, "M": block(n_groups), "S": block(n_stops), "B": MAX_BATCH,
+        "P": MOST_PARTS, "Q": MAX_VERIFY, "warps": TILES.warps,
+    }  # fmt: skip
+
+
+def _between_launches(
+    sizes: dict[str, int], options: dict[str, Tensor], device: torch.device
+) -> dict[str, Tensor | None]:
+    """Room for what one launch writes and another reads; None for what this call has not."""
+    # Without a seed every row is greedy, and greedy rows are not filtered.
+    is_listed = "seed" in options and "top_k" in options
+    is_tested = "seed" in options and not options.keys().isdisjoint(("top_p", "min_p"))
+    is_filtered = is_listed or is_tested
+    is_changed = not options.keys().isdisjoint(_CHANGES)
+    n_rows, n_parts = sizes["n_rows"], sizes["n_parts"]
+    rows, parts = (n_rows,), (n_rows, n_parts)
+    tests, lists = (sizes["n_tests"], n_rows, n_parts), (n_rows, sizes["L"])
+    f32, i32 = torch.float32, torch.int32
+    wanted = {
+        "part_values": (True, parts, f32),
+        "part_ids": (True, parts, i32),
+        "part_bad": (True, parts, i32),
+        "scores": (is_changed, (n_rows, sizes["vocab"]), f32),
+        "changed": (is_changed, rows, i32),
+        "biased": (is_changed, (sizes["batch"], n_parts), i32),
+        "part_peaks": (is_filtered, parts, f32),
+        "part_masses": (is_filtered, parts, f32),
+        "tops": (is_filtered, (n_rows, sizes["n_blocks"]), f32),
+        "kinds": (is_filtered, rows, i32),
+        "peaks": (is_filtered, rows, f32),
+        "totals": (is_filtered, rows, f32),
+        "candidates": (is_filtered, (sizes["n_tests"], n_rows), i32),
+        "masses": (is_tested, tests, f32),
+        "values": (is_tested, tests, f32),
+        "ids": (is_tested, tests, i32),
+        "groups": (is_listed, (n_rows, sizes["n_groups"]), f32),
+        "bounds": (is_listed, rows, i32),
+        "list_counts": (is_listed, rows, i32),
+        "list_values": (is_listed, lists, f32),
+        "list_ids": (is_listed, lists, i32),
+    }
+    return {
+        name: torch.empty(shape, dtype=dtype, device=device) if is_there else None
+        for name, (is_there, shape, dtype) in wanted.items()
+    }
+
+
+def _scan(named: dict[str, Any]) -> None:
+    """The first passes over every row: what requests change, then the best of each part."""
+    by_part = (named["n_rows"], named["n_parts"])
+    if named["logit_bias"] is not None:
+        launch(bias_kernel, (named["batch"], named["n_parts"]), named)
+    if named["changed"] is not None:
+        # The card rounds the product of a penalty and a count before it is subtracted.
+        launch(change_kernel, by_part, named, enable_fp_fusion=False, num_warps=8)
+    if named["kinds"] is None:
+        named = {**named, **dict.fromkeys(_FILTERS)}
+    launch(scan_kernel, by_part, named, num_warps=named["warps"])

@@ -8,10 +8,18 @@ from typing import Any
 from aerie.kernels.implementation import Implementation
 from aerie.kernels.triton_gpu import (
     commit,
+    draft_top,
     growth,
+    growth_layer,
     layout_rows,
     replay,
+    round_forest,
+    round_levels,
+    round_rows,
+    round_text,
+    round_verdict,
     sampling,
+    scores,
     slots,
     verdict,
     walk,
@@ -27,13 +35,6 @@ def _without(*names: str) -> Any:
     return covers
 
 
-# A captured round has none of these; the batches that do are not bound by this kernel.
-_SAMPLING_OPTIONS = (
-    "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
-    "prompt_counts", "output_counts", "logit_bias", "draft_tokens", "ancestor_bits",
-    "stop_tokens", "floor_position",
-)  # fmt: skip
-
 KERNELS: dict[str, Implementation] = {
     run.__name__: Implementation(run, check, covers)
     for run, check, covers in (
@@ -48,7 +49,25 @@ KERNELS: dict[str, Implementation] = {
         (verdict.convert_logits_to_probas, None, None),
         (commit.update_verify_result, None, None),
         (replay.build_active_slots, None, None),
-        (sampling.sample_target_tokens, None, _without(*_SAMPLING_OPTIONS)),
+        (sampling.sample_target_tokens, None, None),
         (walk.draft_tree_reject_sample, None, _without("coins", "target_probas")),
+        (round_rows.place_verify_rows, None, None),
+        (round_rows.place_prompt_rows, None, None),
+        (round_levels.place_draft_rows, None, None),
+        (round_levels.place_draft_levels, None, None),
+        (round_levels.mark_draft_paths, None, None),
+        (draft_top.best_draft_children, None, None),
+        (round_verdict.choose_best_nodes, None, None),
+        (round_forest.choose_planned_nodes, None, None),
+        (round_forest.note_chosen_nodes, None, None),
+        (round_verdict.move_kv_slots, None, None),
+        (round_verdict.hand_over_verdict, None, None),
+        (round_text.find_text_path, None, None),
+        (round_text.merge_text_path, None, None),
+        (scores.toss_coins, None, None),
+        (scores.score_target_tokens, None, None),
     )
 }
+KERNELS["grow_draft_layer"] = Implementation(
+    growth_layer.grow_draft_layer, growth_layer.check_draft_layer, checks_inside=True
+)

@@ -18,7 +18,8 @@ from aerie.kernels.triton_gpu.device import (
     request_span,
 )
 from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, words
-from aerie.kernels.triton_gpu.sampling import GREEDY_TEMPERATURE, VOCAB_BLOCK, parts_of
+from aerie.kernels.triton_gpu.sampling import VOCAB_BLOCK, parts_of
+from aerie.kernels.triton_gpu.sampling_order import GREEDY_TEMPERATURE
 
 
 @triton.jit
