@@ -110,8 +110,8 @@ class Seating:
         gone = [index for index, own in enumerate(self.seats) if own.has_left]
         if gone:
             where = torch.tensor(gone).to(state.seq_len.device, non_blocking=True)
-            state.seats.table_row.index_fill_(0, where, state.inert_row)
-            state.seats.is_live.index_fill_(0, where, False)
+            state.told.arrays["table_row"].index_fill_(0, where, state.inert_row)
+            state.is_live.index_fill_(0, where, False)
 
 
 def arranging(

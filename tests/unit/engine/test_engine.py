@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,8 +25,7 @@ from tests.unit.engine.cores import (
     assert_pool_is_unheld,
     core,
     finish_all,
-    needs_coins,
-    needs_scores,
+    load_pair,
     outputs,
 )
 
@@ -191,7 +191,6 @@ def test_finished_requests_cost_nothing(pair: Pair, launcher: str) -> None:
     assert {1, 2} <= rows_by_active.keys()
 
 
-@needs_scores
 def test_logprobs_are_the_targets_own(pair: Pair, launcher: str) -> None:
     """Whatever was drafted: of every token, of its alternatives, and of the prompt."""
     params = SamplingParams(
@@ -218,7 +217,6 @@ def test_logprobs_are_the_targets_own(pair: Pair, launcher: str) -> None:
         assert [value for _, value in own.top] == pytest.approx(best.values.tolist(), abs=1e-5)
 
 
-@needs_scores
 def test_a_prompt_can_be_scored_alone(pair: Pair, launcher: str) -> None:
     """No token is asked for: the request ends when its prompt is read, in chunks or whole."""
     prompt = [(7 * index + 3) % LIMITS.vocabulary for index in range(20)]
@@ -239,20 +237,19 @@ def test_a_prompt_can_be_scored_alone(pair: Pair, launcher: str) -> None:
         assert_pool_is_unheld(engine)
 
 
-@needs_coins
-def test_coins_keep_the_distribution(pair: Pair, launcher: str) -> None:
+def test_coins_keep_the_distribution(pair_directory: Path, launcher: str) -> None:
     """First two tokens under the rule coins against many plain samples: chi-square, 2 x 800."""
-    counts = []
+    pair, counts = load_pair(pair_directory, "fast"), []
     for speculation, first_seed in (
         (replace(TREE, rule="coins"), 0),
         (replace(PLAIN, rule="match"), 10_000),
     ):
         engine = core(
-            *(pair, "exact"),
+            *(pair, "fast"),
             speculation=speculation,
             engine=launcher,
-            graphs=replace(BUCKETS, slots=(128,), rows=(512, 2048), chunks=(512,)),
-            max_batch=128,
+            graphs=replace(BUCKETS, slots=(32,), rows=(32, 320), chunks=(64,)),
+            max_batch=32,
             n_pages=4096,
         )
         jobs = [
@@ -284,9 +281,7 @@ def test_coins_refuse_options_they_cannot_honour(pair: Pair) -> None:
         engine.submit([1], SamplingParams(top_p=0.5))
 
 
-def test_fast_numerics_agree_up_to_near_ties(pair_directory: Any, launcher: str) -> None:
-    from tests.unit.engine.cores import load_pair
-
+def test_fast_numerics_agree_up_to_near_ties(pair_directory: Path, launcher: str) -> None:
     fast = load_pair(pair_directory, "fast")
     rng = random.Random(2)
     jobs = [
