@@ -157,6 +157,35 @@ def test_poisoned_logits_fail_one_request_alone(pair: Pair, launcher: str) -> No
     assert_pool_is_unheld(engine)
 
 
+@pytest.mark.parametrize("speculation", [PLAIN, TREE])
+def test_a_request_has_any_number_of_stop_ids(
+    pair: Pair, launcher: str, speculation: SpeculationConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device knows as many as K7's card allows; the host clips at the others."""
+    jobs = [
+        (
+            [first, 2, 3],
+            SamplingParams(
+                max_tokens=40,
+                temperature=0.9,
+                seed=first,
+                ignore_eos=True,
+                stop_token_ids=tuple(range(20 + first, 32 + first)),
+            ),
+        )
+        for first in range(6)
+    ]
+    expected = outputs(core(pair, speculation=PLAIN), jobs)
+    assert len({len(output) for output in expected}) > 3, "they stop at different times"
+    for module in ("state", "engine", "audit", "admission"):
+        monkeypatch.setattr(f"aerie.engine.{module}.MAX_STOPS", 3)
+    engine = core(pair, speculation=speculation, engine=launcher, max_batch=3)
+    assert outputs(engine, jobs) == expected
+    assert_pool_is_unheld(engine)
+    with pytest.raises(UsageError, match="min_tokens knows 3 stop ids at most, this request has 12"):
+        engine.submit([1], replace(jobs[0][1], min_tokens=2))
+
+
 def test_cancelled_requests_leave_at_once(pair: Pair, launcher: str) -> None:
     engine = core(pair, speculation=TREE, max_batch=2, engine=launcher)
     ids = [engine.submit([1, 2], SamplingParams(max_tokens=50, ignore_eos=True)) for _ in range(4)]
