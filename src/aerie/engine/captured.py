@@ -137,6 +137,7 @@ class Captured:
             assert isinstance(last, Begun)
             begun = last
         elif not all(seat.has_left for seat in self.seating.seats):
+            self.seating.leave_gaps(self.parts.state)
             begun = self._begin(self.sizes.bucket(self.seating.seats, 0))
         self._finish(begun, plan, is_steady)
 
