@@ -4,9 +4,9 @@
     compute-sanitizer --tool memcheck python3 scripts/gpu_sanitize.py kernels
     TRITON_INTERPRET=1 python3 scripts/gpu_sanitize.py kernels cpu   # a rehearsal, checks nothing
 
-Parts: `kernels` (K1 to K13 and the operations between products), `attention`, and the whole rounds
-of an engine under each policy, `plain`, `tree`, `planner` and `ngram`. A process each, so that a checker
-that gives up on one part has seen the others.
+Parts: `kernels` (every card's and the operations between products), `attention`, and the whole
+rounds of an engine under each policy, `plain`, `tree`, `planner` and `ngram`. A process each, so
+that a checker that gives up on one part has seen the others.
 
 Without the caching allocator every tensor is an allocation of its own, so that a read or write
 past its end is seen. Compares nothing: the parity run does that.
