@@ -116,6 +116,10 @@ cases=(
     find_text_path/b3_searched_cuts_the_match
     merge_text_path/every_way
     merge_text_path/b9_some_without_score
+    toss_coins/b4_samples
+    toss_coins/b4_seed_edges
+    score_target_tokens/b4_mixed
+    score_target_tokens/b3_nan
 )
 "$python" -m aerie parity export --out "$work/7-cases" "${cases[@]/#/--case=}"
 

@@ -1,4 +1,4 @@
-"""Philox4x32-10 and the Gumbel noise made from it, with Python integers and floats."""
+"""Philox4x32-10, the Gumbel noise and the coins made from it, with Python integers and floats."""
 
 from __future__ import annotations
 
@@ -29,10 +29,15 @@ def philox(counter: Words, key: tuple[int, int]) -> Words:
     return counter
 
 
-def noise_word(seed: int, position: int, sample: int, token: int) -> int:
-    """The word of one token: key = seed, counter = (id div 4, position + 1, sample, 0)."""
-    counter = (token // 4, (position + 1) & WORD, sample & WORD, 0)
+def noise_word(seed: int, position: int, sample: int, token: int, use: int = 0) -> int:
+    """The word of one token: key = seed, counter = (id div 4, position + 1, sample, use)."""
+    counter = (token // 4, (position + 1) & WORD, sample & WORD, use)
     return philox(counter, (seed & WORD, seed >> 32 & WORD))[token % 4]
+
+
+def coin(seed: int, position: int, sample: int, number: int) -> float:
+    """A uniform of 24 bits; coins are use 1."""
+    return (noise_word(seed, position, sample, number, use=1) >> 8) / 2**24
 
 
 def gumbel(word: int) -> float:

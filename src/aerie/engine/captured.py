@@ -7,8 +7,9 @@ joins is seated between a verification and its draft, so nobody waits for a newc
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,11 +20,19 @@ from aerie.engine.graphs import Graphs
 from aerie.engine.memory import Memory
 from aerie.engine.parts import Parts
 from aerie.engine.read import Reader
-from aerie.engine.report import Decided, RoundTree, decide, has_ended, read_lesson, round_tree
+from aerie.engine.report import (
+    Decided,
+    Landed,
+    RoundTree,
+    Trees,
+    decide,
+    has_ended,
+    read_lesson,
+)
 from aerie.engine.round import close, draft, publish, verify
 from aerie.engine.sampler import Options
 from aerie.engine.scheduler import Plan
-from aerie.engine.seats import Seat, Seating, catch_up, situation
+from aerie.engine.seats import Seat, Seating, arranging, catch_up, situation
 from aerie.kernels.report import N_ROWS, STATUS
 from aerie.speculation.policy import Growth, Lesson, Policy, Settled
 
@@ -59,15 +68,6 @@ class Flying:
     agreed: int | None
 
 
-@dataclass(frozen=True, eq=False)
-class Landed:
-    """A line of a report that was read, of somebody who is still there."""
-
-    index: int
-    seat: Seat
-    line: list[int]
-
-
 class Captured:
     """Replays rounds from graphs and runs ahead of their reports."""
 
@@ -75,13 +75,14 @@ class Captured:
         self.parts = parts
         self.sizes = sizes
         self.counts = RoundCounts()
-        self.trees: dict[int, RoundTree] = {}
-        self.seating = Seating(memory)
+        self.trees: Mapping[int, RoundTree] = {}
         device = str(parts.table.device)
         self.graphs = Graphs(device)
+        self.seating = Seating(memory, self.graphs)
         self._reader = Reader(parts, sizes, self.graphs)
         self._recorded = Recorded(self.graphs, sizes.graphs.record_every)
         self._under_way: deque[Flying | Begun] = deque()  # only the last may be begun
+        self._page = 0  # that the last report went to
         self._drafted: Growth | None = None  # what grew the trees that the next round verifies
         self._lesson: tuple[Lesson, Growth | None] | None = None  # not learnt yet
         is_cuda = device.startswith("cuda")
@@ -116,6 +117,7 @@ class Captured:
             assert isinstance(landed, Flying), "what flies is at the front"
             lines = self._collect(landed)
             if landed.has_verdict:
+                self._show([own.seat for own in lines if own.seat.has_ended])
                 self._prepare_next(plan, is_steady)
                 self._reader.read(plan)  # unless a round has done it
                 return self._decided(landed, lines)
@@ -158,7 +160,8 @@ class Captured:
         self._reader.read(plan)
         ended = {id(seat.request) for seat in self.seating.seats if seat.has_ended}
         staying = [request for request in plan.decoding if id(request) not in ended]
-        self.counts.seatings += self.seating.seat(self.parts.state, staying)
+        n_seats = self.sizes.seats(len(staying))
+        self.counts.seatings += self.seating.seat(self.parts.state, staying, n_seats)
         seats = self.seating.seats
         if not seats:
             return
@@ -176,7 +179,8 @@ class Captured:
     ) -> None:
         """Launch the draft, or the end of a round without one, and the report."""
         self.graphs.run(*self._rest(rest, growth))
-        page = self._next_page()
+        # In turns, so that the page that was read last stays as it is until the next step.
+        page = self._page = (self._page + 1) % len(self._done)
         self.graphs.run(("publish", page), partial(publish, self.parts, page))
         done = self._done[page]
         if done is not None:
@@ -256,10 +260,6 @@ class Captured:
         call = partial(draft, self.parts, rest, Settled(growth.widths))
         return ("draft", rest, growth.widths), call
 
-    def _next_page(self) -> int:
-        pages = [own.page for own in self._under_way if isinstance(own, Flying)]
-        return (pages[-1] + 1) % len(self._done) if pages else 0
-
     def _collect(self, flying: Flying) -> list[Landed]:
         """Wait for the oldest round and read its report: the one read of a round."""
         done, page = self._done[flying.page], self.parts.state.pages[flying.page]
@@ -278,21 +278,23 @@ class Captured:
     def _follow(self, seat: Seat, line: list[int], flying: Flying) -> bool:
         seat.follow(line)
         seat.has_ended = has_ended(line)
-        seat.is_behind |= flying.drafted is None
+        seat.is_behind |= flying.drafted is None and self.parts.draft is not None
         if not seat.is_behind:
             seat.n_seen = seat.seq_len
         return True
 
+    def _show(self, ended: Sequence[Seat]) -> None:
+        """Let the draft take in what it missed of who ended, so that all of a text can be reused."""
+        catch_up(self.parts, ended, [seat.seq_len for seat in ended])
+        for seat in ended:
+            seat.n_seen = seat.seq_len
+
     def _decided(self, flying: Flying, landed: Sequence[Landed]) -> list[Decided]:
-        page, found = self.parts.state.pages[flying.page], []
-        for own in landed:
-            if not own.line[N_ROWS] and not own.line[STATUS]:
-                continue  # it joined after the verification
-            found.append((own.seat.request, decide(page, own.line, own.index, own.seat)))
-            tree = round_tree(page, own.line, own.index)
-            if tree is not None:
-                self.trees[own.seat.request.job.request_id] = tree
-        return found
+        page = self.parts.state.pages[flying.page]
+        # Others joined after the verification.
+        judged = [own for own in landed if own.line[N_ROWS] or own.line[STATUS]]
+        self.trees = Trees(page, judged)
+        return [decide(page, own) for own in judged]
 
     @torch.inference_mode()
     def record(self, n_requests: int, n_positions: int, options: Options) -> None:
@@ -301,9 +303,11 @@ class Captured:
         While nobody decodes: in an empty seat a round is harmless.
         """
         assert not self._under_way, "record while nothing is under way"
-        self.seating.seat(self.parts.state, [])
         sizes, policy = self.sizes, self.parts.policy
         n_seats = sizes.seats(n_requests)
+        self.seating.seat(self.parts.state, [], n_seats)
+        for is_moved, is_counted in itertools.product((False, True), repeat=2):
+            self.graphs.prepare(*arranging(self.parts.state, n_seats, is_moved, is_counted))
         columns = sizes.columns(n_positions + 1 + sizes.scratch)
         for bucket in sizes.verified(n_seats, columns, policy.most_rows(n_seats), options):
             self.graphs.prepare(("verify", bucket), partial(verify, self.parts, bucket))

@@ -34,7 +34,7 @@ def hand_over(
         qo_indptr=layout.qo_indptr,
         accept_index=verdict.accept_index,
         accept_count=verdict.accept_count,
-        is_live=state.seats.is_live[:n],
+        is_live=state.is_live[:n],
         seq_len=state.seq_len[:n],
         cumu_tokens=arrays["cumu_tokens"],
         cumu_scores=arrays["cumu_scores"],
@@ -65,7 +65,7 @@ def _write_text(state: State, n: int, before: Tensor, n_emitted: Tensor) -> None
     is_real = step < n_emitted[:, None]
     # The root stands at seq_len, what a round emits behind it.
     column = (before[:, None] + 1 + step).clamp_max(state.text.shape[1] - 1)
-    row = torch.where(is_real, state.seats.table_row[:n, None], state.inert_row)
+    row = torch.where(is_real, state.seats("table_row", n)[:, None], state.inert_row)
     state.text[row, column] = tokens.int()
 
 
@@ -108,7 +108,7 @@ def keep_features(state: State, n: int) -> None:
     own = torch.arange(kept.tokens.shape[1], device=count.device)
     position = (state.seq_len[:n] - count)[:, None] + own
     is_real = own < count[:, None]
-    row = torch.where(is_real, state.seats.table_row[:n, None], state.inert_row)
+    row = torch.where(is_real, state.seats("table_row", n)[:, None], state.inert_row)
     place = (row * capacity + position.remainder(capacity)).reshape(-1)
     history.taps.flatten(0, 1).index_copy_(0, place, kept.taps[:n].flatten(0, 1))
     history.tokens.flatten().index_copy_(0, place, kept.tokens[:n].flatten())

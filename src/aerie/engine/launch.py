@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -14,7 +14,15 @@ from aerie.engine.graphs import Graphs
 from aerie.engine.memory import Memory
 from aerie.engine.parts import Parts
 from aerie.engine.read import read_chunk
-from aerie.engine.report import Decided, RoundTree, decide, has_ended, read_lesson, round_tree
+from aerie.engine.report import (
+    Decided,
+    Landed,
+    RoundTree,
+    Trees,
+    decide,
+    has_ended,
+    read_lesson,
+)
 from aerie.engine.round import close, draft, verify
 from aerie.engine.rows import draft_place
 from aerie.engine.scheduler import Plan
@@ -33,7 +41,7 @@ class Launcher(Protocol):
         ...
 
     @property
-    def trees(self) -> dict[int, RoundTree]:
+    def trees(self) -> Mapping[int, RoundTree]:
         """The trees that the last step decided on, by request id."""
         ...
 
@@ -65,9 +73,9 @@ class Direct:
     def __init__(self, parts: Parts, sizes: Sizes, memory: Memory) -> None:
         self.parts = parts
         self.sizes = sizes
-        self.trees: dict[int, RoundTree] = {}
+        self.trees: Mapping[int, RoundTree] = {}
         self.graphs = Graphs("cpu")
-        self.seating = Seating(memory)
+        self.seating = Seating(memory, self.graphs)
 
     def reset(self) -> None:
         """Nobody is seated."""
@@ -83,7 +91,7 @@ class Direct:
         self.trees = {}
         if plan.reading:
             read_chunk(self.parts, self.sizes, plan.reading)
-        self.seating.seat(self.parts.state, plan.decoding)
+        self.seating.seat(self.parts.state, plan.decoding, len(plan.decoding))
         if not self.seating.seats:
             return []
         growth, n_nodes = self._draft()
@@ -120,21 +128,20 @@ class Direct:
             parts.policy.learn(read_lesson(page, lines, 0), growth)
         for seat, line in zip(seats, lines, strict=True):
             seat.follow(line)
+            if parts.draft is None:
+                seat.n_seen = seat.seq_len  # the target's KV is all there is
         self._show([i for i, line in enumerate(lines) if has_ended(line)])
-        found: list[Decided] = []
-        for index, (seat, line) in enumerate(zip(seats, lines, strict=True)):
-            found.append((seat.request, decide(page, line, index, seat)))
-            tree = round_tree(page, line, index)
-            if tree is not None:
-                self.trees[seat.request.job.request_id] = tree
-        return found
+        landed = [Landed(i, *own) for i, own in enumerate(zip(seats, lines, strict=True))]
+        self.trees = Trees(page, landed)
+        return [decide(page, own) for own in landed]
 
     def _show(self, ended: Sequence[int]) -> None:
         """Let the draft take in the last rows of who ended, so that all of a text can be reused."""
         parts, kept = self.parts, self.parts.state.kept
         seats = [self.seating.seats[index] for index in ended]
-        if parts.draft is None or not seats or any(seat.is_behind for seat in seats):
+        if parts.draft is None or not seats:
             return
+        catch_up(parts, seats, [seat.seq_len - seat.n_kept for seat in seats])
         where = torch.tensor(ended)
         place = draft_place(parts, self.sizes.exact(self.seating.seats)).of(where)
         counts = tuple(seat.n_kept for seat in seats)

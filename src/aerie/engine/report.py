@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aerie.engine.packed import Packed, Shapes
 from aerie.engine.params import MOST_LOGPROBS
 from aerie.engine.request import Request, Scored
 from aerie.kernels.report import (
@@ -43,28 +44,26 @@ class ReportSizes:
     gains: tuple[int, int]  # levels of a draft, and K + 1
 
     @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
+    def shapes(self) -> Shapes:
         """Every part by name."""
         n, run = self.n_seats, self.run
+        best = (n, run, TOP_LOGPROBS)
         return {
-            "lines": (n, len(REPORT) + run),
-            "trees": (4, n, self.n_verify),
-            "path": (n, run),
-            "gains": self.gains,
-            "logprobs": (n, run),
-            "top_tokens": (n, run, TOP_LOGPROBS),
-            "top_logprobs": (n, run, TOP_LOGPROBS),
+            "lines": (torch.int32, (n, len(REPORT) + run)),
+            "trees": (torch.int32, (4, n, self.n_verify)),
+            "path": (torch.int32, (n, run)),
+            "gains": (torch.float32, self.gains),
+            "logprobs": (torch.float32, (n, run)),
+            "top_tokens": (torch.int32, best),
+            "top_logprobs": (torch.float32, best),
         }
-
-
-_FLOATS = ("gains", "logprobs", "top_logprobs")
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
     """One page: every part is a view of one buffer, so that one copy sends it to the host."""
 
-    flat: Tensor  # [all] i32
+    flat: Tensor  # [all] u8
     lines: Tensor  # [B, REPORT and run] i32
     trees: Tensor  # [4, B, M] i32, the trees that were verified
     path: Tensor  # [B, run] i32, accepted rows from K6
@@ -76,15 +75,8 @@ class Report:
     @classmethod
     def empty(cls, sizes: ReportSizes, device: str, is_pinned: bool = False) -> Report:
         """A page of zeros."""
-        shapes = sizes.shapes
-        n_words = sum(prod(shape) for shape in shapes.values())
-        flat = torch.zeros(n_words, dtype=torch.int32, device=device, pin_memory=is_pinned)
-        parts, start = {}, 0
-        for name, shape in shapes.items():
-            words = flat[start : start + prod(shape)]
-            parts[name] = (words.view(torch.float32) if name in _FLOATS else words).view(shape)
-            start += prod(shape)
-        return cls(flat, **parts)
+        packed = Packed.empty(sizes.shapes, device, is_pinned)
+        return cls(packed.flat, **packed.arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +96,21 @@ class Decision:
 Decided = tuple[Request, Decision]
 
 
-def decide(page: Report, line: list[int], index: int, seat: Seat) -> Decision:
+@dataclass(frozen=True, eq=False)
+class Landed:
+    """A line of a page that was read, and whose it is."""
+
+    index: int
+    seat: Seat
+    line: list[int]
+
+
+def decide(page: Report, own: Landed) -> Decided:
     """One line of a page as a decision."""
+    line, seat = own.line, own.seat
     tokens = tuple(line[len(REPORT) : len(REPORT) + line[N_EMITTED]])
     wanted = seat.request.params.logprobs
-    return Decision(
+    decision = Decision(
         tokens=tokens,
         n_nodes=line[N_ROWS] - 1,
         n_accepted=line[N_ACCEPTED],
@@ -116,8 +118,9 @@ def decide(page: Report, line: list[int], index: int, seat: Seat) -> Decision:
         is_finished=has_ended(line),
         failure=describe_failure(line[STATUS]),
         seen=seat.seen,
-        scored=() if wanted is None else _scored(page, index, len(tokens), wanted),
+        scored=() if wanted is None else _scored(page, own.index, len(tokens), wanted),
     )
+    return seat.request, decision
 
 
 def _scored(page: Report, seat: int, n_tokens: int, wanted: int) -> tuple[Scored, ...]:
@@ -177,11 +180,27 @@ class RoundTree:
     bonus: int  # the last token it emitted
 
 
-def round_tree(page: Report, line: list[int], seat: int) -> RoundTree | None:
-    """The tree of one seat; None where a round decided nothing."""
+class Trees(Mapping[int, RoundTree]):
+    """The trees of a page by request id, made when looked at, until the next step."""
+
+    def __init__(self, page: Report, landed: Sequence[Landed]) -> None:
+        self._page = page
+        decided = (own for own in landed if own.line[N_EMITTED])
+        self._landed = {own.seat.request.job.request_id: own for own in decided}
+
+    def __getitem__(self, request_id: int) -> RoundTree:
+        own = self._landed[request_id]
+        return _round_tree(self._page, own.line, own.index)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._landed)
+
+    def __len__(self) -> int:
+        return len(self._landed)
+
+
+def _round_tree(page: Report, line: list[int], seat: int) -> RoundTree:
     n_rows, n_accepted = line[N_ROWS], line[N_ACCEPTED]
-    if not line[N_EMITTED]:
-        return None
     scores = page.trees[SCORES, seat, :n_rows].view(torch.float32).tolist()
     tokens, parents = (page.trees[part, seat, :n_rows].tolist() for part in (TOKENS, PARENTS))
     accepted = set(page.path[seat, : n_accepted + 1].tolist())

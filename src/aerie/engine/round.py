@@ -24,7 +24,7 @@ def verify(parts: Parts, bucket: Bucket) -> None:
     """What waits becomes committed tokens."""
     state, kernels, n = parts.state, parts.kernels, bucket.seats
     n_nodes = None if bucket.fit is None else bucket.fit.n_nodes
-    tree, seats, seq_len = state.store.first(n).tree(n_nodes), state.seats, state.seq_len[:n]
+    tree, seq_len = state.store.first(n).tree(n_nodes), state.seq_len[:n]
     layout = kernels["update_node_data"](
         cumu_tokens=tree.tokens,
         cumu_deltas=tree.depths,
@@ -45,10 +45,10 @@ def verify(parts: Parts, bucket: Bucket) -> None:
         draft_tokens=layout.draft_tokens,
         qo_indptr=layout.qo_indptr,
         seq_len=seq_len,
-        length_limit=seats.length_limit[:n],
-        stop_tokens=seats.stop_tokens[:n],
+        length_limit=state.seats("length_limit", n),
+        stop_tokens=state.seats("stop_tokens", n),
         req_to_token=parts.table,
-        req_pool_indices=seats.table_row[:n],
+        req_pool_indices=state.seats("table_row", n),
     )
     kernels["move_kv_slots"](
         keys=parts.pool.keys,
@@ -68,7 +68,7 @@ def draft(parts: Parts, bucket: Bucket, growth: Growth) -> Drafted:
         drafted = parts.draft.run(growth, store, accepted_rows(parts, bucket), place)
     n_nodes, deepest = drafted.n_nodes, len(drafted.widths) + 1
     if parts.copied is not None:
-        where = state.seats.table_row[:n], state.seq_len[:n]
+        where = state.seats("table_row", n), state.seq_len[:n]
         n_nodes = parts.copied.merge(parts.kernels, store, n_nodes, *where)
         deepest = max(deepest, parts.copied.depth)
     tree, chosen = store.tree(n_nodes, deepest), state.chosen[:n, :n_nodes]

@@ -17,7 +17,7 @@ from aerie.speculation.store import Accepted, Place
 def verify_rows(parts: Parts, bucket: Bucket, layout: Any) -> Rows:
     """The chosen trees as rows of the target, then the bucket's padding."""
     state, n = parts.state, bucket.seats
-    seq_len, table_row = state.seq_len[:n], state.seats.table_row[:n]
+    seq_len, table_row = state.seq_len[:n], state.seats("table_row", n)
     counts = layout.qo_indptr.diff().long()
     lists = parts.kernels["compute_kv_indices"](
         req_to_token=parts.table,
@@ -64,15 +64,15 @@ def _most_rows(parts: Parts, bucket: Bucket) -> int:
 def draft_place(parts: Parts, bucket: Bucket) -> Place:
     """Where a draft reads and writes its own KV."""
     state, n = parts.state, bucket.seats
-    table_row, seq_len = state.seats.table_row[:n], state.seq_len[:n]
+    table_row, seq_len = state.seats("table_row", n), state.seq_len[:n]
     lengths = None if bucket.fit is None else bucket.fit.lengths
     return Place(parts.table, table_row, seq_len, bucket.columns, lengths)
 
 
 def accepted_rows(parts: Parts, bucket: Bucket) -> Accepted:
     """What the last verification kept, for the draft to begin with."""
-    kept, seats, n = parts.state.kept, parts.state.seats, bucket.seats
-    is_wanted = seats.takes_drafts[:n] & seats.is_live[:n]
+    state, kept, n = parts.state, parts.state.kept, bucket.seats
+    is_wanted = state.seats("takes_drafts", n) & state.is_live[:n]
     counts = None if bucket.fit is None else bucket.fit.counts
     return Accepted(kept.tokens[:n], kept.taps[:n], kept.count[:n], is_wanted, counts)
 

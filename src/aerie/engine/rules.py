@@ -14,7 +14,7 @@ from aerie.engine.parts import Parts, Rule, Verdict
 def match(parts: Parts, bucket: Bucket, layout: Any, logits: Tensor) -> Verdict:
     """Same seed, same tokens: follow the target's own token from the root."""
     state, n = parts.state, bucket.seats
-    stops = state.seats.stop_tokens[:n]
+    stops = state.seats("stop_tokens", n)
     sampled = parts.kernels["sample_target_tokens"](
         logits=logits,
         positions=layout.positions,

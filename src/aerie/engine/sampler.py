@@ -6,7 +6,7 @@ everything else. A launcher that calls kernels directly leaves out what nobody a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -59,8 +59,9 @@ def _asked(params: SamplingParams) -> tuple[bool, ...]:
     )
 
 
-# Column, its dtype and neutral value, and how a request states it.
-_COLUMNS: tuple[tuple[str, torch.dtype, float, Callable[[Request], float]], ...] = (
+Column = tuple[str, torch.dtype, float, Callable[[Request], float]]
+# Name, dtype, what an empty seat has, and how a request states it.
+COLUMNS: tuple[Column, ...] = (
     ("temperature", torch.float32, 0.0, lambda r: r.params.temperature),
     ("top_p", torch.float32, 1.0, lambda r: r.params.top_p),
     ("min_p", torch.float32, 0.0, lambda r: r.params.min_p),
@@ -82,35 +83,23 @@ _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 class Columns:
     """What was asked for, by seat; the host writes it when seats change."""
 
-    numbers: dict[str, Tensor]  # [B] each, by the names above
+    numbers: Mapping[str, Tensor]  # [B] each, by the names above
     bias: Tensor  # [B, V] f32
-    counts: Tensor  # [B, 2, V] i32, tokens of prompt and output; written by rounds too
+    counts: Tensor  # [2, B, V] i32, tokens of prompt and output; written by rounds too
     biased: list[Request | None]  # whose bias a seat holds; it is zero where nobody's
 
     @classmethod
-    def empty(cls, n_seats: int, vocabulary: int, device: str) -> Columns:
-        """Neutral values."""
-        numbers = {
-            name: torch.full((n_seats,), neutral, dtype=dtype, device=device)
-            for name, dtype, neutral, _ in _COLUMNS
-        }
+    def empty(cls, numbers: Mapping[str, Tensor], n_seats: int, vocabulary: int) -> Columns:
+        """Nobody is biased, nothing was counted."""
+        device = numbers["seed"].device
         return cls(
             numbers,
             torch.zeros((n_seats, vocabulary), device=device),
-            torch.zeros((n_seats, 2, vocabulary), dtype=torch.int32, device=device),
+            torch.zeros((2, n_seats, vocabulary), dtype=torch.int32, device=device),
             [None] * n_seats,
         )
 
-    def write(self, requests: Sequence[Request]) -> None:
-        """The numbers of everybody seated; empty seats are neutral."""
-        n = len(requests)
-        for name, dtype, neutral, read in _COLUMNS:
-            values = [read(request) for request in requests]
-            column = self.numbers[name]
-            column[:n].copy_(torch.tensor(values, dtype=dtype), non_blocking=True)
-            column[n:] = neutral
-
-    def write_tables(self, n_kept: int, requests: Sequence[Request]) -> None:
+    def write(self, n_kept: int, requests: Sequence[Request]) -> None:
         """Whole vocabularies: biases that are not where they belong, and counts of newcomers."""
         for seat in range(len(self.biased)):
             request = requests[seat] if seat < len(requests) else None
@@ -123,7 +112,7 @@ class Columns:
                 for row, part in enumerate((request.job.prompt, request.output)):
                     ids = torch.tensor(part, dtype=torch.int64)
                     found = torch.bincount(ids, minlength=self.counts.shape[2]).int()
-                    self.counts[seat, row].copy_(found, non_blocking=True)
+                    self.counts[row, seat].copy_(found, non_blocking=True)
 
     def _write_bias(self, seat: int, request: Request | None) -> None:
         self.biased[seat] = request
@@ -145,8 +134,8 @@ class Columns:
         if options.penalties:
             names += _PENALTIES
             found |= {
-                "prompt_counts": self.counts[:n, 0].contiguous(),
-                "output_counts": self.counts[:n, 1].contiguous(),
+                "prompt_counts": self.counts[0, :n],
+                "output_counts": self.counts[1, :n],
                 "draft_tokens": layout.draft_tokens,
                 "ancestor_bits": layout.ancestor_bits,
             }
@@ -160,4 +149,4 @@ class Columns:
         """Take in the emitted tokens [B, n] of a round."""
         step = torch.arange(tokens.shape[1], device=tokens.device)
         is_real = (step < n_emitted[:, None]).int()
-        self.counts[:n, 1].scatter_add_(1, tokens, is_real)
+        self.counts[1, :n].scatter_add_(1, tokens, is_real)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
+from aerie.engine.graphs import Graphs
 from aerie.engine.memory import Memory
 from aerie.engine.request import Request
-from aerie.engine.state import State, seat
+from aerie.engine.sampler import Options
+from aerie.engine.state import State, arrange, write_texts
 from aerie.kernels.report import N_CHOSEN, SEQ_LEN
 from aerie.speculation.draft import Missed
 from aerie.speculation.policy import Situation
@@ -57,9 +60,10 @@ def _arrived(request: Request) -> Seat:
 class Seating:
     """The seats, in order. Changed between rounds only."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, graphs: Graphs) -> None:
         self.seats: list[Seat] = []
         self._memory = memory
+        self._graphs = graphs
 
     def holds(self, requests: Sequence[Request]) -> bool:
         """Whether these and nobody else are seated."""
@@ -70,10 +74,10 @@ class Seating:
         """Whether everybody's pages cover the positions that `reach` says."""
         return all(self._memory.covers(own.request, reach(own)) for own in self.seats)
 
-    def seat(self, state: State, requests: Sequence[Request]) -> bool:
+    def seat(self, state: State, requests: Sequence[Request], n_seats: int) -> bool:
         """Those who stay keep their trees, in order and without gaps (K13); the others join.
 
-        False if nothing was to be done.
+        `n_seats` is the bucket they sit in. False if nothing was to be done.
         """
         if self.holds(requests):
             return False
@@ -86,7 +90,13 @@ class Seating:
         old = {id(self.seats[index].request) for index in stays}
         new = [_arrived(request) for request in requests if id(request) not in old]
         self.seats = [*(self.seats[index] for index in stays), *new]
-        seat(state, stays, [own.request for own in self.seats])
+        seated = [own.request for own in self.seats]
+        is_moved = stays != list(range(len(stays)))
+        is_counted = Options.of(seated[: len(stays)]).penalties
+        state.told.write(stays, seated)
+        self._graphs.run(*arranging(state, n_seats, is_moved, is_counted))
+        state.columns.write(len(stays), seated)
+        write_texts(state, seated[len(stays) :])
         return True
 
     def retire(self, requests: Sequence[Request]) -> None:
@@ -94,6 +104,14 @@ class Seating:
         wanted = {id(request) for request in requests}
         for own in self.seats:
             own.is_gone |= id(own.request) not in wanted
+
+
+def arranging(
+    state: State, n_seats: int, is_moved: bool, is_counted: bool
+) -> tuple[Hashable, Callable[[], None]]:
+    """The graph that brings so many seats in line with what the host told."""
+    key = "seat", n_seats, is_moved, is_counted
+    return key, partial(arrange, state, n_seats, is_moved, is_counted)
 
 
 def situation(seats: Sequence[Seat]) -> Situation:
@@ -107,15 +125,18 @@ def catch_up(parts: Parts, seats: Sequence[Seat], ends: Sequence[int]) -> None:
     """Show the draft what it missed of positions before `ends`, as far as it was kept."""
     history = parts.state.features.history
     behind = [(own, end) for own, end in zip(seats, ends, strict=True) if own.is_behind]
-    if not behind or parts.draft is None or history is None:
+    if not behind or parts.draft is None:
         return
-    capacity, missed = history.taps.shape[1], []
+    capacity, missed = 0 if history is None else history.taps.shape[1], []
     for own, end in behind:
         start = max(own.n_seen, end - capacity)
         if start > own.n_seen and own.lost_from is None:
             own.lost_from = own.n_seen
+        own.is_behind = False
+        if history is None:
+            continue  # a batch that wanted no drafts, under a policy that always drafts
         row, where = own.request.held.row, torch.arange(start, end, device=parts.table.device)
         taps, tokens = history.taps[row, where % capacity], history.tokens[row, where % capacity]
         missed.append(Missed(start, parts.table[row, :end], taps, tokens))
-        own.is_behind = False
-    parts.draft.catch_up(missed)
+    if missed:
+        parts.draft.catch_up(missed)

@@ -9,29 +9,71 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from aerie.engine.packed import Packed
 from aerie.engine.report import DEPTHS, PARENTS, SCORES, TOKENS, Report, ReportSizes
 from aerie.engine.request import Request
-from aerie.engine.sampler import Columns, Options
+from aerie.engine.sampler import COLUMNS, Column, Columns
 from aerie.kernels.report import SEQ_LEN
 from aerie.speculation.store import NodeStore
 
 MAX_STOPS = 64  # stop ids of one request, as K7's card allows; the host clips at the others
 
 
-@dataclass(frozen=True, eq=False)
-class Seats:
-    """Who sits where, as the device needs it."""
+# The same of seats: who sits where, and what a newcomer begins with.
+_SEATS: tuple[Column, ...] = (
+    ("is_seated", torch.bool, False, lambda r: True),
+    ("takes_drafts", torch.bool, False, lambda r: r.takes_drafts),
+    ("table_row", torch.int64, 0, lambda r: r.held.row),
+    ("length_limit", torch.int64, 0, lambda r: r.job.length_limit),
+    ("start", torch.int64, 0, lambda r: r.seq_len),
+    ("root", torch.int64, 0, lambda r: r.tokens[-1]),
+)
 
-    is_live: Tensor  # [B] bool, false for an empty seat and for one whose request has ended
-    takes_drafts: Tensor  # [B] bool
-    table_row: Tensor  # [B] i64
-    length_limit: Tensor  # [B] i64
-    stop_tokens: Tensor  # [B, MAX_STOPS] i64, -1 for none
+
+class Told:
+    """What the host says of every seat: its own copy, and the one that rounds read."""
+
+    def __init__(self, n_seats: int, inert_row: int, device: str) -> None:
+        shapes = {name: (dtype, (n_seats,)) for name, dtype, _, _ in (*_SEATS, *COLUMNS)}
+        more: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
+            "stop_tokens": (torch.int64, (n_seats, MAX_STOPS)),  # -1 for none
+            "source": (torch.int64, (n_seats,)),  # the seat whose request moves here
+            "is_new": (torch.bool, (n_seats,)),  # nobody moves here
+        }
+        self._here = Packed.empty({**shapes, **more}, "cpu")
+        is_cpu = device == "cpu"
+        self._there = self._here if is_cpu else Packed.empty({**shapes, **more}, device)
+        self._inert_row = inert_row
+        self.write((), ())
+
+    @property
+    def arrays(self) -> dict[str, Tensor]:
+        """By name, on the rounds' device."""
+        return self._there.arrays
+
+    def write(self, stays: Sequence[int], requests: Sequence[Request]) -> None:
+        """Seat these: the first ones come from old seats `stays`, in order."""
+        n, n_kept, arrays = len(requests), len(stays), self._here.arrays
+        for name, dtype, neutral, read in (*_SEATS, *COLUMNS):
+            own = arrays[name]
+            own[:n] = torch.tensor([read(request) for request in requests], dtype=dtype)
+            own[n:] = neutral
+        arrays["table_row"][n:] = self._inert_row
+        arrays["stop_tokens"].fill_(-1)
+        for seat, request in enumerate(requests):
+            stops = request.job.stop_ids[:MAX_STOPS]
+            if stops:
+                arrays["stop_tokens"][seat, : len(stops)] = torch.tensor(stops)
+        arrays["source"].copy_(torch.arange(len(arrays["source"])))
+        arrays["source"][:n_kept] = torch.tensor(stays, dtype=torch.int64)
+        arrays["is_new"].fill_(True)[:n_kept] = False
+        if self._there is not self._here:
+            # From memory that is not pinned: the host may write it again at once.
+            self._there.flat.copy_(self._here.flat, non_blocking=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +116,8 @@ class Chunk:
 class State:
     """Every buffer of a round."""
 
-    seats: Seats
+    told: Told
+    is_live: Tensor  # [B] bool, false for an empty seat and for one whose request has ended
     columns: Columns
     seq_len: Tensor  # [B] i64, tokens with KV in the target
     store: NodeStore
@@ -86,6 +129,10 @@ class State:
     pages: tuple[Report, ...]  # the host's copies of the report, one for each round under way
     text: Tensor | None  # [table rows, positions] i32, where paths are copied from it
     inert_row: int
+
+    def seats(self, name: str, n: int) -> Tensor:
+        """What the host told of the first n seats."""
+        return self.told.arrays[name][:n]
 
     @property
     def n_seats(self) -> int:
@@ -117,6 +164,7 @@ def allocate_state(sizes: StateSizes, dtype: torch.dtype, device: str) -> State:
         return torch.zeros(shape, dtype=torch.bool, device=device)
 
     n, run, n_rows = sizes.report.n_seats, sizes.report.run, sizes.inert_row + 1
+    told = Told(n, sizes.inert_row, device)
     chosen = truths(n, sizes.n_nodes)
     chosen[:, 0] = True
     is_cuda = device.startswith("cuda")
@@ -133,14 +181,9 @@ def allocate_state(sizes: StateSizes, dtype: torch.dtype, device: str) -> State:
     if sizes.n_text:
         text = torch.zeros((n_rows, sizes.n_text), dtype=torch.int32, device=device)
     return State(
-        seats=Seats(
-            is_live=truths(n),
-            takes_drafts=truths(n),
-            table_row=integers(n, fill=sizes.inert_row),
-            length_limit=integers(n),
-            stop_tokens=integers(n, MAX_STOPS, fill=-1),
-        ),
-        columns=Columns.empty(n, sizes.vocabulary, device),
+        told=told,
+        is_live=truths(n),
+        columns=Columns.empty(told.arrays, n, sizes.vocabulary),
         seq_len=integers(n),
         store=NodeStore.empty(n, sizes.n_nodes, sizes.report.n_verify, device),
         chosen=chosen,
@@ -171,79 +214,51 @@ def noted_parts(noted: Tensor, n_seats: int) -> dict[str, Tensor]:
     }
 
 
-def seat(state: State, stays: Sequence[int], requests: Sequence[Request]) -> None:
-    """Bring the seats in line with `requests`: the first ones come from old seats `stays`.
+def arrange(state: State, n: int, is_moved: bool, is_counted: bool) -> None:
+    """Bring the first n seats in line with what the host told; all others are empty.
 
-    Newcomers have read their prompt: the features of its last position wait by table row, so that
-    they are drafted for like everybody else.
+    A newcomer has read its prompt: the features of its last position wait by table row, so that
+    it is drafted for like everybody else. Tables of counts move only where somebody uses them.
     """
-    n_kept, n = len(stays), len(requests)
-    if list(stays) != list(range(n_kept)):
-        where = torch.tensor(stays, dtype=torch.int64)
-        where = where.to(state.seq_len.device, non_blocking=True)
-        _move(state, where, Options.of(requests[:n_kept]))
-    _write(state, requests)
-    new = requests[n_kept:]
-    if new:
-        _join(state, slice(n_kept, n), new)
-    state.columns.write_tables(n_kept, requests)
-    state.chosen[n_kept:, 1:] = False
-    state.seq_len[n:] = 0
-    state.kept.count[n:] = 0
+    kept, report = state.kept, state.report
+    if is_moved:
+        _move(state, state.seats("source", n), is_counted)
+    is_new, start, roots = (state.seats(name, n) for name in ("is_new", "start", "root"))
+    line = torch.zeros_like(report.lines[:n])
+    line[:, SEQ_LEN] = start.int()
+    begun: tuple[tuple[Tensor, Tensor], ...] = (
+        (state.seq_len[:n], start),
+        (state.store.arrays["cumu_tokens"][:n, 0], roots),
+        (kept.tokens[:n, 0], roots),
+        (kept.count[:n], start.clamp_max(1)),  # a first token has no features
+        (kept.taps[:n, 0], state.features.last[state.seats("table_row", n)]),
+        (report.lines[:n], line),  # until it is verified, it tells nothing
+    )
+    for buffer, values in begun:
+        where = is_new.view(-1, *[1] * (buffer.dim() - 1))
+        buffer.copy_(torch.where(where, values, buffer))
+    state.chosen[:n, 1:] &= ~is_new[:, None]
+    state.is_live[:n] = state.seats("is_seated", n) & (is_new | state.is_live[:n])
+    state.is_live[n:] = False
 
 
-def _move(state: State, stays: Tensor, options: Options) -> None:
-    """Those who stay move to the front, in order; counts of tokens only where they are used."""
-    n, report = stays.shape[0], state.report
+def _move(state: State, source: Tensor, is_counted: bool) -> None:
+    n, report = source.shape[0], state.report
     buffers = [
-        *(state.seq_len, state.chosen, state.store.sort_scores),
+        *(state.seq_len, state.is_live, state.chosen, state.store.sort_scores),
         *(state.kept.tokens, state.kept.taps, state.kept.count),
         *(report.lines, report.path, report.logprobs, report.top_tokens, report.top_logprobs),
         *state.store.arrays.values(),
     ]
     for buffer in buffers:
-        buffer[:n] = buffer.index_select(0, stays)
-    for trees in (state.noted, report.trees):
-        trees[:, :n] = trees.index_select(1, stays)
-    if options.penalties:
-        state.columns.counts[:n] = state.columns.counts.index_select(0, stays)
+        buffer[:n] = buffer.index_select(0, source)
+    for trees in (state.noted, report.trees, *([state.columns.counts] if is_counted else [])):
+        trees[:, :n] = trees.index_select(1, source)
 
 
-def _join(state: State, where: slice, new: Sequence[Request]) -> None:
-    """Roots, lengths and the one row that a newcomer's draft begins with."""
-    device = state.seq_len.device
-
-    def sent(values: list[int]) -> Tensor:
-        # Without waiting: the device has rounds to run.
-        return torch.tensor(values).to(device, non_blocking=True)
-
-    roots = sent([request.tokens[-1] for request in new])
-    state.seq_len[where] = sent([request.seq_len for request in new])
-    state.store.arrays["cumu_tokens"][where, 0] = roots
-    state.kept.tokens[where, 0] = roots
-    state.kept.taps[where, 0] = state.features.last[state.seats.table_row[where]]
-    state.kept.count[where] = state.seq_len[where].clamp_max(1)  # a first token has no features
-    # Until they are verified, their line of the report tells nothing.
-    state.report.lines[where] = 0
-    state.report.lines[where, SEQ_LEN] = state.seq_len[where].int()
+def write_texts(state: State, requests: Sequence[Request]) -> None:
+    """The texts of newcomers, where paths are copied from them."""
     if state.text is not None:
-        for request in new:
-            state.text[request.held.row, : len(request.tokens)] = sent(request.tokens).int()
-
-
-def _write(state: State, requests: Sequence[Request]) -> None:
-    """Everything the host knows about every seat."""
-    empty = state.n_seats - len(requests)
-    stops = [r.job.stop_ids[:MAX_STOPS] for r in requests]
-    columns: dict[str, list[Any]] = {
-        "is_live": [True] * len(requests) + [False] * empty,
-        "takes_drafts": [r.takes_drafts for r in requests] + [False] * empty,
-        "table_row": [r.held.row for r in requests] + [state.inert_row] * empty,
-        "length_limit": [r.job.length_limit for r in requests] + [0] * empty,
-        "stop_tokens": [[*own, *[-1] * (MAX_STOPS - len(own))] for own in stops]
-        + [[-1] * MAX_STOPS] * empty,
-    }
-    for name, values in columns.items():
-        buffer: Tensor = getattr(state.seats, name)
-        buffer.copy_(torch.tensor(values, dtype=buffer.dtype), non_blocking=True)
-    state.columns.write(requests)
+        for request in requests:
+            own = torch.tensor(request.tokens, dtype=torch.int32)
+            state.text[request.held.row, : len(own)].copy_(own, non_blocking=True)

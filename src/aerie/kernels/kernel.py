@@ -48,11 +48,7 @@ class Kernel:
         names = [port.name for port in card.outputs]
         self._result: Any = namedtuple(f"{card.name}_result", names)  # type: ignore[misc]
         # In C: half a microsecond less than keywords for the kernels with many results.
-        self._in_order: Callable[[Mapping[str, Any]], tuple[Any, ...]] = (
-            itemgetter(*names)
-            if len(names) > 1
-            else lambda outputs: tuple(outputs[name] for name in names)
-        )
+        self._in_order = itemgetter(*names) if len(names) > 1 else _few_in_order(names)
         self._is_written = {port.name: port.kind == "inout" for port in card.inputs}
         self._loose = _loose_scalars(card)
         # How many bytes each array spans, by the signature of a call that passed.
@@ -157,6 +153,11 @@ class Kernel:
             limit=limit,
             status=words,
         )
+
+
+def _few_in_order(names: list[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """One result, or none where a kernel only writes into its arguments."""
+    return lambda outputs: tuple(outputs[name] for name in names)
 
 
 def _loose_scalars(card: Card) -> dict[str, range]:

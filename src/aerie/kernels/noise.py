@@ -1,4 +1,4 @@
-"""Philox4x32-10 and the Gumbel noise of `sample_target_tokens`: the definition, in NumPy."""
+"""Philox4x32-10, the Gumbel noise of tokens and the words of coins: the definition, in NumPy."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
 ROUNDS = 10
+
+# The last counter: tokens and coins of one position draw different words.
+TOKENS, COINS = 0, 1
 
 
 def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, ...]:
@@ -31,14 +34,20 @@ def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> 
     return c0, c1, c2, c3
 
 
-def gumbel(vocabulary: int, seed: int, position: int, sample_index: int) -> NDArray[np.float32]:
-    """Gumbel noise of every token id for the token that follows `position`."""
-    groups = np.arange((vocabulary + 3) // 4, dtype=np.uint64)
+def random_words(count: int, seed: int, position: int, sample_index: int, use: int) -> Words:
+    """Words of 32 bits: number i is word i mod 4 of counter i div 4."""
+    groups = np.arange((count + 3) // 4, dtype=np.uint64)
 
     def word(value: int) -> Words:
         return np.full_like(groups, value & 0xFFFFFFFF)
 
     key = (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF)
-    words = philox((groups, word(position + 1), word(sample_index), word(0)), key)
-    uniform = (np.stack(words, axis=1).ravel()[:vocabulary].astype(np.float64) + 0.5) * 2.0**-32
+    words = philox((groups, word(position + 1), word(sample_index), word(use)), key)
+    return np.stack(words, axis=1).ravel()[:count]
+
+
+def gumbel(vocabulary: int, seed: int, position: int, sample_index: int) -> NDArray[np.float32]:
+    """Gumbel noise of every token id for the token that follows `position`."""
+    words = random_words(vocabulary, seed, position, sample_index, TOKENS)
+    uniform = (words.astype(np.float64) + 0.5) * 2.0**-32
     return (-np.log(-np.log1p(-uniform))).astype(np.float32)

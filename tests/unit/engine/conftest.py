@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.engine.cores import Pair, load_pair, write_pair
+from tests.unit.engine.cores import LAUNCHERS, Pair, load_pair, write_pair
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +15,10 @@ def pair_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def pair(pair_directory: Path) -> Pair:
     return load_pair(pair_directory, "exact")
+
+
+@pytest.fixture(params=LAUNCHERS)
+def launcher(request: pytest.FixtureRequest) -> str:
+    """Whatever a test says of an engine holds for both."""
+    assert isinstance(request.param, str)
+    return request.param

@@ -19,6 +19,7 @@ from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
 from tests.unit.engine.cores import (
+    LAUNCHERS,
     LIMITS,
     Pair,
     assert_pool_is_unheld,
@@ -44,10 +45,11 @@ class Life:
     resident: list[int] = field(default_factory=list)  # kilobytes, once a thousand steps
 
 
-def live(pair: Pair, n_steps: int, say: Callable[[str], None]) -> Life:
+def live(pair: Pair, launcher: str, n_steps: int, say: Callable[[str], None]) -> Life:
     """Step an audited engine that never rests; spot-check outputs against plain decoding."""
     rng = random.Random(5)
-    engine = core(pair, "exact", speculation=TREE, n_pages=60, page_size=2, max_batch=6)
+    sizes = {"n_pages": 60, "page_size": 2, "max_batch": 6}
+    engine = core(pair, "exact", speculation=TREE, engine=launcher, **sizes)
     life = Life()
     open_ids: dict[int, tuple[list[int], SamplingParams]] = {}
     start = time.time()
@@ -57,6 +59,9 @@ def live(pair: Pair, n_steps: int, say: Callable[[str], None]) -> Life:
             params = SamplingParams(
                 max_tokens=rng.choice([1, 4, 11, 25]),
                 temperature=rng.choice([0.0, 0.9]),
+                top_p=rng.choice([1.0, 0.8]),
+                presence_penalty=rng.choice([0.0, 0.0, 0.5]),
+                speculative=rng.random() < 0.8,
                 seed=rng.randrange(1 << 62),
             )
             open_ids[engine.submit(prompt, params)] = (prompt, params)
@@ -111,7 +116,7 @@ def _resident() -> int:
 
 
 def main() -> None:
-    """Run 20,000 steps and keep the log."""
+    """Run 20,000 steps with each launcher and keep the log."""
     out = Path(sys.argv[1])
     lines: list[str] = []
 
@@ -123,7 +128,9 @@ def main() -> None:
     say(f"provenance: {provenance('cpu')}")
     with tempfile.TemporaryDirectory() as folder:
         pair = load_pair(write_pair(Path(folder)), "exact")
-        live(pair, 20_000, say)
+        for launcher in LAUNCHERS:
+            say(f"launcher {launcher}")
+            live(pair, launcher, 20_000, say)
     lines.append("pool empty at the end, no error, every spot check identical")
     out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -17,7 +17,17 @@ from aerie.engine.engine import EngineCore
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Request, State
 from aerie.errors import UnknownNameError, UsageError
-from tests.unit.engine.cores import LIMITS, Pair, assert_pool_is_unheld, core, finish_all, outputs
+from tests.unit.engine.cores import (
+    BUCKETS,
+    LIMITS,
+    Pair,
+    assert_pool_is_unheld,
+    core,
+    finish_all,
+    needs_coins,
+    needs_scores,
+    outputs,
+)
 
 TREE = SpeculationConfig(top_k=3, depth=3, nodes=10)
 PLAIN = SpeculationConfig(method="none")
@@ -34,6 +44,16 @@ def fresh_kv(pair: Pair, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]
     return pool.keys[:, 1:], pool.values[:, 1:]
 
 
+def log_probabilities(pair: Pair, tokens: list[int]) -> torch.Tensor:
+    """[tokens, vocabulary] of a text read alone, in one piece."""
+    n = len(tokens)
+    ends = torch.tensor([0, n], dtype=torch.int32)
+    slots = torch.arange(1, n + 1, dtype=torch.int32)
+    rows = pad_rows(causal_rows(torch.tensor(tokens), ends, ends, slots, Bounds(n, n)), 32)
+    output = pair.target.forward(rows, pair.target.allocate_pool(n + 1), torch.arange(n))
+    return output.logits.log_softmax(-1)
+
+
 def assert_kv_is_fresh(pair: Pair, engine: EngineCore, request: Request) -> None:
     slots = engine.memory.slots(request)[: request.seq_len].long()
     keys, values = fresh_kv(pair, request.tokens[: request.seq_len])
@@ -42,8 +62,9 @@ def assert_kv_is_fresh(pair: Pair, engine: EngineCore, request: Request) -> None
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 16])
-def test_committed_kv_equals_a_fresh_prefill(pair: Pair, page_size: int) -> None:
-    engine = core(pair, speculation=TREE, page_size=page_size, n_pages=600, chunk=5)
+def test_committed_kv_equals_a_fresh_prefill(pair: Pair, launcher: str, page_size: int) -> None:
+    sizes = {"page_size": page_size, "n_pages": 600, "chunk": 5}
+    engine = core(pair, speculation=TREE, engine=launcher, **sizes)
     for seed in range(3):
         prompt = list(range(1, 4 + 5 * seed))
         engine.submit(prompt, SamplingParams(max_tokens=12, seed=seed, ignore_eos=True))
@@ -118,14 +139,15 @@ def test_names_other_engines_use_are_understood() -> None:
         SpeculationConfig.from_vllm('{"methode": "eagle3"}')
 
 
-def test_poisoned_logits_fail_one_request_alone(pair: Pair) -> None:
+def test_poisoned_logits_fail_one_request_alone(pair: Pair, launcher: str) -> None:
+    """A token whose row is not a number: as a draft it is not trusted, as a root it is fatal."""
     embedding = pair.target.embedding.clone()
     embedding[7] = torch.nan
     poisoned = Pair(replace(pair.target, embedding=embedding), pair.head)
     params = SamplingParams(max_tokens=8, logit_bias={7: -1e9}, ignore_eos=True)
     good = [[1, 2, 3], [4, 5], [9, 8, 10, 11]]
     alone = outputs(core(pair, speculation=PLAIN), [(prompt, params) for prompt in good])
-    engine = core(poisoned, speculation=TREE)
+    engine = core(poisoned, speculation=TREE, engine=launcher)
     ids = [engine.submit(prompt, params) for prompt in (good[0], [3, 7, 1], *good[1:])]
     finish_all(engine)
     bad = engine.request(ids[1])
@@ -135,8 +157,8 @@ def test_poisoned_logits_fail_one_request_alone(pair: Pair) -> None:
     assert_pool_is_unheld(engine)
 
 
-def test_cancelled_requests_leave_at_once(pair: Pair) -> None:
-    engine = core(pair, speculation=TREE, max_batch=2)
+def test_cancelled_requests_leave_at_once(pair: Pair, launcher: str) -> None:
+    engine = core(pair, speculation=TREE, max_batch=2, engine=launcher)
     ids = [engine.submit([1, 2], SamplingParams(max_tokens=50, ignore_eos=True)) for _ in range(4)]
     engine.step()
     engine.step()
@@ -150,44 +172,89 @@ def test_cancelled_requests_leave_at_once(pair: Pair) -> None:
     assert len(engine.request(ids[1]).output) == 50
 
 
-def test_finished_requests_cost_nothing(pair: Pair) -> None:
+def test_finished_requests_cost_nothing(pair: Pair, launcher: str) -> None:
     """Rows of a step belong to requests that still decode, and to nobody else."""
-    engine = core(pair, speculation=TREE)
+    engine = core(pair, speculation=TREE, engine=launcher)
     for max_tokens in (2, 6, 20, 40):
         engine.submit([1, 2, 3], SamplingParams(max_tokens=max_tokens, ignore_eos=True))
     rows_by_active: dict[int, set[int]] = {}
     while not engine.is_idle:
-        active = sum(r.state is State.DECODING for r in engine._scheduler.running)
+        active = {r.job.request_id for r in (*engine.running, *engine.waiting)}
         engine.step()
-        assert engine.last_outcome is not None
-        n_rows = engine.last_outcome.layout.draft_tokens.shape[0]
-        rows_by_active.setdefault(active, set()).add(n_rows)
-    for active, found in rows_by_active.items():
-        assert max(found) <= active * TREE.nodes
-    assert {1, 2, 4} <= rows_by_active.keys()
+        trees = engine.launcher.trees
+        assert trees.keys() <= active
+        n_rows = sum(len(tree.nodes) for tree in trees.values())
+        rows_by_active.setdefault(len(active), set()).add(n_rows)
+        assert int(engine.parts.state.is_live.sum()) <= len(active)
+    for n_active, found in rows_by_active.items():
+        assert max(found) <= n_active * TREE.nodes
+    assert {1, 2} <= rows_by_active.keys()
 
 
-def test_logprobs_are_the_targets_own(pair: Pair) -> None:
-    params = SamplingParams(max_tokens=10, logprobs=True, ignore_eos=True, temperature=0.7, seed=3)
+@needs_scores
+def test_logprobs_are_the_targets_own(pair: Pair, launcher: str) -> None:
+    """Whatever was drafted: of every token, of its alternatives, and of the prompt."""
+    params = SamplingParams(
+        max_tokens=10, logprobs=3, prompt_logprobs=2, ignore_eos=True, temperature=0.7, seed=3
+    )
     runs = []
     for speculation in (PLAIN, TREE):
-        engine = core(pair, speculation=speculation)
+        engine = core(pair, speculation=speculation, engine=launcher)
         request_id = engine.submit([1, 2, 3], params)
         finish_all(engine)
         runs.append(engine.request(request_id))
-    assert runs[0].output == runs[1].output
-    assert len(runs[1].logprobs) == 10
-    assert runs[0].logprobs == runs[1].logprobs
+    plain, ours = runs
+    assert plain.output == ours.output
+    assert (len(ours.scored), len(ours.prompt_scored)) == (10, 2)
+    assert plain.scored == ours.scored
+    assert plain.prompt_scored == ours.prompt_scored
+    assert all(len(own.top) == 3 for own in ours.scored)
+    expected = log_probabilities(pair, [1, 2, 3, *ours.output])
+    for position, own in enumerate((*ours.prompt_scored, *ours.scored), 1):
+        token = (1, 2, 3, *ours.output)[position]
+        assert own.logprob == pytest.approx(float(expected[position - 1, token]), abs=1e-5)
+        best = expected[position - 1].topk(len(own.top))
+        assert [token for token, _ in own.top] == best.indices.tolist()
+        assert [value for _, value in own.top] == pytest.approx(best.values.tolist(), abs=1e-5)
 
 
-def test_coins_keep_the_distribution(pair: Pair) -> None:
+@needs_scores
+def test_a_prompt_can_be_scored_alone(pair: Pair, launcher: str) -> None:
+    """No token is asked for: the request ends when its prompt is read, in chunks or whole."""
+    prompt = [(7 * index + 3) % LIMITS.vocabulary for index in range(20)]
+    expected = log_probabilities(pair, prompt)
+    for chunk in (3, 64):
+        engine = core(pair, speculation=TREE, engine=launcher, chunk=chunk)
+        other = engine.submit([1, 2], SamplingParams(max_tokens=12, ignore_eos=True))
+        for _ in range(2):  # the second time its pages could be found: all is computed again
+            request_id = engine.submit(prompt, SamplingParams(max_tokens=0, prompt_logprobs=0))
+            finish_all(engine)
+            request = engine.request(request_id)
+            assert request.ended is not None and request.ended.reason == "length"
+            assert request.output == []
+            found = [own.logprob for own in request.prompt_scored]
+            wanted = [float(expected[i, prompt[i + 1]]) for i in range(len(prompt) - 1)]
+            assert found == pytest.approx(wanted, abs=1e-5)
+        assert len(engine.request(other).output) == 12
+        assert_pool_is_unheld(engine)
+
+
+@needs_coins
+def test_coins_keep_the_distribution(pair: Pair, launcher: str) -> None:
     """First two tokens under the rule coins against many plain samples: chi-square, 2 x 800."""
     counts = []
     for speculation, first_seed in (
         (replace(TREE, rule="coins"), 0),
         (replace(PLAIN, rule="match"), 10_000),
     ):
-        engine = core(pair, "exact", speculation=speculation, max_batch=128, n_pages=4096)
+        engine = core(
+            *(pair, "exact"),
+            speculation=speculation,
+            engine=launcher,
+            graphs=replace(BUCKETS, slots=(128,), rows=(512, 2048), chunks=(512,)),
+            max_batch=128,
+            n_pages=4096,
+        )
         jobs = [
             ([1, 2, 3], SamplingParams(max_tokens=2, temperature=0.6, seed=seed, ignore_eos=True))
             for seed in range(first_seed, first_seed + 800)
@@ -217,7 +284,7 @@ def test_coins_refuse_options_they_cannot_honour(pair: Pair) -> None:
         engine.submit([1], SamplingParams(top_p=0.5))
 
 
-def test_fast_numerics_agree_up_to_near_ties(pair_directory: Any) -> None:
+def test_fast_numerics_agree_up_to_near_ties(pair_directory: Any, launcher: str) -> None:
     from tests.unit.engine.cores import load_pair
 
     fast = load_pair(pair_directory, "fast")
@@ -230,4 +297,4 @@ def test_fast_numerics_agree_up_to_near_ties(pair_directory: Any) -> None:
         for index in range(6)
     ]
     plain = outputs(core(fast, "fast", speculation=PLAIN), jobs)
-    assert outputs(core(fast, "fast", speculation=TREE), jobs) == plain
+    assert outputs(core(fast, "fast", speculation=TREE, engine=launcher), jobs) == plain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
@@ -15,6 +15,7 @@ from aerie.engine.request import State
 from tests.unit.engine.cores import (
     CHEAP,
     DEAR,
+    LAUNCHERS,
     LIMITS,
     Pair,
     assert_pool_is_unheld,
@@ -31,7 +32,6 @@ SPECULATION = {
     "merged": SpeculationConfig(method="eagle3+ngram", top_k=2, depth=3, nodes=9),
     "planned": SpeculationConfig(policy="planner", top_k=4, depth=4, nodes=20),
     "moody": SpeculationConfig(policy="planner", method="eagle3+ngram", top_k=3, depth=4, nodes=9),
-    "cast": SpeculationConfig(policy="cast", top_k=3, depth=3, nodes=12),
 }
 PLANNERS = {"moody": DEAR}
 PLAIN = SpeculationConfig(method="none")
@@ -48,6 +48,7 @@ SAMPLING = {
     },
 }
 Job = tuple[list[int], SamplingParams]
+EngineOf = Callable[..., EngineCore]
 Plainly = Callable[[str, int], tuple[list[Job], list[list[int]]]]
 # Chunk size and page size of the runs at each batch size; large batches are slow in exact mode.
 RUNS = {
@@ -56,6 +57,13 @@ RUNS = {
     8: ((2, 1), (16, 5)),
     17: ((11, 4),),
 }
+
+
+def speculating(pair: Pair, proposer: str, launcher: str) -> EngineOf:
+    """Engines of one proposer and launcher; other settings are theirs."""
+    planner = PLANNERS.get(proposer, CHEAP)
+    speculation = SPECULATION[proposer]
+    return partial(core, pair, speculation=speculation, planner=planner, engine=launcher)
 
 
 def make_jobs(rng: random.Random, n_jobs: int, sampling: str) -> list[Job]:
@@ -96,15 +104,12 @@ def run_in_random_order(engine: EngineCore, jobs: list[Job], rng: random.Random)
 
 
 def run_and_compare(
-    pair: Pair, proposer: str, jobs: list[Job], plain: list[list[int]], cut: tuple[int, int]
+    engine_of: EngineOf, jobs: list[Job], plain: list[list[int]], cut: tuple[int, int]
 ) -> None:
     """An engine whose prompts are cut into chunks, and its KV into pages, writes the same."""
     chunk, page_size = cut
-    rng = random.Random(f"{proposer}/{len(jobs)}/{cut}/{jobs[0][1].temperature}")
-    engine = core(
-        pair,
-        speculation=SPECULATION[proposer],
-        planner=PLANNERS.get(proposer, CHEAP),
+    rng = random.Random(f"{len(jobs)}/{cut}/{jobs[0][1].temperature}")
+    engine = engine_of(
         max_batch=rng.choice([1, 3, 17]),
         chunk=chunk,
         page_size=page_size,
@@ -132,26 +137,30 @@ def plainly(pair: Pair) -> Plainly:
 def test_same_tokens_as_plain_decoding(
     pair: Pair, plainly: Plainly, proposer: str, sampling: str, batch: int
 ) -> None:
-    """One cut each: over the four ways of sampling every proposer meets all cuts of its batch."""
+    """One cut and launcher each: over the ways of sampling every proposer meets all of them."""
     jobs, plain = plainly(sampling, batch)
-    turn = list(SPECULATION).index(proposer) + list(SAMPLING).index(sampling)
-    run_and_compare(pair, proposer, jobs, plain, RUNS[batch][turn % len(RUNS[batch])])
+    own, way = list(SPECULATION).index(proposer), list(SAMPLING).index(sampling)
+    cut = RUNS[batch][(own + way) % len(RUNS[batch])]
+    launcher = LAUNCHERS[(own + way // 2) % len(LAUNCHERS)]
+    run_and_compare(speculating(pair, proposer, launcher), jobs, plain, cut)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", RUNS)
 @pytest.mark.parametrize("sampling", SAMPLING)
 @pytest.mark.parametrize("proposer", SPECULATION)
-def test_same_tokens_at_every_cut(pair: Pair, proposer: str, sampling: str, batch: int) -> None:
-    """All cuts, and for every proposer prompts of its own."""
+def test_same_tokens_at_every_cut(
+    pair: Pair, launcher: str, proposer: str, sampling: str, batch: int
+) -> None:
+    """All cuts with both launchers, and for every proposer prompts of its own."""
     jobs = make_jobs(random.Random(f"{proposer}/{sampling}/{batch}"), batch, sampling)
     plain = outputs(core(pair, speculation=PLAIN, max_batch=4), jobs)
     for cut in RUNS[batch]:
-        run_and_compare(pair, proposer, jobs, plain, cut)
+        run_and_compare(speculating(pair, proposer, launcher), jobs, plain, cut)
 
 
 @pytest.mark.parametrize("proposer", SPECULATION)
-def test_preemption_loses_nothing(pair: Pair, proposer: str) -> None:
+def test_preemption_loses_nothing(pair: Pair, launcher: str, proposer: str) -> None:
     rng = random.Random(proposer)
     # Short prompts are all admitted; long outputs then fight for pages.
     jobs = [
@@ -162,24 +171,25 @@ def test_preemption_loses_nothing(pair: Pair, proposer: str) -> None:
         for index in range(4)
     ]
     plain = outputs(core(pair, speculation=PLAIN), jobs)
-    planner = PLANNERS.get(proposer, CHEAP)
-    engine = core(pair, speculation=SPECULATION[proposer], planner=planner, page_size=2, n_pages=46)
+    engine = speculating(pair, proposer, launcher)(page_size=2, n_pages=46)
     assert outputs(engine, jobs) == plain
     preempted = sum(engine.request(index).statistics.preemptions for index in range(len(jobs)))
     assert preempted > 0, "the pool was large enough, so the test tests nothing"
 
 
-def test_reference_backend_runs_the_whole_engine(pair: Pair) -> None:
+@pytest.mark.parametrize("backend", ["reference", "pytorch"])
+def test_any_backend_runs_the_whole_engine(pair: Pair, launcher: str, backend: str) -> None:
     jobs = make_jobs(random.Random(4), 5, "nucleus")
     plain = outputs(core(pair, speculation=PLAIN), jobs)
-    for speculation in SPECULATION.values():
-        assert outputs(core(pair, speculation=speculation, backend="reference"), jobs) == plain
+    for proposer in SPECULATION:
+        engine = speculating(pair, proposer, launcher)(backend=backend)
+        assert outputs(engine, jobs) == plain, proposer
 
 
-def test_tokens_are_conserved(pair: Pair) -> None:
+def test_tokens_are_conserved(pair: Pair, launcher: str) -> None:
     """Emitted = accepted after clipping + one bonus a round, unless the bonus was clipped."""
     jobs = make_jobs(random.Random(11), 8, "greedy")
-    engine = core(pair, speculation=SPECULATION["tree"])
+    engine = speculating(pair, "tree", launcher)()
     outputs(engine, jobs)
     for index in range(len(jobs)):
         request = engine.request(index)
@@ -189,11 +199,17 @@ def test_tokens_are_conserved(pair: Pair) -> None:
 
 
 def test_speculation_saves_target_passes(pair: Pair) -> None:
-    """On text the target writes itself the trained head is right more often than not."""
+    """On text the target writes itself the trained head is right more often than not.
+
+    And by the same trees whoever launches them: every round accepts as much.
+    """
     params = SamplingParams(max_tokens=40, ignore_eos=True)
-    engine = core(pair, speculation=SPECULATION["tree"])
-    request_id = engine.submit([1], params)
-    finish_all(engine)
-    statistics = engine.request(request_id).statistics
-    assert statistics.num_accepted_tokens > 0
-    assert statistics.target_passes < 40
+    counted = []
+    for launcher in LAUNCHERS:
+        engine = speculating(pair, "tree", launcher)()
+        ids = [engine.submit(prompt, params) for prompt in ([1], [2, 3], [3] * 5)]
+        finish_all(engine)
+        counted.append([engine.request(request_id).statistics for request_id in ids])
+    assert counted[0] == counted[1]
+    assert counted[0][0].num_accepted_tokens > 0
+    assert counted[0][0].target_passes < 40

@@ -6,19 +6,33 @@ import random
 
 import pytest
 
+from aerie.assemble_rounds import scratch_of
 from aerie.config import SpeculationConfig
+from aerie.engine.engine import EngineCore
 from aerie.engine.pages import Ledger, LedgerError
 from aerie.engine.params import SamplingParams
 from aerie.engine.prefix import PrefixCache
-from tests.unit.engine.cores import LIMITS, Pair, assert_pool_is_unheld, core, finish_all, outputs
+from aerie.engine.request import Holding, Request
+from tests.unit.engine.cores import (
+    CHEAP,
+    LIMITS,
+    Pair,
+    assert_pool_is_unheld,
+    core,
+    finish_all,
+    outputs,
+)
 from tests.unit.engine.test_engine import assert_kv_is_fresh
+from tests.unit.engine.test_lossless import PLANNERS, SPECULATION
 
 TREE = SpeculationConfig(top_k=3, depth=3, nodes=10)
 PLAIN = SpeculationConfig(method="none")
 
 
 @pytest.mark.parametrize(("method", "page_size"), [("eagle3", 1), ("eagle3", 3), ("none", 4)])
-def test_reuse_changes_nothing_but_the_work(pair: Pair, page_size: int, method: str) -> None:
+def test_reuse_changes_nothing_but_the_work(
+    pair: Pair, launcher: str, page_size: int, method: str
+) -> None:
     """Prompts that share beginnings of every length, boundary tokens equal and not."""
     rng = random.Random(page_size)
     base = [rng.randrange(LIMITS.vocabulary) for _ in range(20)]
@@ -29,7 +43,8 @@ def test_reuse_changes_nothing_but_the_work(pair: Pair, page_size: int, method: 
     speculation = SpeculationConfig(method=method, top_k=3, depth=3, nodes=10)
     cold = core(pair, speculation=PLAIN, prefix_reuse=False)
     expected = outputs(cold, jobs)
-    engine = core(pair, speculation=speculation, page_size=page_size, n_pages=400)
+    sizes = {"page_size": page_size, "n_pages": 400}
+    engine = core(pair, speculation=speculation, engine=launcher, **sizes)
     for _ in range(2):
         found = []
         for job in jobs:
@@ -47,11 +62,11 @@ def test_reuse_changes_nothing_but_the_work(pair: Pair, page_size: int, method: 
     assert_pool_is_unheld(engine)
 
 
-def test_drafts_are_as_good_on_a_reused_prefix(pair: Pair) -> None:
+def test_drafts_are_as_good_on_a_reused_prefix(pair: Pair, launcher: str) -> None:
     """The draft's own KV is reused too: acceptance must not depend on who computed the prefix."""
     params = SamplingParams(max_tokens=30, ignore_eos=True)
     prompt = [1, 5, 9, 2, 6, 3, 8, 4, 7, 10, 12]
-    engine = core(pair, speculation=TREE, page_size=2)
+    engine = core(pair, speculation=TREE, page_size=2, engine=launcher)
     ids = []
     for _ in range(3):
         ids.append(engine.submit(prompt, params))
@@ -64,9 +79,64 @@ def test_drafts_are_as_good_on_a_reused_prefix(pair: Pair) -> None:
         assert other.target_passes == first.target_passes
 
 
-def test_kept_pages_make_room_when_they_are_needed(pair: Pair) -> None:
+@pytest.mark.parametrize("proposer", ["tree", "merged", "planned", "moody"])
+def test_speculation_finds_what_plain_decoding_finds(
+    pair: Pair, launcher: str, proposer: str
+) -> None:
+    """The hits of a conversation whose turns hold the answers before, one after the other."""
+    hits: dict[str, list[int]] = {}
+    for name, speculation in (("none", PLAIN), (proposer, SPECULATION[proposer])):
+        planner = PLANNERS.get(name, CHEAP)
+        sizes = {"page_size": 4, "n_pages": 400}
+        engine = core(pair, speculation=speculation, planner=planner, engine=launcher, **sizes)
+        text, hits[name] = [1, 2, 3], []
+        for turn in range(6):
+            params = SamplingParams(max_tokens=4 + 3 * turn, ignore_eos=True, seed=turn)
+            request_id = engine.submit(text, params)
+            finish_all(engine)
+            request = engine.request(request_id)
+            hits[name].append(request.statistics.reused_tokens)
+            text = [*request.tokens, 7 + turn]
+    assert hits[proposer] == hits["none"]
+    assert hits["none"][-1] > 40
+
+
+@pytest.mark.parametrize("proposer", ["none", "tree", "planned"])
+def test_full_pages_of_a_running_request_are_found(
+    pair: Pair, launcher: str, proposer: str
+) -> None:
+    """A newcomer with the text so far shares its pages while the first request goes on."""
+    speculation = PLAIN if proposer == "none" else SPECULATION[proposer]
+    engine = core(pair, speculation=speculation, engine=launcher, page_size=2)
+    prompt = [1, 5, 9, 2, 6]
+    first = engine.submit(prompt, SamplingParams(max_tokens=60, ignore_eos=True))
+    request = engine.request(first)
+    reused = []
+    for n_output in (2, 10, 20):
+        while len(request.output) < n_output:
+            engine.step()
+        text = list(request.tokens)
+        short = SamplingParams(max_tokens=3, ignore_eos=True)
+        second = engine.request(engine.submit([*text, 3], short))
+        engine.step()
+        assert request.ended is None, "it still runs"
+        reused.append(second.statistics.reused_tokens)
+        finish_all_but(engine, request)
+        expected = outputs(core(pair, speculation=PLAIN), [([*text, 3], short)])
+        assert [second.output] == expected
+        # All but what a round in flight has not shown to the draft, and the page that fills.
+        assert reused[-1] >= len(text) - 2 - 2 * (1 + (speculation.depth or 0))
+    assert reused == sorted(set(reused))
+
+
+def finish_all_but(engine: EngineCore, request: Request) -> None:
+    while [other for other in (*engine.running, *engine.waiting) if other is not request]:
+        engine.step()
+
+
+def test_kept_pages_make_room_when_they_are_needed(pair: Pair, launcher: str) -> None:
     rng = random.Random(1)
-    engine = core(pair, speculation=TREE, page_size=2, n_pages=40)
+    engine = core(pair, speculation=TREE, page_size=2, n_pages=40, engine=launcher)
     for seed in range(12):
         prompt = [rng.randrange(LIMITS.vocabulary) for _ in range(15)]
         engine.submit(prompt, SamplingParams(max_tokens=8, seed=seed))
@@ -87,8 +157,8 @@ def test_pages_are_taken_ahead_of_a_cache_that_holds_all_others(pair: Pair) -> N
     engine.step()
     engine.step()
     request = engine.request(request_id)
-    scratch = engine.parts.proposer.scratch
-    assert len(request.held.pages) > ledger.pages_for(request.seq_len + scratch + 10)
+    needed = request.seq_len + scratch_of(engine.config)
+    assert len(request.held.pages) > ledger.pages_for(needed + 10)
 
 
 def test_the_token_after_a_page_belongs_to_its_key() -> None:
@@ -96,15 +166,35 @@ def test_the_token_after_a_page_belongs_to_its_key() -> None:
     cache = PrefixCache(ledger)
     pages = ledger.take(3)
     assert pages is not None
-    cache.insert([1, 2, 3, 4, 5, 6, 7], pages, 6)
-    assert cache.find([1, 2, 3, 4, 5, 6, 7, 8, 9]) == pages
-    assert cache.find([1, 2, 3, 4, 9, 6, 7, 8, 9]) == pages[:1]
-    assert cache.find([1, 2, 9, 4, 5, 6]) == []
-    assert cache.find([1, 2, 3]) == []
+    cache.insert([1, 2, 3, 4, 5, 6, 7], Holding(pages), 6)
+
+    def found(tokens: list[int]) -> list[int]:
+        return [node.page for node in cache.find(tokens)]
+
+    assert found([1, 2, 3, 4, 5, 6, 7, 8, 9]) == pages
+    assert found([1, 2, 3, 4, 9, 6, 7, 8, 9]) == pages[:1]
+    assert found([1, 2, 9, 4, 5, 6]) == []
+    assert found([1, 2, 3]) == []
     ledger.give(pages)
     assert (ledger.n_free, ledger.n_idle) == (6, 3)
     cache.make_room(8)
-    assert cache.find([1, 2, 3, 4, 5, 6, 7, 8, 9]) == pages[:1]
+    assert found([1, 2, 3, 4, 5, 6, 7, 8, 9]) == pages[:1]
+
+
+def test_a_text_is_indexed_where_the_index_stopped() -> None:
+    """Pages fill one by one; those that another request indexed before are passed, not replaced."""
+    ledger = Ledger(10, 2)
+    cache = PrefixCache(ledger)
+    first, second = Holding(ledger.take(3) or []), Holding(ledger.take(3) or [])
+    text = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    cache.insert(text[:3], first, 2)
+    assert [node.page for node in cache.find(text)] == first.pages[:1]
+    cache.insert(text[:5], second, 4)
+    assert [node.page for node in cache.find(text)] == [first.pages[0], second.pages[1]]
+    cache.insert(text[:8], first, 7)
+    assert first.n_indexed == 3
+    wanted = [first.pages[0], second.pages[1], first.pages[2]]
+    assert [node.page for node in cache.find(text)] == wanted
 
 
 def test_the_ledger_refuses_what_does_not_add_up() -> None:

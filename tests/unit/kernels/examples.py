@@ -288,4 +288,6 @@ EXAMPLES: dict[str, tuple[str, Callable[[], Inputs]]] = {
     "handed_over": case_of("hand_over_verdict", "b3_run_1"),
     "found_path": case_of("find_text_path", "b3_longer_wins_over_later"),
     "merged_path": case_of("merge_text_path", "b3_path_of_127_new"),
+    "tossed_coins": case_of("toss_coins", "b3"),
+    "scored_tokens": case_of("score_target_tokens", "b3"),
 }

@@ -1,4 +1,4 @@
-"""Inputs of the round's kernels, R1 to R14, at the shape of a workload."""
+"""Inputs of the round's kernels, R1 to R16, at the shape of a workload."""
 
 from __future__ import annotations
 
@@ -228,6 +228,31 @@ def _merged_path(made: Round) -> Inputs:
     }
 
 
+def _tossed_coins(made: Round) -> Inputs:
+    batch = made.shape.batch
+    return {
+        "seed": np.arange(batch),
+        "sample_index": np.zeros(batch, np.int64),
+        "position": made.seq_len,
+        "tree_depth": DEPTH,
+    }
+
+
+def _scored_tokens(made: Round) -> Inputs:
+    """Three tokens of every request, and the five best beside each."""
+    batch, emitted = made.shape.batch, 3
+    rows = np.full((batch, RUN), -1)
+    rows[:, :emitted] = made.layout.indptr[:-1, None] + np.arange(emitted)
+    size = (made.rows, made.shape.vocabulary)
+    return {
+        "logits": made.rng.standard_normal(size, np.float32) * 4,
+        "rows": rows,
+        "tokens": made.rng.integers(0, made.shape.vocabulary, (batch, RUN)),
+        "wanted": np.full(batch, 5, np.int32),
+        "top_n": 20,
+    }
+
+
 ROUND_BUILDERS: dict[str, Callable[[Round], Inputs]] = {
     "place_verify_rows": _verify_rows,
     "place_prompt_rows": _prompt_rows,
@@ -243,4 +268,6 @@ ROUND_BUILDERS: dict[str, Callable[[Round], Inputs]] = {
     "hand_over_verdict": _handed_over,
     "find_text_path": _found_path,
     "merge_text_path": _merged_path,
+    "toss_coins": _tossed_coins,
+    "score_target_tokens": _scored_tokens,
 }

@@ -7,6 +7,7 @@ from aerie.kernels.cards.round_draft import DRAFT_CARDS
 from aerie.kernels.cards.round_rows import ROW_CARDS
 from aerie.kernels.cards.round_text import TEXT_CARDS
 from aerie.kernels.cards.round_verdict import VERDICT_STATE_CARDS
+from aerie.kernels.cards.scores import SCORE_CARDS
 
 ROUND_CARDS = (
     *ROW_CARDS,
@@ -14,4 +15,5 @@ ROUND_CARDS = (
     *CHOICE_CARDS,
     *VERDICT_STATE_CARDS,
     *TEXT_CARDS,
+    *SCORE_CARDS,
 )

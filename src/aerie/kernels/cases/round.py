@@ -8,6 +8,7 @@ from aerie.kernels.cases.round_draft import DRAFT_CASES
 from aerie.kernels.cases.round_rows import ROW_CASES
 from aerie.kernels.cases.round_text import TEXT_CASES
 from aerie.kernels.cases.round_verdict import VERDICT_STATE_CASES
+from aerie.kernels.cases.scores import SCORE_CASES
 
 ROUND_CASES: tuple[Case, ...] = (
     *ROW_CASES,
@@ -15,4 +16,5 @@ ROUND_CASES: tuple[Case, ...] = (
     *CHOICE_CASES,
     *VERDICT_STATE_CASES,
     *TEXT_CASES,
+    *SCORE_CASES,
 )

@@ -145,13 +145,12 @@ def _merging(
     longest: int = 6,
     kind: str = "usual",
     confidence: float | Sequence[float] = (0.6, 1.0, 0.25),
-    room: int = 0,
 ) -> Inputs:
-    """R14 inputs: one path of each way, in turn; `room` entries behind stay as they are."""
+    """R14 inputs: one path of each way, in turn."""
     n_trees = len(ways) if batch is None else batch
     count = int(shape.lstrip("abcdefghijklmnopqrstuvwxyz"))
     forest = plant(rng, [shape] * n_trees, kind, size=count)
-    wide = np.full((n_trees, longest + room), 5, np.int64)
+    wide = np.full((n_trees, longest), 5, np.int64)
     tokens, depths, parents = (
         np.concatenate((part, wide), axis=1)
         for part in (forest.tokens, forest.depths, forest.parents)
@@ -160,7 +159,7 @@ def _merging(
     path_tokens = np.full((n_trees, longest), -1, np.int64)
     path_len = np.zeros(n_trees, np.int64)
     for b in range(n_trees):
-        used = np.arange(count + longest + room) < count
+        used = np.arange(count + longest) < count
         way = _path(rng, (tokens[b], parents[b], used), ways[b % len(ways)], longest)
         path_tokens[b, : len(way)] = way
         path_len[b] = len(way)
@@ -174,6 +173,12 @@ def _merging(
         "confidence": cycle(confidence, n_trees, "float32"),
         "node_count": count,
     }
+
+
+def _roomy(inputs: Inputs) -> None:
+    """Entries behind the longest path, which stay as they are."""
+    for name in ("cumu_tokens", "cumu_scores", "cumu_deltas", "prev_indexs"):
+        inputs[name] = np.pad(inputs[name], ((0, 0), (0, 7)), constant_values=5)
 
 
 def _twins(inputs: Inputs) -> None:
@@ -208,7 +213,7 @@ _MERGED_ROWS = (
     row("b9_certain", "p_one ties", kind="ones", confidence=1.0),
     row("b9_worthless", "confidence_0", confidence=0.0),
     row("b9_tiny", "p_tiny", kind="tiny", confidence=1e-3, longest=40),
-    row("b9_room", "room", room=7),
+    row("b9_room", "room", None, _roomy),
     row("b9_twins", "twins", None, _twins, shape="star8"),
     row("b9_left_over_child", "left_over", None, _strangers, shape="star8"),
     row("b1_nodes_4096", "capacity_limit", ways=("leaves",), shape="random4090"),

@@ -1,9 +1,11 @@
-"""Gumbel noise of many rows at once, for the tokens that can win alone."""
+"""Random words of many rows at once, and Gumbel noise for the tokens that can win alone."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+
+from aerie.kernels.noise import TOKENS
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -22,24 +24,26 @@ ROUNDS = 10
 BLOCK = 16384
 
 
-def random_words(vocab: int, seed: Ints, position: Ints, sample_index: Ints) -> Words:
-    """Philox4x32-10: one word of 32 bits for each row and token id. [R, vocab rounded up to 4]"""
-    n_rows, n_groups = len(seed), (vocab + 3) // 4
+def random_words(
+    count: int, seed: Ints, position: Ints, sample_index: Ints, use: int = TOKENS
+) -> Words:
+    """Philox4x32-10: words of 32 bits, by token id or coin. [R, count rounded up to 4]"""
+    n_rows, n_groups = len(seed), (count + 3) // 4
     words = np.empty((n_rows, n_groups, 4), np.uint32)
     n_block = max(1, BLOCK // n_groups)
     columns = [column[:, None].view(np.uint64) for column in (seed, position + 1, sample_index)]
     for start in range(0, n_rows, n_block):
         rows = slice(start, start + n_block)
-        _philox([column[rows] for column in columns], words[rows])
+        _philox([column[rows] for column in columns], use, words[rows])
     return words.reshape(n_rows, n_groups * 4)
 
 
-def _philox(columns: list[Long], words_out: Words) -> None:
+def _philox(columns: list[Long], use: int, words_out: Words) -> None:
     seed, second, third = columns  # [R, 1] each
     shape = words_out.shape[:2]
     c0, c1, c2, c3, upper = (np.empty(shape, np.uint64) for _ in range(5))
     c0[:] = np.arange(shape[1], dtype=np.uint64)
-    c1[:], c2[:], c3[:] = second & _LOW, third & _LOW, 0
+    c1[:], c2[:], c3[:] = second & _LOW, third & _LOW, use
     k0, k1 = seed & _LOW, seed >> _UPPER
     for _ in range(ROUNDS):
         c0 *= _MULTIPLIERS[0]

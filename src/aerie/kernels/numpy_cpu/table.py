@@ -15,6 +15,7 @@ from aerie.kernels.numpy_cpu import (
     round_text,
     round_verdict,
     sampling,
+    scores,
     verdict,
 )
 
@@ -45,5 +46,7 @@ KERNELS: dict[str, Implementation] = {
         (round_verdict.hand_over_verdict, None),
         (round_text.find_text_path, None),
         (round_text.merge_text_path, None),
+        (scores.toss_coins, None),
+        (scores.score_target_tokens, None),
     )
 }

@@ -1,9 +1,11 @@
-"""Philox4x32-10 and the Gumbel noise of `sample_target_tokens`, in int64 arithmetic."""
+"""Philox4x32-10 in int64 arithmetic, and the Gumbel noise of `sample_target_tokens`."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from aerie.kernels.noise import TOKENS
 
 # Multipliers and key increments of Philox4x32 (Salmon et al., SC 2011, table 2).
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -31,13 +33,20 @@ def _mix(product: Tensor, word: Tensor, key: Tensor) -> Tensor:
     return ((product >> 32) ^ word).bitwise_xor_(key).bitwise_and_(_LOW)
 
 
-def gumbel(vocab: int, seed: Tensor, position: Tensor, sample_index: Tensor | None) -> Tensor:
-    """Noise of every token id for the token that follows `position[R]`. float32 [R, V]"""
-    groups = torch.arange((vocab + 3) // 4, device=seed.device)[None]  # [1, ids div 4]
+def random_words(
+    count: int, seed: Tensor, position: Tensor, sample_index: Tensor | None, use: int
+) -> tuple[Tensor, ...]:
+    """Words 0, 1, 2 and 3 of every group of four, for each of R rows. [R, groups] each"""
+    groups = torch.arange((count + 3) // 4, device=seed.device)[None]  # [1, numbers div 4]
     second = (position[:, None] + 1) & _LOW
     third = torch.zeros_like(second) if sample_index is None else sample_index[:, None] & _LOW
     key = (seed[:, None] & _LOW, (seed[:, None] >> 32) & _LOW)
-    words = philox((groups, second, third, torch.zeros_like(second)), key)
+    return philox((groups, second, third, torch.full_like(second, use)), key)
+
+
+def gumbel(vocab: int, seed: Tensor, position: Tensor, sample_index: Tensor | None) -> Tensor:
+    """Noise of every token id for the token that follows `position[R]`. float32 [R, V]"""
+    words = random_words(vocab, seed, position, sample_index, TOKENS)
     # [R, groups, 4]: word id mod 4 of group id div 4
     size = (*words[0].shape, len(words))
     rest = torch.empty(size, dtype=torch.float64, device=seed.device)

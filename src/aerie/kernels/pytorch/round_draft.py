@@ -39,13 +39,7 @@ def best_draft_children(
     """R6: the most probable tokens of every row."""
     values = logits.float()
     values = torch.where(values.isfinite(), values, -torch.inf)
-    # Value and id as one integer that grows with the value and falls with the id: topk keeps no
-    # order among equals. Adding 0 makes one number of both zeros.
-    bits = (values + 0.0).view(torch.int32)
-    # As sign and magnitude: of negative numbers the larger bits are the smaller number.
-    keys = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long().mul_(1 << 32)
-    keys -= torch.arange(values.shape[1], device=values.device)
-    best = (-keys.topk(node_top_k, dim=1).values) & 0xFFFFFFFF
+    best = best_ids(values, node_top_k)
     exact = values.double()
     peak = exact.amax(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float32).min)
     mass = (exact - peak).exp().sum(dim=1, keepdim=True)
@@ -55,6 +49,17 @@ def best_draft_children(
         "topk_probas": raised.float(),
         "topk_tokens": best if hot_token_id is None else hot_token_id[best],
     }
+
+
+def best_ids(values: Tensor, count: int) -> Tensor:
+    """Ids of the largest of each row of float32 values, the lower id first on ties. [R, count]"""
+    # Value and id as one integer that grows with the value and falls with the id: topk keeps no
+    # order among equals. Adding 0 makes one number of both zeros.
+    bits = (values + 0.0).view(torch.int32)
+    # As sign and magnitude: of negative numbers the larger bits are the smaller number.
+    keys = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long().mul_(1 << 32)
+    keys -= torch.arange(values.shape[1], device=values.device)
+    return (-keys.topk(count, dim=1).values) & 0xFFFFFFFF
 
 
 def check_draft_layer(

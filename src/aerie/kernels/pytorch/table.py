@@ -15,6 +15,7 @@ from aerie.kernels.pytorch import (
     round_text,
     round_verdict,
     sampling,
+    scores,
     verdict,
 )
 
@@ -51,5 +52,7 @@ KERNELS: dict[str, Implementation] = {
         (round_verdict.hand_over_verdict, None),
         (round_text.find_text_path, None),
         (round_text.merge_text_path, None),
+        (scores.toss_coins, None),
+        (scores.score_target_tokens, None),
     )
 }

@@ -14,6 +14,7 @@ from aerie.kernels.reference import (
     round_rows,
     round_text,
     round_verdict,
+    scores,
     verdict,
 )
 
@@ -58,4 +59,6 @@ KERNELS: dict[str, Implementation] = {
     "hand_over_verdict": Implementation(round_verdict.hand_over_verdict),
     "find_text_path": Implementation(round_text.find_text_path),
     "merge_text_path": Implementation(round_text.merge_text_path),
+    "toss_coins": Implementation(scores.toss_coins),
+    "score_target_tokens": Implementation(scores.score_target_tokens),
 }

@@ -18,7 +18,7 @@ K_BLOCK = 16
 
 
 @triton.jit
-def _sortable(x, ids):
+def sortable(x, ids):
     """Value and id as one integer that grows with the value and falls with the id."""
     bits = x.to(tl.int32, bitcast=True)
     ordered = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.int64)
@@ -26,18 +26,20 @@ def _sortable(x, ids):
 
 
 @triton.jit
-def _value_of(key):
+def value_of(key):
+    """The value of a key."""
     bits = (key >> 32).to(tl.int32)
     return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def _id_of(key):
+def id_of(key):
+    """The id of a key."""
     return 0x7FFFFFFF - (key & 0x7FFFFFFF)
 
 
 @triton.jit
-def _best_keys(key, best, top_k, K: tl.constexpr):
+def best_keys(key, best, top_k, K: tl.constexpr):
     """The `top_k` largest of a block's keys and of `best[K]`, which is descending."""
     place = tl.arange(0, K)
     found = tl.full([K], -(1 << 63), tl.int64)
@@ -68,8 +70,8 @@ def _part_kernel(
         # one number of both zeros, whose bits differ.
         x = tl.where(tl.abs(x) < float("inf"), x + 0.0, float("-inf"))
         peak, mass = softmax_step(x, peak, mass)
-        key = tl.where(ids < vocab, _sortable(x, ids), -(1 << 63))
-        best = _best_keys(key, best, top_k, K)
+        key = tl.where(ids < vocab, sortable(x, ids), -(1 << 63))
+        best = best_keys(key, best, top_k, K)
     place = row * n_parts + part
     tl.store(peaks_out + place, peak)
     tl.store(masses_out + place, mass)
@@ -91,14 +93,14 @@ def _join_kernel(
     )
     entry = tl.arange(0, S * K)
     key = tl.load(keys + row * n_parts * K + entry, mask=entry < n_parts * K, other=-(1 << 63))
-    best = _best_keys(key, tl.full([K], -(1 << 63), tl.int64), top_k, K)
+    best = best_keys(key, tl.full([K], -(1 << 63), tl.int64), top_k, K)
     rank = tl.arange(0, K)
     is_rank = rank < top_k
     # Without a finite logit the differences would be NaN, and the sum is 0.
     base = tl.where(peak == float("-inf"), 0.0, peak)
-    raised = tl.exp(_value_of(best).to(tl.float64) - base.to(tl.float64))
+    raised = tl.exp(value_of(best).to(tl.float64) - base.to(tl.float64))
     proba = tl.where(mass > 0, raised / mass, 0.0).to(tl.float32)
-    token = _id_of(best)
+    token = id_of(best)
     if MAPPED:
         token = tl.load(token_map + token, mask=is_rank, other=0)
     tl.store(probas_out + row * top_k + rank, proba, mask=is_rank)

@@ -5,6 +5,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from aerie.kernels import noise
+
+# The last counter: tokens and coins of one position draw different words.
+TOKENS = tl.constexpr(noise.TOKENS)
+COINS = tl.constexpr(noise.COINS)
 # What a rough sum of value and noise may lack: the noise's own error and one rounding of the sum.
 ROUGH_ERROR = tl.constexpr(1e-3)
 ROUGH_SHARE = tl.constexpr(1e-6)
@@ -14,25 +19,25 @@ NO_ID = tl.constexpr(2147483647)
 
 
 @triton.jit
-def _four_words(group, seed, position, sample):
-    """One Philox call for each group of four ids; the arrays have the shape of `group`."""
+def _four_words(group, seed, position, sample, use: tl.constexpr):
+    """One Philox call for each group of four numbers; the arrays have the shape of `group`."""
     second = tl.zeros_like(group) + (position + 1).to(tl.uint32)
     third = tl.zeros_like(group) + sample.to(tl.uint32)
-    return tl.philox(seed, group, second, third, tl.zeros_like(group))
+    return tl.philox(seed, group, second, third, tl.zeros_like(group) + use)
 
 
 @triton.jit
 def words_from(start, seed, position, sample, V: tl.constexpr):
     """Random words of the ids from `start` on, a multiple of 4: one Philox call for four. [V]"""
     group = (start // 4 + tl.arange(0, V // 4)).to(tl.uint32)
-    w0, w1, w2, w3 = _four_words(group, seed, position, sample)
+    w0, w1, w2, w3 = _four_words(group, seed, position, sample, TOKENS)
     return tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), [V]).to(tl.uint32)
 
 
 @triton.jit
-def words_of(ids, seed, position, sample):
-    """Random words of any ids: one Philox call for each."""
-    w0, w1, w2, w3 = _four_words((ids // 4).to(tl.uint32), seed, position, sample)
+def words_of(ids, seed, position, sample, use: tl.constexpr):
+    """Random words of any ids, or coins: one Philox call for each."""
+    w0, w1, w2, w3 = _four_words((ids // 4).to(tl.uint32), seed, position, sample, use)
     place = ids % 4
     return tl.where(place < 2, tl.where(place == 0, w0, w1), tl.where(place == 2, w2, w3))
 

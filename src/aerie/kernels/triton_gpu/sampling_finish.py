@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from aerie.kernels.triton_gpu.device import owner_of
-from aerie.kernels.triton_gpu.noise import NO_ID, gumbel, noisy_best, words_from, words_of
+from aerie.kernels.triton_gpu.noise import NO_ID, TOKENS, gumbel, noisy_best, words_from, words_of
 from aerie.kernels.triton_gpu.sampling_order import (
     CLOSED,
     LISTED,
@@ -77,7 +77,7 @@ def _listed_token(
     mass = mass_of(x, peak)
     weight = tl.where(key >= bound, (mass * MASS_UNIT).to(tl.int64), 0)
     enough = share * tl.sum(weight, axis=0).to(tl.float64)
-    noisy = x + gumbel(words_of(own, seed, position, sample))
+    noisy = x + gumbel(words_of(own, seed, position, sample, TOKENS))
     alive = (key >= bound) & (mass >= tl.zeros([], tl.float64) + least)
     token = tl.full([], -1, tl.int32)
     while token < 0:

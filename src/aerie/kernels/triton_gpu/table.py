@@ -19,6 +19,7 @@ from aerie.kernels.triton_gpu import (
     round_text,
     round_verdict,
     sampling,
+    scores,
     slots,
     verdict,
     walk,
@@ -63,6 +64,8 @@ KERNELS: dict[str, Implementation] = {
         (round_verdict.hand_over_verdict, None, None),
         (round_text.find_text_path, None, None),
         (round_text.merge_text_path, None, None),
+        (scores.toss_coins, None, None),
+        (scores.score_target_tokens, None, None),
     )
 }
 KERNELS["grow_draft_layer"] = Implementation(

@@ -1,0 +1,180 @@
+"""Cases of a sampled round's companions: R15 keys and counters, R16 rows and what is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from aerie.kernels.cases.case import Case, Inputs
+from aerie.kernels.cases.draws import cycle, draw_logits
+from aerie.kernels.cases.table import (
+    BOUNDS,
+    DTYPE,
+    Spoil,
+    blank,
+    both,
+    cases,
+    cast,
+    put,
+    row,
+    setting,
+)
+
+COINS, SCORED = "toss_coins", "score_target_tokens"
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+
+
+def _keys(
+    rng: np.random.Generator,
+    batch: int = 3,
+    depth: int = 6,
+    seed: int | Sequence[int] = (1, 2, 3),
+    sample: int | Sequence[int] = 0,
+    position: int | Sequence[int] | None = None,
+) -> Inputs:
+    """R15 inputs: values in turn; positions are drawn where none are named."""
+    drawn = rng.integers(0, 5000, batch)
+    return {
+        "seed": cycle(seed, batch, "int64"),
+        "sample_index": cycle(sample, batch, "int64"),
+        "position": drawn if position is None else cycle(position, batch, "int64"),
+        "tree_depth": depth,
+    }
+
+
+_COIN_ROWS = (
+    row("b3", "usual"),
+    row("b1_smallest", "smallest", batch=1, depth=0, seed=0, position=0),
+    row("b0", "empty_batch", batch=0),
+    row("b128", "batch_limit", batch=128, seed=range(128)),
+    row("b128_depth_127", "batch_limit depth_limit", batch=128, depth=127),
+    *(row(f"b3_depth_{depth}", f"word depth_{depth}", depth=depth) for depth in range(1, 6)),
+    row("b2_depth_13", "word block", batch=2, depth=13),
+    row("b2_depth_14", "word block exact", batch=2, depth=14),
+    row("b2_depth_15", "word block prime", batch=2, depth=15),
+    row("b2_depth_127", "depth_limit", batch=2, depth=127),
+    row("b4_one_seed", "same_seed", batch=4, seed=7),
+    row("b4_one_position", "same_position", batch=4, position=11),
+    row("b4_samples", "samples", batch=4, seed=7, sample=(0, 1, 2, 3), position=11),
+    row("b4_all_the_same", "same_seed same_position", batch=4, seed=7, position=11),
+    row("b4_seed_edges", "seed_edge", batch=4, seed=(_LOWEST, _HIGHEST, -1, 0)),
+    row("b4_seed_words", "seed_edge words", batch=4, seed=(2**32, 2**32 - 1, 2**31, 2**63 - 2**32)),
+    row("b4_sample_edges", "sample_edge", batch=4, sample=(_LOWEST, _HIGHEST, -1, 2**32)),
+    row("b4_position_edges", "position_edge", batch=4, position=(0, -1, 2**31 - 1, 2**32 - 1)),
+    row("b2_position_limits", "position_edge int64", batch=2, position=(_LOWEST, _HIGHEST)),
+    row("b2_long", "long_context", batch=2, position=(70_000, 2**21 - 2)),
+    row("b9_prime", "prime", batch=9, depth=11, seed=range(90, 99)),
+    row("b129", "beyond_batch", BOUNDS, batch=129),
+    row("depth_128", "beyond_depth", BOUNDS, setting(tree_depth=128)),
+    row("depth_below_0", "below_depth", BOUNDS, setting(tree_depth=-1)),
+    row("seeds_of_another_batch", "wrong_shape", BOUNDS, blank("seed", 2)),
+    row("positions_of_another_batch", "wrong_shape position", BOUNDS, blank("position", 4)),
+    row("seed_int32", "wrong_dtype", DTYPE, cast("seed", "int32")),
+    row("position_int32", "wrong_dtype int32", DTYPE, cast("position", "int32")),
+    row("sample_uint64", "wrong_dtype uint64", DTYPE, cast("sample_index", "uint64")),
+)  # fmt: skip
+
+
+def _run(
+    rng: np.random.Generator,
+    batch: int = 3,
+    shape: tuple[int, int] = (9, 40),
+    run: int = 3,
+    top_n: int = 5,
+    wanted: int | Sequence[int] = (5, 0, 2),
+    kind: str = "usual",
+) -> Inputs:
+    """R16 inputs: any rows decide any tokens; the last entry of a longer run is unused."""
+    n_rows, vocab = shape
+    rows = rng.integers(0, max(n_rows, 1), (batch, run))
+    rows[:, 2:][:, -1:] = -1
+    return {
+        "logits": draw_logits(rng, shape, kind),
+        "rows": rows,
+        "tokens": rng.integers(0, vocab, (batch, run)),
+        "wanted": cycle(wanted, batch, "int32"),
+        "top_n": top_n,
+    }
+
+
+def _chosen_is_best(inputs: Inputs) -> None:
+    """Every token is the first maximum of its row."""
+    best = inputs["logits"].argmax(axis=1)
+    inputs["tokens"] = best[np.maximum(inputs["rows"], 0)]
+
+
+def _certain(gap: float) -> Spoil:
+    """One id stands so far above all others in every row."""
+    peak = both(put("logits", ..., 0.0), put("logits", (..., 3), gap))
+    return both(peak, _chosen_is_best)
+
+
+_ZEROS = np.resize(np.array([0.0, -0.0, -1.0], np.float32), 40)
+
+_SCORED_ROWS = (
+    row("b3", "usual"),
+    row("b1_smallest", "smallest", batch=1, shape=(1, 1), run=1, top_n=0, wanted=0),
+    row("b1_one_token", "vocab_1", batch=1, shape=(2, 1), run=2),
+    row("b0", "empty_batch", batch=0),
+    row("b2_no_rows", "no_rows", batch=2, shape=(0, 7)),
+    row("b128", "batch_limit", batch=128, shape=(60, 19), run=2, wanted=(-1, 0, 1, 5)),
+    row("b1_run_128", "run_limit", batch=1, shape=(128, 13), run=128),
+    row("b2_rows_16384", "rows_limit", None, put("rows", (1, 1), 16_383), batch=2,
+        shape=(16_384, 3)),
+    row("b3_nobody_wants", "none", wanted=-1),
+    row("b3_chosen_alone", "chosen", wanted=0),
+    row("b4_mixed", "mixed", batch=4, run=4, wanted=(-1, 0, 1, 5)),
+    row("b2_wants_more_than_n", "wanted_beyond", batch=2, wanted=(6, 2**31 - 1)),
+    row("b2_wants_below_minus_1", "wanted_below", batch=2, wanted=(-2, -(2**31))),
+    row("b3_top_0", "top_0", top_n=0),
+    row("b3_top_1", "top_1", top_n=1),
+    row("b3_top_20", "top_limit", top_n=20, wanted=20),
+    row("b3_fewer_ids_than_n", "top_limit vocab_7", shape=(9, 7), top_n=20, wanted=20),
+    row("b3_ids_as_many_as_n", "top_limit vocab_20", shape=(9, 20), top_n=20, wanted=20),
+    row("b3_no_row", "unused", None, put("rows", ..., -1)),
+    row("b3_rows_outside", "unused outside", None,
+        put("rows", np.s_[:, :2], [[9, 8], [-2, 0], [_HIGHEST, _LOWEST]])),
+    row("b3_tokens_outside", "unused tokens", None,
+        put("tokens", np.s_[:, :2], [[40, 39], [-1, 0], [_HIGHEST, _LOWEST]])),
+    row("b3_one_row_for_all", "same_row", None, put("rows", ..., 4)),
+    row("b3_chosen_is_best", "best", None, _chosen_is_best, wanted=1),
+    row("b3_nearly_certain", "p_one", None, _certain(25.0)),
+    row("b3_certain", "p_one exact", None, _certain(800.0)),
+    row("b3_ties", "ties", kind="ties", top_n=20, wanted=20),
+    row("b3_all_equal", "ties all_equal", kind="equal", top_n=20, wanted=20),
+    row("b3_both_zeros", "ties zeros", None, put("logits", ..., _ZEROS), top_n=20, wanted=20),
+    row("b3_masked", "masked", kind="masked", top_n=20, wanted=20),
+    row("b3_one_left", "masked one", kind="one_left"),
+    row("b3_nothing_left", "masked all", None, put("logits", ..., -np.inf)),
+    row("b3_some_rows_empty", "masked rows", None, put("logits", np.s_[::2], -np.inf)),
+    row("b3_nan", "nan", None, put("logits", (..., 3), np.nan)),
+    row("b3_infinite", "inf", None, put("logits", (..., slice(2, 9, 3)), np.inf)),
+    row("b3_nan_and_nothing", "nan masked", None,
+        both(put("logits", ..., -np.inf), put("logits", (..., 0), np.nan))),
+    row("b3_far_apart", "far_apart", kind="far_apart"),
+    row("b3_huge", "huge", kind="huge"),
+    row("b3_subnormal", "subnormal", kind="subnormal"),
+    *(row(f"b1_vocab_{vocab}", f"block vocab_{vocab}", batch=1, shape=(2, vocab), run=2, wanted=5)
+      for vocab in (2047, 2048, 2049)),
+    row("b2_vocab_10007", "prime", batch=2, shape=(3, 10_007), top_n=20, wanted=20),
+    row("b2_vocab_10007_equal", "prime all_equal", batch=2, shape=(3, 10_007), kind="equal"),
+    row("b2_vocab_10007_masked", "prime masked", batch=2, shape=(3, 10_007), kind="one_left"),
+    row("b1_vocab_262144", "vocab_limit", batch=1, shape=(1, 262_144), run=1, wanted=5),
+    row("b129", "beyond_batch", BOUNDS, batch=129),
+    row("run_129", "beyond_run", BOUNDS, run=129),
+    row("rows_16385", "beyond_rows", BOUNDS, shape=(16_385, 2)),
+    row("vocab_262145", "beyond_vocab", BOUNDS, shape=(1, 262_145)),
+    row("top_21", "beyond_top", BOUNDS, setting(top_n=21)),
+    row("top_below_0", "below_top", BOUNDS, setting(top_n=-1)),
+    row("tokens_of_another_run", "wrong_shape", BOUNDS, blank("tokens", 3, 4)),
+    row("wanted_of_another_batch", "wrong_shape batch", BOUNDS, blank("wanted", 4)),
+    row("logits_float16", "wrong_dtype", DTYPE, cast("logits", "float16")),
+    row("rows_int32", "wrong_dtype int32", DTYPE, cast("rows", "int32")),
+    row("wanted_int64", "wrong_dtype int64", DTYPE, cast("wanted", "int64")),
+)  # fmt: skip
+
+SCORE_CASES: tuple[Case, ...] = (
+    *cases(COINS, _keys, _COIN_ROWS),
+    *cases(SCORED, _run, _SCORED_ROWS),
+)
