@@ -18,7 +18,6 @@ sys.path[:0] = [str(ROOT / "src")]
 
 from aerie import Engine, SamplingParams  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.engine.round_tree import round_tree  # noqa: E402
 from aerie.server.rounds import describe_round  # noqa: E402
 
 OUT = ROOT / "src/aerie/server/static/view/examples.json"
@@ -58,14 +57,14 @@ def decode(name: str, drafts: dict[str, Any]) -> dict[str, Any]:
     rounds, text, n_tokens = [], "", 0
     while engine.core.request(request_id).ended is None:
         updates = engine.step()
-        outcome, engine.core.last_outcome = engine.core.last_outcome, None
-        if outcome is not None and outcome.request_ids:
-            rounds.append(describe_round(round_tree(outcome, 0), engine.tokenizer))
+        tree = engine.core.launcher.trees.get(request_id)
+        if tree is not None:
+            rounds.append(describe_round(tree, engine.tokenizer))
         text += "".join(update.text for update in updates)
         n_tokens += sum(len(update.token_ids) for update in updates)
     limits = engine.core.config.speculation.limits
-    tree = {"top_k": limits.top_k, "depth": limits.depth, "nodes": limits.nodes}
-    return {"name": name, "tree": tree, "text": text, "tokens": n_tokens, "rounds": rounds}
+    shape = {"top_k": limits.top_k, "depth": limits.depth, "nodes": limits.nodes}
+    return {"name": name, "tree": shape, "text": text, "tokens": n_tokens, "rounds": rounds}
 
 
 def _written(example: dict[str, Any]) -> str:
