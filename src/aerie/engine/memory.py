@@ -49,7 +49,7 @@ class Memory:
         """
         nodes = []
         # Whoever wants every token of its prompt scored must compute them all.
-        if self._prefixes and request.params.prompt_logprobs is None:
+        if self._prefixes and not request.wants_scores:
             nodes = self._prefixes.find(request.tokens)
         found = [node.page for node in nodes]
         # Pages found idle cannot be given up for the others as well.
