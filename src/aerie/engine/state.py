@@ -71,6 +71,14 @@ class Told:
         arrays["source"].copy_(torch.arange(len(arrays["source"])))
         arrays["source"][:n_kept] = torch.tensor(stays, dtype=torch.int64)
         arrays["is_new"].fill_(True)[:n_kept] = False
+        self._send()
+
+    def leave(self, seats: Sequence[int]) -> None:
+        """These hold no memory any more: until they are seated anew, they write the inert slot."""
+        self._here.arrays["table_row"][list(seats)] = self._inert_row
+        self._send()
+
+    def _send(self) -> None:
         if self._there is not self._here:
             # From memory that is not pinned: the host may write it again at once.
             self._there.flat.copy_(self._here.flat, non_blocking=True)

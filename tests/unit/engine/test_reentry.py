@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -118,9 +117,7 @@ def test_a_windowed_head_catches_up_from_what_it_can_still_see(
 
 
 @pytest.mark.parametrize("n_silent", [1, 20])
-def test_a_head_without_a_window_keeps_everything(
-    pair: Pair, launcher: str, n_silent: int
-) -> None:
+def test_a_head_without_a_window_keeps_everything(pair: Pair, launcher: str, n_silent: int) -> None:
     last = 8 + n_silent
     _, steady = play(pair, launcher, set(range(100)), last)
     _, moody = play(pair, launcher, {*range(8), last}, last)
@@ -174,9 +171,7 @@ def test_a_text_the_draft_has_not_seen_is_not_reused(windowed: Pair, launcher: s
     assert len(long.job.prompt) - 4 <= reused <= len(long.job.prompt)
 
 
-def test_a_prompt_is_shown_to_the_draft_while_nobody_drafts(
-    windowed: Pair, launcher: str
-) -> None:
+def test_a_prompt_is_shown_to_the_draft_while_nobody_drafts(windowed: Pair, launcher: str) -> None:
     """Or a long prompt read under a planner that waits could never be reused."""
     engine, _ = play(windowed, launcher, set(), 6)
     long = engine.running[0]
