@@ -25,7 +25,8 @@ class Kernel:
     """A kernel of one backend, called with named arrays, returning a named result.
 
     Every call is checked, unless the caller is trusted: names, kinds, dtypes, shapes, scalars,
-    limits, and the memory of the arrays. Refusals that need data raise when `raises` is set (the default on a CPU); otherwise
+    limits, and the memory of the arrays. Refusals that need data raise when `raises` is set (the
+    default on a CPU); otherwise
     the status word is in the result and the refused request's state is unchanged.
     """
 
