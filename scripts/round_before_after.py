@@ -25,7 +25,7 @@ ROOT = HERE.parents[1]
 PAIR = ROOT / "src" / "aerie" / "assets" / "pair"
 BATCHES, CONTEXTS = (1, 4, 16), (512, 8192)
 PAGE, SPARE = 16, 512  # positions of a page, and of a request beyond its prompt
-TOKENS, LEAST = 256, 32  # new tokens of all requests together, and of each at least
+TOKENS, LEAST = 256, 64  # new tokens of all requests together, and of each at least
 # A cost table of its own would be measured by either tree, and plans would differ by it.
 COSTS = ROOT / "tests" / "data" / "costs_cheap.json"
 METHODS: dict[str, dict[str, Any]] = {
