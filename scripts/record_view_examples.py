@@ -57,14 +57,13 @@ def decode(name: str, drafts: dict[str, Any]) -> dict[str, Any]:
     rounds, text, n_tokens = [], "", 0
     while engine.core.request(request_id).ended is None:
         updates = engine.step()
-        tree = engine.core.launcher.trees.get(request_id)
-        if tree is not None:
-            rounds.append(describe_round(tree, engine.tokenizer))
+        trees = engine.core.launcher.trees.values()
+        rounds += [describe_round(tree, engine.tokenizer) for tree in trees]
         text += "".join(update.text for update in updates)
         n_tokens += sum(len(update.token_ids) for update in updates)
     limits = engine.core.config.speculation.limits
-    shape = {"top_k": limits.top_k, "depth": limits.depth, "nodes": limits.nodes}
-    return {"name": name, "tree": shape, "text": text, "tokens": n_tokens, "rounds": rounds}
+    tree = {"top_k": limits.top_k, "depth": limits.depth, "nodes": limits.nodes}
+    return {"name": name, "tree": tree, "text": text, "tokens": n_tokens, "rounds": rounds}
 
 
 def _written(example: dict[str, Any]) -> str:

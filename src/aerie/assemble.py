@@ -109,7 +109,8 @@ def build_core(
     # Costs are measured on engines of their own, before this one takes the memory.
     policy = build_policy(config, target, head, limits, costs, progress)
     config = with_pages(config, needs)
-    memory = Memory(config.cache, config.scheduler.max_batch, longest, kernels, device)
+    here = kernels if device == "cpu" else build_kernels("numpy", "cpu")
+    memory = Memory(config.cache, config.scheduler.max_batch, longest, here, device)
     launcher = build_launcher(config, (target, head), kernels, memory, policy, limits)
     return EngineCore(config, launcher, memory, limits, scratch)
 

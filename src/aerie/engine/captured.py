@@ -137,6 +137,7 @@ class Captured:
             assert isinstance(last, Begun)
             begun = last
         elif not all(seat.has_left for seat in self.seating.seats):
+            self.seating.leave_gaps(self.parts.state)
             begun = self._begin(self.sizes.bucket(self.seating.seats, 0))
         self._finish(begun, plan, is_steady)
 
@@ -284,7 +285,7 @@ class Captured:
         return True
 
     def _show(self, ended: Sequence[Seat]) -> None:
-        """Let the draft take in what it missed of who ended, so that all of a text can be reused."""
+        """Let the draft take in what it missed of who ended: all of a text can then be reused."""
         catch_up(self.parts, ended, [seat.seq_len for seat in ended])
         for seat in ended:
             seat.n_seen = seat.seq_len

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from aerie.engine.buckets import Bucket, Sizes
 from aerie.engine.graphs import Graphs
+from aerie.engine.packed import Packed
 from aerie.engine.parts import Parts
 from aerie.engine.request import Scored, State
 from aerie.engine.rows import prompt_rows
@@ -71,15 +72,16 @@ def _forward(parts: Parts, bucket: Bucket, chunk: Chunk, asked: Tensor) -> Tenso
 
 def read_chunk(parts: Parts, sizes: Sizes, reading: Sequence[Reading]) -> None:
     """Read stretches of prompts in a size that fits; score those that ask for it one by one."""
-    plain = [part for part in reading if part.request.params.prompt_logprobs is None]
+    plain = [part for part in reading if not part.request.wants_scores]
     for own in ([plain] if plain else []) + [[p] for p in reading if p not in plain]:
         bucket = sizes.chunk([part.start for part in own], [part.end for part in own])
         chunk = make_chunk(own, bucket.rows, parts.table.device)
-        wanted = own[0].request.params.prompt_logprobs
-        if wanted is None:
-            read(parts, bucket, chunk)
+        request = own[0].request
+        if request.wants_scores:
+            wanted = request.params.prompt_logprobs or 0
+            request.prompt_scored += read_scored(parts, bucket, chunk, wanted)
         else:
-            own[0].request.prompt_scored += read_scored(parts, bucket, chunk, wanted)
+            read(parts, bucket, chunk)
     note_read(reading)
 
 
@@ -123,45 +125,42 @@ class Reader:
         self._sizes = sizes
         self._graphs = graphs
         self._last: Plan | None = None
-        device, n_seats = parts.table.device, parts.state.n_seats
-        most = sizes.chunk_rows(sizes.max_chunk)
-
-        def integers(size: int, fill: int = 0, dtype: torch.dtype = torch.int64) -> Tensor:
-            return torch.full((size,), fill, dtype=dtype, device=device)
-
-        self._chunk = Chunk(
-            tokens=integers(most),
-            following=integers(most),
-            qo_indptr=integers(n_seats + 1, dtype=torch.int32),
-            start=integers(n_seats),
-            table_row=integers(n_seats, parts.state.inert_row),
-        )
+        n_seats, most = parts.state.n_seats, sizes.chunk_rows(sizes.max_chunk)
+        shapes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
+            "tokens": (torch.int64, (most,)),
+            "following": (torch.int64, (most,)),
+            "qo_indptr": (torch.int32, (n_seats + 1,)),
+            "start": (torch.int64, (n_seats,)),
+            "table_row": (torch.int64, (n_seats,)),
+        }
+        self._here = Packed.empty(shapes, "cpu")
+        device = str(parts.table.device)
+        self._there = self._here if device == "cpu" else Packed.empty(shapes, device)
+        self._chunk = Chunk(**self._there.arrays)
 
     def read(self, plan: Plan) -> None:
         """Launch what a plan reads, unless that was done."""
         if plan is self._last:
             return
         self._last = plan
-        scored = [p for p in plan.reading if p.request.params.prompt_logprobs is not None]
+        scored = [part for part in plan.reading if part.request.wants_scores]
         plain = [part for part in plan.reading if part not in scored]
         if scored:
             read_chunk(self._parts, self._sizes, scored)
         if plain:
             bucket = self._sizes.recorded_chunk([p.start for p in plain], [p.end for p in plain])
-            self._fill(bucket, plain)
+            self._fill(plain)
             self._graphs.run(("read", bucket), partial(read, self._parts, bucket, self._chunk))
             note_read(plain)
 
-    def _fill(self, bucket: Bucket, reading: Sequence[Reading]) -> None:
+    def _fill(self, reading: Sequence[Reading]) -> None:
         """Write the stretches into the buffers that the graphs read; no wait for the device."""
-        made = make_chunk(reading, bucket.rows, torch.device("cpu"))
-        n, n_all, chunk = len(reading), bucket.seats, self._chunk
-        n_rows = int(made.qo_indptr[-1])
-        for name, own in (("tokens", bucket.rows), ("following", bucket.rows), ("start", n)):
-            getattr(chunk, name)[:own].copy_(getattr(made, name), non_blocking=True)
-        chunk.table_row[:n].copy_(made.table_row, non_blocking=True)
-        chunk.qo_indptr[: n + 1].copy_(made.qo_indptr, non_blocking=True)
+        made = make_chunk(reading, 0, torch.device("cpu"))
         # Requests beyond those that read have no rows.
-        chunk.qo_indptr[n + 1 : n_all + 1] = n_rows
-        chunk.start[n:n_all] = 0
-        chunk.table_row[n:n_all] = self._parts.state.inert_row
+        rest = {"qo_indptr": int(made.qo_indptr[-1]), "table_row": self._parts.state.inert_row}
+        for name, own in self._here.arrays.items():
+            values: Tensor = getattr(made, name)
+            own[: len(values)] = values
+            own[len(values) :] = rest.get(name, 0)
+        if self._there is not self._here:
+            self._there.flat.copy_(self._here.flat, non_blocking=True)

@@ -105,6 +105,12 @@ class Seating:
         for own in self.seats:
             own.is_gone |= id(own.request) not in wanted
 
+    def leave_gaps(self, state: State) -> None:
+        """Whoever has left writes nothing: pages and row may be somebody else's by now."""
+        gone = [index for index, own in enumerate(self.seats) if own.has_left]
+        if gone:
+            state.told.leave(gone)
+
 
 def arranging(
     state: State, n_seats: int, is_moved: bool, is_counted: bool

@@ -94,7 +94,7 @@ def core(pair: Pair, numerics: str = "exact", **settings: Any) -> EngineCore:
         speculation=speculation,
         planner=settings.pop("planner", CHEAP),
         graphs=settings.pop("graphs", BUCKETS),
-        audit=True,
+        audit=settings.pop("audit", True),
         **settings,
     )
     return build_core(config, pair.target, pair.head, LIMITS, tap)

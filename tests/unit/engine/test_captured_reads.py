@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from aerie.speculation.planned_rounds import PlannedRounds
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.graphs import Graphs
 from aerie.engine.params import SamplingParams
-from aerie.speculation.planned_rounds import PlannedRounds
 from tests.unit.engine.cores import CHEAP, Pair, core, finish_all
 
 SHAPES = {

@@ -6,12 +6,12 @@ import time
 from dataclasses import replace
 
 import pytest
+from aerie.engine.measure import Grid, measure_costs
+from aerie.engine.measure_quiet import Disturbance, drift_between
 
 from aerie.assemble import scratch_cores
 from aerie.config import EngineConfig, ModelConfig
 from aerie.engine import measure
-from aerie.engine.measure import Grid, measure_costs
-from aerie.engine.measure_quiet import Disturbance, drift_between
 from tests.unit.engine.cores import LIMITS, Pair
 
 CONFIG = EngineConfig(model=ModelConfig(device="cpu", numerics="exact"))

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aerie.engine.device_clock import CLOCKS, HostClock
+from aerie.engine.measure_device import DeviceGrid, measure_device_costs
 
 from aerie.assemble import graphs_core
 from aerie.config import EngineConfig, GraphConfig, ModelConfig
-from aerie.engine.device_clock import CLOCKS, HostClock
-from aerie.engine.measure_device import DeviceGrid, measure_device_costs
 from aerie.engine.request import Request
 from aerie.speculation.costs import CostTable
 from tests.unit.engine.cores import Pair

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from aerie.engine.device_round import Bucket
+from aerie.engine.recorded import Recorded
 
 from aerie.config import GraphConfig, SpeculationConfig
-from aerie.engine.device_round import Bucket
 from aerie.engine.graphs import Graphs
 from aerie.engine.params import SamplingParams
-from aerie.engine.recorded import Recorded
 from tests.unit.engine.cores import CHEAP, Pair, core, finish_all, outputs
 from tests.unit.engine.test_lossless import PLAIN
 

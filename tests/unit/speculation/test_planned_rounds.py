@@ -7,13 +7,13 @@ from typing import cast
 
 import numpy as np
 import pytest
-
-from aerie.speculation.costs import CostTable, Sample, Surface
 from aerie.speculation.device_policy import Widths
 from aerie.speculation.planned_rounds import WIDTHS, PlannedRounds
+from aerie.speculation.round_ops import RoundOps
+
+from aerie.speculation.costs import CostTable, Sample, Surface
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import Situation, TreeShape
-from aerie.speculation.round_ops import RoundOps
 from tests.unit.speculation.test_planner import table
 
 SHAPE = TreeShape(top_k=8, depth=8, verify=32)
