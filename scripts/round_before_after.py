@@ -25,7 +25,7 @@ ROOT = HERE.parents[1]
 PAIR = ROOT / "src" / "aerie" / "assets" / "pair"
 BATCHES, CONTEXTS = (1, 4, 16), (512, 8192)
 PAGE, SPARE = 16, 512  # positions of a page, and of a request beyond its prompt
-TOKENS, LEAST = 256, 32  # new tokens of all requests together, and of each at least
+TOKENS, LEAST = 256, 64  # new tokens of all requests together, and of each at least
 # A cost table of its own would be measured by either tree, and plans would differ by it.
 COSTS = ROOT / "tests" / "data" / "costs_cheap.json"
 METHODS: dict[str, dict[str, Any]] = {
@@ -60,7 +60,7 @@ def child(prompts_file: Path) -> None:
                 cache={"n_pages": n_slots // PAGE, "page_size": PAGE},
             ).core
             for batch in BATCHES:
-                decode(core, prompts[context][:batch], 4)  # reads the prompts, and warms up
+                decode(core, prompts[context][:batch], LEAST)  # reads the prompts, and warms up
                 n_new = max(TOKENS // batch, LEAST)
                 found[f"{method} {batch} {context}"] = decode(core, prompts[context][:batch], n_new)
     print(json.dumps(found))
@@ -72,7 +72,7 @@ def decode(core: Any, prompts: list[list[int]], n_new: int) -> dict[str, float]:
 
     params = SamplingParams(max_tokens=n_new, ignore_eos=True)
     ids = [core.submit(prompt, params) for prompt in prompts]
-    while any(core.request(i).n_unread or core.request(i).held.row < 0 for i in ids):
+    while any(is_unread(core.request(i)) for i in ids):
         core.step()
     before = sum(len(core.request(i).output) for i in ids)
     begin, n_rounds = time.process_time(), 0
@@ -88,6 +88,11 @@ def decode(core: Any, prompts: list[list[int]], n_new: int) -> dict[str, float]:
     for request_id in ids:
         core.forget(request_id)
     return {"tokens": tokens, "rounds": n_rounds, "seconds": seconds}
+
+
+def is_unread(request: Any) -> bool:
+    """Whether its prompt is still to be read."""
+    return request.ended is None and (request.n_unread > 0 or request.held.row < 0)
 
 
 def turn(tree: Path, prompts: Path) -> dict[str, Any]:
