@@ -269,7 +269,7 @@ REFUSED: dict[str, tuple[str, str, Any, int, str | None]] = {
         "/v1/completions",
         {"prompt": "a", "response_format": {"type": "json_object"}},
         400,
-        "response_format.type",
+        "response_format",
     ),
     "surrogate": ("POST", "/v1/completions", b'{"prompt": "\\ud800"}', 400, None),
     "no role": ("POST", "/v1/chat/completions", {"messages": [{"content": "a"}]}, 400, None),
