@@ -12,7 +12,7 @@ set -eu
 cd "$(dirname "$0")/.."
 out=${1:?folder of the reports}
 export AERIE_COMMIT="${2:?the commit under test: a bare machine has no git}"
-stages=${3:-costs,speed,planner,transformers,lossless,sampled,sizes,near_ties,stress,tests}
+stages=${3:-costs,speed,options,planner,transformers,lossless,sampled,sizes,near_ties,stress,tests}
 export PYTHONPATH=src PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
 table="$out/costs_h200.json"
@@ -44,7 +44,7 @@ if has costs; then
     "$python" -m aerie tune costs --device cuda --geometry llama-3.1-8b --dtype bfloat16 \
         --repeats 4 --out "$table" || status=1
 fi
-rounds speed planner || status=1
+rounds speed options planner || status=1
 if has transformers; then "$python" scripts/bench_round_transformers.py --out "$out" || status=1; fi
 rounds lossless sampled sizes > "$out/round_texts.log" 2>&1 &
 texts=$!
@@ -53,7 +53,7 @@ long=$!
 if has tests; then "$python" -m pytest -q -p no:cacheprovider -m gpu tests/gpu || status=1; fi
 # Nothing here is timed, so the parts run side by side; each has a log of its own until all ended.
 if has sanitize; then
-    parts="kernels attention plain tree planner"
+    parts="kernels attention plain tree planner ngram"
     for tool in ${SANITIZE_TOOLS:-memcheck racecheck}; do
         log="$out/triton_${tool}_h200.log"
         checks=""
@@ -68,7 +68,7 @@ if has sanitize; then
         wait $checks
         (cd "$out" && for part in $parts; do cat "${log##*/}.$part"; rm "${log##*/}.$part"; done) > "$log"
         if grep "SUMMARY\|ended with" "$log" | grep -v " 0 errors\|(0 errors"; then status=1; fi
-        echo "$tool: $(grep -c "no error" "$log") of 5 parts ended well"
+        echo "$tool: $(grep -c "no error" "$log") of 6 parts ended well"
     done
 fi
 wait $texts || status=1

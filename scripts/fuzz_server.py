@@ -35,6 +35,7 @@ FIELDS = (
     *("stop_token_ids", "stream", "stream_options", "speculative", "show_rounds", "logprobs"),
     *("response_format", "user", "model", "echo", "suffix", "best_of", "tools", "messages"),
     *("unknown", "max_completion_tokens", "sampling_params", "text", "input_ids", "tokens"),
+    *("prompt_logprobs", "top_logprobs", "min_tokens", "return_logprob", "logprob_start_len"),
 )
 RAW = (b"", b"{", b"null", b"[]", b'"a"', b"{}", b"\xff\xfe", b"[" * 2000, b'{"prompt": NaN}')
 PATHS = ("/v1/completions", "/v1/chat/completions", "/generate", "/tokenize", "/detokenize")
@@ -73,7 +74,9 @@ def good_body(rng: random.Random, n_tokens: int) -> dict[str, Any]:
         "ignore_eos": lambda: True,
         "speculative": lambda: False,
         "stream": lambda: True,
-        "logprobs": lambda: 0,
+        "logprobs": lambda: rng.choice([0, 1, 20]),
+        "echo": lambda: True,
+        "min_tokens": lambda: rng.randint(0, body["max_tokens"]),
         "user": lambda: "somebody",
     }
     for name in rng.sample(sorted(options), rng.randint(0, 6)):
@@ -91,7 +94,9 @@ def good_case(rng: random.Random) -> Case:
     if kind < 0.15:
         own = {"messages": [{"role": "user", "content": rng.choice(STARTS)}]}
         del body["prompt"]
-        body.pop("logprobs", None)
+        body.pop("echo", None)
+        if "logprobs" in body:
+            body |= {"logprobs": True, "top_logprobs": body["logprobs"]}
         return Case("good", "/v1/chat/completions", json.dumps({**body, **own}).encode())
     if kind < 0.25:
         body = {"text": rng.choice(STARTS), "sampling_params": {"max_new_tokens": 4}}

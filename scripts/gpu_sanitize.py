@@ -4,9 +4,9 @@
     compute-sanitizer --tool memcheck python3 scripts/gpu_sanitize.py kernels
     TRITON_INTERPRET=1 python3 scripts/gpu_sanitize.py kernels cpu   # a rehearsal, checks nothing
 
-Parts: `kernels` (K1 to K13 and the operations between products), `attention`, and the whole rounds
-of an engine under each policy, `plain`, `tree` and `planner`. A process each, so that a checker
-that gives up on one part has seen the others.
+Parts: `kernels` (every card's and the operations between products), `attention`, and the whole
+rounds of an engine under each policy, `plain`, `tree`, `planner` and `ngram`. A process each, so
+that a checker that gives up on one part has seen the others.
 
 Without the caching allocator every tensor is an allocation of its own, so that a read or write
 past its end is seen. Compares nothing: the parity run does that.
@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,6 +28,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 from aerie.attention.contract import LayerAttention, Reach  # noqa: E402
 from aerie.attention.triton import Tile, TritonAttention, one_tile  # noqa: E402
 from aerie.bench.kernels.attention_work import on  # noqa: E402
+from aerie.bench.lane import captured  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts  # noqa: E402
 from aerie.config import GraphConfig, SpeculationConfig  # noqa: E402
@@ -43,11 +45,27 @@ ORIGIN = ("device", "commit", "source_sha256", "date", "torch")
 PER_KERNEL = 4
 MOST_ENTRIES = 3_000
 N_TOKENS = 16
+# Of the first request and of the second: greedy rounds, and rounds with everything in them.
+ASKED: tuple[dict[str, Any], ...] = (
+    {},
+    {
+        "temperature": 0.7,
+        "top_k": 40,
+        "top_p": 0.9,
+        "min_p": 0.01,
+        "repetition_penalty": 1.1,
+        "presence_penalty": 0.1,
+        "logit_bias": {7: 1.0},
+        "min_tokens": 4,
+        "logprobs": 5,
+    },
+)
 COSTS = ROOT / "tests" / "data" / "costs_cheap.json"
 POLICIES = {
     "plain": SpeculationConfig(method="none"),
     "tree": SpeculationConfig(top_k=8, depth=4, nodes=24),
     "planner": SpeculationConfig(policy="planner"),
+    "ngram": SpeculationConfig(method="eagle3+ngram", top_k=4, depth=4, nodes=16),
 }
 
 
@@ -109,14 +127,13 @@ def rounds(policy: SpeculationConfig, device: str) -> str:
     prompts = read_prompts(2, 40, pair.target.geometry.vocab_size)
     graphs = GraphConfig(slots=(2,), rows=(8, 64), columns=(256,))
     core = setup.core(pair, policy, Room(2, 128, graphs=graphs))
-    assert core.rounds is not None, "captured rounds are watched"
     # A graph cannot be recorded without the caching allocator; what it would hold runs as it is.
-    core.rounds.graphs._is_captured = False
+    core.launcher.graphs._is_captured = False
     for seed, prompt in enumerate(prompts):
-        core.submit(prompt, SamplingParams(N_TOKENS, 0.7 * seed, seed=seed, ignore_eos=True))
+        core.submit(prompt, SamplingParams(N_TOKENS, seed=seed, ignore_eos=True, **ASKED[seed]))
     while not core.is_idle:
         core.step()
-    return f"{core.rounds.counts.rounds} rounds of an engine"
+    return f"{captured(core).counts.rounds} rounds of an engine"
 
 
 def other_launches(device: str) -> int:

@@ -18,7 +18,6 @@ sys.path[:0] = [str(ROOT / "src")]
 
 from aerie import Engine, SamplingParams  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.engine.round_tree import round_tree  # noqa: E402
 from aerie.server.rounds import describe_round  # noqa: E402
 
 OUT = ROOT / "src/aerie/server/static/view/examples.json"
@@ -58,9 +57,8 @@ def decode(name: str, drafts: dict[str, Any]) -> dict[str, Any]:
     rounds, text, n_tokens = [], "", 0
     while engine.core.request(request_id).ended is None:
         updates = engine.step()
-        outcome, engine.core.last_outcome = engine.core.last_outcome, None
-        if outcome is not None and outcome.request_ids:
-            rounds.append(describe_round(round_tree(outcome, 0), engine.tokenizer))
+        trees = engine.core.launcher.trees.values()
+        rounds += [describe_round(tree, engine.tokenizer) for tree in trees]
         text += "".join(update.text for update in updates)
         n_tokens += sum(len(update.token_ids) for update in updates)
     limits = engine.core.config.speculation.limits

@@ -92,12 +92,11 @@ class PricedBed(Bed):
         self, name: str, prompts: list[tuple[int, ...]], n_new: int, prices: Prices
     ) -> Any:
         """Tokens per second of one run, by the table; what a round was, on average."""
-        rounds = self.take(name).rounds
-        assert rounds is not None, "captured rounds are priced"
-        rounds.record = lambda n_requests, n_positions: None  # type: ignore[method-assign]
-        rounds.graphs.watch = lambda key: self.launched.update([key])
+        launcher = self.take(name)
+        launcher.record = lambda *sizes: None  # type: ignore[attr-defined]
+        launcher.graphs.watch = lambda key: self.launched.update([key])
         run = self.run(name, prompts, n_new)
-        rounds.graphs.watch = lambda key: None
+        launcher.graphs.watch = lambda key: None
         verified, drafted = _priced(self.launched, prices)
         seconds = run.rounds * (verified + drafted)
         return {
@@ -112,9 +111,9 @@ def _priced(launched: Counter[Any], prices: Prices) -> tuple[float, float]:
     """Mean seconds of a verification and of a draft."""
     verified, drafted = [], []
     for kind, bucket, *widths in launched.elements():
-        if kind in ("plain", "verify"):
+        if kind == "verify":
             verified.append(float(prices.verify[bucket.rows]))
-        elif kind not in ("close", "publish"):
+        elif kind == "draft":
             (fed,) = widths
             drafted.append(prices.extend + sum(float(prices.draft[width]) for width in fed))
     # A draft runs ahead of the round it is for, so there may be one more or less of them.
@@ -125,9 +124,9 @@ def _named(launched: Counter[Any]) -> dict[str, int]:
     """Rows of every verification, levels and width of every draft."""
     found: Counter[str] = Counter()
     for (kind, bucket, *widths), n_times in launched.items():
-        if kind in ("plain", "verify"):
+        if kind == "verify":
             found[f"{kind} {bucket.rows}"] += n_times
-        elif kind not in ("close", "publish"):
+        elif kind == "draft":
             found[f"{kind} {len(widths[0])}x{max(widths[0], default=0)}"] += n_times
     return dict(sorted(found.items()))
 

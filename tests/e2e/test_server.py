@@ -143,6 +143,7 @@ def test_samples_and_prompts_of_one_request(client: openai.OpenAI, plain: Engine
 def test_logprobs_belong_to_the_tokens(client: openai.OpenAI, plain: Engine) -> None:
     params = SamplingParams(max_tokens=10, logprobs=True)
     (want,) = plain.generate(PROMPTS[2], params)
+    expected = [own.logprob for own in want.logprobs or ()]
     got = client.chat.completions.create(
         model=NAME,
         messages=[{"role": "user", "content": PROMPTS[2]}],
@@ -157,14 +158,13 @@ def test_logprobs_belong_to_the_tokens(client: openai.OpenAI, plain: Engine) -> 
         if chunk.choices and chunk.choices[0].logprobs
         for entry in chunk.choices[0].logprobs.content or []
     ]
-    assert want.logprobs is not None
-    assert [entry.logprob for entry in entries] == pytest.approx(want.logprobs, abs=1e-5)
+    assert [entry.logprob for entry in entries] == expected
     assert b"".join(bytes(entry.bytes or []) for entry in entries).decode() == want.text
     whole = client.completions.create(
         model=NAME, prompt=PROMPTS[2], max_tokens=10, temperature=0, logprobs=0
     )
     found = whole.choices[0].logprobs
-    assert found is not None and found.token_logprobs == pytest.approx(want.logprobs, abs=1e-5)
+    assert found is not None and found.token_logprobs == expected
 
 
 def test_many_at_once_are_what_each_is_alone(client: openai.OpenAI) -> None:
@@ -269,7 +269,7 @@ REFUSED: dict[str, tuple[str, str, Any, int, str | None]] = {
         "/v1/completions",
         {"prompt": "a", "response_format": {"type": "json_object"}},
         400,
-        "response_format.type",
+        "response_format",
     ),
     "surrogate": ("POST", "/v1/completions", b'{"prompt": "\\ud800"}', 400, None),
     "no role": ("POST", "/v1/chat/completions", {"messages": [{"content": "a"}]}, 400, None),

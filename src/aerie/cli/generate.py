@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,8 +14,11 @@ from aerie.cli.output import console, finish, progress_console
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
-    from aerie.api import Engine
+    from rich.table import Table
+
+    from aerie.api import Completion, Engine
     from aerie.engine.params import SamplingParams
+    from aerie.text.tokenizer import Tokenizer
 
 PROMPT = '''def read_lines(path):
     """Read a text file and return its lines."""
@@ -29,6 +33,12 @@ Seed = Annotated[
     int | None, typer.Option(min=-(1 << 63), max=(1 << 63) - 1, help="Same seed, same tokens.")
 ]
 Stop = Annotated[list[str] | None, typer.Option(help="Stop string; may be given several times.")]
+Logprobs = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=20, help="Print each token's log-probability and so many alternatives."
+    ),
+]
 ShowTree = Annotated[bool, typer.Option("--show-tree", help="Draw each round's tree.")]
 Rounds = Annotated[int, count(0, "Rounds --show-tree draws; 0: all.")]
 Compare = Annotated[bool, typer.Option("--compare", help="Also decode plainly, interleaved.")]
@@ -46,6 +56,7 @@ def generate(
     top_p: TopP = 1.0,
     seed: Seed = None,
     stop: Stop = None,
+    logprobs: Logprobs = None,
     show_tree: ShowTree = False,
     rounds: Rounds = 0,
     compare: Compare = False,
@@ -62,6 +73,7 @@ def generate(
         top_p=top_p,
         seed=0 if seed is None and compare else seed,
         stop=tuple(stop or ()),
+        logprobs=logprobs,
     )
     given = PROMPT if prompt is None else prompt
     text = _standard_input() if given == "-" else given
@@ -106,6 +118,26 @@ def _stream(engine: Engine, text: str, params: SamplingParams, most_drawn: int) 
     print(f"\n{text}{completion.text}" if most_drawn else "")
     if completion.error:
         print(f"aerie: {completion.error}", file=sys.stderr)
+    if completion.logprobs is not None:
+        out.print(_scores(engine.tokenizer, completion))
+    return _payload(engine, completion)
+
+
+def _scores(tokenizer: Tokenizer, completion: Completion) -> Table:
+    """Every token on a line, with its log-probability and the best alternatives'."""
+    from rich.table import Table
+
+    from aerie.cli.tree_view import label
+
+    table = Table("token", "log-probability", "best", box=None)
+    for token_id, own in zip(completion.token_ids, completion.logprobs or (), strict=True):
+        best = (f"{label(tokenizer, other)} [dim]{value:.4f}[/]" for other, value in own.top)
+        table.add_row(label(tokenizer, token_id), f"{own.logprob:.4f}", "  ".join(best))
+    return table
+
+
+def _payload(engine: Engine, completion: Completion) -> dict[str, Any]:
+    """What is said in JSON; that nothing was drafted is said at once, with the reason."""
     statistics = completion.statistics
     reason = engine.core.parts.policy.reason
     is_asked = engine.config.speculation.method != "none"
@@ -123,6 +155,7 @@ def _stream(engine: Engine, text: str, params: SamplingParams, most_drawn: int) 
         "num_draft_tokens": statistics.num_draft_tokens,
         "num_accepted_tokens": statistics.num_accepted_tokens,
         "policy_reason": reason,
+        "logprobs": completion.logprobs and [asdict(own) for own in completion.logprobs],
     }
 
 

@@ -84,7 +84,7 @@ def _tapped(options: EngineOptions, n_prompts: int) -> EngineOptions:
     """The options with what auto stands for in a capture."""
     model, memory = options.model, options.memory
     if model.engine == "graphs":
-        raise UsageError("a captured round cannot be tapped: leave --engine graphs out")
+        raise UsageError("a recorded round cannot be tapped: leave --engine graphs out")
     backend = "pytorch" if model.backend == "auto" else model.backend
     return replace(
         options,

@@ -43,7 +43,7 @@ def costs(
 
     Use it with `--costs costs.json` or `Engine.load(planner={"costs": "costs.json"})`. Without a
     file an engine measures a coarse table when it first loads a pair, and keeps it. With engine
-    graphs the rounds are captured and replayed, and timed where the device runs them.
+    graphs the rounds are recorded and replayed, and timed where the device runs them.
     """
     from aerie.assemble_costs import describe_costs, keep_costs
     from aerie.bench.engine.tune_costs import Asked, tune

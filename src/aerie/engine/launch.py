@@ -142,10 +142,10 @@ class Direct:
         if parts.draft is None or not seats:
             return
         catch_up(parts, seats, [seat.seq_len - seat.n_kept for seat in seats])
-        where = torch.tensor(ended)
+        where = torch.tensor(ended, device=kept.count.device)
         place = draft_place(parts, self.sizes.exact(self.seating.seats)).of(where)
         counts = tuple(seat.n_kept for seat in seats)
-        nobody = torch.zeros(len(seats), dtype=torch.bool)
+        nobody = torch.zeros_like(where, dtype=torch.bool)
         rows = Accepted(kept.tokens[where], kept.taps[where], kept.count[where], nobody, counts)
         parts.draft.show(rows, place)
         for seat in seats:

@@ -16,7 +16,11 @@ AHEAD_SHARE = 16  # at most this part of the free pages is taken ahead, by one r
 
 
 class Memory:
-    """Gives every running request a table row and the pages that cover its positions."""
+    """Gives every running request a table row and the pages that cover its positions.
+
+    The host has a table of its own, written by kernels for a CPU: a device is sent copies, and
+    nobody waits for it.
+    """
 
     def __init__(
         self, config: CacheConfig, n_requests: int, longest: int, kernels: Kernels, device: str
@@ -26,9 +30,10 @@ class Memory:
         self.reset()
         width = min(self.ledger.n_slots, self.ledger.pages_for(longest) * config.page_size)
         # One row more than there are requests names the inert slot throughout: padding's row.
-        self.table = torch.zeros((n_requests + 1, width), dtype=torch.int32, device=device)
+        self._here = torch.zeros((n_requests + 1, width), dtype=torch.int32)
+        self.table = self._here.to(device)  # what rounds read
         self.inert_row = n_requests
-        self._kernels = kernels
+        self.kernels = kernels
 
     def reset(self) -> None:
         """Nobody holds anything and no text is known; the table's rows are written when taken."""
@@ -44,7 +49,7 @@ class Memory:
         """
         nodes = []
         # Whoever wants every token of its prompt scored must compute them all.
-        if self._prefixes and request.params.prompt_logprobs is None:
+        if self._prefixes and not request.wants_scores:
             nodes = self._prefixes.find(request.tokens)
         found = [node.page for node in nodes]
         # Pages found idle cannot be given up for the others as well.
@@ -100,18 +105,20 @@ class Memory:
 
     def _hold(self, request: Request, pages: list[int]) -> None:
         """Append pages to what a request holds, in its list and in the table (K10b)."""
-        size, device = self.ledger.page_size, self.table.device
-        covered = len(request.held.pages) * size
+        size, row = self.ledger.page_size, request.held.row
+        start = len(request.held.pages) * size
+        end = start + len(pages) * size
         request.held.pages += pages
-        first = torch.tensor(pages, dtype=torch.int32, device=device)[:, None] * size
-        slots = (first + torch.arange(size, dtype=torch.int32, device=device)).reshape(-1)
-        self._kernels["assign_req_to_token_pool_operator"](
-            req_to_token=self.table,
-            req_pool_indices=torch.tensor([request.held.row], device=device),
-            start=torch.tensor([covered], device=device),
-            end=torch.tensor([covered + slots.shape[0]], device=device),
-            out_cache_loc=slots,
+        first = torch.tensor(pages, dtype=torch.int32)[:, None] * size
+        self.kernels["assign_req_to_token_pool_operator"](
+            req_to_token=self._here,
+            req_pool_indices=torch.tensor([row]),
+            start=torch.tensor([start]),
+            end=torch.tensor([end]),
+            out_cache_loc=(first + torch.arange(size, dtype=torch.int32)).reshape(-1),
         )
+        if self.table is not self._here:
+            self.table[row, start:end].copy_(self._here[row, start:end], non_blocking=True)
 
     def slots(self, request: Request) -> Tensor:
         """Slots of every covered position, a view of the table."""

@@ -72,15 +72,16 @@ def _forward(parts: Parts, bucket: Bucket, chunk: Chunk, asked: Tensor) -> Tenso
 
 def read_chunk(parts: Parts, sizes: Sizes, reading: Sequence[Reading]) -> None:
     """Read stretches of prompts in a size that fits; score those that ask for it one by one."""
-    plain = [part for part in reading if part.request.params.prompt_logprobs is None]
+    plain = [part for part in reading if not part.request.wants_scores]
     for own in ([plain] if plain else []) + [[p] for p in reading if p not in plain]:
         bucket = sizes.chunk([part.start for part in own], [part.end for part in own])
         chunk = make_chunk(own, bucket.rows, parts.table.device)
-        wanted = own[0].request.params.prompt_logprobs
-        if wanted is None:
-            read(parts, bucket, chunk)
+        request = own[0].request
+        if request.wants_scores:
+            wanted = request.params.prompt_logprobs or 0
+            request.prompt_scored += read_scored(parts, bucket, chunk, wanted)
         else:
-            own[0].request.prompt_scored += read_scored(parts, bucket, chunk, wanted)
+            read(parts, bucket, chunk)
     note_read(reading)
 
 
@@ -142,7 +143,7 @@ class Reader:
         if plan is self._last:
             return
         self._last = plan
-        scored = [p for p in plan.reading if p.request.params.prompt_logprobs is not None]
+        scored = [part for part in plan.reading if part.request.wants_scores]
         plain = [part for part in plan.reading if part not in scored]
         if scored:
             read_chunk(self._parts, self._sizes, scored)

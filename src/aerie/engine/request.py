@@ -115,6 +115,12 @@ class Request:
         return len(self.tokens) - 1 - self.seq_len
 
     @property
+    def wants_scores(self) -> bool:
+        """Whether its prompt is still to be scored: once is enough, whatever is read again."""
+        is_asked = self.params.prompt_logprobs is not None
+        return is_asked and len(self.prompt_scored) < len(self.job.prompt) - 1
+
+    @property
     def end_reason(self) -> str | None:
         """Why the text so far is complete, or None."""
         n_output = len(self.tokens) - len(self.job.prompt)
@@ -125,5 +131,6 @@ class Request:
 
     def forget_kv(self) -> None:
         """Its memory is gone: everything is to be read again."""
+        if self.wants_scores:
+            self.prompt_scored.clear()
         self.seq_len = self.seen = 0
-        self.prompt_scored.clear()

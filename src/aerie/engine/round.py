@@ -84,7 +84,6 @@ def close(parts: Parts, bucket: Bucket) -> None:
     """End a round without drafting: the next tree of everybody is the root."""
     state, n = parts.state, bucket.seats
     state.chosen[:n, 1:] = False
-    state.report.lines[:n, N_CHOSEN] = 1
     note_trees(parts, state.store.first(n).tree(1), state.chosen[:n, :1])
     keep_features(state, n)
 

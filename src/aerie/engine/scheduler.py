@@ -7,12 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from aerie.config import SchedulerConfig
 from aerie.engine.memory import Memory
 from aerie.engine.request import Holding, Request, State
-from aerie.kernels.registry import Kernels
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +40,9 @@ class Plan:
 class Scheduler:
     """First come, first served. Finished requests are not in any plan: they cost nothing."""
 
-    def __init__(
-        self, config: SchedulerConfig, memory: Memory, kernels: Kernels, scratch: int
-    ) -> None:
+    def __init__(self, config: SchedulerConfig, memory: Memory, scratch: int) -> None:
         self._config = config
         self._memory = memory
-        self._kernels = kernels
         self._scratch = scratch  # positions a round may use beyond seq_len
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
@@ -92,20 +87,15 @@ class Scheduler:
 
     def _compact(self) -> None:
         """Keep the active slots alone (K13): a finished request costs nothing from here on."""
-        running, device = self.running, self._memory.table.device
-
-        def column(values: list[int] | list[bool]) -> Tensor:
-            dtype = torch.bool if values and isinstance(values[0], bool) else torch.int64
-            return torch.tensor(values, dtype=dtype, device=device)
-
-        # Only an end leaves a slot dead; asking a device every step would wait for it.
+        running = self.running
+        # Only an end leaves a slot dead.
         if not any(r.state is State.FINISHED for r in running):
             return
-        found = self._kernels["build_active_slots"](
-            finished=column([r.state is State.FINISHED for r in running]),
-            seq_len=column([r.seq_len for r in running]),
-            length_limit=column([r.job.length_limit for r in running]),
-            eos_terminated=column([r.ended is not None for r in running]),
+        found = self._memory.kernels["build_active_slots"](
+            finished=torch.tensor([r.state is State.FINISHED for r in running]),
+            seq_len=torch.tensor([r.seq_len for r in running]),
+            length_limit=torch.tensor([r.job.length_limit for r in running]),
+            eos_terminated=torch.tensor([r.ended is not None for r in running]),
         )
         self.running = [running[slot] for slot in found.active_slots.tolist() if slot >= 0]
 

@@ -109,9 +109,7 @@ class Seating:
         """Whoever has left writes nothing: pages and row may be somebody else's by now."""
         gone = [index for index, own in enumerate(self.seats) if own.has_left]
         if gone:
-            where = torch.tensor(gone).to(state.seq_len.device, non_blocking=True)
-            state.told.arrays["table_row"].index_fill_(0, where, state.inert_row)
-            state.is_live.index_fill_(0, where, False)
+            state.told.leave(gone)
 
 
 def arranging(

@@ -17,7 +17,7 @@ from aerie.engine.packed import Packed
 from aerie.engine.report import DEPTHS, PARENTS, SCORES, TOKENS, Report, ReportSizes
 from aerie.engine.request import Request
 from aerie.engine.sampler import COLUMNS, Column, Columns
-from aerie.kernels.report import SEQ_LEN
+from aerie.kernels.report import N_CHOSEN, SEQ_LEN
 from aerie.speculation.store import NodeStore
 
 MAX_STOPS = 64  # stop ids of one request, as K7's card allows; the host clips at the others
@@ -71,6 +71,14 @@ class Told:
         arrays["source"].copy_(torch.arange(len(arrays["source"])))
         arrays["source"][:n_kept] = torch.tensor(stays, dtype=torch.int64)
         arrays["is_new"].fill_(True)[:n_kept] = False
+        self._send()
+
+    def leave(self, seats: Sequence[int]) -> None:
+        """These hold no memory any more: until they are seated anew, they write the inert slot."""
+        self._here.arrays["table_row"][list(seats)] = self._inert_row
+        self._send()
+
+    def _send(self) -> None:
         if self._there is not self._here:
             # From memory that is not pinned: the host may write it again at once.
             self._there.flat.copy_(self._here.flat, non_blocking=True)
@@ -225,7 +233,7 @@ def arrange(state: State, n: int, is_moved: bool, is_counted: bool) -> None:
         _move(state, state.seats("source", n), is_counted)
     is_new, start, roots = (state.seats(name, n) for name in ("is_new", "start", "root"))
     line = torch.zeros_like(report.lines[:n])
-    line[:, SEQ_LEN] = start.int()
+    line[:, SEQ_LEN], line[:, N_CHOSEN] = start.int(), 1
     begun: tuple[tuple[Tensor, Tensor], ...] = (
         (state.seq_len[:n], start),
         (state.store.arrays["cumu_tokens"][:n, 0], roots),

@@ -139,12 +139,15 @@ class Kernels(Mapping[str, Kernel]):
         return len(self._kernels)
 
 
-def load(backend: str, device: str = "cpu", data_errors: str | None = None) -> Kernels:
+def load(
+    backend: str, device: str = "cpu", data_errors: str | None = None, trusts: bool = False
+) -> Kernels:
     """Load a backend by name: `load("pytorch", device="cuda")["calculate_work_deltas"](...)`.
 
     `data_errors` is `raise` (default on a CPU) or `status` (default elsewhere: the per-request
-    status word comes back in the result and nothing synchronises). Raises UnknownNameError,
-    BackendUnavailableError, or UsageError for a device the backend does not run on.
+    status word comes back in the result and nothing synchronises). `trusts`: shapes, dtypes and
+    memory are not checked, for an engine whose arrays are right by construction. Raises
+    UnknownNameError, BackendUnavailableError, or UsageError for a device it does not run on.
     """
     info = backend_info(backend)
     kind = device.partition(":")[0]
@@ -171,6 +174,7 @@ def load(backend: str, device: str = "cpu", data_errors: str | None = None) -> K
             module.adopt,
             mode == "raise",
             device,
+            trusts,
         )
         for name, card in cards.items()
     }

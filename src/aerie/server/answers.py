@@ -15,6 +15,14 @@ from aerie.api import Completion
 from aerie.engine.request import Statistics
 from aerie.server.fields import StreamOptions
 from aerie.server.samples import Ask, Piece, prompt_tokens
+from aerie.server.scores import (
+    Offsets,
+    Scores,
+    chat_logprobs,
+    completion_logprobs,
+    prompt_offsets,
+    vllm_prompt_logprobs,
+)
 from aerie.text.tokenizer import Tokenizer
 
 DONE = b"data: [DONE]\n\n"
@@ -22,7 +30,23 @@ DONE = b"data: [DONE]\n\n"
 
 def event(body: dict[str, Any]) -> bytes:
     """One server-sent event."""
-    return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
+    return data(compact(body))
+
+
+def data(content: bytes) -> bytes:
+    """A server-sent event of some JSON."""
+    return b"data: " + content + b"\n\n"
+
+
+def compact(body: object) -> bytes:
+    """JSON at once."""
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def written(body: object) -> bytes:
+    """JSON piece by piece: the encoder that does it at once would keep everybody waiting."""
+    encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return "".join(encoder.iterencode(body)).encode()
 
 
 def round_event(index: int, tree: dict[str, Any]) -> bytes:
@@ -48,28 +72,6 @@ class Form:
         """The text of a chunk."""
         return {"delta": {"content": text} if text else {}} if self.is_chat else {"text": text}
 
-    def logprobs(
-        self, tokenizer: Tokenizer, ids: Sequence[int], logprobs: Sequence[float]
-    ) -> dict[str, Any]:
-        """The chosen tokens and how likely they were."""
-        pieces = [tokenizer.token_bytes(token_id) for token_id in ids]
-        texts = [piece.decode(errors="replace") for piece in pieces]
-        if not self.is_chat:
-            return {
-                "tokens": texts,
-                "token_logprobs": list(logprobs),
-                "top_logprobs": None,
-                "text_offset": None,
-            }
-        rows = zip(texts, logprobs, pieces, strict=True)
-        return {
-            "content": [
-                {"token": text, "logprob": value, "bytes": list(piece), "top_logprobs": []}
-                for text, value, piece in rows
-            ],
-            "refusal": None,
-        }
-
 
 COMPLETION = Form("text_completion", "text_completion", "cmpl", is_chat=False)
 CHAT = Form("chat.completion", "chat.completion.chunk", "chatcmpl", is_chat=True)
@@ -83,9 +85,10 @@ class Answer:
     model: str
     asks: tuple[Ask, ...]
     tokenizer: Tokenizer
-    has_logprobs: bool
     usage: StreamOptions = field(default_factory=StreamOptions)
+    n_best: int | None = None  # of `prompt_logprobs`; None: it was not asked for
     n_tokens: Counter[int] = field(default_factory=Counter)  # by choice, of a stream so far
+    offsets: dict[int, Offsets] = field(default_factory=dict)  # of choices that have begun
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -103,12 +106,10 @@ class Answer:
     def chunk(self, piece: Piece) -> dict[str, Any] | None:
         """What a step added to a choice; None: nothing that could be shown."""
         self.n_tokens[piece.index] += len(piece.token_ids)
-        if not piece.text and not piece.logprobs:
+        text, logprobs = self._told(piece)
+        if not text and not any((logprobs or {}).values()):
             return None
-        logprobs = None
-        if self.has_logprobs:
-            logprobs = self.form.logprobs(self.tokenizer, piece.token_ids, piece.logprobs)
-        return self._chunk(piece.index, self.form.part(piece.text), logprobs, None)
+        return self._chunk(piece.index, self.form.part(text), logprobs, None)
 
     def last(self, index: int, completion: Completion) -> dict[str, Any]:
         """The chunk that says why a choice ended."""
@@ -122,16 +123,41 @@ class Answer:
         return [{**head, "choices": [], **self._taken(completions)}]
 
     def _choice(self, index: int, completion: Completion) -> dict[str, Any]:
-        logprobs = None
-        if completion.logprobs is not None:
-            ids = completion.token_ids
-            logprobs = self.form.logprobs(self.tokenizer, ids, completion.logprobs)
-        return {
+        scored, prompt_scored = completion.logprobs or (), completion.prompt_logprobs or ()
+        piece = Piece(index, completion.text, completion.token_ids, scored, True, prompt_scored)
+        text, logprobs = self._told(piece)
+        choice = {
             "index": index,
-            **self.form.whole(completion.text),
+            **self.form.whole(text),
             "logprobs": logprobs,
             "finish_reason": completion.finish_reason,
         }
+        if self.n_best is not None:
+            ids, scores = self.asks[index].prompt, (None, *prompt_scored)
+            found = vllm_prompt_logprobs(self.tokenizer, ids, scores, self.n_best)
+            choice["prompt_logprobs"] = found
+        return choice
+
+    def _told(self, piece: Piece) -> tuple[str, dict[str, Any] | None]:
+        """The text of a piece and its log-probabilities, the prompt's before the first if asked.
+
+        A whole answer is one piece, so that a stream has the values of the whole.
+        """
+        ask, ids = self.asks[piece.index], piece.token_ids
+        scores: Scores = piece.scored
+        echoed = ask.echoed if piece.is_first else None
+        text, n_best = (echoed or "") + piece.text, ask.params.logprobs
+        if n_best is None:
+            return text, None
+        if self.form.is_chat:
+            return text, chat_logprobs(self.tokenizer, ids, piece.scored)
+        if piece.index not in self.offsets:
+            self.offsets[piece.index] = Offsets(self.tokenizer, len(ask.echoed or ""))
+        offsets = [*self.offsets[piece.index].push(ids)]
+        if echoed is not None:
+            ids, scores = (*ask.prompt, *ids), (None, *piece.prompt_scored, *scores)
+            offsets = [*prompt_offsets(self.tokenizer, ask.prompt, echoed), *offsets]
+        return text, completion_logprobs(self.tokenizer, ids, scores, offsets, n_best)
 
     def _taken(self, completions: Sequence[Completion]) -> dict[str, Any]:
         """Usage, and how speculation went."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from aerie.engine.params import SamplingParams
+from aerie.engine.params import MOST_LOGPROBS, SamplingParams
 from aerie.server.neutral import NEUTRAL, Values, is_neutral
 from aerie.server.problems import ApiError
 
@@ -20,6 +20,7 @@ Stop = Annotated[str, Field(min_length=1, max_length=256)]
 Stops = Stop | Annotated[list[Stop], Field(max_length=16)] | None
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 StopIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=1 << 12)]
+Best = Annotated[int, Field(ge=0, le=MOST_LOGPROBS)]  # alternatives of a token
 MOST_TOKENS = 1 << 21
 MOST_PROMPTS = 64
 LEAST = 1e-6  # of what is divided by or summed up to: far from what float32 takes for 0
@@ -98,6 +99,7 @@ class Sampling(Choosing):
     max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     seed: Seed | None = None
     stop_token_ids: StopIds = []
+    min_tokens: int = Field(0, ge=0, le=MOST_TOKENS)
     stream: bool = False
     stream_options: StreamOptions | None = None
     speculative: bool = True  # False: without drafts; the same tokens
@@ -108,10 +110,28 @@ class Sampling(Choosing):
         """What a stream says about its usage."""
         return self.stream_options or StreamOptions()
 
-    def params(self, max_tokens: int, logprobs: bool) -> SamplingParams:
+    @property
+    def n_best(self) -> int | None:
+        """Alternatives of every token to tell with its log-probability; None: nothing of that."""
+        return None
+
+    @property
+    def n_best_of_prompt(self) -> int | None:
+        """The same of the prompt's tokens."""
+        return None
+
+    def check(self) -> None:
+        """Refuse what fits no other field; each has its bounds already."""
+        if self.show_rounds and not self.stream:
+            raise ApiError(400, "show_rounds needs stream", "show_rounds")
+
+    def params(self, max_tokens: int) -> SamplingParams:
         """The engine's own form."""
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         is_greedy = self.top_p < LEAST
+        n_best_of_prompt = self.n_best_of_prompt
+        if max_tokens == 0 and n_best_of_prompt is None:
+            n_best_of_prompt = 0  # the engine generates nothing only to score a prompt
         return SamplingParams(
             max_tokens=max_tokens,
             temperature=0.0 if is_greedy else self.temperature,
@@ -126,7 +146,9 @@ class Sampling(Choosing):
             stop_token_ids=tuple(self.stop_token_ids),
             stop=stop,
             ignore_eos=self.ignore_eos,
-            logprobs=logprobs,
+            min_tokens=self.min_tokens,
+            logprobs=self.n_best,
+            prompt_logprobs=n_best_of_prompt,
             speculative=self.speculative,
         )
 
@@ -138,8 +160,28 @@ class CompletionRequest(Sampling):
     neutral: ClassVar[Mapping[str, Values]] = {**NEUTRAL, "add_special_tokens": (True,)}
 
     prompt: Text | TokenIds | Annotated[list[Text | TokenIds], Field(max_length=MOST_PROMPTS)]
-    # The chosen token's own; alternatives are not computed.
-    logprobs: int | None = Field(None, ge=0, le=0)
+    max_tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)  # 0: the prompt is read alone
+    logprobs: Best | None = None
+    prompt_logprobs: Best | None = None
+    echo: bool = False  # the prompt before the completion, scored if `logprobs` are asked for
+
+    @property
+    def n_best(self) -> int | None:
+        """As many as were asked for."""
+        return self.logprobs
+
+    @property
+    def n_best_of_prompt(self) -> int | None:
+        """What either field asks for; each is told its own number."""
+        asked = (self.prompt_logprobs, self.logprobs if self.echo else None)
+        return max((n_best for n_best in asked if n_best is not None), default=None)
+
+    def check(self) -> None:
+        """As vLLM does: what it says of a prompt is no part of a stream."""
+        super().check()
+        if self.prompt_logprobs is not None and self.stream:
+            message = "prompt_logprobs does not go with stream: leave one of them out, or use echo"
+            raise ApiError(400, message, "prompt_logprobs")
 
 
 class ChatRequest(Sampling):
@@ -151,6 +193,18 @@ class ChatRequest(Sampling):
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=4096)
     max_completion_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     logprobs: bool = False
+    top_logprobs: Best = 0
+
+    @property
+    def n_best(self) -> int | None:
+        """None unless `logprobs` is true."""
+        return self.top_logprobs if self.logprobs else None
+
+    def check(self) -> None:
+        """As OpenAI does: no alternatives without the token's own."""
+        super().check()
+        if self.top_logprobs and not self.logprobs:
+            raise ApiError(400, "top_logprobs needs logprobs: true", "top_logprobs")
 
 
 class TokenizeRequest(Strict):

@@ -2,7 +2,8 @@
 
 Clients write every field they know, most of them null or at its default. Such a value changes
 nothing, so refusing it would only lock the client out; any other value of these fields would have
-to be honoured, and is refused by name.
+to be honoured, and is refused by name. A form of a request that honours a field does not look here:
+`echo` is neutral in a chat alone.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
@@ -13,7 +14,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from aerie.api import Completion
-from aerie.server.answers import DONE, Answer, event, round_event
+from aerie.server.answers import DONE, Answer, compact, data, event, round_event, written
 from aerie.server.metrics import Metrics
 from aerie.server.notes import Note, note_of
 from aerie.server.problems import ApiError, ClientLeft, of_failure
@@ -24,6 +25,7 @@ from aerie.server.worker import Worker
 Result = TypeVar("Result")
 # Status words of a sample that failed by what was asked for, not by what computed it.
 ASKED_FOR = ("BAD_PARAMETER", "ALL_MASKED")
+MANY_SCORED = 256  # tokens: twenty alternatives of each take some milliseconds to write
 
 
 async def unless_left(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
@@ -88,7 +90,11 @@ class Run:
         """Everything at once, unless the client leaves before."""
         try:
             await unless_left(self.request, self._collect())
-            return JSONResponse(self.answer.body(self._completions()))
+            completions = self._completions()
+            if sum(map(_n_scored, completions)) <= MANY_SCORED:
+                return JSONResponse(self.answer.body(completions))
+            content = await asyncio.to_thread(lambda: written(self.answer.body(completions)))
+            return Response(content, media_type="application/json")
         finally:
             self.leave()
 
@@ -98,12 +104,10 @@ class Run:
             for opening in self.answer.openings():
                 yield event(opening)
             async for item in self._items():
-                if isinstance(item, End):
-                    yield event(self.answer.last(item.index, item.completion))
-                elif isinstance(item, Round):
+                if isinstance(item, Round):
                     yield round_event(item.index, item.tree)
-                elif (chunk := self.answer.chunk(item)) is not None:
-                    yield event(chunk)
+                elif (chunk := await self._chunk(item)) is not None:
+                    yield chunk
             for closing in self.answer.closings(self._completions()):
                 yield event(closing)
             yield DONE
@@ -112,6 +116,23 @@ class Run:
             self.note.problem = f"{error.status} in its stream: {error}"
             self.metrics.refused(error.status)
             yield event(error.body())
+
+    async def _chunk(self, item: Piece | End) -> bytes | None:
+        """One event of a stream; None: nothing to show. Many scores are written in a thread."""
+        make: Callable[[], dict[str, Any] | None]
+        if isinstance(item, End):
+            n_scored = _n_scored(item.completion)
+            make = partial(self.answer.last, item.index, item.completion)
+        else:
+            n_scored, make = item.n_scored, partial(self.answer.chunk, item)
+
+        def write(encode: Callable[[dict[str, Any]], bytes]) -> bytes | None:
+            chunk = make()
+            return None if chunk is None else data(encode(chunk))
+
+        if n_scored <= MANY_SCORED:
+            return write(compact)
+        return await asyncio.to_thread(write, written)
 
     async def _collect(self) -> None:
         async for _ in self._items():
@@ -146,6 +167,10 @@ class Run:
 
     def _completions(self) -> list[Completion]:
         return [self.ended[index] for index in sorted(self.ended)]
+
+
+def _n_scored(completion: Completion) -> int:
+    return len(completion.logprobs or ()) + len(completion.prompt_logprobs or ())
 
 
 def _refuse_failed(completion: Completion) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from aerie.api import Completion, Engine
 from aerie.engine.params import SamplingParams
-from aerie.engine.request import Request
+from aerie.engine.request import Request, Scored
 from aerie.engine.request import State as RequestState
 from aerie.text.chat import ChatTemplate
 
@@ -39,11 +39,18 @@ class Ask:
     prompt: Sequence[int]
     params: SamplingParams
     sample_index: int
+    echoed: str | None = None  # the prompt's text, where the answer begins with it
 
     @property
     def n_tokens(self) -> int:
         """The most it can occupy."""
         return len(self.prompt) + self.params.max_tokens
+
+    @property
+    def n_prompt_scores(self) -> int:
+        """Log-probabilities of its prompt's tokens and of their alternatives."""
+        n_best = self.params.prompt_logprobs
+        return 0 if n_best is None else len(self.prompt) * (1 + n_best)
 
 
 def prompt_tokens(asks: Sequence[Ask]) -> int:
@@ -58,12 +65,19 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Piece:
-    """What a step added to one sample."""
+    """What a step added to one sample, or all of it at once."""
 
     index: int
     text: str
     token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...] = ()
+    scored: tuple[Scored, ...] = ()
+    is_first: bool = False
+    prompt_scored: tuple[Scored, ...] = ()  # of the first piece, where they were asked for
+
+    @property
+    def n_scored(self) -> int:
+        """Tokens of which there is more to tell than their text."""
+        return len(self.scored) + len(self.prompt_scored)
 
 
 @dataclass(frozen=True)

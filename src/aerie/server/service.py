@@ -25,12 +25,15 @@ from aerie.server.reading import Reader, too_long
 from aerie.server.renderer import Renderer
 from aerie.server.running import Run, Stream, unless_left
 from aerie.server.samples import Ask, Loaded
+from aerie.server.scores import prompt_pieces
 from aerie.server.settings import ServerSettings
 from aerie.server.sglang import GenerateRequest, SglangAnswer
 from aerie.server.worker import Worker
+from aerie.text.tokenizer import Tokenizer
 
 # Generated when nothing is said: what OpenAI's completions do, and a page of conversation.
 COMPLETION_TOKENS, CHAT_TOKENS = 16, 1024
+MOST_PROMPT_SCORES = 1 << 19  # of one request: some 60 MB; fifteen alternatives of 32K tokens
 
 
 @dataclass(frozen=True)
@@ -46,17 +49,20 @@ class Service:
     async def complete(self, asked: CompletionRequest, request: Request) -> Response:
         """POST /v1/completions."""
         loaded = self.named(asked.model)
+        asked.check()
 
         async def prepare() -> Answer:
-            prompts = await self._encode(loaded, asked.prompt)
-            asks = _asks(loaded.engine, asked, prompts, asked.max_tokens or COMPLETION_TOKENS)
-            return self._openai(COMPLETION, asked, asks)
+            asks = await self._complete(loaded, asked)
+            if asked.echo:
+                asks = await asyncio.to_thread(_echoing, loaded.engine.tokenizer, asked, asks)
+            return replace(self._openai(COMPLETION, asked, asks), n_best=asked.prompt_logprobs)
 
         return await self._send(asked, await unless_left(request, prepare()), request)
 
     async def chat(self, asked: ChatRequest, request: Request) -> Response:
         """POST /v1/chat/completions."""
         loaded = self.named(asked.model)
+        asked.check()
         most = asked.max_completion_tokens or asked.max_tokens or CHAT_TOKENS
 
         async def prepare() -> Answer:
@@ -74,9 +80,9 @@ class Service:
         async def prepare() -> SglangAnswer:
             asks: tuple[Ask, ...] = ()
             for own in owns:
-                prompts = await self._encode(loaded, own.prompt)
-                asks += _asks(loaded.engine, own, prompts, own.max_tokens or COMPLETION_TOKENS)
-            return SglangAnswer(asked.names(asks), asks, asked.is_one)
+                asks += await self._complete(loaded, own)
+            start = asked.scored_from(asks)
+            return SglangAnswer(asked.names(asks), asks, asked.is_one, start)
 
         return await self._send(owns[0], await unless_left(request, prepare()), request)
 
@@ -104,12 +110,6 @@ class Service:
         pending, reading = self.worker.pending_tokens, self.reader.waiting
         return Standing(n_running, n_waiting, round(max(usage, 0.0), 4), pending, reading)
 
-    def _check_rounds(self, asked: Sampling) -> None:
-        if not asked.show_rounds:
-            return
-        if not asked.stream:
-            raise ApiError(400, "show_rounds needs stream", "show_rounds")
-
     def named(self, model: str | None) -> Loaded:
         """What serves a model of that name; None is the only one there is."""
         loaded = self.worker.ready()
@@ -121,6 +121,11 @@ class Service:
                 "model_not_found",
             )
         return loaded
+
+    async def _complete(self, loaded: Loaded, asked: CompletionRequest) -> tuple[Ask, ...]:
+        prompts = await self._encode(loaded, asked.prompt)
+        most = COMPLETION_TOKENS if asked.max_tokens is None else asked.max_tokens
+        return _asks(loaded.engine, asked, prompts, most)
 
     async def _encode(self, loaded: Loaded, prompt: Any) -> list[Sequence[int]]:
         """One or several prompts, as text or as ids."""
@@ -137,15 +142,13 @@ class Service:
     async def _send(
         self, asked: Sampling, answer: Answer | SglangAnswer, request: Request
     ) -> Response:
-        self._check_rounds(asked)
         group = await self.worker.enter(answer.asks, asked.show_rounds)
         run = Run(self.worker, self.metrics, group, answer, request)
         return Stream(run) if asked.stream else await run.whole()
 
     def _openai(self, form: Form, asked: Sampling, asks: tuple[Ask, ...]) -> Answer:
         tokenizer = self.worker.ready().engine.tokenizer
-        name, has_logprobs = self.settings.name, _has_logprobs(asked)
-        return Answer(form, name, asks, tokenizer, has_logprobs, asked.usage)
+        return Answer(form, self.settings.name, asks, tokenizer, asked.usage)
 
 
 def _asks(
@@ -156,7 +159,7 @@ def _asks(
     param: str = "prompt",
 ) -> tuple[Ask, ...]:
     """Every sample of every prompt; none is counted with more than the context can hold."""
-    limits, params = engine.core.limits, asked.params(most, _has_logprobs(asked))
+    limits, params = engine.core.limits, asked.params(most)
     ledger = engine.core.memory.ledger
     n_slots = (ledger.n_pages - 1) * ledger.page_size
     found: list[Ask] = []
@@ -167,11 +170,34 @@ def _asks(
             _refuse_unknown(name, ids, limits.vocabulary)
         _refuse_unknown("logit_bias", tuple(params.logit_bias), limits.vocabulary)
         room = limits.context - len(prompt)
-        own = replace(params, max_tokens=min(params.max_tokens, room))
+        most = min(params.max_tokens, room)
+        own = replace(params, max_tokens=most, min_tokens=min(params.min_tokens, most))
         if len(prompt) + own.max_tokens > n_slots:
             raise too_long(f"{len(prompt)} and may get {own.max_tokens} more", n_slots, param)
         found += [Ask(prompt, own, sample) for sample in range(asked.n)]
+    _refuse_many_scores(found)
     return tuple(found)
+
+
+def _refuse_many_scores(asks: Sequence[Ask]) -> None:
+    """Of the prompts of one request: they are there at once, and all of them are kept."""
+    n_scores = sum(ask.n_prompt_scores for ask in asks)
+    if n_scores > MOST_PROMPT_SCORES:
+        message = f"{n_scores} log-probabilities of prompts, the limit is {MOST_PROMPT_SCORES}"
+        advice = "ask for fewer alternatives or samples, or send fewer or shorter prompts"
+        raise ApiError(400, f"{message}: {advice}", "logprobs")
+
+
+def _echoing(
+    tokenizer: Tokenizer, asked: CompletionRequest, asks: Sequence[Ask]
+) -> tuple[Ask, ...]:
+    """The same, each with the text of its prompt: as it was sent, or as its tokens spell it."""
+    said: Any = [asked.prompt] if is_one_prompt(asked.prompt) else asked.prompt
+    texts = [
+        entry if isinstance(entry, str) else "".join(prompt_pieces(tokenizer, entry))
+        for entry in said
+    ]
+    return tuple(replace(ask, echoed=texts[index // asked.n]) for index, ask in enumerate(asks))
 
 
 def _refuse_unknown(name: str, ids: Sequence[int], vocabulary: int) -> None:
@@ -179,9 +205,3 @@ def _refuse_unknown(name: str, ids: Sequence[int], vocabulary: int) -> None:
     if largest >= vocabulary:
         message = f"{name}: token id {largest} is outside the vocabulary of {vocabulary}"
         raise ApiError(400, message, name, "invalid_token_id")
-
-
-def _has_logprobs(asked: Sampling) -> bool:
-    """A chat says true, a completion says 0, which equals False in Python and is none."""
-    logprobs = getattr(asked, "logprobs", None)
-    return logprobs is not None and logprobs is not False

@@ -18,6 +18,7 @@ from aerie.server.answers import speculation
 from aerie.server.fields import (
     MOST_PROMPTS,
     MOST_TOKENS,
+    Best,
     Choosing,
     CompletionRequest,
     Seed,
@@ -30,6 +31,7 @@ from aerie.server.fields import (
 from aerie.server.neutral import NEUTRAL, Values
 from aerie.server.problems import ApiError
 from aerie.server.samples import Ask, Piece
+from aerie.server.scores import sglang_logprobs
 
 Name = Annotated[str, Field(max_length=256)]
 
@@ -37,7 +39,8 @@ Name = Annotated[str, Field(max_length=256)]
 class SglangSampling(Choosing):
     """`sampling_params`."""
 
-    max_new_tokens: int = Field(128, ge=1, le=MOST_TOKENS)
+    max_new_tokens: int = Field(128, ge=0, le=MOST_TOKENS)
+    min_new_tokens: int = Field(0, ge=0, le=MOST_TOKENS)
     stop_token_ids: StopIds = Field([])
     sampling_seed: Seed | None = None
 
@@ -55,12 +58,17 @@ class GenerateRequest(Strict):
     ) = Field(default_factory=lambda: SglangSampling.model_validate({}))
     rid: Name | Annotated[list[Name], Field(max_length=MOST_PROMPTS)] | None = None
     return_logprob: bool = False
+    # From which token of the prompt on; -1: of the output alone. Nothing without return_logprob.
+    logprob_start_len: int = Field(-1, ge=-1, le=MOST_TOKENS)
+    top_logprobs_num: Best = 0
     stream: bool = False
 
     def completions(self) -> list[CompletionRequest]:
         """The same, as the engine's other clients say it: one, or one for each prompt."""
         if (self.text is None) == (self.input_ids is None):
             raise ApiError(400, "give text or input_ids, one of the two", "text")
+        if self.top_logprobs_num and not self.return_logprob:
+            raise ApiError(400, "top_logprobs_num needs return_logprob", "top_logprobs_num")
         prompt: Any = self._prompt
         n_prompts = None if is_one_prompt(prompt) else len(prompt)
         for name in ("sampling_params", "rid"):
@@ -73,17 +81,31 @@ class GenerateRequest(Strict):
         return list(map(self._completion, prompt, self.sampling_params))
 
     def _completion(self, prompt: object, sampling: SglangSampling) -> CompletionRequest:
-        own = sampling.model_dump(exclude={"max_new_tokens", "sampling_seed"})
+        own = sampling.model_dump(exclude={"max_new_tokens", "min_new_tokens", "sampling_seed"})
+        n_best = self.top_logprobs_num if self.return_logprob else None
         return CompletionRequest.model_validate(
             {
                 **own,
                 "prompt": prompt,
                 "max_tokens": sampling.max_new_tokens,
+                "min_tokens": sampling.min_new_tokens,
                 "seed": sampling.sampling_seed,
                 "stream": self.stream,
-                "logprobs": 0 if self.return_logprob else None,
+                "logprobs": n_best,
+                "prompt_logprobs": None if self.logprob_start_len < 0 else n_best,
             }
         )
+
+    def scored_from(self, asks: Sequence[Ask]) -> int | None:
+        """The first token of each prompt that is told with a score; None: the output's alone."""
+        start = self.logprob_start_len
+        if start < 0 or not self.return_logprob:
+            return None
+        shortest = min(len(ask.prompt) for ask in asks)
+        if start >= shortest:
+            message = f"logprob_start_len is {start}, a prompt has {shortest} tokens: begin earlier"
+            raise ApiError(400, message, "logprob_start_len")
+        return start
 
     def names(self, asks: Sequence[Ask]) -> tuple[str, ...]:
         """What `meta_info.id` calls each sample: by `rid`, else by a name of its own."""
@@ -113,6 +135,7 @@ class SglangAnswer:
     names: tuple[str, ...]  # of the samples
     asks: tuple[Ask, ...]
     is_one: bool
+    start: int | None = None  # of the prompt's tokens that are told with their scores
     began: float = field(default_factory=time.monotonic)
     so_far: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
@@ -130,7 +153,7 @@ class SglangAnswer:
         text, ids = self.so_far.get(piece.index, ("", ()))
         text, ids = text + piece.text, ids + piece.token_ids
         self.so_far[piece.index] = (text, ids)
-        if not piece.text and not piece.logprobs:
+        if not piece.text and not piece.scored:
             return None
         info = {**self._info(piece.index, len(ids)), "finish_reason": None}
         return {"index": piece.index, "text": text, "output_ids": list(ids), "meta_info": info}
@@ -161,10 +184,20 @@ class SglangAnswer:
             "spec_accept_token_num": counts["num_accepted_draft_tokens"],
             "spec_draft_token_num": counts["num_draft_tokens"],
         }
-        if completion.logprobs is not None:
-            pairs = zip(completion.logprobs, ids, strict=True)
-            info["output_token_logprobs"] = [[value, token_id, None] for value, token_id in pairs]
+        info |= self._scores(index, completion)
         return {"text": completion.text, "output_ids": ids, "meta_info": info}
+
+    def _scores(self, index: int, completion: Completion) -> dict[str, Any]:
+        """Of the prompt from `start` on, whose first token has none here, and of the output."""
+        if completion.logprobs is None:
+            return {}
+        has_best = bool(self.asks[index].params.logprobs)
+        ids, found = self.asks[index].prompt, {}
+        if self.start is not None:
+            scores = (None, *(completion.prompt_logprobs or ())[self.start :])
+            found = sglang_logprobs("input", ids[self.start :], scores, has_best)
+        own = sglang_logprobs("output", completion.token_ids, completion.logprobs, has_best)
+        return found | own
 
     def _info(self, index: int, n_tokens: int) -> dict[str, Any]:
         n_prompt = len(self.asks[index].prompt)

@@ -119,7 +119,7 @@ class Worker:
 
     def forget(self) -> None:
         """Drop the KV kept of texts that have ended, before anything that is asked after this."""
-        self._todo.put(self.ready().engine.core.parts.memory.forget)
+        self._todo.put(self.ready().engine.core.memory.forget)
 
     def _run(self) -> None:
         try:
@@ -167,10 +167,12 @@ class Worker:
 
     def _tell(self, engine: Engine, seat: Seat, update: Update) -> None:
         group, index, request = seat.group, seat.index, seat.request
-        n_all = len(request.output)
-        span = slice(n_all - len(update.token_ids), n_all)
-        logprobs = tuple(request.scored[span])
-        self._sent.append((group, Piece(index, update.text, update.token_ids, logprobs)))
+        n_all, n_new = len(request.output), len(update.token_ids)
+        scored = tuple(request.scored[n_all - n_new : n_all])
+        is_first = n_new == n_all
+        of_prompt = tuple(request.prompt_scored) if is_first else ()
+        piece = Piece(index, update.text, update.token_ids, scored, is_first, of_prompt)
+        self._sent.append((group, piece))
         if update.finish_reason is not None:
             del self._seats[update.request_id]
             group.ids.remove(update.request_id)

@@ -100,6 +100,7 @@ class _Lists:
     kv_indptr: Tensor  # [B+1] i32
     kv_indices: Tensor  # [columns] i32
     column_positions: Tensor  # [columns] i32
+    tree_start: Tensor  # [B] i32
     positions: Tensor  # [fed] i64, level by level, inside a level request by request
     slots: Tensor  # [fed] i64
     visible: Tensor  # [fed] i32
@@ -190,6 +191,7 @@ class Draft:
             found.kv_indptr,
             found.kv_indices,
             levels.column_positions,
+            place.seq_len.int(),
             levels.fed_positions,
             levels.fed_slots,
             levels.fed_visible,
@@ -216,7 +218,7 @@ class Draft:
             placed.visible_prefix,
             taps,
         )
-        ends = torch.arange(0, (batch + 1) * run, run, dtype=torch.int32, device=device)
+        ends = even_ends(batch, run, device)
         last = placed.last
         if counts is not None and any(counts) and any(count != run for count in counts):
             # The host knows who has how many: only real rows are computed.
@@ -341,11 +343,11 @@ class Draft:
             kv_slots=lists.slots[span],
             visible_prefix=lists.visible[span],
             ancestor_bits=frontier.bits.flatten(0, 1),
-            qo_indptr=torch.arange(0, (batch + 1) * width, width, dtype=torch.int32, device=device),
+            qo_indptr=even_ends(batch, width, device),
             kv_indptr=lists.kv_indptr,
             kv_indices=lists.kv_indices,
             column_positions=lists.column_positions,
-            tree_start=place.seq_len.int(),
+            tree_start=lists.tree_start,
             bounds=Bounds(width, place.columns(fed), fed),
         )
 
@@ -371,6 +373,12 @@ def _with_hidden(frontier: Frontier, hidden: Tensor) -> Frontier:
     return Frontier(
         frontier.ids, frontier.scores, frontier.tokens, hidden, frontier.mask, frontier.bits
     )
+
+
+@cache
+def even_ends(batch: int, width: int, device: torch.device) -> Tensor:
+    """Where the rows of each request begin and end, if all have as many. [B+1] i32; made once."""
+    return torch.arange(0, (batch + 1) * width, width, dtype=torch.int32, device=device)
 
 
 @cache

@@ -50,7 +50,7 @@ def test_nothing_said_is_what_engines_take_by_themselves() -> None:
 
 def test_options_become_settings() -> None:
     options = EngineOptions(
-        ModelOptions(device="cpu", taps="2,18,33", engine="eager"),
+        ModelOptions(device="cpu", taps="2,18,33", engine="direct"),
         MemoryOptions(max_model_len=100, max_batch=3, gpu_memory=0.5, n_pages=7),
         DraftOptions(num_steps=3, eagle_topk=2, num_draft_tokens=8, rule="coins"),
     )

@@ -27,7 +27,7 @@ ENDED = (
 
 def streamed(form: Form, **options: bool) -> list[dict[str, Any]]:
     tokenizer: Any = None  # only logprobs need one
-    answer = Answer(form, "m", ASKS, tokenizer, False, StreamOptions(**options))
+    answer = Answer(form, "m", ASKS, tokenizer, StreamOptions(**options))
     chunks = [answer.chunk(piece) for piece in PIECES]
     assert chunks[2] is None
     lasts = [answer.last(index, completion) for index, completion in enumerate(ENDED)]

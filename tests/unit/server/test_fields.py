@@ -11,7 +11,7 @@ from aerie.server.fields import EVERY_TOKEN, LEAST, CompletionRequest
 
 
 def params(**said: Any) -> SamplingParams:
-    return CompletionRequest.model_validate({"prompt": "a", **said}).params(4, logprobs=False)
+    return CompletionRequest.model_validate({"prompt": "a", **said}).params(4)
 
 
 @pytest.mark.parametrize("top_p", [0, 0.0, 1e-300, 9.9e-7])
@@ -47,8 +47,14 @@ def test_the_least_that_is_taken_is_far_from_nothing_in_float32() -> None:
         ("top_k", True),
         ("stop_token_ids", [-1]),
         ("stop_token_ids", [1 << 31]),
-        ("logprobs", 1),
-        ("max_tokens", 0),
+        ("logprobs", 21),
+        ("logprobs", -1),
+        ("logprobs", True),
+        ("prompt_logprobs", 21),
+        ("prompt_logprobs", -1),
+        ("echo", 1),
+        ("min_tokens", -1),
+        ("max_tokens", -1),
     ],
 )
 def test_what_is_out_of_bounds_is_refused_by_name(name: str, value: Any) -> None:

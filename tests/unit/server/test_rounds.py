@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from aerie.engine.round_tree import RoundNode, RoundTree
+from aerie.engine.report import RoundNode, RoundTree
 from aerie.server.rounds import describe_round
 from aerie.text.tokenizer import Tokenizer
 

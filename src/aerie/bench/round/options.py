@@ -53,7 +53,7 @@ LONG = (COUNTED + 2) * SchedulerConfig().chunk_beside  # tokens of the long one
 
 def new_tokens(n_rounds: int) -> int:
     """Tokens that no request reaches in its rounds."""
-    return (TREE.limits.depth + 1) * (n_rounds + 16 * COUNTED + 256)
+    return (TREE.limits.depth + 1) * (n_rounds + 16 * COUNTED + 1024)
 
 
 @dataclass(eq=False)

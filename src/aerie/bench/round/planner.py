@@ -85,13 +85,12 @@ def _write(core: EngineCore, device: str, prompts: list[list[int]], n_new: int) 
 
 
 def _names(key: Any) -> list[str]:
-    """A graph in words: what it does, and how much; every round publishes, so that is left out."""
-    kind, bucket, *widths = key
-    if kind == "publish":
-        return []
-    if widths:
-        return [f"{kind} {len(widths[0])}x{widths[0][0] if widths[0] else 0}"]
-    return [f"{kind} {bucket.rows}"]
+    """A verification or a draft in words; what else a round launches follows from no plan."""
+    kind, *sizes = key
+    if kind == "draft":
+        widths = sizes[1]
+        return [f"{kind} {len(widths)}x{widths[0] if widths else 0}"]
+    return [f"{kind} {sizes[0].rows}"] if kind == "verify" else []
 
 
 def _summary(turns: list[dict[str, Any]]) -> dict[str, Any]:

@@ -38,8 +38,8 @@ _SIZES = (
 def _layer_kernel(
     tokens_at, scores_at, depths_at, prev_at, next_at, side_at, s0, s1, s2, s3, s4, s5,
     sort_scores, sort_stride, probas, tokens, last_scores, hidden, frontier, mask_in,
-    ids_out, scores_out, tokens_out, hidden_out, mask_out, increments_out, status_out, detail_out,
-    width, top_k, size, columns, count, n_old, n_new, n_free, fed_count,
+    ids_out, scores_out, tokens_out, hidden_out, mask_out, increments_out, gains_out,
+    status_out, detail_out, width, top_k, size, columns, count, n_old, n_new, n_free, fed_count,
     GAINS: tl.constexpr, C: tl.constexpr, W: tl.constexpr, K: tl.constexpr, M: tl.constexpr,
     F: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
@@ -83,6 +83,10 @@ def _layer_kernel(
             old_row = sort_scores + request * sort_stride
             gained = gains_of(old_row, best, child, n_old, top_k, n_free, is_ok)
             tl.store(increments_out + request * K + child, gained)
+        else:
+            # Here, for zeros of their own would be a launch of their own.
+            entry = tl.arange(0, 2 * K)
+            tl.store(gains_out + entry, 0.0, mask=(entry <= top_k) & (request == 0))
         merge_scores(
             sort_scores, sort_stride, sort_scores, request, is_ok, curr, rank, is_entry, best,
             top_k, n_old, n_new, K, M, False,
@@ -139,7 +143,7 @@ def grow_draft_layer(
     if "status" in store:
         found = {}
     is_weighed = weigh and batch > 0
-    gains = (torch.empty if is_weighed else torch.zeros)(top_k + 1, device=device)
+    gains = (torch.empty if batch else torch.zeros)(top_k + 1, device=device)
     if not batch:
         return {**outputs, "G": gains, **found}
     increments = torch.empty((batch, WIDEST), dtype=torch.float64, device=device)
@@ -151,7 +155,7 @@ def grow_draft_layer(
         input_hidden.contiguous(), frontier_indexs.contiguous(), as_bytes(input_tree_mask),
         outputs["node_ids"], outputs["output_scores"], outputs["output_tokens"],
         outputs["output_hidden"], as_bytes(outputs["output_tree_mask"]), increments,
-        status, detail, width, top_k, size, columns, cumu_count, n_old, n_new,
+        gains, status, detail, width, top_k, size, columns, cumu_count, n_old, n_new,
         min(verify_num - n_old, top_k), fed_count,
         GAINS=is_weighed, C=candidate_block(candidates), W=WIDEST, K=WIDEST,
         M=block(n_old, 16), F=block(columns, 64), H=HIDDEN_BLOCK,

@@ -45,7 +45,7 @@ async function decode(signal) {
   const wish = asked(), speculative = at("drafts").value === "on";
   const decoding = begin(wish.prompt, `Decoded here, by ${about.model}`);
   const began = performance.now();
-  const options = { ...wish, speculative, show_rounds: about.why_no_rounds === null };
+  const options = { ...wish, speculative, show_rounds: true };
   for await (const { name, body } of completion(options, signal)) {
     if (name === "round") {
       decoding.takeRound(body);

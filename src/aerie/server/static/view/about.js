@@ -50,9 +50,7 @@ function policyName({ policy, tree }) {
 // Nothing drawn, or little: the reason, where the server knows it, and what would draw something.
 export function showWhy(about, decoding, hadDrafts) {
   at("why").hidden = true;
-  if (about.why_no_rounds) {
-    why(`No rounds to draw: ${about.why_no_rounds}.`);
-  } else if (hadDrafts && about.policy !== "off" && decoding.bare > decoding.rounds.length / 2) {
+  if (hadDrafts && about.policy !== "off" && decoding.bare > decoding.rounds.length / 2) {
     const all = decoding.bare === decoding.rounds.length;
     const when = all ? "" : ` in ${decoding.bare} of ${plural(decoding.rounds.length, "round")}`;
     const words = `The ${about.policy} drafted nothing${when}.`;

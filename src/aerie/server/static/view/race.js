@@ -157,9 +157,6 @@ function explained(one, other, ratio, about) {
     lines.push(`${plural(fewer, "pass", "passes")} instead of ${passes}, ${each}.`);
     if (ratio < 1) lines.push("Slower: on this text drafts take more time than they save.");
   }
-  if (about.engine === "graphs") {
-    lines.push("Not a fair race: plain decoding runs outside this server's captured graphs.");
-  }
   return lines;
 }
 

@@ -1,0 +1,192 @@
+"""Decode with two source trees in turns, on a CPU: every turn is a fresh process of each.
+
+    git worktree add ../before COMMIT
+    PYTHONPATH=src python scripts/round_before_after.py ../before/src src --commits COMMIT HEAD
+
+Both trees decode the same held-out prompts with the same weights (those of this checkout) on one
+thread, greedily; prompts are read before the clock starts. Writes cpu_round_before_after.json and
+.md: tokens a second of the later tree over the earlier one, turn by turn, with a 90 % interval.
+The last line is the verdict: medians of at least 0.97, no interval wholly below 0.95.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve()
+ROOT = HERE.parents[1]
+PAIR = ROOT / "src" / "aerie" / "assets" / "pair"
+BATCHES, CONTEXTS = (1, 4, 16), (512, 8192)
+PAGE, SPARE = 16, 512  # positions of a page, and of a request beyond its prompt
+TOKENS, LEAST = 256, 64  # new tokens of all requests together, and of each at least
+# A cost table of its own would be measured by either tree, and plans would differ by it.
+COSTS = ROOT / "tests" / "data" / "costs_cheap.json"
+METHODS: dict[str, dict[str, Any]] = {
+    "plain": {"method": "none"},
+    "chain5": {"top_k": 1, "depth": 5, "nodes": 6},
+    "tree16": {"top_k": 8, "depth": 5, "nodes": 16},
+    "planner": {"policy": "planner"},
+}
+MEDIAN, WHOLLY = 0.97, 0.95
+
+
+def child(prompts_file: Path) -> None:
+    """One turn in this process's own tree: tokens and seconds of every point, as a JSON line."""
+    import torch
+
+    from aerie.api import Engine
+
+    torch.set_num_threads(1)
+    prompts = json.loads(prompts_file.read_text(encoding="utf-8"))
+    found: dict[str, Any] = {}
+    for method, speculation in METHODS.items():
+        for context in prompts:
+            n_slots = 3 * int(context) + max(BATCHES) * (SPARE + 1024)
+            core = Engine.load(
+                str(PAIR / "target"),
+                str(PAIR / "head"),
+                device="cpu",
+                probe="off",
+                speculation=speculation,
+                scheduler={"max_batch": max(BATCHES)},
+                planner={"costs": str(COSTS), "foreign_costs": True},
+                cache={"n_pages": n_slots // PAGE, "page_size": PAGE},
+            ).core
+            for batch in BATCHES:
+                decode(core, prompts[context][:batch], LEAST)  # reads the prompts, and warms up
+                n_new = max(TOKENS // batch, LEAST)
+                found[f"{method} {batch} {context}"] = decode(core, prompts[context][:batch], n_new)
+    print(json.dumps(found))
+
+
+def decode(core: Any, prompts: list[list[int]], n_new: int) -> dict[str, float]:
+    """Decode prompts together until the first one ends."""
+    from aerie.engine.params import SamplingParams
+
+    params = SamplingParams(max_tokens=n_new, ignore_eos=True)
+    ids = [core.submit(prompt, params) for prompt in prompts]
+    while any(is_unread(core.request(i)) for i in ids):
+        core.step()
+    before = sum(len(core.request(i).output) for i in ids)
+    begin, n_rounds = time.process_time(), 0
+    while all(core.request(i).ended is None for i in ids):
+        core.step()
+        n_rounds += 1
+    seconds = time.process_time() - begin
+    tokens = sum(len(core.request(i).output) for i in ids) - before
+    for request_id in ids:
+        core.cancel(request_id)
+    while not core.is_idle:
+        core.step()
+    for request_id in ids:
+        core.forget(request_id)
+    return {"tokens": tokens, "rounds": n_rounds, "seconds": seconds}
+
+
+def is_unread(request: Any) -> bool:
+    """Whether its prompt is still to be read."""
+    return request.ended is None and (request.n_unread > 0 or request.held.row < 0)
+
+
+def turn(tree: Path, prompts: Path) -> dict[str, Any]:
+    """One fresh process."""
+    environment = os.environ | {"PYTHONPATH": str(tree.resolve()), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(HERE), "--child", str(prompts.resolve())]
+    # Elsewhere: the folder a process starts in comes before its path.
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True, cwd=prompts.parent
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def write_prompts(path: Path) -> None:
+    """Held-out prompts by context; long ones are cut from few documents, which are read once."""
+    from aerie.bench.engine.contract import choose_prompts
+    from aerie.bench.round.setup import tokenizer_of_pair
+
+    encode = tokenizer_of_pair().encode
+    found = {str(c): choose_prompts(c, encode)(max(BATCHES), 0) for c in CONTEXTS}
+    path.write_text(json.dumps(found), encoding="utf-8")
+
+
+def compared(arms: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Speed of the later tree over the earlier one by point, and whether it is enough."""
+    from aerie.bench.engine.summary import interval
+
+    def speeds(arm: str, point: str) -> list[float]:
+        return [own[point]["tokens"] / own[point]["seconds"] for own in arms[arm]]
+
+    points = {}
+    for point in arms["before"][0]:
+        before, after = speeds("before", point), speeds("after", point)
+        found = interval([b / a for a, b in zip(before, after, strict=True)])
+        is_ok = found.median >= MEDIAN and found.high >= WHOLLY
+        points[point] = {"ratio": vars(found), "ok": is_ok}
+    return {"points": points, "ok": all(entry["ok"] for entry in points.values())}
+
+
+def page(record: dict[str, Any]) -> str:
+    """The report."""
+    lines = [
+        "# Rounds on a CPU, before and after",
+        "",
+        f"Written by `scripts/round_before_after.py`: {record['turns']} turns, in each a fresh"
+        f" process of each tree, order flipped; before is {record['commits'][0]}, after is"
+        f" {record['commits'][1]}. One thread, processor time, {record['provenance']['device']}."
+        " Tokens a second of the later tree over the earlier one, medians with 90 % intervals.",
+        "",
+        "| policy | batch | context | ratio | interval | |",
+        "|---|---|---|---|---|---|",
+    ]
+    for point, entry in record["points"].items():
+        ratio = entry["ratio"]
+        cells = [*point.split(), f"{ratio['median']:.3f}"]
+        cells += [f"{ratio['low']:.3f} to {ratio['high']:.3f}", "" if entry["ok"] else "below"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Alternate the trees; both files are written after every turn."""
+    from aerie.bench.provenance import provenance
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("before", type=Path)
+    parser.add_argument("after", type=Path)
+    parser.add_argument("--commits", nargs=2, required=True)
+    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--out", type=Path, default=ROOT / "reports")
+    given = parser.parse_args()
+    prompts = given.out / "cpu_round_prompts.json"
+    given.out.mkdir(parents=True, exist_ok=True)
+    write_prompts(prompts)
+    arms: dict[str, list[dict[str, Any]]] = {"before": [], "after": []}
+    record: dict[str, Any] = {}
+    for index in range(given.turns):
+        order = list(arms) if index % 2 == 0 else list(reversed(arms))
+        for name in order:
+            arms[name].append(turn(getattr(given, name), prompts))
+            print(f"turn {index + 1}, {name}", file=sys.stderr, flush=True)
+        head = {"commits": given.commits, "turns": index + 1, "provenance": provenance("cpu")}
+        record = {**head, **compared(arms), "raw": arms}
+        text = json.dumps(record, indent=1) + "\n"
+        (given.out / "cpu_round_before_after.json").write_text(text, encoding="utf-8")
+        (given.out / "cpu_round_before_after.md").write_text(page(record), encoding="utf-8")
+    prompts.unlink()
+    print(json.dumps({"ok": record["ok"], "points": record["points"]}))
+    return 0 if record["ok"] else 1
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1] == "--child":
+        child(Path(sys.argv[2]))
+    else:
+        sys.exit(main())
