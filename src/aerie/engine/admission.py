@@ -11,6 +11,7 @@ from aerie.config import EngineConfig
 from aerie.config.values import read_integers, require
 from aerie.engine.pages import Ledger
 from aerie.engine.params import SamplingParams
+from aerie.engine.state import MAX_STOPS
 from aerie.errors import UsageError
 
 
@@ -64,6 +65,10 @@ def check_request(
         "rule coins takes temperature and seed only; use rule match for the other options",
     )
     stops = params.stop_token_ids + (() if params.ignore_eos else limits.eos_ids)
+    require(
+        not params.min_tokens or len(stops) <= MAX_STOPS,
+        f"min_tokens knows {MAX_STOPS} stop ids at most, this request has {len(stops)}",
+    )
     return Asked(
         tokens=tokens,
         params=params,

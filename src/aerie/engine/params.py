@@ -66,7 +66,6 @@ class SamplingParams:
         require(self.min_tokens <= self.max_tokens, "min_tokens is above max_tokens")
         if self.temperature < LEAST:
             object.__setattr__(self, "temperature", 0.0)
-        require(len(self.stop_token_ids) <= 48, "at most 48 stop_token_ids")
         require(all(self.stop), "a stop string is empty")
 
     @property

@@ -19,7 +19,7 @@ TokenIds = Annotated[
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
 Stops = Stop | Annotated[list[Stop], Field(max_length=16)] | None
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
-StopIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=48)]
+StopIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=1 << 12)]
 Best = Annotated[int, Field(ge=0, le=MOST_LOGPROBS)]  # alternatives of a token
 MOST_TOKENS = 1 << 21
 MOST_PROMPTS = 64

@@ -308,7 +308,7 @@ def interrupted_at(line: int) -> Iterator[Callable[[], int]]:
         sys.settrace(None)
 
 
-@pytest.mark.parametrize("engine_kind", ["eager", "graphs"])
+@pytest.mark.parametrize("engine_kind", ["direct", "graphs"])
 @pytest.mark.parametrize("n_points", [12, pytest.param(400, marks=pytest.mark.slow)])
 def test_an_interruption_anywhere_is_survived(pair: Pair, engine_kind: str, n_points: int) -> None:
     """Ctrl-C at any line of a step: the call's requests are gone, everybody else's go on.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from aerie.assemble import build_core, load_draft, load_target, untapped
 from aerie.config import (
@@ -18,23 +16,13 @@ from aerie.config import (
     SchedulerConfig,
     SpeculationConfig,
 )
-from aerie.engine import buckets
 from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.params import SamplingParams
-from aerie.kernels import catalogue
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
 from tests.unit.models import pairs
 from tests.unit.models.trained_pair import BOUNDARIES, train
-
-# Kernel R16 is not in the catalogue yet: rounds of everything leave it out.
-SCORES = "score_target_tokens" in set(catalogue())
-if not SCORES:
-    buckets.EVERYTHING = replace(buckets.EVERYTHING, logprobs=False)
-
-needs_scores = pytest.mark.skipif(not SCORES, reason="R16 is missing")
-needs_coins = pytest.mark.skipif("toss_coins" not in set(catalogue()), reason="R15 is missing")
 
 DATA = Path(__file__).parents[2] / "data"
 CHEAP = PlannerConfig(str(DATA / "costs_cheap.json"), explore_every=3, foreign_costs=True)

@@ -29,7 +29,6 @@ from tests.unit.engine.cores import (
     DEAR,
     LAUNCHERS,
     LIMITS,
-    SCORES,
     Pair,
     assert_pool_is_unheld,
     core,
@@ -74,14 +73,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "alone": {"temperature": 0.5, "speculative": False},
     "alone and greedy": {"speculative": False},
     "stops": {"temperature": 1.0, "stop_token_ids": tuple(range(5, 17))},
+    "logprobs": {"temperature": 0.6, "logprobs": 3},
+    "own logprobs": {"logprobs": 0, "repetition_penalty": 1.1},
+    "prompt": {"prompt_logprobs": 2, "logprobs": 1},
+    "prompt alone": {"prompt_logprobs": 1, "max_tokens": 0},
 }
-if SCORES:
-    OPTIONS |= {
-        "logprobs": {"temperature": 0.6, "logprobs": 3},
-        "own logprobs": {"logprobs": 0, "repetition_penalty": 1.1},
-        "prompt": {"prompt_logprobs": 2, "logprobs": 1},
-        "prompt alone": {"prompt_logprobs": 1, "max_tokens": 0},
-    }
 
 
 @dataclass(frozen=True)

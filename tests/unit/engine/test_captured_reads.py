@@ -8,20 +8,21 @@ from typing import Any
 
 import pytest
 import torch
-from aerie.speculation.planned_rounds import PlannedRounds
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aerie.config import GraphConfig, SpeculationConfig
+from aerie.config import SpeculationConfig
 from aerie.engine.graphs import Graphs
 from aerie.engine.params import SamplingParams
-from tests.unit.engine.cores import CHEAP, Pair, core, finish_all
+from aerie.speculation.planner import Planner
+from tests.unit.engine.cores import BUCKETS, Pair, core, finish_all
 
 SHAPES = {
     "planner": SpeculationConfig(policy="planner", top_k=3, depth=3, nodes=12),
     "fixed": SpeculationConfig(top_k=3, depth=3, nodes=8),
+    "merged": SpeculationConfig(method="eagle3+ngram", top_k=2, depth=3, nodes=9),
+    "coins": SpeculationConfig(top_k=2, depth=2, nodes=5, rule="coins"),
     "none": SpeculationConfig(method="none"),
 }
-BUCKETS = GraphConfig(slots=(1, 2, 4), rows=(4, 8, 16, 24), columns=(32, 64))
 
 
 class RefusingReads(TorchDispatchMode):
@@ -47,31 +48,27 @@ def test_no_captured_function_reads_a_value(
     ran: set[str] = set()
     plainly = Graphs.run
 
-    def watched(self: Graphs, key: Hashable, call: Callable[[], None]) -> None:
+    def watched(self: Graphs, key: Hashable, call: Callable[[], Any]) -> Any:
         assert isinstance(key, tuple)
+        ran.add(str(key[0]))
         # In inference mode reads do not pass by.
         with torch.inference_mode(False), torch.no_grad(), RefusingReads():
-            plainly(self, key, call)
-        ran.add(str(key[0]))
+            return plainly(self, key, call)
 
     monkeypatch.setattr(Graphs, "run", watched)
-    engine = core(
-        pair,
-        speculation=SHAPES[policy],
-        planner=CHEAP,
-        engine="graphs",
-        graphs=BUCKETS,
-        backend="pytorch",
-    )
-    assert engine.rounds is not None
-    if isinstance(engine.rounds.parts.policy, PlannedRounds):
+    engine = core(pair, speculation=SHAPES[policy], engine="graphs", backend="pytorch")
+    if isinstance(engine.parts.policy, Planner):
         # Made in inference mode, they could not be written outside it.
-        for n_slots in BUCKETS.slots:
-            engine.rounds.parts.policy.inputs(n_slots)
-    for prompt in ([1, 2, 3], [4, 5]):
-        engine.submit(prompt, SamplingParams(max_tokens=24, ignore_eos=True))
+        for n_seats in BUCKETS.slots:
+            engine.parts.policy.offers.of(n_seats)
+    asked = {"temperature": 0.8, "seed": 4}
+    if policy != "coins":
+        asked |= {"top_p": 0.9, "presence_penalty": 0.3, "logit_bias": {3: 1.0}, "min_tokens": 2}
+        asked |= {"logprobs": 2}
+    for prompt, options in (([1, 2, 3], {}), ([4, 5], {}), ([6] * 9, asked)):
+        engine.submit(prompt, SamplingParams(max_tokens=24, ignore_eos=True, **options))
     finish_all(engine)
-    assert ran >= ({"plain"} if policy == "none" else {"verify", "draft"})
+    assert ran >= {"read", "seat", "verify", "publish", "close" if policy == "none" else "draft"}
 
 
 @torch.inference_mode()

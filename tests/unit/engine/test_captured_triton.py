@@ -13,7 +13,7 @@ from tests.unit.engine.cores import CHEAP, Pair, core, finish_all
 pytest.importorskip("triton")
 
 # One bucket of each kind: every size is another interpreted kernel.
-BUCKETS = GraphConfig(slots=(2,), rows=(32,), columns=(64,))
+BUCKETS = GraphConfig(slots=(2,), rows=(32,), chunks=(32,), columns=(64,))
 
 
 SHAPES = {

@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,8 +25,7 @@ from tests.unit.engine.cores import (
     assert_pool_is_unheld,
     core,
     finish_all,
-    needs_coins,
-    needs_scores,
+    load_pair,
     outputs,
 )
 
@@ -157,6 +157,35 @@ def test_poisoned_logits_fail_one_request_alone(pair: Pair, launcher: str) -> No
     assert_pool_is_unheld(engine)
 
 
+@pytest.mark.parametrize("speculation", [PLAIN, TREE])
+def test_a_request_has_any_number_of_stop_ids(
+    pair: Pair, launcher: str, speculation: SpeculationConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device knows as many as K7's card allows; the host clips at the others."""
+    jobs = [
+        (
+            [first, 2, 3],
+            SamplingParams(
+                max_tokens=40,
+                temperature=0.9,
+                seed=first,
+                ignore_eos=True,
+                stop_token_ids=tuple(range(20 + first, 32 + first)),
+            ),
+        )
+        for first in range(6)
+    ]
+    expected = outputs(core(pair, speculation=PLAIN), jobs)
+    assert len({len(output) for output in expected}) > 3, "they stop at different times"
+    for module in ("state", "engine", "audit", "admission"):
+        monkeypatch.setattr(f"aerie.engine.{module}.MAX_STOPS", 3)
+    engine = core(pair, speculation=speculation, engine=launcher, max_batch=3)
+    assert outputs(engine, jobs) == expected
+    assert_pool_is_unheld(engine)
+    with pytest.raises(UsageError, match="min_tokens knows 3 stop ids at most, this request has 12"):
+        engine.submit([1], replace(jobs[0][1], min_tokens=2))
+
+
 def test_cancelled_requests_leave_at_once(pair: Pair, launcher: str) -> None:
     engine = core(pair, speculation=TREE, max_batch=2, engine=launcher)
     ids = [engine.submit([1, 2], SamplingParams(max_tokens=50, ignore_eos=True)) for _ in range(4)]
@@ -191,7 +220,6 @@ def test_finished_requests_cost_nothing(pair: Pair, launcher: str) -> None:
     assert {1, 2} <= rows_by_active.keys()
 
 
-@needs_scores
 def test_logprobs_are_the_targets_own(pair: Pair, launcher: str) -> None:
     """Whatever was drafted: of every token, of its alternatives, and of the prompt."""
     params = SamplingParams(
@@ -218,7 +246,6 @@ def test_logprobs_are_the_targets_own(pair: Pair, launcher: str) -> None:
         assert [value for _, value in own.top] == pytest.approx(best.values.tolist(), abs=1e-5)
 
 
-@needs_scores
 def test_a_prompt_can_be_scored_alone(pair: Pair, launcher: str) -> None:
     """No token is asked for: the request ends when its prompt is read, in chunks or whole."""
     prompt = [(7 * index + 3) % LIMITS.vocabulary for index in range(20)]
@@ -239,34 +266,19 @@ def test_a_prompt_can_be_scored_alone(pair: Pair, launcher: str) -> None:
         assert_pool_is_unheld(engine)
 
 
-@needs_scores
-def test_a_prompt_is_scored_once_though_it_is_read_again(pair: Pair, launcher: str) -> None:
-    """Whoever gives memory back reads its output too: that is no part of the prompt."""
-    params = SamplingParams(max_tokens=30, prompt_logprobs=1, logprobs=1, ignore_eos=True)
-    engine = core(pair, speculation=TREE, engine=launcher, n_pages=24)
-    ids = [engine.submit([1, 2, 3, 4, 5], params) for _ in range(3)]
-    finish_all(engine)
-    first, *others = (engine.request(request_id) for request_id in ids)
-    assert any(other.statistics.preemptions for other in others)
-    for other in others:
-        assert other.prompt_scored == first.prompt_scored and len(first.prompt_scored) == 4
-        assert other.scored == first.scored
-
-
-@needs_coins
-def test_coins_keep_the_distribution(pair: Pair, launcher: str) -> None:
+def test_coins_keep_the_distribution(pair_directory: Path, launcher: str) -> None:
     """First two tokens under the rule coins against many plain samples: chi-square, 2 x 800."""
-    counts = []
+    pair, counts = load_pair(pair_directory, "fast"), []
     for speculation, first_seed in (
         (replace(TREE, rule="coins"), 0),
         (replace(PLAIN, rule="match"), 10_000),
     ):
         engine = core(
-            *(pair, "exact"),
+            *(pair, "fast"),
             speculation=speculation,
             engine=launcher,
-            graphs=replace(BUCKETS, slots=(128,), rows=(512, 2048), chunks=(512,)),
-            max_batch=128,
+            graphs=replace(BUCKETS, slots=(32,), rows=(32, 320), chunks=(64,)),
+            max_batch=32,
             n_pages=4096,
         )
         jobs = [
@@ -298,9 +310,7 @@ def test_coins_refuse_options_they_cannot_honour(pair: Pair) -> None:
         engine.submit([1], SamplingParams(top_p=0.5))
 
 
-def test_fast_numerics_agree_up_to_near_ties(pair_directory: Any, launcher: str) -> None:
-    from tests.unit.engine.cores import load_pair
-
+def test_fast_numerics_agree_up_to_near_ties(pair_directory: Path, launcher: str) -> None:
     fast = load_pair(pair_directory, "fast")
     rng = random.Random(2)
     jobs = [

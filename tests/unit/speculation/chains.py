@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from aerie.speculation.tree import DraftTree, Verdict
+from aerie.assemble import build_kernels
+from aerie.speculation.policy import Lesson, Policy
+from aerie.speculation.tree import DraftTree
+
+KERNELS = build_kernels("numpy", "cpu")
 
 
 def chain(scores: list[float], deepest: int = 100) -> DraftTree:
@@ -15,16 +20,25 @@ def chain(scores: list[float], deepest: int = 100) -> DraftTree:
         scores=torch.tensor([scores]),
         depths=torch.arange(n)[None].clamp(max=deepest),
         parents=torch.arange(-1, n - 1)[None],
-        node_count=torch.tensor([n]),
+        deepest=deepest,
     )
 
 
-def accepting(n_accepted: int, n_rows: int) -> Verdict:
-    """The first so many rows behind the root are accepted."""
+def selected(policy: Policy, tree: DraftTree) -> Tensor:
+    """The nodes that a policy verifies of a tree. [B, N] bool"""
+    chosen = torch.zeros(tree.scores.shape, dtype=torch.bool)
+    count = torch.zeros(tree.scores.shape[0], dtype=torch.int32)
+    policy.select(KERNELS, tree, chosen, count)
+    assert count.tolist() == chosen.sum(dim=1).tolist()
+    return chosen
+
+
+def accepting(n_accepted: int, tree: DraftTree, n_rows: int) -> Lesson:
+    """So many rows of a chain were verified, and the first so many behind the root accepted."""
     path = [row if row <= n_accepted else -1 for row in range(n_rows)]
-    return Verdict(
-        accept_index=torch.tensor([path]),
-        accept_count=torch.tensor([n_accepted]),
-        bonus_token=torch.tensor([0]),
-        status=torch.tensor([0], dtype=torch.int32),
+    return Lesson(
+        scores=tree.scores[:, :n_rows],
+        depths=tree.depths[:, :n_rows],
+        n_rows=[n_rows],
+        path=torch.tensor([path]),
     )

@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from aerie.speculation.calibration import Calibration, accepted_nodes, calibrated
-from aerie.speculation.tree import DraftTree, Verdict
-from tests.unit.speculation.chains import accepting, chain
+from aerie.speculation.calibration import Calibration, corrected
+from aerie.speculation.costs import CostTable, Sample, Surface
+from aerie.speculation.offer import Offers
+from aerie.speculation.planner import Planner
+from aerie.speculation.policy import Situation, TreeShape
+from aerie.speculation.tree import DraftTree
+from tests.unit.speculation.chains import chain, selected
 
 
 def weigh(calibration: Calibration, tree: DraftTree) -> list[float]:
-    table = torch.from_numpy(calibration.table()).float()
-    weights: list[float] = calibrated(tree, table, 8)[0].tolist()
+    """Every path by itself."""
+    weights: list[float] = corrected(tree.scores, tree.depths, calibration.table())[0].tolist()
     return weights
 
 
@@ -30,20 +34,28 @@ def test_an_overconfident_draft_is_believed_less() -> None:
         reached = 0
         if rng.random() < 0.6:
             reached = 2 if rng.random() < 0.5 else 1
-        calibration.learn(tree, chosen, accepted_nodes(chosen, accepting(reached, 3)))
+        accepted = torch.tensor([[row <= reached for row in range(3)]])
+        calibration.learn(tree.scores, tree.depths, chosen, accepted)
     first, second = weigh(calibration, tree)[1:]
     # About 500 rounds are remembered, shared by two knots; the prior still holds a few percent.
     assert abs(first - 0.6) < 0.08
     assert abs(second - 0.3) < 0.1
 
 
-def test_a_child_never_weighs_more_than_its_parent() -> None:
-    calibration = Calibration()
-    calibration.surplus[1, :] = 50.0  # depth 2 is said to be certain
-    calibration.weight[1, :] = 50.0
-    weights = weigh(calibration, chain([1.0, 0.5, 0.4, 0.3]))
-    assert weights == sorted(weights, reverse=True)
-    assert weights[2] == weights[1]
+def test_a_child_is_not_chosen_without_its_parent() -> None:
+    """However much more is thought of its depth: in the choice it weighs no more than the parent."""
+    rows = tuple(Sample(1, 512, n, (10 + 0.1 * n) / 1e3) for n in (1, 64))
+    one = Surface((Sample(1, 512, 1, 1e-3),))
+    shape, costs = TreeShape(2, 4, 8), CostTable(Surface(rows), one, one, {})
+    planner = Planner(shape, costs, 0, Offers(None, shape.verify, "cpu"), looks=True)
+    planner.learnt.calibration.surplus[1:3, :] = 50.0  # depths 2 and 3 are said to be certain
+    planner.learnt.calibration.weight[:3, :] = [[5000.0], [50.0], [50.0]]  # and depth 1 is right
+    for first in (0.9, 0.0005):
+        tree = chain([1.0, first, first * 0.9, first * 0.8])
+        assert weigh(planner.learnt.calibration, tree)[2] > 0.6
+        planner.prepare(planner.open(Situation(1, 512.0)), 1, is_steady=False)
+        expected = [True] * 4 if first > 0.5 else [True, False, False, False]
+        assert selected(planner, tree).tolist() == [expected]
 
 
 def test_what_was_never_proposed_stays_worthless() -> None:
@@ -51,14 +63,3 @@ def test_what_was_never_proposed_stays_worthless() -> None:
     calibration.surplus[:, 0] = 50.0
     calibration.weight[:, 0] = 50.0
     assert weigh(calibration, chain([1.0, 0.0]))[1] == 0.0
-
-
-def test_accepted_nodes_are_the_rows_of_the_path() -> None:
-    chosen = torch.tensor([[True, False, True, True, False, True]])
-    path = Verdict(
-        accept_index=torch.tensor([[0, 2, -1]]),
-        accept_count=torch.tensor([1]),
-        bonus_token=torch.tensor([0]),
-        status=torch.tensor([0], dtype=torch.int32),
-    )
-    assert accepted_nodes(chosen, path).tolist() == [[True, False, False, True, False, False]]

@@ -1,0 +1,143 @@
+"""Measured costs: every size and width, what a cut run keeps, and time that others took."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from aerie.assemble import measured_core
+from aerie.config import EngineConfig, GraphConfig, ModelConfig
+from aerie.engine.engine import EngineCore
+from aerie.speculation.costs import CostTable
+from aerie.tune import costs
+from aerie.tune.clock import HostClock
+from aerie.tune.costs import Grid, measure_costs
+from tests.unit.engine.cores import LAUNCHERS, Pair, load_pair, write_pair
+
+BUCKETS = GraphConfig(slots=(1, 2, 4), rows=(1, 2, 4, 8, 16), columns=(256, 1024))
+GRID = Grid((1, 2), (24,), most_rows=16, repeats=1, most_tokens=64, margin=640)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return load_pair(write_pair(tmp_path_factory.mktemp("pair")), "fast")
+
+
+@pytest.fixture(params=LAUNCHERS)
+def launcher(request: pytest.FixtureRequest) -> str:
+    assert isinstance(request.param, str)
+    return request.param
+
+
+def engine_for(pair: Pair, launcher: str, grid: Grid) -> EngineCore:
+    model = ModelConfig(device="cpu", numerics="fast")
+    config = EngineConfig(model=model, engine=launcher, backend="numpy", graphs=BUCKETS)
+    return measured_core(config, pair.target, pair.head, grid)
+
+
+def test_every_size_and_width_is_measured_at_every_point(pair: Pair, launcher: str) -> None:
+    kept: list[CostTable] = []
+    seen: list[tuple[int, int]] = []
+    engine = engine_for(pair, launcher, GRID)
+    table = measure_costs(
+        engine, GRID, {"kind": "measured"}, lambda what, *far: seen.append(far), kept.append
+    )
+    assert [(s.batch, s.rows) for s in table.verify.samples] == [
+        *((1, rows) for rows in (1, 2, 4, 8, 16)),
+        *((2, rows) for rows in (2, 4, 8, 16)),
+    ]
+    widths = (1, 4, 8)
+    drafted = [(s.batch, s.rows) for s in table.draft.samples]
+    assert drafted == [(batch, batch * width) for batch in (1, 2) for width in widths]
+    assert [s.batch for s in table.extend.samples] == [1, 2]
+    assert table.provenance.keys() >= {"kind", "stolen", "drift"}
+    # After the first point a run that is cut short holds that point.
+    assert [len(part.extend.samples) for part in kept] == [1, 2]
+    assert seen == [(0, 2), (1, 2), (2, 2)]
+    assert engine.is_idle
+
+
+def test_corners_are_measured_first() -> None:
+    grid = Grid((1, 8), (512, 4096, 16384), most_tokens=8 * 4096)
+    assert grid.points() == [(1, 512), (8, 512), (1, 16384), (8, 4096), (1, 4096)]
+
+
+def test_no_point_but_the_first_is_begun_after_the_time_is_up(pair: Pair, launcher: str) -> None:
+    grid, notes = replace(GRID, most_seconds=-1.0), list[str]()
+    engine = engine_for(pair, launcher, grid)
+    table = measure_costs(engine, grid, {}, lambda what, done, total: notes.append(what))
+    assert {(s.batch, s.context) for s in table.verify.samples} == {(1, 24)}
+    assert [("not measured" in note) for note in notes] == [False, True, False]
+
+
+def test_what_was_not_measured_is_stretched_from_one_request(pair: Pair) -> None:
+    """A longer context adds to each of a larger batch what it adds to one request."""
+    grid = replace(GRID, contexts=(24, 48), most_tokens=0)
+    table = measure_costs(engine_for(pair, "direct", grid), grid, {})
+    found = {(s.batch, s.context) for s in table.verify.samples}
+    assert found == {(1, 24), (1, 48), (2, 24), (2, 48)}
+    at = {(s.batch, s.context): s.seconds for s in table.extend.samples}
+    added = max(at[1, 48] - at[1, 24], 0.0)
+    assert at[2, 48] == pytest.approx(at[2, 24] + 2 * added)
+
+
+class SlowClock(HostClock):
+    """Everything takes twice as long."""
+
+    def seconds(self, before: Any, after: Any) -> float:
+        return 2 * super().seconds(before, after)
+
+
+def test_a_machine_that_slows_down_is_noticed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = replace(GRID, batches=(1,))
+    kept: list[CostTable] = []
+
+    def slow_down(table: CostTable) -> None:
+        kept.append(table)
+        monkeypatch.setattr(costs, "clock_of", lambda device: SlowClock())
+
+    table = measure_costs(engine_for(pair, "direct", grid), grid, {}, keep=slow_down)
+    assert "busy" in table.provenance and float(str(table.provenance["drift"])) > 1.25
+    assert table.verify == kept[0].verify
+
+
+def test_time_that_others_took_is_not_the_rounds(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock by which this thread has its core for a hundredth of the time."""
+    monkeypatch.setattr(time, "thread_time", lambda: time.perf_counter() / 100)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    begin = time.perf_counter()
+    grid = replace(GRID, batches=(1,), most_seconds=0.0)
+    table = measure_costs(engine_for(pair, "direct", grid), grid, {})
+    assert table.provenance["busy"] == "other processes took 99% of its core meanwhile"
+    assert sum(s.seconds for s in table.verify.samples) < (time.perf_counter() - begin) / 50
+
+
+def test_costs_are_measured_on_two_texts_in_turns(pair: Pair, launcher: str) -> None:
+    """A lopsided forest costs attention more than real texts do."""
+    grid = replace(GRID, batches=(4,), most_tokens=128)
+    engine = engine_for(pair, launcher, grid)
+    sent: list[tuple[int, int]] = []
+    discard = engine.discard
+
+    def noted(request_id: int) -> None:
+        request = engine.request(request_id)
+        sent.append((request.statistics.num_draft_tokens, len(request.output)))
+        discard(request_id)
+
+    engine.discard = noted  # type: ignore[method-assign]
+    measure_costs(engine, grid, {})
+    assert sent[0] == sent[2] and sent[1] == sent[3]
+    assert sent[0][0] + sent[1][0] > 0
+
+
+def test_the_shipped_table_is_the_measured_one() -> None:
+    root = Path(__file__).parents[3]
+    shipped = root / "src" / "aerie" / "speculation" / "costs_h200.json"
+    assert shipped.read_bytes() == (root / "reports" / "costs_h200.json").read_bytes()
