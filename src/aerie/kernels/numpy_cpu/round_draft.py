@@ -45,7 +45,7 @@ def best_draft_children(
         values = _float32(logits)
         values[~np.isfinite(values)] = -np.inf
         best, found = _largest(values, node_top_k)
-    peak, best, found = found[0], best.T.copy(), found.T
+    peak, best, found = found[0], best.T.copy(), found.T.copy()
     is_short = found[:, -1] == -np.inf
     if is_short.any():
         _complete(best, found, is_short, values.shape[1])
