@@ -27,7 +27,7 @@ class Verified:
 class Standing:
     """The buffers a verdict changes, one row per slot."""
 
-    is_live: Tensor  # [B] bool, read
+    is_live: Tensor  # [B] bool
     seq_len: Tensor  # [B] i64
     node_tokens: Tensor  # [B, N] i64, the root is the first
     node_scores: Tensor  # [B, N] f32
@@ -113,11 +113,10 @@ class RoundOps:
             commit_status=committed.status,
             out_tokens=committed.out_tokens,
             out_indptr=committed.out_indptr,
-            out_rows=committed.out_rows,
-            rows_indptr=committed.rows_indptr,
             new_seq_len=committed.new_seq_len,
             finished=committed.finished,
             qo_indptr=found.layout.qo_indptr,
+            accept_index=found.walked.accept_index,
             accept_count=found.walked.accept_count,
             is_live=standing.is_live,
             seq_len=standing.seq_len,

@@ -64,9 +64,10 @@ HANDED_OVER = Card(
         "Write what follows from a verdict where the next round finds it. A request's status is the"
         " first of its four words that is not 0; it is decided if it lives and that is 0. A decided"
         " request takes its new length, its last emitted token becomes the root, and the draft"
-        " takes in the rows K7 lists for it; any other stays as it is, and the draft takes in"
-        " nothing. Nodes below the roots lose their scores: a layer that is refused later must not"
-        " leave nodes of this round in the running. Emitted tokens are written for all, 0 behind."
+        " takes in the rows whose KV it keeps, a finished request's too, which lives no longer; any"
+        " other stays as it is, and the draft takes in nothing. Nodes below the roots lose their"
+        " scores: a layer that is refused later must not leave nodes of this round in the running."
+        " Emitted tokens are written for all, 0 behind."
         f" The report is {', '.join(REPORT)}, then the tokens; n_emitted is 0 unless decided, and"
         " n_chosen is 1, the root, until a choice is made."
     ),
@@ -78,13 +79,12 @@ HANDED_OVER = Card(
         reads("commit_status", I32, _EACH, "from K7"),
         reads("out_tokens", I64, ("B*n",), "from K7"),
         reads("out_indptr", I32, _INDPTR, "from K7"),
-        reads("out_rows", I64, ("B*n",), "from K7"),
-        reads("rows_indptr", I32, _INDPTR, "from K7"),
         reads("new_seq_len", I64, _EACH, "from K7"),
         reads("finished", BOOL, _EACH, "from K7"),
         reads("qo_indptr", I32, _INDPTR, "from K10c"),
+        reads("accept_index", I64, _RUN, "from K6"),
         reads("accept_count", I64, _EACH, "from K6"),
-        reads("is_live", BOOL, _EACH, "false for an empty seat"),
+        updates("is_live", BOOL, _EACH, "false for an empty seat, and for one that has ended"),
         updates("seq_len", I64, _EACH, "tokens with KV"),
         updates("cumu_tokens", I64, ("B", "N"), "entry 0: the root"),
         updates("cumu_scores", F32, ("B", "N"), "entries behind 0: no score"),

@@ -110,6 +110,13 @@ _ENDS: dict[str, tuple[int, int, int, bool, tuple[int, int, int, int], bool]] = 
 }
 
 
+def _ascending(rng: np.random.Generator, n_seats: int, run: int) -> Array:
+    """Accepted rows of each request: from row 0 on, ascending."""
+    steps = rng.integers(1, 4, (n_seats, run))
+    steps[:, :1] = 0
+    return steps.cumsum(axis=1)
+
+
 def _verdict(
     rng: np.random.Generator,
     ends: Sequence[str] = tuple(_ENDS),
@@ -124,8 +131,6 @@ def _verdict(
         np.array([entry[part] for entry in found], np.int64).reshape(-1) for part in range(4)
     )
     emitted = np.minimum(emitted, run)
-    # K7 lists rows for those who go on, as many as tokens were emitted.
-    listed = np.where(finished == 1, 0, emitted)
     words = np.array([entry[4] for entry in found], np.int32).reshape(-1, 4)
     old = rng.integers(5, 60, n_seats)
 
@@ -142,11 +147,10 @@ def _verdict(
         **{name: words[:, place].copy() for place, name in enumerate(names)},
         "out_tokens": flat(emitted, 1),
         "out_indptr": bounds(emitted),
-        "out_rows": flat(listed, 0),
-        "rows_indptr": bounds(listed),
         "new_seq_len": old + emitted,
         "finished": finished == 1,
         "qo_indptr": bounds(n_rows),
+        "accept_index": _ascending(rng, n_seats, run),
         "accept_count": accepted,
         "is_live": np.array([entry[5] for entry in found], bool),
         "seq_len": old,

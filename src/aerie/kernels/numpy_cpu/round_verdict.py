@@ -33,11 +33,10 @@ def hand_over_verdict(
     commit_status: Words,
     out_tokens: Ints,
     out_indptr: Words,
-    out_rows: Ints,
-    rows_indptr: Words,
     new_seq_len: Ints,
     finished: Bools,
     qo_indptr: Words,
+    accept_index: Ints,
     accept_count: Ints,
     is_live: Bools,
     seq_len: Ints,
@@ -62,11 +61,12 @@ def hand_over_verdict(
     tokens = out_tokens.take(out_indptr[:-1, None] + step, mode="clip")
     tokens *= step < n_out[:, None]
     np.maximum(tokens, 0, out=accepted_tokens)
-    n_rows = rows_indptr[1:] - rows_indptr[:-1]
-    kept_rows = out_rows.take(rows_indptr[:-1, None] + step, mode="clip")
-    kept_rows *= step < n_rows[:, None]
-    accepted_count[...] = n_rows * is_decided
-    np.copyto(seq_len, new_seq_len, where=is_decided)
+    n_kept = (new_seq_len - seq_len) * is_decided
+    kept_rows = qo_indptr[:-1, None] + accept_index
+    kept_rows *= step < n_kept[:, None]
+    accepted_count[...] = n_kept
+    seq_len += n_kept
+    is_live &= ~(is_decided & finished)
     last = tokens[np.arange(batch), n_emitted - 1]
     np.copyto(cumu_tokens[:, 0], last, where=n_emitted > 0)
     cumu_scores[:, 1:] = 0

@@ -27,11 +27,10 @@ def hand_over_verdict(
     commit_status: Tensor,
     out_tokens: Tensor,
     out_indptr: Tensor,
-    out_rows: Tensor,
-    rows_indptr: Tensor,
     new_seq_len: Tensor,
     finished: Tensor,
     qo_indptr: Tensor,
+    accept_index: Tensor,
     accept_count: Tensor,
     is_live: Tensor,
     seq_len: Tensor,
@@ -52,10 +51,13 @@ def hand_over_verdict(
     n_emitted = out_indptr.diff() * is_decided
     tokens = _unpack(out_tokens, out_indptr, run)
     accepted_tokens.copy_(tokens.clamp_min(0))
-    # Rows are listed for those who go on: nobody else is drafted for.
-    accepted_count.copy_(rows_indptr.diff() * is_decided)
     length = torch.where(is_decided, new_seq_len, seq_len)
+    n_kept = length - seq_len
+    accepted_count.copy_(n_kept)
+    kept = qo_indptr[:-1, None] + accept_index
+    kept_rows = kept * (torch.arange(run, device=kept.device) < n_kept[:, None])
     seq_len.copy_(length)
+    is_live.copy_(is_live & ~(is_decided & finished))
     last = tokens.gather(1, (n_emitted.long() - 1).clamp_min(0)[:, None])[:, 0]
     cumu_tokens[:, 0] = torch.where(n_emitted > 0, last, cumu_tokens[:, 0])
     cumu_scores[:, 1:].zero_()
@@ -70,7 +72,7 @@ def hand_over_verdict(
     }
     columns = torch.stack([values[name] for name in REPORT], dim=1)
     report.copy_(torch.cat((columns, tokens.int()), dim=1))
-    return {"kept_rows": _unpack(out_rows, rows_indptr, run)}
+    return {"kept_rows": kept_rows}
 
 
 def _unpack(flat: Tensor, indptr: Tensor, run: int) -> Tensor:

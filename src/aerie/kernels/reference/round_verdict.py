@@ -33,11 +33,10 @@ def hand_over_verdict(
     commit_status: Words,
     out_tokens: Ints,
     out_indptr: Words,
-    out_rows: Ints,
-    rows_indptr: Words,
     new_seq_len: Ints,
     finished: Bools,
     qo_indptr: Words,
+    accept_index: Ints,
     accept_count: Ints,
     is_live: Bools,
     seq_len: Ints,
@@ -54,16 +53,18 @@ def hand_over_verdict(
         status = next((int(word) for word in words[b] if word), 0)
         is_decided = bool(is_live[b]) and status == 0
         tokens = out_tokens[out_indptr[b] : out_indptr[b + 1]]
-        rows = out_rows[rows_indptr[b] : rows_indptr[b + 1]]
+        n_kept = int(new_seq_len[b] - seq_len[b]) if is_decided else 0
+        rows = qo_indptr[b] + accept_index[b, :n_kept]
         if is_decided:
+            is_live[b] = not finished[b]
             seq_len[b] = new_seq_len[b]
             if len(tokens):
                 cumu_tokens[b, 0] = tokens[-1]
         cumu_scores[b, 1:] = 0
         accepted_tokens[b] = 0
         accepted_tokens[b, : len(tokens)] = np.maximum(tokens, 0)
-        accepted_count[b] = len(rows) if is_decided else 0
-        kept_rows[b, : len(rows)] = rows
+        accepted_count[b] = n_kept
+        kept_rows[b, :n_kept] = rows
         columns = {
             "n_emitted": len(tokens) if is_decided else 0,
             "is_finished": finished[b],

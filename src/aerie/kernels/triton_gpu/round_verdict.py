@@ -121,14 +121,14 @@ def move_kv_slots(
     return {}
 
 
-_STRIDES = ("run", "n_nodes", "s0", "s1", "s2", "s3", "s4", "s5")
+_STRIDES = ("run", "n_nodes", "s0", "s1", "s2", "s3", "s4", "s5", "s6")
 
 
 @triton.jit(do_not_specialize=_STRIDES)
 def _hand_over_kernel(
-    layout_status, sample_status, walk_status, commit_status, out_tokens, out_indptr, out_rows,
-    rows_indptr, new_seq_len, finished, qo_indptr, accept_count, is_live, seq_len, node_tokens,
-    node_scores, tokens, count, report, kept_out, run, n_nodes, s0, s1, s2, s3, s4, s5,
+    layout_status, sample_status, walk_status, commit_status, out_tokens, out_indptr,
+    new_seq_len, finished, qo_indptr, accept_index, accept_count, is_live, seq_len, node_tokens,
+    node_scores, tokens, count, report, kept_out, run, n_nodes, s0, s1, s2, s3, s4, s5, s6,
     D: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """One request: its status, lengths, root, tokens and report; its nodes lose their scores."""
@@ -141,22 +141,27 @@ def _hand_over_kernel(
     status = tl.where(word != 0, word, status)
     word = tl.load(layout_status + request)
     status = tl.where(word != 0, word, status)
-    is_decided = (tl.load(is_live + request) != 0) & (status == 0)
+    is_alive = tl.load(is_live + request * s6) != 0
+    is_decided = is_alive & (status == 0)
+    is_done = tl.load(finished + request)
+    tl.store(is_live + request * s6, (is_alive & ~(is_decided & (is_done != 0))).to(tl.uint8))
     first = tl.load(out_indptr + request)
     n_out = tl.load(out_indptr + request + 1) - first
     n_emitted = tl.where(is_decided, n_out, 0)
-    first_row = tl.load(rows_indptr + request)
-    n_rows = tl.load(rows_indptr + request + 1) - first_row
+    first_row = tl.load(qo_indptr + request)
+    n_rows = tl.load(qo_indptr + request + 1) - first_row
+    before = tl.load(seq_len + request * s0)
+    length = tl.where(is_decided, tl.load(new_seq_len + request), before)
+    n_kept = length - before
 
     step = tl.arange(0, D)
     is_step = step < run
     emitted = tl.load(out_tokens + first + step, mask=step < n_out, other=0)
     tl.store(tokens + request * s3 + step, tl.maximum(emitted, 0), mask=is_step)
-    row = tl.load(out_rows + first_row + step, mask=step < n_rows, other=0)
-    tl.store(kept_out + request * run + step, row, mask=is_step)
-    tl.store(count + request * s4, tl.where(is_decided, n_rows, 0).to(tl.int64))
-    length = tl.load(seq_len + request * s0)
-    length = tl.where(is_decided, tl.load(new_seq_len + request), length)
+    path = tl.load(accept_index + request * run + step, mask=is_step, other=0)
+    kept = tl.where(step < n_kept, first_row + path, 0)
+    tl.store(kept_out + request * run + step, kept, mask=is_step)
+    tl.store(count + request * s4, n_kept)
     tl.store(seq_len + request * s0, length)
     root = tl.sum(tl.where(step == n_emitted - 1, emitted, 0), axis=0)
     old = tl.load(node_tokens + request * s1)
@@ -168,9 +173,9 @@ def _hand_over_kernel(
 
     out = report + request * s5
     tl.store(out + N_EMITTED, n_emitted.to(tl.int32))
-    tl.store(out + IS_FINISHED, tl.load(finished + request).to(tl.int32))
+    tl.store(out + IS_FINISHED, is_done.to(tl.int32))
     tl.store(out + STATUS, status)
-    tl.store(out + N_ROWS, tl.load(qo_indptr + request + 1) - tl.load(qo_indptr + request))
+    tl.store(out + N_ROWS, n_rows)
     tl.store(out + N_ACCEPTED, tl.load(accept_count + request).to(tl.int32))
     tl.store(out + SEQ_LEN, length.to(tl.int32))
     tl.store(out + N_CHOSEN, 1)  # the root; a choice writes what it chose
@@ -185,11 +190,10 @@ def hand_over_verdict(
     commit_status: Tensor,
     out_tokens: Tensor,
     out_indptr: Tensor,
-    out_rows: Tensor,
-    rows_indptr: Tensor,
     new_seq_len: Tensor,
     finished: Tensor,
     qo_indptr: Tensor,
+    accept_index: Tensor,
     accept_count: Tensor,
     is_live: Tensor,
     seq_len: Tensor,
@@ -203,16 +207,15 @@ def hand_over_verdict(
     batch, run = accepted_tokens.shape
     kept = torch.empty((batch, run), dtype=torch.int64, device=seq_len.device)
     read = (
-        layout_status, sample_status, walk_status, commit_status, out_tokens, out_indptr, out_rows,
-        rows_indptr, new_seq_len, finished.view(torch.uint8), qo_indptr, accept_count,
-        is_live.view(torch.uint8),
+        layout_status, sample_status, walk_status, commit_status, out_tokens, out_indptr,
+        new_seq_len, finished.view(torch.uint8), qo_indptr, accept_index, accept_count,
     )  # fmt: skip
     if batch:
         _hand_over_kernel[(batch,)](
-            *(array.contiguous() for array in read), seq_len, cumu_tokens, cumu_scores,
-            accepted_tokens, accepted_count, report, kept, run, cumu_scores.shape[1],
-            entry_stride(seq_len), row_stride(cumu_tokens), row_stride(cumu_scores),
-            row_stride(accepted_tokens), entry_stride(accepted_count), row_stride(report),
-            D=block(run), N=256,
+            *(array.contiguous() for array in read), is_live.view(torch.uint8), seq_len,
+            cumu_tokens, cumu_scores, accepted_tokens, accepted_count, report, kept, run,
+            cumu_scores.shape[1], entry_stride(seq_len), row_stride(cumu_tokens),
+            row_stride(cumu_scores), row_stride(accepted_tokens), entry_stride(accepted_count),
+            row_stride(report), entry_stride(is_live), D=block(run), N=256,
         )  # fmt: skip
     return {"kept_rows": kept}
