@@ -182,7 +182,9 @@ def test_a_request_has_any_number_of_stop_ids(
     engine = core(pair, speculation=speculation, engine=launcher, max_batch=3)
     assert outputs(engine, jobs) == expected
     assert_pool_is_unheld(engine)
-    with pytest.raises(UsageError, match="min_tokens knows 3 stop ids at most, this request has 12"):
+    with pytest.raises(
+        UsageError, match="min_tokens knows 3 stop ids at most, this request has 12"
+    ):
         engine.submit([1], replace(jobs[0][1], min_tokens=2))
 
 
