@@ -111,7 +111,7 @@ class Seat:
     words: tuple[int, int, int, int]
     is_live: bool
     emitted: list[int]
-    rows: list[int]  # listed for the draft
+    is_finished: bool
     length: int
     root: int
 
@@ -120,9 +120,10 @@ class Seat:
         """The first word that refuses."""
         return next((word for word in self.words if word), 0)
 
-    def after(self) -> tuple[int, int, int]:
-        """Length, root and rows to take in once the verdict is handed over."""
+    def after(self) -> tuple[bool, int, int, int]:
+        """Whether it lives, length, root and rows to take in once the verdict is handed over."""
         if self.status or not self.is_live:
-            return self.length, self.root, 0
+            return self.is_live, self.length, self.root, 0
+        n_kept = len(self.emitted)
         root = self.emitted[-1] if self.emitted else self.root
-        return self.length + len(self.emitted), root, len(self.rows)
+        return not self.is_finished, self.length + n_kept, root, n_kept

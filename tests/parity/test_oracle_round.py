@@ -155,10 +155,11 @@ def test_a_merged_path_is_a_path_of_the_tree(backend: str) -> None:
 def seats(rng: random.Random, batch: int, run_length: int) -> list[Seat]:
     made = []
     for _ in range(batch):
-        words = tuple(rng.choice([0, 0, 0, 0, 0, 7, 12]) for _ in range(4))
+        first, second, third, fourth = (rng.choice([0, 0, 0, 0, 0, 7, 12]) for _ in range(4))
         emitted = [rng.randrange(500) for _ in range(rng.randint(0, run_length))]
-        rows = rng.sample(range(90), len(emitted)) if rng.random() < 0.7 else []
-        made.append(Seat(words, rng.random() < 0.8, emitted, rows, rng.randrange(99), 700))  # type: ignore[arg-type]
+        is_live, is_finished = rng.random() < 0.8, rng.random() < 0.3
+        words = (first, second, third, fourth)
+        made.append(Seat(words, is_live, emitted, is_finished, rng.randrange(99), 700))
     return made
 
 
@@ -173,11 +174,12 @@ def test_a_verdict_is_handed_over_as_recomputed(backend: str, seed: int) -> None
         flat = list(chain(*runs))
         return column(flat + [-1] * (batch * n - len(flat)))
 
-    emitted, rows = [seat.emitted for seat in before], [seat.rows for seat in before]
+    emitted = [seat.emitted for seat in before]
     n_rows = [rng.randint(1, 4) for _ in before]
-    finished = [rng.random() < 0.3 for _ in before]
+    paths = [sorted(rng.sample(range(90), n)) for _ in before]
     words = np.array([seat.words for seat in before], np.int32)
     state = {
+        "is_live": np.array([seat.is_live for seat in before]),
         "seq_len": column(seat.length for seat in before),
         "cumu_tokens": np.full((batch, nodes), 700),
         "cumu_scores": np.ones((batch, nodes), np.float32),
@@ -194,29 +196,27 @@ def test_a_verdict_is_handed_over_as_recomputed(backend: str, seed: int) -> None
         commit_status=words[:, 3].copy(),
         out_tokens=packed(emitted),
         out_indptr=starts(map(len, emitted)),
-        out_rows=packed(rows),
-        rows_indptr=starts(map(len, rows)),
         new_seq_len=column(seat.length + len(seat.emitted) for seat in before),
-        finished=np.array(finished),
+        finished=np.array([seat.is_finished for seat in before]),
         qo_indptr=starts(n_rows),
+        accept_index=np.array(paths),
         accept_count=column(range(batch)),
-        is_live=np.array([seat.is_live for seat in before]),
         **state,
     )
     for b, seat in enumerate(before):
-        length, root, n_taken = seat.after()
-        assert (
-            state["seq_len"][b] == length and state["cumu_tokens"][b].tolist() == [root] + [700] * 5
-        )
+        is_live, length, root, n_taken = seat.after()
+        assert state["is_live"][b] == is_live and state["seq_len"][b] == length
+        assert state["cumu_tokens"][b].tolist() == [root] + [700] * 5
         assert state["accepted_count"][b] == n_taken
         assert state["cumu_scores"][b].tolist() == [1.0] + [0.0] * 5
         shown = seat.emitted + [0] * (n - len(seat.emitted))
         assert state["accepted_tokens"][b].tolist() == shown
-        assert found.kept_rows[b].tolist() == seat.rows + [0] * (n - len(seat.rows))
+        kept = [sum(n_rows[:b]) + row for row in paths[b][:n_taken]]
+        assert found.kept_rows[b].tolist() == kept + [0] * (n - n_taken)
         n_emitted = len(seat.emitted) if seat.is_live and not seat.status else 0
         line = dict(zip(REPORT, state["report"][b].tolist(), strict=False))
         assert line == {
-            "n_emitted": n_emitted, "is_finished": finished[b], "status": seat.status,
+            "n_emitted": n_emitted, "is_finished": seat.is_finished, "status": seat.status,
             "n_rows": n_rows[b], "n_accepted": b, "seq_len": length, "n_chosen": 1,
         }  # fmt: skip
         assert state["report"][b, len(REPORT) :].tolist() == shown

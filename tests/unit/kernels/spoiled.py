@@ -165,6 +165,8 @@ HOST = (
     mistaken("handed_over", "a report without tokens", shorten("report", axis=1), 7, 8),
     mistaken("found_path", "a suffix of nine", use(longest=9), 9, 8),
     mistaken("merged_path", "more nodes than the store holds", use(node_count=123), 250, 249),
+    mistaken("tossed_coins", "a path too deep", use(tree_depth=128), 128, 127),
+    mistaken("scored_tokens", "more than twenty beside each", use(top_n=21), 21, 20),
 )  # fmt: skip
 
 

@@ -54,6 +54,16 @@ def test_a_tensor_with_gradients_is_read() -> None:
     np.testing.assert_array_equal(load("numpy")[LAYER](**call).mapped_tokens, plain.mapped_tokens)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_best_children_of_logits_that_lie_in_columns(dtype: torch.dtype) -> None:
+    logits = torch.randn(20, 3, generator=torch.Generator().manual_seed(1)).to(dtype).T
+    best = load("numpy")["best_draft_children"]
+    apart, together = (best(logits=array, node_top_k=4) for array in (logits, logits.contiguous()))
+    for found, expected in zip(apart, together, strict=True):
+        np.testing.assert_array_equal(found, expected)
+        assert found.flags.c_contiguous
+
+
 def test_what_is_no_array_is_refused() -> None:
     with pytest.raises(UsageError, match="must be an array"):
         load("numpy")[LAYER](**{**layer(), "topk_tokens": [[1, 2, 3, 4, 5, 6]]})

@@ -90,8 +90,9 @@ STORE = (
 )
 def test_arrays_may_be_views_of_wider_ones(kernel: str, case: str) -> None:
     built = next(entry for entry in cases_for(kernel) if entry.name == case)
-    packed = {name: on_device(value) for name, value in built.build().items()}
-    spread = dict(packed)
+    packed, spread = (
+        {name: on_device(value) for name, value in built.build().items()} for _ in range(2)
+    )
     around = {}
     for name in STORE:
         if name in packed:

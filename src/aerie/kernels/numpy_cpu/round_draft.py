@@ -45,7 +45,7 @@ def best_draft_children(
         values = _float32(logits)
         values[~np.isfinite(values)] = -np.inf
         best, found = _largest(values, node_top_k)
-    peak, best, found = found[0], best.T.copy(), found.T
+    peak, best, found = found[0], best.T.copy(), found.T.copy()
     is_short = found[:, -1] == -np.inf
     if is_short.any():
         _complete(best, found, is_short, values.shape[1])
@@ -86,8 +86,8 @@ def _largest(values_out: Floats, n_largest: int) -> tuple[Ints, Floats]:
 def _float32(logits: NDArray[Any]) -> Floats:
     """A copy to work in; bfloat16 comes as its bit patterns, the upper half of a float32's."""
     if logits.dtype == np.uint16:
-        return (logits.astype(np.uint32) << 16).view(np.float32)
-    return logits.astype(np.float32)
+        return (logits.astype(np.uint32, order="C") << 16).view(np.float32)
+    return logits.astype(np.float32, order="C")
 
 
 def _complete(best_out: Ints, found: Floats, is_short: NDArray[np.bool_], n_tokens: int) -> None:

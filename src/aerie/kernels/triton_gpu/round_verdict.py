@@ -216,7 +216,6 @@ def hand_over_verdict(
             cumu_tokens, cumu_scores, accepted_tokens, accepted_count, report, kept, run,
             cumu_scores.shape[1], entry_stride(seq_len), row_stride(cumu_tokens),
             row_stride(cumu_scores), row_stride(accepted_tokens), entry_stride(accepted_count),
-            row_stride(report), entry_stride(is_live),
-            D=block(run), N=256,
+            row_stride(report), entry_stride(is_live), D=block(run), N=256,
         )  # fmt: skip
     return {"kept_rows": kept}
