@@ -19,13 +19,14 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "public": ("api",),  # by name, on first use
     "api": ("assemble", "texts"),
     "texts": ("engine", "text"),  # what open requests have written
-    "assemble": ("assemble_memory", "assemble_costs", "assemble_choices", "engine", "text"),
+    "assemble": ("assemble_memory", "assemble_costs", "assemble_choices", "tune", "text"),
     "assemble_memory": ("assemble_rounds",),  # its other files: the account of KV memory,
-    "assemble_rounds": ("assemble_numerics", "engine"),  # captured rounds,
+    "assemble_rounds": ("assemble_numerics", "engine"),  # rounds and who launches them,
     "assemble_costs": ("assemble_numerics", "assemble_device", "speculation"),  # whose costs,
     "assemble_choices": ("assemble_numerics", "assemble_device"),  # what auto stands for,
     "assemble_numerics": ("models",),  # the models' arithmetic,
     "assemble_device": ("models",),  # and where they run
+    "tune": ("engine",),
     "engine": ("speculation", "models"),
     "train": ("models",),
     "speculation": ("kernels", "attention"),
@@ -132,7 +133,7 @@ def test_table_is_a_hierarchy() -> None:
     assert {target for targets in graph.values() for target in targets} <= set(graph)
 
 
-UPWARD = {"kernels/card.py": "from aerie.engine import step", "engine/step.py": "run = 1"}
+UPWARD = {"kernels/card.py": "from aerie.engine import round", "engine/round.py": "run = 1"}
 LAZY = {"kernels/card.py": "def f():\n    import aerie.cli.main", "cli/main.py": ""}
 UNKNOWN = {"gadgets/thing.py": ""}
 CYCLE = {
@@ -172,7 +173,7 @@ def test_law_bites(law: Law, files: dict[str, str], place: str) -> None:
 
 def test_downward_imports_are_legal() -> None:
     files = {
-        "engine/step.py": "from aerie.kernels.card import Card\nimport aerie.errors",
+        "engine/round.py": "from aerie.kernels.card import Card\nimport aerie.errors",
         "kernels/card.py": "from aerie.errors import AerieError",
         "kernels/registry.py": "def load():\n    import aerie.kernels.reference",
         "kernels/reference/trees.py": "from aerie.kernels.card import Card\nfrom . import scores",

@@ -173,7 +173,7 @@ LEADS_TO_TORCH = {
 @pytest.mark.parametrize(
     ("law", "files", "place"),
     [
-        (wrong_doors, {"engine/step.py": "import triton.language as tl"}, "engine/step.py:1"),
+        (wrong_doors, {"engine/round.py": "import triton.language as tl"}, "engine/round.py:1"),
         (wrong_doors, {"cli/serve.py": "def f():\n    import uvicorn"}, "cli/serve.py:2"),
         (wrong_doors, {"config.py": "from pydantic import BaseModel"}, "config.py:1"),
         (wrong_doors, {"models/decoder.py": "import safetensors.torch"}, "models/decoder.py:1"),
@@ -186,8 +186,8 @@ LEADS_TO_TORCH = {
         ),
         (wrong_doors, {"models/weights.py": "from torch import load"}, "models/weights.py:1"),
         (wrong_doors, {"models/config.py": "import transformers"}, "models/config.py:1"),
-        (wrong_doors, {"engine/step.py": "import subprocess"}, "engine/step.py:1"),
-        (wrong_doors, {"engine/step.py": "import os\nos.system('x')"}, "engine/step.py:2"),
+        (wrong_doors, {"engine/round.py": "import subprocess"}, "engine/round.py:1"),
+        (wrong_doors, {"engine/round.py": "import os\nos.system('x')"}, "engine/round.py:2"),
         (pickled_arrays, {"parity/dump.py": "load(p, allow_pickle=True)"}, "parity/dump.py:1"),
         (torch_in_reference, {"kernels/reference/a.py": LAZY_TORCH}, "kernels/reference/a.py:2"),
         (eager_torch_in_commands, {"cli/bench.py": "import torch.cuda"}, "cli/bench.py:1"),

@@ -1,6 +1,7 @@
 """Random runs: any proposer, option, order, memory and launcher write what plain decoding writes.
 
-Also runs by itself and keeps its log:  python -m tests.unit.engine.random_runs reports/random_runs.log
+Also runs by itself and keeps its log:
+python -m tests.unit.engine.random_runs reports/random_runs.log
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -100,6 +103,7 @@ class Run:
     backend: str
     jobs: tuple[Job, ...]
     settings: dict[str, Any]
+    most_stops: int  # that the device knows of one request
     chance: random.Random  # of who arrives and who leaves when
 
 
@@ -138,7 +142,10 @@ def draw(seed: int) -> Run:
         "n_pages": n_slots // page_size + 2,
         "prefix_reuse": rng.random() < 0.7,
     }
-    return Run(seed, proposer, launcher, backend, jobs, settings, rng)
+    # A vocabulary of 61 has no 64 stop ids: the device is told of fewer instead.
+    is_floored = any(job.params.min_tokens for job in jobs)
+    most_stops = 64 if is_floored else rng.choice([4, 64])
+    return Run(seed, proposer, launcher, backend, jobs, settings, most_stops, rng)
 
 
 def _job(rng: random.Random, index: int) -> Job:
@@ -217,17 +224,23 @@ def fresh_draft_kv(pair: Pair, text: list[int]) -> tuple[Tensor, Tensor]:
 def play(pair: Pair, run: Run, tally: Tally) -> None:
     """Run it and compare everything with plain decoding."""
     expected = expect(pair, run.jobs)
-    engine = core(
-        pair,
-        speculation=PROPOSERS[run.proposer],
-        planner=PLANNERS.get(run.proposer, CHEAP),
-        engine=run.launcher,
-        backend=run.backend,
-        **run.settings,
-    )
-    kept = keep_kv(engine)
-    ids = _live(engine, run)
+    with ExitStack() as stack:
+        for module in ("state", "engine", "audit", "admission"):
+            stack.enter_context(patch(f"aerie.engine.{module}.MAX_STOPS", run.most_stops))
+        engine = core(
+            pair,
+            speculation=PROPOSERS[run.proposer],
+            planner=PLANNERS.get(run.proposer, CHEAP),
+            engine=run.launcher,
+            backend=run.backend,
+            **run.settings,
+        )
+        kept = keep_kv(engine)
+        ids = _live(engine, run)
     assert_pool_is_unheld(engine)
+    tally.counts["stop ids beyond the device's"] += sum(
+        len(job.params.stop_token_ids) > run.most_stops for job in run.jobs
+    )
     tally.runs[f"{run.proposer}, {run.launcher}, {run.backend}"] += 1
     for job, wanted, request_id in zip(run.jobs, expected, ids, strict=True):
         request = engine.request(request_id)

@@ -1,4 +1,4 @@
-"""Sizes of rounds: what fits, which graph does instead of a better one, when another is recorded."""
+"""Sizes of rounds: what fits, which graph does instead of a better one, when one is recorded."""
 
 from __future__ import annotations
 

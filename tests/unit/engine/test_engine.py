@@ -268,6 +268,19 @@ def test_a_prompt_can_be_scored_alone(pair: Pair, launcher: str) -> None:
         assert_pool_is_unheld(engine)
 
 
+def test_a_prompt_is_scored_once_though_it_is_read_again(pair: Pair, launcher: str) -> None:
+    """Whoever gives memory back reads its output too: that is no part of the prompt."""
+    params = SamplingParams(max_tokens=30, prompt_logprobs=1, logprobs=1, ignore_eos=True)
+    engine = core(pair, speculation=TREE, engine=launcher, n_pages=24)
+    ids = [engine.submit([1, 2, 3, 4, 5], params) for _ in range(3)]
+    finish_all(engine)
+    first, *others = (engine.request(request_id) for request_id in ids)
+    assert any(other.statistics.preemptions for other in others)
+    for other in others:
+        assert other.prompt_scored == first.prompt_scored and len(first.prompt_scored) == 4
+        assert other.scored == first.scored
+
+
 def test_coins_keep_the_distribution(pair_directory: Path, launcher: str) -> None:
     """First two tokens under the rule coins against many plain samples: chi-square, 2 x 800."""
     pair, counts = load_pair(pair_directory, "fast"), []

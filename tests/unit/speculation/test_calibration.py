@@ -43,7 +43,7 @@ def test_an_overconfident_draft_is_believed_less() -> None:
 
 
 def test_a_child_is_not_chosen_without_its_parent() -> None:
-    """However much more is thought of its depth: in the choice it weighs no more than the parent."""
+    """However much more is thought of its depth, in the choice it weighs no more than that."""
     rows = tuple(Sample(1, 512, n, (10 + 0.1 * n) / 1e3) for n in (1, 64))
     one = Surface((Sample(1, 512, 1, 1e-3),))
     shape, costs = TreeShape(2, 4, 8), CostTable(Surface(rows), one, one, {})
