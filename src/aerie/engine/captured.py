@@ -17,7 +17,6 @@ import torch
 
 from aerie.engine.buckets import Bucket, Recorded, Sizes
 from aerie.engine.graphs import Graphs
-from aerie.engine.memory import Memory
 from aerie.engine.parts import Parts
 from aerie.engine.read import Reader
 from aerie.engine.report import (
@@ -34,6 +33,7 @@ from aerie.engine.sampler import Options
 from aerie.engine.scheduler import Plan
 from aerie.engine.seats import Seat, Seating, arranging, catch_up, situation
 from aerie.kernels.report import N_ROWS, STATUS
+from aerie.kv.memory import Memory
 from aerie.speculation.policy import Growth, Lesson, Policy, Settled
 
 

@@ -11,7 +11,6 @@ import torch
 
 from aerie.engine.buckets import Sizes
 from aerie.engine.graphs import Graphs
-from aerie.engine.memory import Memory
 from aerie.engine.parts import Parts
 from aerie.engine.read import read_chunk
 from aerie.engine.report import (
@@ -28,6 +27,7 @@ from aerie.engine.rows import draft_place
 from aerie.engine.scheduler import Plan
 from aerie.engine.seats import Seating, catch_up, situation
 from aerie.kernels.report import N_CHOSEN
+from aerie.kv.memory import Memory
 from aerie.speculation.policy import Growth, Policy
 from aerie.speculation.store import Accepted
 

@@ -14,10 +14,10 @@ from aerie.engine.buckets import Bucket, Sizes
 from aerie.engine.graphs import Graphs
 from aerie.engine.packed import Packed
 from aerie.engine.parts import Parts
-from aerie.engine.request import Scored, State
 from aerie.engine.rows import prompt_rows
 from aerie.engine.scheduler import Plan, Reading
 from aerie.engine.state import Chunk
+from aerie.requests.request import Scored, State
 
 SCORED_ROWS = 128  # of a prompt, in one call: as many as a request may verify
 

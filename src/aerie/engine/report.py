@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aerie.engine.packed import Packed, Shapes
-from aerie.engine.params import MOST_LOGPROBS
-from aerie.engine.request import Request, Scored
 from aerie.kernels.report import (
     IS_FINISHED,
     N_ACCEPTED,
@@ -24,6 +22,8 @@ from aerie.kernels.report import (
     STATUS,
 )
 from aerie.kernels.status import MEANINGS, Status
+from aerie.requests.params import MOST_LOGPROBS
+from aerie.requests.request import Request, Scored
 from aerie.speculation.policy import Lesson
 
 if TYPE_CHECKING:

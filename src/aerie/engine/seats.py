@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from aerie.engine.graphs import Graphs
-from aerie.engine.memory import Memory
-from aerie.engine.request import Request
 from aerie.engine.sampler import Options
 from aerie.engine.state import State, arrange, write_texts
 from aerie.kernels.report import N_CHOSEN, SEQ_LEN
+from aerie.kv.memory import Memory
+from aerie.requests.request import Request
 from aerie.speculation.draft import Missed
 from aerie.speculation.policy import Situation
 

@@ -15,13 +15,11 @@ from torch import Tensor
 
 from aerie.engine.packed import Packed
 from aerie.engine.report import DEPTHS, PARENTS, SCORES, TOKENS, Report, ReportSizes
-from aerie.engine.request import Request
 from aerie.engine.sampler import COLUMNS, Column, Columns
 from aerie.kernels.report import N_CHOSEN, SEQ_LEN
+from aerie.requests.params import MAX_STOPS
+from aerie.requests.request import Request
 from aerie.speculation.store import NodeStore
-
-MAX_STOPS = 64  # stop ids of one request, as K7's card allows; the host clips at the others
-
 
 # The same of seats: who sits where, and what a newcomer begins with.
 _SEATS: tuple[Column, ...] = (

@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aerie.costs.table import CostTable, Prices
 from aerie.kernels.registry import Kernels
 from aerie.speculation.calibration import Calibration, corrected
-from aerie.speculation.costs import CostTable, Prices
 from aerie.speculation.offer import Offers
 from aerie.speculation.policy import Gain, Growth, Lesson, Situation, TreeShape, Widths
 from aerie.speculation.running import Floats, Forecast, Running, Spell

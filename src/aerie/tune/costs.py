@@ -11,9 +11,9 @@ from statistics import median
 import numpy as np
 from torch import Tensor
 
+from aerie.costs.table import CostTable, Sample, Surface
 from aerie.engine.engine import EngineCore
-from aerie.engine.params import SamplingParams
-from aerie.speculation.costs import CostTable, Sample, Surface
+from aerie.requests.params import SamplingParams
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import Growth, Lesson, Settled, Situation, Widths
 from aerie.tune.clock import clock_of, marked

@@ -12,8 +12,8 @@ import torch
 
 from aerie.assemble import measured_core
 from aerie.config import EngineConfig, GraphConfig, ModelConfig
+from aerie.costs.table import CostTable
 from aerie.engine.engine import EngineCore
-from aerie.speculation.costs import CostTable
 from aerie.tune import costs
 from aerie.tune.clock import HostClock
 from aerie.tune.costs import Grid, measure_costs
