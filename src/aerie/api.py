@@ -23,7 +23,7 @@ from aerie.requests.request import Scored, Statistics
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
 from aerie.texts import Texts
 from aerie.texts import Update as Update
-from aerie.tune.costs import Progress, silent
+from aerie.tune.grid import Progress, silent
 
 Prompt = str | Sequence[int]
 # How long a thread that runs steps lets another one in: it would take the lock again at once.

@@ -38,7 +38,8 @@ from aerie.models.load import LoadOptions, load_decoder
 from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import FixedTree, Policy
-from aerie.tune.costs import QUICK, UNPRICED, Grid, Progress, measure_costs, silent
+from aerie.tune.costs import UNPRICED, measure_costs
+from aerie.tune.grid import QUICK, Grid, Progress, silent
 from aerie.tune.quiet import is_quiet_now
 
 # So that pages are taken ahead while costs are measured, as where memory is not short.

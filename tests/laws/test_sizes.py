@@ -152,7 +152,7 @@ def overspent(modules: Iterable[Module]) -> list[str]:
     for module in modules:
         spent[module.path.removeprefix("src/aerie/").partition("/")[0]] += len(module.lines)
     return [
-        f"{' and '.join(packages)}: {n_lines} lines, budget {budget}; delete, or raise it and say why"
+        f"{' and '.join(packages)}: {n_lines} lines, budget {budget}; delete, or say why not"
         for packages, budget in BUDGETS.items()
         if (n_lines := sum(spent[package] for package in packages)) > budget
     ]

@@ -45,7 +45,7 @@ class Told:
         self._here = Packed.empty({**shapes, **more}, "cpu")
         is_cpu = device == "cpu"
         self._there = self._here if is_cpu else Packed.empty({**shapes, **more}, device)
-        self._inert_row = inert_row
+        self.inert_row = inert_row
         self.write((), ())
 
     @property
@@ -60,7 +60,7 @@ class Told:
             own = arrays[name]
             own[:n] = torch.tensor([read(request) for request in requests], dtype=dtype)
             own[n:] = neutral
-        arrays["table_row"][n:] = self._inert_row
+        arrays["table_row"][n:] = self.inert_row
         arrays["stop_tokens"].fill_(-1)
         for seat, request in enumerate(requests):
             stops = request.job.stop_ids[:MAX_STOPS]
@@ -73,7 +73,7 @@ class Told:
 
     def leave(self, seats: Sequence[int]) -> None:
         """These hold no memory any more: until they are seated anew, they write the inert slot."""
-        self._here.arrays["table_row"][list(seats)] = self._inert_row
+        self._here.arrays["table_row"][list(seats)] = self.inert_row
         self._send()
 
     def _send(self) -> None:
@@ -134,7 +134,6 @@ class State:
     report: Report
     pages: tuple[Report, ...]  # the host's copies of the report, one for each round under way
     text: Tensor | None  # [table rows, positions] i32, where paths are copied from it
-    inert_row: int
 
     def seats(self, name: str, n: int) -> Tensor:
         """What the host told of the first n seats."""
@@ -205,7 +204,6 @@ def allocate_state(sizes: StateSizes, dtype: torch.dtype, device: str) -> State:
         report=report,
         pages=pages or (report,),
         text=text,
-        inert_row=sizes.inert_row,
     )
 
 

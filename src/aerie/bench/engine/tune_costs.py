@@ -14,7 +14,8 @@ from aerie.config import EngineConfig, require
 from aerie.costs.table import CostTable
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
-from aerie.tune.costs import FULL, Progress, measure_costs
+from aerie.tune.costs import measure_costs
+from aerie.tune.grid import FULL, Progress
 
 Keep = Callable[[CostTable], None]
 
