@@ -27,10 +27,10 @@ sys.path[:0] = [str(ROOT / "src")]
 
 from aerie.api import Engine  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.engine.params import SamplingParams  # noqa: E402
 from aerie.kernels.registry import Kernels, load  # noqa: E402
 from aerie.parity.capture import Capture, CapturePlan, TappedKernel  # noqa: E402
 from aerie.parity.capture_conditions import find_condition  # noqa: E402
+from aerie.requests.params import SamplingParams  # noqa: E402
 
 LIMIT = 1.05
 TREE = {"top_k": 3, "depth": 4, "nodes": 12}

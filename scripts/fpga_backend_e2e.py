@@ -30,8 +30,8 @@ sys.path[:0] = [str(ROOT / "src")]
 
 from aerie.api import Engine  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.engine.params import SamplingParams  # noqa: E402
 from aerie.kernels.registry import Kernels  # noqa: E402
+from aerie.requests.params import SamplingParams  # noqa: E402
 from aerie.train.heldout import SHORT, encode_prompt, load_prompts  # noqa: E402
 
 STEM = "fpga_backend_e2e"

@@ -32,13 +32,13 @@ from aerie.bench.lane import captured  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts  # noqa: E402
 from aerie.config import GraphConfig, SpeculationConfig  # noqa: E402
-from aerie.engine.params import SamplingParams  # noqa: E402
 from aerie.kernels import load  # noqa: E402
 from aerie.kernels.arrays import on_device  # noqa: E402
 from aerie.kernels.cases import cases_for  # noqa: E402
 from aerie.kernels.triton_gpu import KERNELS, fused  # noqa: E402
 from aerie.kernels.triton_gpu.gemm import gemm_scratch, product  # noqa: E402
 from aerie.kernels.triton_gpu.gemm_plan import Plan  # noqa: E402
+from aerie.requests.params import SamplingParams  # noqa: E402
 from tests.unit.attention.trees import packed_slots, random_parents, tree_batch  # noqa: E402
 
 ORIGIN = ("device", "commit", "source_sha256", "date", "torch")

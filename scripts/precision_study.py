@@ -26,10 +26,10 @@ sys.path[:0] = [str(ROOT / "src")]
 
 from aerie.api import Engine  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.engine.params import SamplingParams  # noqa: E402
 from aerie.kernels.registry import Kernels  # noqa: E402
 from aerie.parity.precision import SOFTMAX, VARIANTS, Variant  # noqa: E402
 from aerie.parity.precision_watch import Watch  # noqa: E402
+from aerie.requests.params import SamplingParams  # noqa: E402
 from aerie.train.heldout import SHORT, encode_prompt, load_prompts  # noqa: E402
 
 TREE = {"top_k": 4, "depth": 4, "nodes": 12}

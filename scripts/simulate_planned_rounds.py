@@ -33,10 +33,10 @@ from aerie.bench.gpu.rows import read_rows  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.bench.round.setup import RoundSetup  # noqa: E402
 from aerie.config import GraphConfig  # noqa: E402
-from aerie.engine.events import TokenEvent  # noqa: E402
+from aerie.costs.table import CostTable, Prices, load_costs  # noqa: E402
 from aerie.engine.graphs import smallest  # noqa: E402
 from aerie.models.inflate import LargePair  # noqa: E402
-from aerie.speculation.costs import CostTable, Prices, load_costs  # noqa: E402
+from aerie.requests.events import TokenEvent  # noqa: E402
 
 REPORTS = ROOT / "reports"
 CONTRACT = ROOT / "contracts" / "h200_planner.toml"

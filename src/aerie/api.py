@@ -15,15 +15,15 @@ from aerie.assemble import Tap, build_core, load_draft, load_target, untapped
 from aerie.assemble_choices import configured, context_of
 from aerie.config import EngineConfig, require
 from aerie.engine.engine import EngineCore, Limits
-from aerie.engine.params import SamplingParams
-from aerie.engine.request import Scored, Statistics
 from aerie.errors import EngineFailedError, RequestFailedError, UsageError
 from aerie.models.hub import find_model
 from aerie.models.probe import ProbeMode, probe_at_load
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import Scored, Statistics
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
 from aerie.texts import Texts
 from aerie.texts import Update as Update
-from aerie.tune.costs import Progress, silent
+from aerie.tune.grid import Progress, silent
 
 Prompt = str | Sequence[int]
 # How long a thread that runs steps lets another one in: it would take the lock again at once.

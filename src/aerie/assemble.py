@@ -24,21 +24,22 @@ from aerie.assemble_memory import free_bytes, give_back, kv_needs, with_pages
 from aerie.assemble_numerics import find_numerics
 from aerie.assemble_rounds import build_launcher, scratch_of, tree_shape
 from aerie.config import EngineConfig, ModelConfig, SpeculationConfig, require
+from aerie.costs.table import CostTable
 from aerie.engine.engine import EngineCore, Limits
-from aerie.engine.memory import Memory
 from aerie.kernels import load as load_kernels
 from aerie.kernels.arrays import speaking_torch
 from aerie.kernels.registry import Kernels, backend_info
+from aerie.kv.memory import Memory
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
-from aerie.speculation.costs import CostTable
 from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import FixedTree, Policy
-from aerie.tune.costs import QUICK, UNPRICED, Grid, Progress, measure_costs, silent
+from aerie.tune.costs import UNPRICED, measure_costs
+from aerie.tune.grid import QUICK, Grid, Progress, silent
 from aerie.tune.quiet import is_quiet_now
 
 # So that pages are taken ahead while costs are measured, as where memory is not short.

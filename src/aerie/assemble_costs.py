@@ -19,10 +19,10 @@ import torch
 from aerie.assemble_device import device_name
 from aerie.assemble_numerics import choose_numerics
 from aerie.config import EngineConfig
+from aerie.costs.table import CostTable, load_costs
 from aerie.errors import UsageError
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
-from aerie.speculation.costs import CostTable, load_costs
 
 LOG = logging.getLogger(__name__)
 # All of a pair that the cost of a round depends on.
@@ -86,7 +86,7 @@ def code_hash() -> str:
 
 def shipped_costs(identity: Identity) -> CostTable | None:
     """The table that comes with aerie for this device, engine and pair; None: there is none."""
-    folder = Path(str(resources.files("aerie.speculation")))
+    folder = Path(str(resources.files("aerie.costs")))
     for path in sorted(folder.glob("costs_*.json")):
         table = load_costs(path)
         if not differences(table, identity, ESSENTIAL):

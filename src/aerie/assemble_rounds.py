@@ -6,19 +6,19 @@ from collections.abc import Callable
 
 from aerie.assemble_numerics import NUMERICS, leaves_padding_alone
 from aerie.config import EngineConfig, SpeculationConfig, require
-from aerie.engine.admission import Limits
 from aerie.engine.buckets import Sizes
 from aerie.engine.captured import Captured
 from aerie.engine.graphs import smallest
 from aerie.engine.launch import Direct, Launcher
-from aerie.engine.memory import Memory
 from aerie.engine.parts import Parts
 from aerie.engine.report import ReportSizes
 from aerie.engine.rules import RULES
 from aerie.engine.state import State, StateSizes, allocate_state
 from aerie.kernels.registry import Kernels
+from aerie.kv.memory import Memory
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
+from aerie.requests.admission import Limits
 from aerie.speculation.draft import Draft
 from aerie.speculation.ngram import CopiedPaths
 from aerie.speculation.policy import Policy, TreeShape

@@ -7,7 +7,7 @@ import importlib
 HOMES = {
     "Engine": "aerie.api",
     "EngineConfig": "aerie.config",
-    "SamplingParams": "aerie.engine.params",
+    "SamplingParams": "aerie.requests.params",
 }
 
 

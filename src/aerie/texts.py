@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from aerie.engine.engine import EngineCore
-from aerie.engine.events import Event
-from aerie.engine.params import SamplingParams
-from aerie.engine.request import Request
+from aerie.requests.events import Event
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import Request
 from aerie.text.output import TextOutput
 from aerie.text.tokenizer import Tokenizer
 

@@ -9,7 +9,7 @@ import pytest
 
 from aerie import Engine, SamplingParams
 from aerie.api import Completion
-from aerie.engine.request import Scored
+from aerie.requests.request import Scored
 from aerie.server.running import MANY_SCORED
 from tests.e2e.server_process import TREE, Served, served
 from tests.e2e.test_commands import aerie

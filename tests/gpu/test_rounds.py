@@ -16,12 +16,12 @@ from aerie.bench.round.outside import OutsideGraphs
 from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start
 from aerie.bench.round.speed import run_without_waiting, step_to_room
 from aerie.config import SpeculationConfig
+from aerie.costs.table import load_costs
 from aerie.engine.engine import EngineCore
-from aerie.engine.params import SamplingParams
-from aerie.engine.request import Request
 from aerie.engine.sampler import EVERYTHING, GREEDY
 from aerie.models.inflate import LargePair
-from aerie.speculation.costs import load_costs
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import Request
 from aerie.speculation.policy import TreeShape
 
 # To watch for waits is a prototype of torch's, and it says so once.

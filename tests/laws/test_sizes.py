@@ -25,7 +25,12 @@ PARAMETERS, ATTRIBUTES, COLUMNS = 7, 12, 100
 
 # Lines of packages together: limits of files alone reward shards. A budget is raised in a commit of
 # its own that says why.
-BUDGETS = {("engine", "speculation"): 4_200}
+BUDGETS = {
+    ("engine", "speculation"): 4_200,
+    ("requests",): 420,
+    ("kv",): 370,
+    ("costs", "tune"): 640,
+}
 
 # Files between the soft and the hard limit, each with the reason it is not two files.
 LONG_FILES: dict[str, str] = {}
@@ -35,7 +40,7 @@ WIDE_CLASSES: dict[str, str] = {
     "src/aerie/bench/engine/summary.py:Point": "one field per column of the published rows",
     "src/aerie/bench/gates/data.py:Gate": "one field per key of a gate's table",
     "src/aerie/bench/gpu/rows.py:Row": "one field per column of the raw rows",
-    "src/aerie/engine/params.py:SamplingParams": "one field per public option of a request",
+    "src/aerie/requests/params.py:SamplingParams": "one field per public option of a request",
     "src/aerie/kernels/card.py:Card": "a kernel's whole contract; splitting it would scatter it",
 }
 
@@ -147,7 +152,7 @@ def overspent(modules: Iterable[Module]) -> list[str]:
     for module in modules:
         spent[module.path.removeprefix("src/aerie/").partition("/")[0]] += len(module.lines)
     return [
-        f"{' and '.join(packages)}: {n_lines} lines, budget {budget}; delete, or raise it"
+        f"{' and '.join(packages)}: {n_lines} lines, budget {budget}; delete, or say why not"
         for packages, budget in BUDGETS.items()
         if (n_lines := sum(spent[package] for package in packages)) > budget
     ]

@@ -14,9 +14,9 @@ from torch import Tensor
 from aerie.api import Completion, Engine, Prompt
 from aerie.attention.rows import Bounds, causal_rows
 from aerie.bench.provenance import provenance
-from aerie.engine.params import SamplingParams
 from aerie.kernels.noise import gumbel
 from aerie.models.decoder import Decoder
+from aerie.requests.params import SamplingParams
 
 # Below this temperature a request is greedy, as in `sample_target_tokens`.
 GREEDY_TEMPERATURE = 1e-6

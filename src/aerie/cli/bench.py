@@ -146,9 +146,9 @@ def round_setup(
 ) -> RoundSetup:
     """What rounds are measured on; what is wrong with it is said before anything is loaded."""
     from aerie.bench.round.setup import RoundSetup
+    from aerie.costs.table import load_costs
     from aerie.kernels.registry import backend_info
     from aerie.models.inflate_geometry import find_geometry
-    from aerie.speculation.costs import load_costs
 
     inflated = None if geometry == "none" else geometry
     setup = RoundSetup(found_device(device), dtype, inflated, backend, costs=costs)

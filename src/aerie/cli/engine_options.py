@@ -168,7 +168,7 @@ class EngineOptions:
     def config(self, **changed: Any) -> EngineConfig:
         """Everything chosen, and both models found: what is wrong is said before any loading."""
         from aerie.assemble_choices import configured
-        from aerie.speculation.costs import load_costs
+        from aerie.costs.table import load_costs
 
         self.width()
         if self.drafts.costs is not None:

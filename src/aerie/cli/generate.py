@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from aerie.api import Completion, Engine
-    from aerie.engine.params import SamplingParams
+    from aerie.requests.params import SamplingParams
     from aerie.text.tokenizer import Tokenizer
 
 PROMPT = '''def read_lines(path):
@@ -64,7 +64,7 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Complete a prompt with speculation; the text streams to standard output."""
-    from aerie.engine.params import SamplingParams
+    from aerie.requests.params import SamplingParams
 
     params = SamplingParams(
         max_tokens=max_new_tokens,

@@ -57,10 +57,10 @@ def capture(
     Here auto stands for backend pytorch, engine direct (a recorded round cannot be tapped), 64 KV
     pages (the width of the slot table) and a batch of all prompts.
     """
-    from aerie.engine.params import SamplingParams
     from aerie.parity.capture import Capture, CapturePlan
     from aerie.parity.capture_conditions import find_condition
     from aerie.parity.capture_run import PROMPTS, EngineRecipe, run_capture
+    from aerie.requests.params import SamplingParams
 
     asked = tuple(prompts or PROMPTS)
     conditions = tuple(find_condition(name) for name in when or ["first"])

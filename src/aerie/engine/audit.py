@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aerie.engine.pages import LedgerError
 from aerie.engine.report import Decision
-from aerie.engine.request import Request
-from aerie.engine.state import MAX_STOPS
+from aerie.kv.pages import LedgerError
+from aerie.requests.params import MAX_STOPS
+from aerie.requests.request import Request
 
 
 def audit_decision(request: Request, decision: Decision) -> None:

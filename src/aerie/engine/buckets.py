@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aerie.config import GraphConfig
 from aerie.engine.graphs import Graphs, smallest
 from aerie.engine.sampler import EVERYTHING, GREEDY, Options
-from aerie.engine.seats import Seat
+from aerie.engine.seat import Seat
 from aerie.speculation.policy import TreeShape, Widths
 
 # Rows of a request that has many, in those of the mean. One more tile costs another pass over its

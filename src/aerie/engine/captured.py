@@ -10,14 +10,14 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
 
 from aerie.engine.buckets import Bucket, Recorded, Sizes
 from aerie.engine.graphs import Graphs
-from aerie.engine.memory import Memory
+from aerie.engine.launch import Begun, Flying, Page, RoundCounts
 from aerie.engine.parts import Parts
 from aerie.engine.read import Reader
 from aerie.engine.report import (
@@ -32,40 +32,11 @@ from aerie.engine.report import (
 from aerie.engine.round import close, draft, publish, verify
 from aerie.engine.sampler import Options
 from aerie.engine.scheduler import Plan
-from aerie.engine.seats import Seat, Seating, arranging, catch_up, situation
+from aerie.engine.seat import Seat
+from aerie.engine.seats import Seating, arranging, catch_up, situation
 from aerie.kernels.report import N_ROWS, STATUS
+from aerie.kv.memory import Memory
 from aerie.speculation.policy import Growth, Lesson, Policy, Settled
-
-
-@dataclass
-class RoundCounts:
-    """How rounds were run."""
-
-    rounds: int = 0
-    ahead: int = 0  # of them launched before the report of the round before was read
-    seatings: int = 0  # rounds in which somebody joined or left
-
-
-@dataclass(frozen=True, eq=False)
-class Begun:
-    """A verification that was launched without what follows it."""
-
-    bucket: Bucket
-    verified: Growth | None  # whose trees it verifies
-
-
-@dataclass(frozen=True, eq=False)
-class Flying:
-    """A round that was launched to its end; its report was not read yet."""
-
-    page: int
-    seats: tuple[Seat, ...]  # whose lines its report has
-    has_verdict: bool  # else it only drafted, for those who had no tree
-    verified: Growth | None
-    drafted: Growth | None  # None: it ended without a draft
-    # Rows its draft is to choose, all seats together, where that was agreed before: the next
-    # verification can be launched behind it unread. None: as many as turn out to pay.
-    agreed: int | None
 
 
 class Captured:
@@ -82,11 +53,13 @@ class Captured:
         self._reader = Reader(parts, sizes, self.graphs)
         self._recorded = Recorded(self.graphs, sizes.graphs.record_every)
         self._under_way: deque[Flying | Begun] = deque()  # only the last may be begun
-        self._page = 0  # that the last report went to
         self._drafted: Growth | None = None  # what grew the trees that the next round verifies
         self._lesson: tuple[Lesson, Growth | None] | None = None  # not learnt yet
         is_cuda = device.startswith("cuda")
-        self._done = [torch.cuda.Event() if is_cuda else None for _ in parts.state.pages]
+        self._pages = deque(
+            Page(index, report, torch.cuda.Event() if is_cuda else None)
+            for index, report in enumerate(parts.state.pages)
+        )
 
     def reset(self) -> None:
         """Nobody is seated and nothing is under way; what still runs is waited for, not read."""
@@ -181,11 +154,11 @@ class Captured:
         """Launch the draft, or the end of a round without one, and the report."""
         self.graphs.run(*self._rest(rest, growth))
         # In turns, so that the page that was read last stays as it is until the next step.
-        page = self._page = (self._page + 1) % len(self._done)
-        self.graphs.run(("publish", page), partial(publish, self.parts, page))
-        done = self._done[page]
-        if done is not None:
-            done.record()
+        self._pages.rotate(-1)
+        page = self._pages[0]
+        self.graphs.run(("publish", page.index), partial(publish, self.parts, page.index))
+        if page.done is not None:
+            page.done.record()
         self.counts.rounds += begun is not None
         verified = None if begun is None else begun.verified
         seats, self._drafted = tuple(self.seating.seats), growth
@@ -211,7 +184,7 @@ class Captured:
         A policy that learns plans by the report: only the verification can then, of agreed rows.
         """
         last = self._under_way[-1]
-        if not isinstance(last, Flying) or len(self._under_way) >= len(self._done):
+        if not isinstance(last, Flying) or len(self._under_way) >= len(self._pages):
             return False
         is_agreed = last.agreed is not None or not self.parts.policy.learns
         return is_agreed and self._may_go_on()
@@ -263,9 +236,9 @@ class Captured:
 
     def _collect(self, flying: Flying) -> list[Landed]:
         """Wait for the oldest round and read its report: the one read of a round."""
-        done, page = self._done[flying.page], self.parts.state.pages[flying.page]
-        if done is not None:
-            done.synchronize()
+        page = flying.page.report
+        if flying.page.done is not None:
+            flying.page.done.synchronize()
         lines: list[list[int]] = page.lines[: len(flying.seats)].tolist()
         if self.parts.policy.learns:
             n_levels = 0 if flying.drafted is None else len(flying.drafted.widths or ()) + 1
@@ -291,7 +264,7 @@ class Captured:
             seat.n_seen = seat.seq_len
 
     def _decided(self, flying: Flying, landed: Sequence[Landed]) -> list[Decided]:
-        page = self.parts.state.pages[flying.page]
+        page = flying.page.report
         # Others joined after the verification.
         judged = [own for own in landed if own.line[N_ROWS] or own.line[STATUS]]
         self.trees = Trees(page, judged)
@@ -316,5 +289,5 @@ class Captured:
         for widths in policy.shapes:
             growth = None if widths is None else Settled(widths)
             self.graphs.prepare(*self._rest(rest, growth))
-        for page in range(len(self._done)):
+        for page in range(len(self._pages)):
             self.graphs.prepare(("publish", page), partial(publish, self.parts, page))

@@ -65,7 +65,7 @@ def _write_text(state: State, n: int, before: Tensor, n_emitted: Tensor) -> None
     is_real = step < n_emitted[:, None]
     # The root stands at seq_len, what a round emits behind it.
     column = (before[:, None] + 1 + step).clamp_max(state.text.shape[1] - 1)
-    row = torch.where(is_real, state.seats("table_row", n)[:, None], state.inert_row)
+    row = torch.where(is_real, state.seats("table_row", n)[:, None], state.told.inert_row)
     state.text[row, column] = tokens.int()
 
 
@@ -108,7 +108,7 @@ def keep_features(state: State, n: int) -> None:
     own = torch.arange(kept.tokens.shape[1], device=count.device)
     position = (state.seq_len[:n] - count)[:, None] + own
     is_real = own < count[:, None]
-    row = torch.where(is_real, state.seats("table_row", n)[:, None], state.inert_row)
+    row = torch.where(is_real, state.seats("table_row", n)[:, None], state.told.inert_row)
     place = (row * capacity + position.remainder(capacity)).reshape(-1)
     history.taps.flatten(0, 1).index_copy_(0, place, kept.taps[:n].flatten(0, 1))
     history.tokens.flatten().index_copy_(0, place, kept.tokens[:n].flatten())

@@ -7,19 +7,18 @@ from typing import Any
 import torch
 
 from aerie.config import EngineConfig
-from aerie.engine.admission import Limits as Limits
-from aerie.engine.admission import Room, check_request
 from aerie.engine.audit import audit_decision
-from aerie.engine.events import Event, FinishEvent, TokenEvent
 from aerie.engine.launch import Launcher
-from aerie.engine.memory import Memory
-from aerie.engine.params import SamplingParams
 from aerie.engine.parts import Parts
 from aerie.engine.report import Decision
-from aerie.engine.request import Job, Request, State
 from aerie.engine.scheduler import Plan, Scheduler
-from aerie.engine.state import MAX_STOPS
 from aerie.errors import EngineFailedError, PerfModeError, UsageError
+from aerie.kv.memory import Memory
+from aerie.requests.admission import Limits as Limits
+from aerie.requests.admission import Room, check_request
+from aerie.requests.events import Event, FinishEvent, TokenEvent
+from aerie.requests.params import MAX_STOPS, SamplingParams
+from aerie.requests.request import Job, Request, State
 
 
 class EngineCore:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
 import torch
 
-from aerie.engine.buckets import Sizes
+from aerie.engine.buckets import Bucket, Sizes
 from aerie.engine.graphs import Graphs
-from aerie.engine.memory import Memory
 from aerie.engine.parts import Parts
 from aerie.engine.read import read_chunk
 from aerie.engine.report import (
     Decided,
     Landed,
+    Report,
     RoundTree,
     Trees,
     decide,
@@ -26,10 +26,52 @@ from aerie.engine.report import (
 from aerie.engine.round import close, draft, verify
 from aerie.engine.rows import draft_place
 from aerie.engine.scheduler import Plan
+from aerie.engine.seat import Seat
 from aerie.engine.seats import Seating, catch_up, situation
 from aerie.kernels.report import N_CHOSEN
+from aerie.kv.memory import Memory
 from aerie.speculation.policy import Growth, Policy
 from aerie.speculation.store import Accepted
+
+
+@dataclass
+class RoundCounts:
+    """How rounds were run."""
+
+    rounds: int = 0
+    ahead: int = 0  # of them launched before the report of the round before was read
+    seatings: int = 0  # rounds in which somebody joined or left
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """The host's copy of a report, and when it is complete."""
+
+    index: int
+    report: Report
+    done: torch.cuda.Event | None  # None: at once
+
+
+@dataclass(frozen=True, eq=False)
+class Begun:
+    """A verification that was launched without what follows it."""
+
+    bucket: Bucket
+    verified: Growth | None  # whose trees it verifies
+
+
+@dataclass(frozen=True, eq=False)
+class Flying:
+    """A round that was launched to its end; its report was not read yet."""
+
+    page: Page
+    seats: tuple[Seat, ...]  # whose lines its report has
+    has_verdict: bool  # else it only drafted, for those who had no tree
+    verified: Growth | None
+    drafted: Growth | None  # None: it ended without a draft
+    # Rows its draft is to choose, all seats together, where that was agreed before: the next
+    # verification can be launched behind it unread. None: as many as turn out to pay.
+    agreed: int | None
 
 
 class Launcher(Protocol):

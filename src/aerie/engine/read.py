@@ -14,10 +14,10 @@ from aerie.engine.buckets import Bucket, Sizes
 from aerie.engine.graphs import Graphs
 from aerie.engine.packed import Packed
 from aerie.engine.parts import Parts
-from aerie.engine.request import Scored, State
 from aerie.engine.rows import prompt_rows
 from aerie.engine.scheduler import Plan, Reading
 from aerie.engine.state import Chunk
+from aerie.requests.request import Scored, State
 
 SCORED_ROWS = 128  # of a prompt, in one call: as many as a request may verify
 
@@ -157,7 +157,7 @@ class Reader:
         """Write the stretches into the buffers that the graphs read; no wait for the device."""
         made = make_chunk(reading, 0, torch.device("cpu"))
         # Requests beyond those that read have no rows.
-        rest = {"qo_indptr": int(made.qo_indptr[-1]), "table_row": self._parts.state.inert_row}
+        rest = {"qo_indptr": int(made.qo_indptr[-1]), "table_row": self._parts.state.told.inert_row}
         for name, own in self._here.arrays.items():
             values: Tensor = getattr(made, name)
             own[: len(values)] = values

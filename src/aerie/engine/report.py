@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aerie.engine.packed import Packed, Shapes
-from aerie.engine.params import MOST_LOGPROBS
-from aerie.engine.request import Request, Scored
+from aerie.engine.seat import Seat
 from aerie.kernels.report import (
     IS_FINISHED,
     N_ACCEPTED,
@@ -24,10 +22,9 @@ from aerie.kernels.report import (
     STATUS,
 )
 from aerie.kernels.status import MEANINGS, Status
+from aerie.requests.params import MOST_LOGPROBS
+from aerie.requests.request import Request, Scored
 from aerie.speculation.policy import Lesson
-
-if TYPE_CHECKING:
-    from aerie.engine.seats import Seat
 
 # Parts of a noted tree, [B, M] each: path scores (float32 bits), depths, tokens, parents' rows.
 SCORES, DEPTHS, TOKENS, PARENTS = range(4)

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aerie.engine.params import SamplingParams
-from aerie.engine.request import Request
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import Request
 
 
 @dataclass(frozen=True, order=True)

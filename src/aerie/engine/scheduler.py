@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from aerie.config import SchedulerConfig
-from aerie.engine.memory import Memory
-from aerie.engine.request import Holding, Request, State
+from aerie.kv.memory import Memory
+from aerie.requests.request import Holding, Request, State
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,13 +15,11 @@ from torch import Tensor
 
 from aerie.engine.packed import Packed
 from aerie.engine.report import DEPTHS, PARENTS, SCORES, TOKENS, Report, ReportSizes
-from aerie.engine.request import Request
 from aerie.engine.sampler import COLUMNS, Column, Columns
 from aerie.kernels.report import N_CHOSEN, SEQ_LEN
+from aerie.requests.params import MAX_STOPS
+from aerie.requests.request import Request
 from aerie.speculation.store import NodeStore
-
-MAX_STOPS = 64  # stop ids of one request, as K7's card allows; the host clips at the others
-
 
 # The same of seats: who sits where, and what a newcomer begins with.
 _SEATS: tuple[Column, ...] = (
@@ -47,7 +45,7 @@ class Told:
         self._here = Packed.empty({**shapes, **more}, "cpu")
         is_cpu = device == "cpu"
         self._there = self._here if is_cpu else Packed.empty({**shapes, **more}, device)
-        self._inert_row = inert_row
+        self.inert_row = inert_row
         self.write((), ())
 
     @property
@@ -62,7 +60,7 @@ class Told:
             own = arrays[name]
             own[:n] = torch.tensor([read(request) for request in requests], dtype=dtype)
             own[n:] = neutral
-        arrays["table_row"][n:] = self._inert_row
+        arrays["table_row"][n:] = self.inert_row
         arrays["stop_tokens"].fill_(-1)
         for seat, request in enumerate(requests):
             stops = request.job.stop_ids[:MAX_STOPS]
@@ -75,7 +73,7 @@ class Told:
 
     def leave(self, seats: Sequence[int]) -> None:
         """These hold no memory any more: until they are seated anew, they write the inert slot."""
-        self._here.arrays["table_row"][list(seats)] = self._inert_row
+        self._here.arrays["table_row"][list(seats)] = self.inert_row
         self._send()
 
     def _send(self) -> None:
@@ -136,7 +134,6 @@ class State:
     report: Report
     pages: tuple[Report, ...]  # the host's copies of the report, one for each round under way
     text: Tensor | None  # [table rows, positions] i32, where paths are copied from it
-    inert_row: int
 
     def seats(self, name: str, n: int) -> Tensor:
         """What the host told of the first n seats."""
@@ -207,7 +204,6 @@ def allocate_state(sizes: StateSizes, dtype: torch.dtype, device: str) -> State:
         report=report,
         pages=pages or (report,),
         text=text,
-        inert_row=sizes.inert_row,
     )
 
 

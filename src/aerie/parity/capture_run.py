@@ -14,12 +14,12 @@ from aerie.assemble_choices import configured
 from aerie.assemble_numerics import find_numerics
 from aerie.config import require
 from aerie.engine.engine import Limits
-from aerie.engine.params import SamplingParams
 from aerie.models.inflate import InflateOptions, inflate_to_device
 from aerie.models.inflate_geometry import find_geometry
 from aerie.models.inflate_pair import read_pair
 from aerie.models.load import LoadOptions
 from aerie.parity.capture import Capture
+from aerie.requests.params import SamplingParams
 from aerie.text.tokenizer import load_tokenizer
 
 # Of different lengths, so that requests end at different times and the batch changes.

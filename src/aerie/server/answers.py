@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aerie.api import Completion
-from aerie.engine.request import Statistics
+from aerie.requests.request import Statistics
 from aerie.server.fields import StreamOptions
 from aerie.server.samples import Ask, Piece, prompt_tokens
 from aerie.server.scores import (

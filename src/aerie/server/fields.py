@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from aerie.engine.params import MOST_LOGPROBS, SamplingParams
+from aerie.requests.params import MOST_LOGPROBS, SamplingParams
 from aerie.server.neutral import NEUTRAL, Values, is_neutral
 from aerie.server.problems import ApiError
 

@@ -13,8 +13,8 @@ from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from aerie.engine.params import SamplingParams
 from aerie.errors import AerieError, EngineFailedError, UsageError
+from aerie.requests.params import SamplingParams
 from aerie.server.notes import note_of
 from aerie.server.validation import complain
 

@@ -9,9 +9,9 @@ from enum import Enum
 from typing import Any
 
 from aerie.api import Completion, Engine
-from aerie.engine.params import SamplingParams
-from aerie.engine.request import Request, Scored
-from aerie.engine.request import State as RequestState
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import Request, Scored
+from aerie.requests.request import State as RequestState
 from aerie.text.chat import ChatTemplate
 
 

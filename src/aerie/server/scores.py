@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from aerie.engine.request import Scored
+from aerie.requests.request import Scored
 from aerie.text.stream import TextStream
 from aerie.text.tokenizer import Tokenizer
 

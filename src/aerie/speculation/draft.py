@@ -10,68 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from aerie.attention.contract import Reach
 from aerie.attention.pool import KVPool
 from aerie.attention.rows import MASK_WORDS, Bounds, Rows, causal_rows, ragged
 from aerie.kernels.registry import Kernels
+from aerie.speculation.head import DraftHead, DraftOutput
 from aerie.speculation.policy import Growth, TreeShape, Widths
-from aerie.speculation.store import Accepted, Frontier, NodeStore, Place
-
-
-class DraftOutput(Protocol):
-    """What a forward of a draft head returns."""
-
-    @property
-    def hidden(self) -> Tensor:
-        """[asked, hidden], what the next level reads."""
-        ...
-
-    @property
-    def logits(self) -> Tensor:
-        """[asked, draft vocab]."""
-        ...
-
-
-class DraftHead(Protocol):
-    """The part of a draft head that drafting uses."""
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """Boundaries of the target it reads."""
-        ...
-
-    @property
-    def reach(self) -> Reach:
-        """How far back its own keys and values matter."""
-        ...
-
-    @property
-    def token_map(self) -> Tensor | None:
-        """Target id of each draft id [draft vocab] i64; None: the same."""
-        ...
-
-    def extend(
-        self, rows: Rows, taps: Tensor, pool: KVPool, asked: Tensor | None = None
-    ) -> DraftOutput:
-        """Rows whose hidden states come from the target."""
-        ...
-
-    def step(
-        self, rows: Rows, hidden: Tensor, pool: KVPool, *, rotation: Any = None
-    ) -> DraftOutput:
-        """Rows whose hidden states are its own."""
-        ...
-
-    def rotations(self, positions: Sequence[Tensor]) -> Sequence[Any]:
-        """What `step` needs of several positions [rows] i64, computed together."""
-        ...
+from aerie.speculation.store import (
+    Accepted,
+    Frontier,
+    NodeStore,
+    Place,
+    SlotLists,
+    even_ends,
+    list_slots,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,19 +53,6 @@ class Drafted:
 
 
 @dataclass(frozen=True, eq=False)
-class _Lists:
-    """Slot lists of all requests, and where the nodes of each level stand, read and write."""
-
-    kv_indptr: Tensor  # [B+1] i32
-    kv_indices: Tensor  # [columns] i32
-    column_positions: Tensor  # [columns] i32
-    tree_start: Tensor  # [B] i32
-    positions: Tensor  # [fed] i64, level by level, inside a level request by request
-    slots: Tensor  # [fed] i64
-    visible: Tensor  # [fed] i32
-
-
-@dataclass(frozen=True, eq=False)
 class Draft:
     """A draft head that grows trees in a NodeStore."""
 
@@ -121,7 +67,7 @@ class Draft:
     def run(self, growth: Growth, store: NodeStore, accepted: Accepted, place: Place) -> Drafted:
         """Take in the accepted rows, then grow a tree below every root."""
         known = growth.widths
-        lists = self._lists(place, known or ())
+        lists = list_slots(self.kernels, place, known or ())
         out = self._extend(accepted, place, lists)
         is_known = (accepted.count > 0) & accepted.takes_drafts
         children = self._best(out.logits, is_known.shape[0])
@@ -144,7 +90,7 @@ class Draft:
             count += children[0].shape[1]
             widths = (*widths, width)
             if known is None:
-                lists = self._lists(place, widths)
+                lists = list_slots(self.kernels, place, widths)
             rows = self._level_rows(frontier, place, lists, widths, known)
             rotation = rotations[depth - 1] if rotations else None
             out = self.head.step(rows, frontier.hidden, self.pool, rotation=rotation)
@@ -155,7 +101,7 @@ class Draft:
     @torch.inference_mode()
     def show(self, accepted: Accepted, place: Place) -> None:
         """Take in accepted rows and draft nothing: what ends here may be read again."""
-        self._extend(accepted, place, self._lists(place, ()))
+        self._extend(accepted, place, list_slots(self.kernels, place, ()))
 
     @torch.inference_mode()
     def catch_up(self, missed: Sequence[Missed]) -> None:
@@ -168,36 +114,7 @@ class Draft:
         rows = causal_rows(tokens, ends, kv_indptr, kv_indices, bounds)
         self.head.extend(rows, taps, self.pool, tokens.new_empty(0))
 
-    def _lists(self, place: Place, widths: Sequence[int]) -> _Lists:
-        """Slot lists of every text and the nodes fed behind it; levels of the widths given."""
-        fed = sum(widths)
-        # At least one column, so that a request without any has one to look at.
-        room = fed if place.lengths is not None and min(place.lengths) else max(fed, 1)
-        found = self.kernels["compute_kv_indices"](
-            req_to_token=place.table,
-            req_pool_indices=place.table_row,
-            seq_len=place.seq_len + room,
-            kv_capacity=place.capacity(room),
-        )
-        levels = self.kernels["place_draft_levels"](
-            seq_len=place.seq_len,
-            req_to_token=place.table,
-            req_pool_indices=place.table_row,
-            node_level=node_levels(tuple(widths), place.table.device),
-            kv_indptr=found.kv_indptr,
-            kv_indices=found.kv_indices,
-        )
-        return _Lists(
-            found.kv_indptr,
-            found.kv_indices,
-            levels.column_positions,
-            place.seq_len.int(),
-            levels.fed_positions,
-            levels.fed_slots,
-            levels.fed_visible,
-        )
-
-    def _extend(self, accepted: Accepted, place: Place, lists: _Lists) -> DraftOutput:
+    def _extend(self, accepted: Accepted, place: Place, lists: SlotLists) -> DraftOutput:
         """Rebuild the draft's KV of the accepted rows from the target's own features."""
         batch, run = accepted.tokens.shape
         counts = accepted.counts
@@ -327,7 +244,7 @@ class Draft:
         self,
         frontier: Frontier,
         place: Place,
-        lists: _Lists,
+        lists: SlotLists,
         widths: tuple[int, ...],
         known: tuple[int, ...] | None,
     ) -> Rows:
@@ -351,7 +268,7 @@ class Draft:
             bounds=Bounds(width, place.columns(fed), fed),
         )
 
-    def _rotations(self, lists: _Lists, known: tuple[int, ...] | None) -> Sequence[Any]:
+    def _rotations(self, lists: SlotLists, known: tuple[int, ...] | None) -> Sequence[Any]:
         """Of all levels together, where they are known: five small launches a level less."""
         if not known:
             return ()
@@ -373,16 +290,3 @@ def _with_hidden(frontier: Frontier, hidden: Tensor) -> Frontier:
     return Frontier(
         frontier.ids, frontier.scores, frontier.tokens, hidden, frontier.mask, frontier.bits
     )
-
-
-@cache
-def even_ends(batch: int, width: int, device: torch.device) -> Tensor:
-    """Where the rows of each request begin and end, if all have as many. [B+1] i32; made once."""
-    return torch.arange(0, (batch + 1) * width, width, dtype=torch.int32, device=device)
-
-
-@cache
-def node_levels(widths: tuple[int, ...], device: torch.device) -> Tensor:
-    """The level of each node that is fed. [fed] i64; made once, for a graph cannot make it."""
-    levels = [level for level, width in enumerate(widths) for _ in range(width)]
-    return torch.tensor(levels, dtype=torch.int64, device=device)

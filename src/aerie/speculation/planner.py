@@ -19,14 +19,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aerie.costs.table import CostTable, Prices
 from aerie.kernels.registry import Kernels
-from aerie.speculation.calibration import Calibration, corrected
-from aerie.speculation.costs import CostTable, Prices
+from aerie.speculation.calibration import corrected
 from aerie.speculation.offer import Offers
 from aerie.speculation.policy import Gain, Growth, Lesson, Situation, TreeShape, Widths
-from aerie.speculation.running import Floats, Forecast, Running, Spell
+from aerie.speculation.running import Floats, Forecast, Running
 from aerie.speculation.tree import DraftTree
-from aerie.speculation.worth import Worth
+from aerie.speculation.worth import Learnt
 
 LOG = logging.getLogger(__name__)
 # An exploring round takes time for half its worth, so it goes deeper and wider by the same rule.
@@ -75,16 +75,6 @@ class Round:
             return self.settled[depth - 1] if depth <= len(self.settled) else 0
         width: int = self.decide(self, depth, gain)
         return width
-
-
-@dataclass(eq=False)
-class Learnt:
-    """All that rounds have taught; no token ever depends on it."""
-
-    running: Running
-    calibration: Calibration = field(default_factory=Calibration)
-    spell: Spell = field(default_factory=Spell)
-    worth: Worth = field(default_factory=Worth)
 
 
 class Planner:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from aerie.speculation.costs import Prices
+from aerie.costs.table import Prices
 from aerie.speculation.policy import TreeShape
 
 Floats = NDArray[np.float64]

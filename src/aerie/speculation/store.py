@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from aerie.attention.rows import MASK_WORDS
+from aerie.kernels.registry import Kernels
 from aerie.speculation.tree import DraftTree
 
 MAX_DEPTH = 127
@@ -126,3 +129,59 @@ class Frontier:
             mask=torch.zeros((batch, 1, n_fed), dtype=torch.bool, device=device),
             bits=torch.zeros((batch, 1, MASK_WORDS), dtype=torch.int32, device=device),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class SlotLists:
+    """Slot lists of all requests, and where the nodes of each level stand, read and write."""
+
+    kv_indptr: Tensor  # [B+1] i32
+    kv_indices: Tensor  # [columns] i32
+    column_positions: Tensor  # [columns] i32
+    tree_start: Tensor  # [B] i32
+    positions: Tensor  # [fed] i64, level by level, inside a level request by request
+    slots: Tensor  # [fed] i64
+    visible: Tensor  # [fed] i32
+
+
+def list_slots(kernels: Kernels, place: Place, widths: Sequence[int]) -> SlotLists:
+    """Slot lists of every text and the nodes fed behind it; levels of the widths given."""
+    fed = sum(widths)
+    # At least one column, so that a request without any has one to look at.
+    room = fed if place.lengths is not None and min(place.lengths) else max(fed, 1)
+    found = kernels["compute_kv_indices"](
+        req_to_token=place.table,
+        req_pool_indices=place.table_row,
+        seq_len=place.seq_len + room,
+        kv_capacity=place.capacity(room),
+    )
+    levels = kernels["place_draft_levels"](
+        seq_len=place.seq_len,
+        req_to_token=place.table,
+        req_pool_indices=place.table_row,
+        node_level=node_levels(tuple(widths), place.table.device),
+        kv_indptr=found.kv_indptr,
+        kv_indices=found.kv_indices,
+    )
+    return SlotLists(
+        found.kv_indptr,
+        found.kv_indices,
+        levels.column_positions,
+        place.seq_len.int(),
+        levels.fed_positions,
+        levels.fed_slots,
+        levels.fed_visible,
+    )
+
+
+@cache
+def even_ends(batch: int, width: int, device: torch.device) -> Tensor:
+    """Where the rows of each request begin and end, if all have as many. [B+1] i32; made once."""
+    return torch.arange(0, (batch + 1) * width, width, dtype=torch.int32, device=device)
+
+
+@cache
+def node_levels(widths: tuple[int, ...], device: torch.device) -> Tensor:
+    """The level of each node that is fed. [fed] i64; made once, for a graph cannot make it."""
+    levels = [level for level, width in enumerate(widths) for _ in range(width)]
+    return torch.tensor(levels, dtype=torch.int64, device=device)

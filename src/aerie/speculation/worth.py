@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from aerie.speculation.calibration import Calibration
+from aerie.speculation.running import Floats, Running, Spell
 
 MEMORY = 0.8  # share of the past, a round
 # Beyond the rows that were verified, worth is taken to fall as a power of the rank, by their half.
@@ -42,3 +42,13 @@ class Worth:
             return None
         tokens = curve.cumsum()[np.minimum(sizes, len(curve)) - 1]
         return int((tokens - rate * seconds).argmax())
+
+
+@dataclass(eq=False)
+class Learnt:
+    """All that rounds have taught; no token ever depends on it."""
+
+    running: Running
+    calibration: Calibration = field(default_factory=Calibration)
+    spell: Spell = field(default_factory=Spell)
+    worth: Worth = field(default_factory=Worth)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,16 +10,15 @@ from statistics import median
 import numpy as np
 from torch import Tensor
 
+from aerie.costs.table import CostTable, Sample, Surface
 from aerie.engine.engine import EngineCore
-from aerie.engine.params import SamplingParams
-from aerie.speculation.costs import CostTable, Sample, Surface
+from aerie.requests.params import SamplingParams
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import Growth, Lesson, Settled, Situation, Widths
 from aerie.tune.clock import clock_of, marked
+from aerie.tune.grid import Grid, Progress, silent
 from aerie.tune.quiet import Disturbance, drift_between
 
-# Told what is under way, and how much of all of it is done.
-Progress = Callable[[str, int, int], None]
 # Nodes fed a level, and levels; the same order as the row sizes, so that a tree holds its rows.
 SHAPES = ((1, 0), (1, 2), (1, 5), (4, 2), (4, 5), (8, 2), (8, 5))
 # The plan before, then a recording of the draft, a recording of the verification, and a replay.
@@ -34,45 +32,6 @@ TEXTS = 2
 # What a planner is built with before anything was measured; its plans are never asked for.
 _ANY = Surface((Sample(1, 1, 1, 1.0),))
 UNPRICED = CostTable(verify=_ANY, draft=_ANY, extend=_ANY, provenance={})
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Where rounds are measured."""
-
-    batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
-    contexts: tuple[int, ...] = (512, 8192, 32768)
-    most_rows: int = 256  # of all requests together, beyond two a request
-    repeats: int = 5
-    most_tokens: int = 524_288  # KV of a measured point; more is stretched from one request
-    margin: int = 1536  # positions beyond a context: what its rounds emit, and a tree
-    most_seconds: float = math.inf  # no point is begun later but the first
-
-    def points(self) -> list[tuple[int, int]]:
-        """Batch and context of all points that fit, a surface's corners first: time may run out."""
-        found = []
-        for batch in self.batches:
-            contexts = sorted(self.contexts)
-            fitting = [c for c in contexts[1:] if batch == 1 or batch * c <= self.most_tokens]
-            turns = [contexts[0], *reversed(fitting)]
-            found += [(turn, batch, context) for turn, context in enumerate(turns)]
-        return [(batch, context) for _, batch, context in sorted(found)]
-
-
-# For those without a table: some ten seconds on a GPU and what must be compiled; on a CPU about
-# three seconds for the built-in pair.
-QUICK = {
-    "graphs": Grid((1, 4, 16), (512, 8192), 128, 3, 65_536, most_seconds=25.0),
-    "direct": Grid((1, 4, 16), (256, 4096), 128, 3, 0, 512, 15.0),
-}
-FULL = {
-    "graphs": Grid(most_seconds=95.0),
-    "direct": Grid(contexts=(256, 2048, 8192), most_tokens=131_072, margin=512),
-}
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import torch
 import aerie
 from aerie.api import Completion, Engine
 from aerie.config import SpeculationConfig
-from aerie.engine.params import SamplingParams
 from aerie.errors import AerieError, EngineFailedError, RequestFailedError, UsageError
+from aerie.requests.params import SamplingParams
 from tests.unit.engine.cores import Pair, core, load_pair, write_pair
 from tests.unit.text.vocabularies import tokenizer
 

@@ -11,8 +11,8 @@ import pytest
 
 from aerie import assemble, assemble_costs
 from aerie.api import Engine
+from aerie.costs.table import CostTable, load_costs
 from aerie.errors import UsageError
-from aerie.speculation.costs import CostTable, load_costs
 from aerie.speculation.planner import Planner
 
 MADE_UP = Path(__file__).parents[2] / "data" / "costs_cheap.json"

@@ -8,8 +8,8 @@ from aerie import assemble_memory
 from aerie.api import Engine
 from aerie.assemble_memory import Needs, with_pages
 from aerie.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
-from aerie.engine.params import SamplingParams
 from aerie.errors import UsageError
+from aerie.requests.params import SamplingParams
 from tests.unit.assemble import gpu
 
 MIB = 1 << 20

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aerie.bench.engine.oracle import MOST_NODES, Recorded, Text, accept_lengths, best_choice
-from aerie.speculation.costs import CostTable, Sample, Surface
+from aerie.costs.table import CostTable, Sample, Surface
 from aerie.speculation.policy import Situation
 
 # Root 0; children 1 (0.6), 2 (0.3); below 1: 3 (0.5), 4 (0.05); below 2: 5 (0.2).

@@ -13,10 +13,10 @@ from aerie.assemble_numerics import find_numerics
 from aerie.bench.lane import relaunch
 from aerie.config import EngineConfig, ModelConfig
 from aerie.engine.buckets import Bucket
-from aerie.engine.params import SamplingParams
 from aerie.engine.parts import Parts, Rule, Verdict
 from aerie.errors import PerfModeError, UsageError
 from aerie.kernels.status import Status
+from aerie.requests.params import SamplingParams
 
 
 def test_a_direct_launcher_and_a_cpu_are_refused() -> None:

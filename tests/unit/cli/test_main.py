@@ -12,7 +12,7 @@ import pytest
 
 from aerie import __version__, assemble
 from aerie.cli import main
-from aerie.speculation.costs import CostTable, load_costs
+from aerie.costs.table import CostTable, load_costs
 
 DEAR = Path(__file__).parents[2] / "data" / "costs_dear.json"
 

@@ -18,9 +18,9 @@ from aerie.config import (
 )
 from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore, Limits
-from aerie.engine.params import SamplingParams
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
+from aerie.requests.params import SamplingParams
 from tests.unit.models import pairs
 from tests.unit.models.trained_pair import BOUNDARIES, train
 

@@ -25,8 +25,8 @@ from aerie.attention.rows import Bounds, causal_rows, pad_rows
 from aerie.bench.provenance import provenance
 from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
-from aerie.engine.params import SamplingParams
-from aerie.engine.request import Request, Scored
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import Request, Scored
 from tests.unit.engine.cores import (
     CHEAP,
     DEAR,
@@ -225,8 +225,8 @@ def play(pair: Pair, run: Run, tally: Tally) -> None:
     """Run it and compare everything with plain decoding."""
     expected = expect(pair, run.jobs)
     with ExitStack() as stack:
-        for module in ("state", "engine", "audit", "admission"):
-            stack.enter_context(patch(f"aerie.engine.{module}.MAX_STOPS", run.most_stops))
+        for module in ("engine.state", "engine.engine", "engine.audit", "requests.admission"):
+            stack.enter_context(patch(f"aerie.{module}.MAX_STOPS", run.most_stops))
         engine = core(
             pair,
             speculation=PROPOSERS[run.proposer],

@@ -17,7 +17,7 @@ from pathlib import Path
 from aerie.bench.provenance import provenance
 from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
-from aerie.engine.params import SamplingParams
+from aerie.requests.params import SamplingParams
 from tests.unit.engine.cores import (
     LAUNCHERS,
     LIMITS,

@@ -1,4 +1,4 @@
-"""Sizes of rounds: what fits, which graph does instead of a better one, when one is recorded."""
+"""Sizes of rounds: what fits, which graph does instead, when one is recorded."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.buckets import Bucket, Recorded
 from aerie.engine.graphs import Graphs
-from aerie.engine.params import SamplingParams
 from aerie.engine.sampler import EVERYTHING, GREEDY, Options
+from aerie.requests.params import SamplingParams
 from tests.unit.engine.cores import Pair, captured, core, finish_all, load_pair, outputs
 from tests.unit.engine.test_lossless import PLAIN
 

@@ -16,8 +16,8 @@ from aerie.config import SpeculationConfig
 from aerie.engine.buckets import EVERYTHING
 from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore
-from aerie.engine.params import SamplingParams
 from aerie.engine.sampler import GREEDY
+from aerie.requests.params import SamplingParams
 from aerie.speculation.planner import Planner
 from tests.unit.engine.cores import (
     CHEAP,

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from aerie.config import SpeculationConfig
 from aerie.engine.graphs import Graphs
-from aerie.engine.params import SamplingParams
+from aerie.requests.params import SamplingParams
 from aerie.speculation.planner import Planner
 from tests.unit.engine.cores import BUCKETS, Pair, core, finish_all
 

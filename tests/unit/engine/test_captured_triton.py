@@ -6,8 +6,8 @@ import pytest
 
 import tests.interpreted  # noqa: F401
 from aerie.config import GraphConfig, SpeculationConfig
-from aerie.engine.params import SamplingParams
-from aerie.engine.request import Statistics
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import Statistics
 from tests.unit.engine.cores import CHEAP, Pair, core, finish_all
 
 pytest.importorskip("triton")

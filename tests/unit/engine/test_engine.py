@@ -15,9 +15,9 @@ import torch
 from aerie.attention.rows import Bounds, causal_rows, pad_rows
 from aerie.config import EngineConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
-from aerie.engine.params import SamplingParams
-from aerie.engine.request import Request, State
 from aerie.errors import UnknownNameError, UsageError
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import Request, State
 from tests.unit.engine.cores import (
     BUCKETS,
     LIMITS,
@@ -177,8 +177,8 @@ def test_a_request_has_any_number_of_stop_ids(
     ]
     expected = outputs(core(pair, speculation=PLAIN), jobs)
     assert len({len(output) for output in expected}) > 3, "they stop at different times"
-    for module in ("state", "engine", "audit", "admission"):
-        monkeypatch.setattr(f"aerie.engine.{module}.MAX_STOPS", 3)
+    for module in ("engine.state", "engine.engine", "engine.audit", "requests.admission"):
+        monkeypatch.setattr(f"aerie.{module}.MAX_STOPS", 3)
     engine = core(pair, speculation=speculation, engine=launcher, max_batch=3)
     assert outputs(engine, jobs) == expected
     assert_pool_is_unheld(engine)

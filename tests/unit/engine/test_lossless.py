@@ -10,8 +10,8 @@ import pytest
 
 from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
-from aerie.engine.params import SamplingParams
-from aerie.engine.request import State
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import State
 from tests.unit.engine.cores import (
     CHEAP,
     DEAR,

@@ -9,10 +9,10 @@ import pytest
 from aerie.assemble_rounds import scratch_of
 from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
-from aerie.engine.pages import Ledger, LedgerError
-from aerie.engine.params import SamplingParams
-from aerie.engine.prefix import PrefixCache
-from aerie.engine.request import Holding, Request
+from aerie.kv.pages import Ledger, LedgerError
+from aerie.kv.prefix import PrefixCache
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import Holding, Request
 from tests.unit.engine.cores import (
     CHEAP,
     LIMITS,

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
-from aerie.engine.params import SamplingParams
 from aerie.kernels.registry import Kernels
+from aerie.requests.params import SamplingParams
 from aerie.speculation.policy import FixedTree, Growth, Lesson, Situation, TreeShape, Widths
 from aerie.speculation.tree import DraftTree
 from tests.unit.engine.cores import LIMITS, Pair, core, finish_all, load_pair

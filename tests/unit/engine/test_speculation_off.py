@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from aerie.engine.params import SamplingParams
+from aerie.requests.params import SamplingParams
 from tests.unit.engine.cores import Pair, core, finish_all, outputs
 from tests.unit.engine.test_lossless import (
     PLAIN,

@@ -3,8 +3,8 @@
 from typing import Any
 
 from aerie.api import Completion
-from aerie.engine.params import SamplingParams
-from aerie.engine.request import Statistics
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import Statistics
 from aerie.server.answers import CHAT, COMPLETION, Answer, Form
 from aerie.server.fields import StreamOptions
 from aerie.server.samples import Ask, Piece

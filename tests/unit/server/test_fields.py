@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from aerie.engine.params import SamplingParams
+from aerie.requests.params import SamplingParams
 from aerie.server.fields import EVERY_TOKEN, LEAST, CompletionRequest
 
 

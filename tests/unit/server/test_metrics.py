@@ -4,7 +4,7 @@ import time
 
 from aerie import SamplingParams
 from aerie.api import Completion
-from aerie.engine.request import Statistics
+from aerie.requests.request import Statistics
 from aerie.server.metrics import GAUGES, HISTOGRAMS, Metrics, Standing
 from aerie.server.samples import Ask, End
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from aerie.api import Completion, find_pair
-from aerie.engine.params import SamplingParams
-from aerie.engine.request import Scored, Statistics
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import Scored, Statistics
 from aerie.server.answers import CHAT, COMPLETION, Answer
 from aerie.server.fields import ChatRequest, CompletionRequest
 from aerie.server.problems import ApiError

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from aerie.engine.params import SamplingParams
+from aerie.requests.params import SamplingParams
 from aerie.server.problems import ApiError
 from aerie.server.samples import Ask
 from aerie.server.sglang import GenerateRequest, _acceptance_length

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from aerie.costs.table import CostTable, Sample, Surface
 from aerie.speculation.calibration import Calibration, corrected
-from aerie.speculation.costs import CostTable, Sample, Surface
 from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import Situation, TreeShape

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aerie.speculation.costs import CostTable, Sample, Surface
+from aerie.costs.table import CostTable, Sample, Surface
 from aerie.speculation.offer import Offers
 from aerie.speculation.planner import WIDTHS, Planner, Round
 from aerie.speculation.policy import Settled, Situation, TreeShape, Widths

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from aerie.speculation.costs import CostTable, Sample, Surface
+from aerie.costs.table import CostTable, Sample, Surface
 from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner, Round
 from aerie.speculation.policy import FixedTree, Growth, Lesson, Situation, TreeShape

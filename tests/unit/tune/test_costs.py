@@ -12,11 +12,12 @@ import torch
 
 from aerie.assemble import measured_core
 from aerie.config import EngineConfig, GraphConfig, ModelConfig
+from aerie.costs.table import CostTable
 from aerie.engine.engine import EngineCore
-from aerie.speculation.costs import CostTable
 from aerie.tune import costs
 from aerie.tune.clock import HostClock
-from aerie.tune.costs import Grid, measure_costs
+from aerie.tune.costs import measure_costs
+from aerie.tune.grid import Grid
 from tests.unit.engine.cores import LAUNCHERS, Pair, load_pair, write_pair
 
 BUCKETS = GraphConfig(slots=(1, 2, 4), rows=(1, 2, 4, 8, 16), columns=(256, 1024))

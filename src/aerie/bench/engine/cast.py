@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aerie.costs.table import CostTable, Prices
 from aerie.kernels.registry import Kernels
-from aerie.speculation.costs import CostTable, Prices
 from aerie.speculation.policy import Gain, Growth, Lesson, Situation, TreeShape, Widths
 from aerie.speculation.tree import DraftTree
 

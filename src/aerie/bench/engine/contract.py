@@ -12,8 +12,8 @@ from typing import Any
 
 from aerie.bench.engine.cast import Cast
 from aerie.config import LIMITS
+from aerie.costs.table import CostTable
 from aerie.errors import UsageError
-from aerie.speculation.costs import CostTable
 from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import FixedTree, Growth, Policy, Situation, TreeShape

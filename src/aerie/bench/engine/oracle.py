@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aerie.bench.engine.run import Bed
-from aerie.engine.params import SamplingParams
+from aerie.costs.table import CostTable
 from aerie.kernels.registry import Kernels
-from aerie.speculation.costs import CostTable
+from aerie.requests.params import SamplingParams
 from aerie.speculation.policy import FixedTree, Situation, TreeShape
 from aerie.speculation.tree import DraftTree
 

@@ -19,7 +19,7 @@ from aerie.bench.engine.run import Bed, interleave
 from aerie.bench.engine.summary import Place, summarise
 from aerie.bench.provenance import provenance
 from aerie.config import LIMITS, PlannerConfig
-from aerie.speculation.costs import CostTable
+from aerie.costs.table import CostTable
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import Situation, TreeShape
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from aerie.api import Engine
 from aerie.bench.engine.contract import SHORT, choose_prompts
-from aerie.engine.params import SamplingParams
 from aerie.engine.report import RoundTree
+from aerie.requests.params import SamplingParams
 from aerie.speculation.calibration import corrected
 from aerie.speculation.planner import Planner
 

@@ -11,9 +11,9 @@ from aerie.bench.lane import Lanes, shape_config
 from aerie.bench.round.setup import abandon
 from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
-from aerie.engine.events import TokenEvent
-from aerie.engine.params import SamplingParams
-from aerie.engine.request import Statistics
+from aerie.requests.events import TokenEvent
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import Statistics
 from aerie.speculation.planner import Round
 from aerie.speculation.policy import Policy, Situation
 from aerie.tune.clock import clock_of, marked

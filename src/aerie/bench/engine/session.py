@@ -21,7 +21,7 @@ from aerie.bench.engine.plot import draw, write_points, write_runs
 from aerie.bench.engine.summary import Place, payload
 from aerie.bench.engine.transformers_rival import against_transformers
 from aerie.config import PlannerConfig
-from aerie.speculation.costs import CostTable
+from aerie.costs.table import CostTable
 
 ORIGIN = ("commit", "source_sha256", "device", "torch", "threads", "date")
 

@@ -15,12 +15,12 @@ from aerie.engine import launch
 from aerie.engine import round as round_module
 from aerie.engine.engine import EngineCore
 from aerie.engine.launch import Direct
-from aerie.engine.params import SamplingParams
 from aerie.engine.scheduler import Scheduler
 from aerie.kernels.arrays import TensorKernel
 from aerie.kernels.registry import Kernel, Kernels
 from aerie.models.decoder import Decoder
 from aerie.models.linear import DenseLinear
+from aerie.requests.params import SamplingParams
 from aerie.speculation.draft import Draft
 
 if TYPE_CHECKING:

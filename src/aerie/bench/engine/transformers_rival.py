@@ -11,8 +11,8 @@ from aerie.api import Engine, find_pair
 from aerie.bench.engine.contract import SHORT, choose_prompts
 from aerie.bench.engine.place import Setting
 from aerie.bench.engine.summary import Interval, interval
-from aerie.engine.params import SamplingParams
 from aerie.errors import UsageError
+from aerie.requests.params import SamplingParams
 
 
 def load_rival() -> Callable[[list[int], int], None]:

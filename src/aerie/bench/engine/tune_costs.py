@@ -11,10 +11,11 @@ from aerie.assemble_costs import describe_costs, describe_pair
 from aerie.bench.provenance import provenance
 from aerie.bench.round.setup import RoundSetup
 from aerie.config import EngineConfig, require
+from aerie.costs.table import CostTable
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
-from aerie.speculation.costs import CostTable
-from aerie.tune.costs import FULL, Progress, measure_costs
+from aerie.tune.costs import measure_costs
+from aerie.tune.grid import FULL, Progress
 
 Keep = Callable[[CostTable], None]
 

@@ -26,12 +26,12 @@ from aerie.config import (
 )
 from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore, Limits
-from aerie.engine.events import TokenEvent
 from aerie.engine.launch import Launcher
-from aerie.engine.params import SamplingParams
-from aerie.engine.request import State, Statistics
 from aerie.engine.sampler import EVERYTHING, GREEDY
 from aerie.models.inflate import LargePair
+from aerie.requests.events import TokenEvent
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import State, Statistics
 
 LEAD_IN = 3  # rounds that seat the batch and fill the pipeline; not timed
 WATCHED = 4  # rounds in which any wait beside the read is an error

@@ -10,8 +10,8 @@ from aerie.bench.gpu.contract import PLAIN
 from aerie.bench.gpu.run import GpuSession
 from aerie.bench.lane import captured
 from aerie.bench.round.setup import Room
-from aerie.engine.params import SamplingParams
-from aerie.engine.request import State
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import State
 
 SHORT = 512  # the shortest held-out prompts
 REPEATS = 3

@@ -24,8 +24,8 @@ from aerie.bench.round.setup import (
 from aerie.config import GraphConfig, SpeculationConfig, require
 from aerie.engine.engine import EngineCore
 from aerie.engine.graphs import smallest
-from aerie.engine.params import SamplingParams
 from aerie.models.inflate import LargePair
+from aerie.requests.params import SamplingParams
 
 POLICIES = {
     "plain": SpeculationConfig(method="none"),

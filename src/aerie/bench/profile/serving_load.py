@@ -18,8 +18,8 @@ from aerie.bench.profile.session import Session, release
 from aerie.bench.round.setup import Room, read_prompts
 from aerie.config import GraphConfig
 from aerie.engine.engine import EngineCore
-from aerie.engine.events import TokenEvent
-from aerie.engine.params import SamplingParams
+from aerie.requests.events import TokenEvent
+from aerie.requests.params import SamplingParams
 
 NEW_TOKENS = 128
 HURRY = 4.0  # how much faster requests arrive in the run that warms up

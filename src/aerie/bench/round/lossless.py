@@ -11,9 +11,9 @@ from aerie.bench.comparison import logits_after
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
-from aerie.engine.params import SamplingParams
 from aerie.models.decoder import Decoder
 from aerie.models.inflate import LargePair
+from aerie.requests.params import SamplingParams
 
 POLICIES = {
     "plain": SpeculationConfig(method="none"),

@@ -18,9 +18,9 @@ from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, sta
 from aerie.bench.round.speed import Clocked, launch_counts, run_without_waiting, step_to_room
 from aerie.config import GraphConfig, SchedulerConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
-from aerie.engine.params import SamplingParams
 from aerie.engine.sampler import EVERYTHING, GREEDY
 from aerie.models.inflate import LargePair
+from aerie.requests.params import SamplingParams
 
 TREE = SpeculationConfig(top_k=4, depth=3, nodes=8)
 SAMPLED = {

@@ -27,14 +27,14 @@ from aerie.config import (
     SpeculationConfig,
 )
 from aerie.engine.engine import EngineCore, Limits
-from aerie.engine.params import SamplingParams
-from aerie.engine.request import Request, State
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.inflate import InflateOptions, LargePair, inflate_to_device
 from aerie.models.inflate_geometry import find_geometry
 from aerie.models.inflate_pair import read_pair
 from aerie.models.load import LoadOptions, load_decoder
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import Request, State
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
 
 PAGE = 16

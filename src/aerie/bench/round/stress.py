@@ -9,8 +9,8 @@ import torch
 
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts
 from aerie.config import SpeculationConfig
-from aerie.engine.params import SamplingParams
 from aerie.models.inflate import LargePair
+from aerie.requests.params import SamplingParams
 
 JOIN_EVERY = 12  # steps
 TREE = SpeculationConfig(top_k=4, depth=4, nodes=16)

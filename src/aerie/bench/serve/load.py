@@ -22,8 +22,8 @@ import torch
 
 from aerie.api import Engine
 from aerie.bench.provenance import provenance
-from aerie.engine.params import SamplingParams
 from aerie.errors import UsageError
+from aerie.requests.params import SamplingParams
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from aerie.engine.pages import Ledger
-from aerie.engine.request import Holding
+from aerie.kv.pages import Ledger
+from aerie.requests.request import Holding
 
 Key = tuple[int, tuple[int, ...], int]
 ROOT = 0

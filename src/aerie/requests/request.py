@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from aerie.engine.events import FinishEvent
-from aerie.engine.params import SamplingParams
+from aerie.requests.events import FinishEvent
+from aerie.requests.params import SamplingParams
 
 
 class State(Enum):

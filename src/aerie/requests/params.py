@@ -11,6 +11,7 @@ from aerie.config.values import READERS, Reader, read_integer, read_number, requ
 from aerie.errors import UsageError
 
 INT64 = 1 << 63
+MAX_STOPS = 64  # stop ids of one request, as K7's card allows; the host clips at the others
 MOST_LOGPROBS = 20  # alternatives of one token
 # Penalties, biases and probabilities are computed in float32: what vanishes or overflows there
 # would be another request than the one that was asked for.

@@ -5,14 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from aerie.config import EngineConfig
 from aerie.config.values import read_integers, require
-from aerie.engine.pages import Ledger
-from aerie.engine.params import SamplingParams
-from aerie.engine.state import MAX_STOPS
 from aerie.errors import UsageError
+from aerie.requests.params import MAX_STOPS, SamplingParams
 
 
 @dataclass(frozen=True)
@@ -78,11 +76,25 @@ def check_request(
     )
 
 
+class Pages(Protocol):
+    """Memory as far as one request is held against it."""
+
+    @property
+    def n_pages(self) -> int:
+        """Pages in all, the inert one included."""
+        ...
+
+    @property
+    def page_size(self) -> int:
+        """Positions of a page."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Room:
     """The KV memory one request can have at the most."""
 
-    ledger: Ledger
+    ledger: Pages
     scratch: int  # positions a round may use beyond the text
 
     def check(self, length_limit: int) -> None:

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from aerie.config import CacheConfig
-from aerie.engine.pages import Ledger, LedgerError
-from aerie.engine.prefix import ROOT, PrefixCache
-from aerie.engine.request import Holding, Request
 from aerie.kernels.registry import Kernels
+from aerie.kv.pages import Ledger, LedgerError
+from aerie.kv.prefix import ROOT, PrefixCache
+from aerie.requests.request import Holding, Request
 
 AHEAD_POSITIONS = 256  # taken at once while decoding
 AHEAD_SHARE = 16  # at most this part of the free pages is taken ahead, by one request

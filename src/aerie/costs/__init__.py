@@ -1,0 +1,1 @@
+"""What rounds cost: tables of measured seconds, and those that are shipped."""

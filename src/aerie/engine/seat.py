@@ -1,0 +1,38 @@
+"""A seat of the batch, as the last report left it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerie.kernels.report import N_CHOSEN, SEQ_LEN
+from aerie.requests.request import Request
+
+
+@dataclass(eq=False)
+class Seat:
+    """A request in its seat, as the last report left it."""
+
+    request: Request
+    seq_len: int
+    n_seen: int  # leading positions whose KV the draft has
+    n_rows: int = 1  # of the tree that waits for its verification
+    n_kept: int = 1  # rows that the next draft takes in
+    is_behind: bool = False  # rounds without drafts left features that wait in the history
+    lost_from: int | None = None  # from here on the draft's KV has a gap, for good
+    has_ended: bool = False  # a report said so
+    is_gone: bool = False  # its request left while a round was under way
+
+    def follow(self, line: list[int]) -> None:
+        """Take in a line of a report."""
+        self.n_kept = line[SEQ_LEN] - self.seq_len
+        self.seq_len, self.n_rows = line[SEQ_LEN], line[N_CHOSEN]
+
+    @property
+    def has_left(self) -> bool:
+        """Whether nothing that is under way decides for it any more."""
+        return self.has_ended or self.is_gone
+
+    @property
+    def seen(self) -> int:
+        """Leading positions of the text that another request may reuse."""
+        return self.n_seen if self.lost_from is None else min(self.n_seen, self.lost_from)

@@ -1,0 +1,1 @@
+"""KV memory: pages, the index of known texts, the slots of every request."""

@@ -1,0 +1,1 @@
+"""What a request asks for, what it is allowed, and what became of it."""
