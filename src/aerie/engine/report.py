@@ -113,11 +113,15 @@ def decide(page: Report, own: Landed) -> Decided:
         n_accepted=line[N_ACCEPTED],
         seq_len=line[SEQ_LEN],
         is_finished=has_ended(line),
-        failure=describe_failure(line[STATUS]),
+        failure=_failure(line[STATUS]),
         seen=seat.seen,
         scored=() if wanted is None else _scored(page, own.index, len(tokens), wanted),
     )
     return seat.request, decision
+
+
+def _failure(word: int) -> str | None:
+    return f"{MEANINGS[Status(word)].sentence} (status {Status(word).name})" if word else None
 
 
 def _scored(page: Report, seat: int, n_tokens: int, wanted: int) -> tuple[Scored, ...]:
@@ -128,13 +132,6 @@ def _scored(page: Report, seat: int, n_tokens: int, wanted: int) -> tuple[Scored
         Scored(logprob, tuple(zip(best, scores, strict=True)))
         for logprob, best, scores in zip(own, ids, values, strict=True)
     )
-
-
-def describe_failure(word: int) -> str | None:
-    """A status word as a sentence; None when all is well."""
-    if not word:
-        return None
-    return f"{MEANINGS[Status(word)].sentence} (status {Status(word).name})"
 
 
 def has_ended(line: list[int]) -> bool:
