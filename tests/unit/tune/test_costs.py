@@ -140,5 +140,5 @@ def test_costs_are_measured_on_two_texts_in_turns(pair: Pair, launcher: str) -> 
 
 def test_the_shipped_table_is_the_measured_one() -> None:
     root = Path(__file__).parents[3]
-    shipped = root / "src" / "aerie" / "speculation" / "costs_h200.json"
+    shipped = root / "src" / "aerie" / "costs" / "costs_h200.json"
     assert shipped.read_bytes() == (root / "reports" / "costs_h200.json").read_bytes()
