@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from aerie.engine.packed import Packed, Shapes
@@ -143,15 +141,12 @@ def read_lesson(page: Report, lines: list[list[int]], n_levels: int) -> Lesson:
     """What a page's trees and verdicts were, as values of their own."""
     n = len(lines)
     trees = page.trees[:, :n]
-    gains: NDArray[np.float32] | None = None
-    if n_levels:
-        gains = page.gains[:n_levels].numpy().copy()
     return Lesson(
         scores=trees[SCORES].view(torch.float32).clone(),
         depths=trees[DEPTHS].long(),
         n_rows=[line[N_ROWS] for line in lines],
         path=page.path[:n].long(),
-        gains=gains,
+        gains=page.gains[:n_levels].numpy().copy() if n_levels else None,
     )
 
 
