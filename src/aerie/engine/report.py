@@ -142,11 +142,11 @@ def read_lesson(page: Report, lines: list[list[int]], n_levels: int) -> Lesson:
     n = len(lines)
     trees = page.trees[:, :n]
     return Lesson(
-        scores=trees[SCORES].view(torch.float32).clone(),
-        depths=trees[DEPTHS].long(),
+        scores=trees[SCORES].view(torch.float32).to("cpu", copy=True),
+        depths=trees[DEPTHS].long().cpu(),
         n_rows=[line[N_ROWS] for line in lines],
-        path=page.path[:n].long(),
-        gains=page.gains[:n_levels].numpy().copy() if n_levels else None,
+        path=page.path[:n].long().cpu(),
+        gains=page.gains[:n_levels].cpu().numpy().copy() if n_levels else None,
     )
 
 
