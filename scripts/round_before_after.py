@@ -68,7 +68,7 @@ def child(prompts_file: Path) -> None:
 
 def decode(core: Any, prompts: list[list[int]], n_new: int) -> dict[str, float]:
     """Decode prompts together until the first one ends."""
-    from aerie.requests.params import SamplingParams
+    from aerie import SamplingParams
 
     params = SamplingParams(max_tokens=n_new, ignore_eos=True)
     ids = [core.submit(prompt, params) for prompt in prompts]

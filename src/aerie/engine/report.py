@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from aerie.engine.packed import Packed, Shapes
@@ -113,11 +111,15 @@ def decide(page: Report, own: Landed) -> Decided:
         n_accepted=line[N_ACCEPTED],
         seq_len=line[SEQ_LEN],
         is_finished=has_ended(line),
-        failure=describe_failure(line[STATUS]),
+        failure=_failure(line[STATUS]),
         seen=seat.seen,
         scored=() if wanted is None else _scored(page, own.index, len(tokens), wanted),
     )
     return seat.request, decision
+
+
+def _failure(word: int) -> str | None:
+    return f"{MEANINGS[Status(word)].sentence} (status {Status(word).name})" if word else None
 
 
 def _scored(page: Report, seat: int, n_tokens: int, wanted: int) -> tuple[Scored, ...]:
@@ -130,13 +132,6 @@ def _scored(page: Report, seat: int, n_tokens: int, wanted: int) -> tuple[Scored
     )
 
 
-def describe_failure(word: int) -> str | None:
-    """A status word as a sentence; None when all is well."""
-    if not word:
-        return None
-    return f"{MEANINGS[Status(word)].sentence} (status {Status(word).name})"
-
-
 def has_ended(line: list[int]) -> bool:
     """Whether a line ends its text; one that failed decided nothing, whatever K7 made of it."""
     return bool(line[IS_FINISHED]) and not line[STATUS]
@@ -146,15 +141,12 @@ def read_lesson(page: Report, lines: list[list[int]], n_levels: int) -> Lesson:
     """What a page's trees and verdicts were, as values of their own."""
     n = len(lines)
     trees = page.trees[:, :n]
-    gains: NDArray[np.float32] | None = None
-    if n_levels:
-        gains = page.gains[:n_levels].numpy().copy()
     return Lesson(
-        scores=trees[SCORES].view(torch.float32).clone(),
-        depths=trees[DEPTHS].long(),
+        scores=trees[SCORES].view(torch.float32).to("cpu", copy=True),
+        depths=trees[DEPTHS].long().cpu(),
         n_rows=[line[N_ROWS] for line in lines],
-        path=page.path[:n].long(),
-        gains=gains,
+        path=page.path[:n].long().cpu(),
+        gains=page.gains[:n_levels].cpu().numpy().copy() if n_levels else None,
     )
 
 

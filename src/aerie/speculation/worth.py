@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aerie.speculation.calibration import Calibration
 from aerie.speculation.running import Floats, Running, Spell
