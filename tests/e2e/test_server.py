@@ -211,7 +211,7 @@ def test_sglangs_form_says_the_same(server: Served, plain: Engine) -> None:
         {"text": ["a"] * 65},
         {"text": "a", "sampling_params": {"x": 1}},
         {"text": "a", "sampling_params": {"stop": ["b"] * 17}},
-        {"text": "a", "sampling_params": {"stop_token_ids": [1] * 49}},
+        {"text": "a", "sampling_params": {"stop_token_ids": [1] * 4097}},
     ):
         assert server.call("POST", "/generate", wrong).status == 400
     assert server.call("GET", "/server_info").body["speculative_num_steps"] == 3

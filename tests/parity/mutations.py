@@ -53,7 +53,8 @@ def some_array(rng: random.Random, card: Card, inputs: Inputs) -> Port | None:
 def change_values(rng: random.Random, card: Card, inputs: Inputs) -> None:
     """Extremes, NaN and infinities, repeated entries; a few places, or everywhere."""
     port = some_array(rng, card, inputs)
-    if port is None or not inputs[port.name].size:
+    # Of values that a card assumes, nothing is promised.
+    if port is None or card.assumes or not inputs[port.name].size:
         return
     array = inputs[port.name] = inputs[port.name].copy()
     places = [rng.randrange(array.size) for _ in range(rng.choice((1, 1, 2, 5)))]
@@ -99,7 +100,8 @@ def change_strides(rng: random.Random, card: Card, inputs: Inputs) -> None:
     """The same values walked backwards, spread, by columns, misaligned; or folded ones."""
     port = some_array(rng, card, inputs)
     if port is not None:
-        inputs[port.name] = rng.choice(_LAYOUTS)(inputs[port.name])
+        layouts = [own for own in _LAYOUTS if own is not _folded or not card.assumes]
+        inputs[port.name] = rng.choice(layouts)(inputs[port.name])
 
 
 def _backwards(array: Any) -> Any:

@@ -53,7 +53,7 @@ def told_by_doctor(names: set[str]) -> dict[str, str]:
 def test_the_doctor_tells_what_an_engine_takes(
     has_gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = {"device": "cpu", "dtype": "float32", "engine": "eager", "backend": "numpy"}
+    wanted = {"device": "cpu", "dtype": "float32", "engine": "direct", "backend": "numpy"}
     if has_gpu:
         gpu.pretend(monkeypatch)
         wanted = {"device": "cuda", "dtype": "bfloat16", "engine": "graphs", "backend": "triton"}

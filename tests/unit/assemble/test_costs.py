@@ -130,8 +130,8 @@ def test_a_foreign_table_is_refused_by_name(measuring: Measuring, tmp_path: Path
         load(planner={"costs": str(MADE_UP)})
     taken = load(planner={"costs": str(MADE_UP), "foreign_costs": True})
     assert table_of(taken) == load_costs(MADE_UP)
-    h200 = Path(assemble_costs.__file__).parent / "speculation" / "costs_h200.json"
-    said = r"device \(NVIDIA H200, here .*\) and engine \(graphs, here eager\) and pair \(dtype"
+    h200 = Path(assemble_costs.__file__).parent / "costs" / "costs_h200.json"
+    said = r"device \(NVIDIA H200, here .*\) and engine \(graphs, here direct\) and pair \(dtype"
     with pytest.raises(UsageError, match=said):
         load(planner={"costs": str(h200)})
     assert measuring.count == 0

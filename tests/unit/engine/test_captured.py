@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
@@ -104,7 +105,10 @@ def test_the_host_reads_one_report_a_round_and_nothing_else(
     launcher = captured(engine)
     parts = launcher.parts
     events = [Event() for _ in parts.state.pages]
-    launcher._done = events  # type: ignore[assignment]
+    launcher._pages = deque(
+        replace(page, done=event)  # type: ignore[arg-type]
+        for page, event in zip(launcher._pages, events, strict=True)
+    )
     buffers = storages(parts.state) | storages(parts.table) | storages(parts.pool)
     assert not buffers & storages(dict(enumerate(parts.state.pages))), "pages are the host's own"
     is_launched, n_flights, seen = False, 0, list[str]()
@@ -220,7 +224,7 @@ def test_nothing_runs_for_who_gave_its_pages_back(pair: Pair, shape: str, costs:
             for index, seat in enumerate(launcher.seating.seats):
                 if seat.is_gone or not seat.request.held.pages:
                     n_gone += 1
-                    assert int(state.seats("table_row", index + 1)[index]) == state.inert_row
+                    assert int(state.seats("table_row", index + 1)[index]) == state.told.inert_row
 
     watch(launcher, look)
     jobs = [([n, 2, 3], replace(LONG, max_tokens=6 + 4 * n)) for n in range(1, 9)]

@@ -83,6 +83,8 @@ def test_what_cannot_be_written_is_refused(backend: str) -> None:
     with Findings() as found:
         for example, name, array in each_array("inout"):
             for kind, make in UNWRITABLE.items():
+                if kind == "crooked" and array.dtype.itemsize == 1:
+                    continue  # with a byte between them, they lie evenly
                 with found.case(f"{example}: {name} {kind}"):
                     odd = make(array.copy())
                     error = refused(backend, example, {name: odd}, KernelArgumentError)

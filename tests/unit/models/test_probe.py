@@ -137,7 +137,7 @@ def test_taps_are_an_option_of_the_engine() -> None:
     def taps_of(**settings: Any) -> tuple[int, ...]:
         directories = str(pair / "target"), str(pair / "head")
         engine = Engine.load(*directories, speculation={"policy": "fixed"}, **settings)
-        return engine.core.parts.proposer.taps
+        return engine.core.parts.taps
 
     own = taps_of(probe="refuse")
     lower = tuple(boundary - 1 for boundary in own)
