@@ -112,14 +112,13 @@ MUTANTS = (
     Mutant("best_draft_children", "r3_both_zeros", "draft_top.py", "x + 0.0, float", "x, float"),
     Mutant("grow_draft_layer", "duplicate_siblings", "growth_layer.py",
            "count + chosen, -1)", "count + chosen, 0)"),
-    Mutant("choose_best_nodes", "b3_ties", "round_verdict.py",
+    Mutant("choose_best_nodes", "b3_all_equal", "round_verdict.py",
            "(other_node[None, :] < node[:, None])", "(other_node[None, :] > node[:, None])"),
-    Mutant("choose_planned_nodes", "b5_far_off", "round_forest.py", "deepest.bit_length()", "1"),
+    Mutant("choose_planned_nodes", "b5_far_off", "round_forest.py", "deepest.bit_length()", "0"),
     Mutant("note_chosen_nodes", "b5_mixed", "round_forest.py",
            "tl.load(own + parent, mask=is_noted & (parent >= 0), other=-1)", "parent"),
-    # Writes before every read is done.
-    Mutant("move_kv_slots", "a_chain_of_moves", "round_verdict.py",
-           "min(block(n_moves, 2), MOST_MOVES)", "1"),
+    # Blind to the last move.
+    Mutant("move_kv_slots", "one_move", "round_verdict.py", "entry + 1, 0)", "entry, 0)"),
     Mutant("hand_over_verdict", "b1_no_tree", "round_verdict.py",
            "tl.where(n_emitted > 0, root, old)", "root"),
     Mutant("find_text_path", "b3_searched_cuts_the_match", "round_text.py",
