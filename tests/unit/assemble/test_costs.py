@@ -149,7 +149,7 @@ def test_a_table_measured_here_may_be_given_as_a_file(measuring: Measuring, tmp_
 
 
 def test_a_shipped_table_goes_first() -> None:
-    folder = Path(assemble_costs.__file__).parent / "speculation"
+    folder = Path(assemble_costs.__file__).parent / "costs"
     table = load_costs(folder / "costs_h200.json")
     wanted = {name: table.provenance[name] for name in assemble_costs.ESSENTIAL}
     assert assemble_costs.shipped_costs(wanted) == table
