@@ -17,7 +17,7 @@ from aerie.bench.report.origin import origin_of
 from aerie.bench.report.pages import MANIFEST, evidence_files
 from aerie.bench.report.plots import stamp, stamp_of
 from aerie.bench.report.rows import Artifact, Check, Row, read_artifacts, read_sections
-from aerie.bench.report.traffic import design, effective
+from aerie.bench.report.traffic import effective, traffic
 from aerie.bench.report.write import Judges, make, missing_review
 from aerie.errors import UsageError
 from tests.laws.tree import ROOT
@@ -296,7 +296,8 @@ def test_traffic_before_and_after() -> None:
     assert (plain.before, plain.after) == (1000 + 300 + 46, 1108)
     assert (tree.before, tree.after) == (400 + 150, 450)
     assert tree.around_weights == 3.0
-    found = design(rows)
-    assert found["reduction"] == round(1346 / 450, 3)
-    assert found["reduction_without_gather"] == {"1 x 1024": round(1146 / 450, 3)}
+    found = traffic(rows)
+    assert (found["fusion"], found["fusion_in_place"]) == (round(550 / 450, 3), 1.0)
+    point = found["points"][1]
+    assert (point["speculation"], point["product"]) == (round(1108 / 450, 3), round(1346 / 450, 3))
     assert (found["kind"], found["provenance"]["commit"]) == ("modelled", COMMIT)

@@ -1,4 +1,4 @@
-"""The fusion design's traffic table: bytes per token before and after, from the profile's model.
+"""The GPU's traffic table: bytes per token before and after fusion, from the profile's model.
 
 After is what the profile recorded. Before is the same rounds with the PyTorch definitions of the
 fused operations, whose every intermediate tensor goes to memory and comes back. Both are modelled:
@@ -17,10 +17,9 @@ from typing import Any
 from aerie.models.inflate_geometry import find_geometry
 
 BYTES = "reports/cuda_bytes_per_token.csv"
-DESIGN = "reports/fusion_design_v1"
+PAGE = "reports/gpu_traffic"
 GEOMETRY = "llama-3.1-8b"
 PLAIN = "plain"
-FLOOR = 2.0
 HALF, FULL = 2, 4  # bytes of bf16 and of float32
 
 # Bytes per element, in the order of the definition's operations (`models/layer_ops.py`).
@@ -46,6 +45,16 @@ class Effective:
     in_place: float  # unfused, but for attention: it reads KV where it lies
     after: float
     weights: float  # of `after`; fusion cannot touch them
+
+    @property
+    def fusion(self) -> float:
+        """A policy unfused over the same policy fused."""
+        return self.before / self.after
+
+    @property
+    def fusion_in_place(self) -> float:
+        """The same, were the unfused attention to read KV where it lies."""
+        return self.in_place / self.after
 
     @property
     def around_weights(self) -> float:
@@ -90,26 +99,29 @@ def effective(rows: Iterable[Mapping[str, str]]) -> list[Effective]:
     return found
 
 
-def design(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """What the work package is judged by: plain unfused decoding over fused speculation."""
+def traffic(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """Three numbers that are never one: fusion, speculation, and their product."""
     every = effective(rows)
-    reductions, in_place = {}, {}
-    for plain in (one for one in every if one.policy == PLAIN):
-        rivals = [o for o in every if (o.context, o.batch) == (plain.context, plain.batch)]
-        best = min(rivals, key=lambda one: one.after)
-        name = f"{plain.batch} x {plain.context}"
-        reductions[name] = round(plain.before / best.after, 3)
-        in_place[name] = round(plain.in_place / best.after, 3)
+    plain = {(one.context, one.batch): one for one in every if one.policy == PLAIN}
+    points = []
+    for one in every:
+        rival = plain[one.context, one.batch]
+        points.append(
+            {
+                **vars(one),
+                "fusion": round(one.fusion, 3),
+                "fusion_in_place": round(one.fusion_in_place, 3),
+                "speculation": round(rival.after / one.after, 3),
+                "product": round(rival.before / one.after, 3),
+            }
+        )
+    drafting = [point for point in points if point["policy"] != PLAIN]
     commits = sorted({row["commit"] for row in rows})
     return {
         "kind": "modelled",
-        "floor": FLOOR,
-        "reduction": min(reductions.values()) if reductions else None,
-        "reduction_by_point": reductions,
-        "reduction_without_gather": in_place,
-        "points": [
-            {**vars(one), "fusion_alone": round(one.before / one.after, 3)} for one in every
-        ],
+        "fusion": min((point["fusion"] for point in drafting), default=None),
+        "fusion_in_place": min((point["fusion_in_place"] for point in drafting), default=None),
+        "points": points,
         "provenance": {"commit": " ".join(commits), "raw": BYTES},
     }
 
@@ -122,7 +134,7 @@ def read_rows(root: Path) -> list[dict[str, str]]:
 
 def render_json(root: Path) -> str:
     """The record."""
-    return json.dumps(design(read_rows(root)), indent=1) + "\n"
+    return json.dumps(traffic(read_rows(root)), indent=1) + "\n"
 
 
 _LEVERS = (
@@ -135,11 +147,11 @@ _LEVERS = (
     ("verification", "a pass over all weights for one token", "a tree's rows share the pass"),
     ("launches", "one by one from the host", "three graphs a round"),
 )
-_HEAD = """# Fusion design, first pass
+_HEAD = """# Bytes of a round on the GPU, unfused and fused
 
 Written by `aerie report` from `cuda_bytes_per_token.csv`; the arithmetic is in
 `src/aerie/bench/report/traffic.py`. kind: modelled, both sides by the same model, with the tokens
-per round that were measured.
+per round that were measured. The FPGA's design is [fusion_design_v1.md](fusion_design_v1.md).
 
 | what | before | after |
 |---|---|---|
@@ -151,36 +163,37 @@ acceptance impact is none beyond the order of float sums. Measured time, one lev
 
 ## Effective bytes per token
 
-All bytes of a round over the tokens it emitted, GB. *Fusion alone* compares a policy with itself;
-*without weights* leaves out what no fusion can touch.
+All bytes of a round over the tokens it emitted, GB. *Fusion* compares a policy with itself; *in
+place*: the same, were the unfused attention to read KV where it lies instead of copying it out of
+its pages first; *without weights*: fusion of everything that it can touch. *Speculation* compares
+with plain decoding, both fused; *product* is unfused plain decoding over the fused policy.
 
-| context | batch | policy | tokens a round | unfused | fused | fusion alone | without weights |
-|---:|---:|---|---:|---:|---:|---:|---:|
 """
+_COLUMNS = (
+    "| context | batch | policy | tokens a round | unfused | fused | fusion | in place"
+    " | without weights | speculation | product |\n"
+    "|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+)
 
 
 def render_page(root: Path) -> str:
-    """The page of the design."""
+    """The page of the GPU's traffic."""
     rows = read_rows(root)
-    found = design(rows)
+    found = traffic(rows)
     lines = [
         f"| {one.context} | {one.batch} | {one.policy} | {one.tokens_per_round:.2f}"
-        f" | {one.before / 1e9:.3f} | {one.after / 1e9:.3f} | {one.before / one.after:.2f}"
-        f" | {one.around_weights:.2f} |"
-        for one in effective(rows)
+        f" | {one.before / 1e9:.3f} | {one.after / 1e9:.3f} | {one.fusion:.2f}"
+        f" | {one.fusion_in_place:.3f} | {one.around_weights:.2f} | {point['speculation']:.2f}"
+        f" | {point['product']:.2f} |"
+        for one, point in zip(effective(rows), found["points"], strict=True)
     ]
-    points, in_place = (
-        ", ".join(f"{ratio:.2f} at {at}" for at, ratio in found[name].items())
-        for name in ("reduction_by_point", "reduction_without_gather")
-    )
     closing = (
-        f"\nUnfused plain decoding over fused speculation: {points} (batch x context). The floor is"
-        f" {FLOOR}, and the least counts: {found['reduction']}. Weights dominate, and only more"
-        " tokens for a pass over them divide them. Were *before* to read KV in place:"
-        f" {in_place}.\n"
+        f"\nFusion alone, the least point that drafts: {found['fusion']:.2f}, and"
+        f" {found['fusion_in_place']:.3f} in place. Weights dominate: only more tokens for a pass"
+        " over them divide them, and that is speculation, not fusion.\n"
         "\nLeft out, in favour of *before*: attention's scores, which PyTorch writes and reads in"
         " float32, and the tree's bookkeeping, which is below one percent on either side.\n"
         f"\nCommit of the profile: {found['provenance']['commit']}.\n"
     )
     levers = "".join(f"| {' | '.join(lever)} |\n" for lever in _LEVERS)
-    return _HEAD + levers + _MIDDLE + "\n".join(lines) + "\n" + closing
+    return _HEAD + levers + _MIDDLE + _COLUMNS + "\n".join(lines) + "\n" + closing
