@@ -17,13 +17,14 @@ FORBIDDEN = re.compile(
 )
 STANDARD = re.compile(r"\bstd::(\w+)")
 PLAIN_TYPES = re.compile(r"u?int(?:8|16|32|64)_t")
-# The one file that knows a vendor's mathematics, and what it takes of the standard's.
-SHIM = "numeric.hpp"
-MATHEMATICS = ("exp", "log", "log1p")
+# Files that know a vendor's library: what they include, and what they take of the standard's.
+SHIMS = {
+    "numeric.hpp": (("<cmath>", "<hls_math.h>"), ("exp", "log", "log1p")),
+    "channel.hpp": (("<hls_stream.h>",), ()),
+}
 
 INCLUDE = re.compile(r"#include\s+(\S+)")
 OWN_INCLUDE = re.compile(r'"\w+\.hpp"')
-SHIM_INCLUDES = ("<cmath>", "<hls_math.h>")
 
 LOOP = re.compile(r"\bfor\s*\(")
 # From 0, by 1, below a constant: the number of steps is known when the circuit is made.
@@ -59,8 +60,7 @@ def standard_library(modules: Iterable[Module]) -> list[str]:
         for module in headers(modules)
         for number, line in enumerate(module.lines, 1)
         for found in STANDARD.finditer(line)
-        if not PLAIN_TYPES.fullmatch(found.group(1))
-        and not (is_shim(module) and found.group(1) in MATHEMATICS)
+        if not PLAIN_TYPES.fullmatch(found.group(1)) and found.group(1) not in shim(module)[1]
     ]
 
 
@@ -72,12 +72,12 @@ def foreign_includes(modules: Iterable[Module]) -> list[str]:
         if (found := INCLUDE.search(line))
         and not OWN_INCLUDE.fullmatch(found.group(1))
         and found.group(1) != "<cstdint>"
-        and not (is_shim(module) and found.group(1) in SHIM_INCLUDES)
+        and found.group(1) not in shim(module)[0]
     ]
 
 
-def is_shim(module: Module) -> bool:
-    return PurePosixPath(module.path).name == SHIM
+def shim(module: Module) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return SHIMS.get(PurePosixPath(module.path).name, ((), ()))
 
 
 def loose_loops(modules: Iterable[Module]) -> list[str]:
@@ -122,7 +122,13 @@ def body_after(text: str, start: int) -> str:
     return text[first:]
 
 
-LAWS = (forbidden_words, standard_library, foreign_includes, loose_loops, recursion)
+LAWS = (
+    forbidden_words,
+    standard_library,
+    foreign_includes,
+    loose_loops,
+    recursion,
+)
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
@@ -187,6 +193,7 @@ def test_law_bites(law: Law, text: str) -> None:
         ("other.hpp", "// while new std::vector\nstd::int64_t* free"),
         ("numeric.hpp", "#include <cmath>\ninline double e(double x) { return std::exp(x); }"),
         ("other.hpp", "inline int f(int a) { return g(a); }\ninline int g(int a) { return a; }"),
+        ("channel.hpp", "#include <hls_stream.h>"),
     ],
 )
 def test_ordinary_headers_are_legal(name: str, text: str) -> None:
