@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, localcontext
 from pathlib import Path
 
 from aerie.kernels.card import Axis, Card, Scalar
@@ -20,6 +21,7 @@ from aerie.kernels.hls.signature import (
     check_parameters,
     has_check,
     hls_card,
+    metered_parameters,
     parameters,
     wrapped,
     written_signature,
@@ -37,6 +39,7 @@ def pages() -> dict[str, str]:
     made = {
         f"{FOLDER}/include/config.hpp": render_config(),
         f"{FOLDER}/include/bounds.hpp": render_bounds(cards),
+        f"{FOLDER}/include/powers.hpp": render_powers(),
     }
     for family in families:
         members = [card for card in cards if card.family == family]
@@ -66,6 +69,7 @@ def _constants() -> list[tuple[str, int, str]]:
         ("MAX_NODES", axes.NODES.high, axes.NODES.meaning),
         ("MAX_VERIFY", axes.MAX_VERIFY, "rows of one request"),
         ("MAX_MERGED", axes.VERIFY.high + MAX_CANDIDATES, "old scores and a layer's"),
+        ("MAX_WORK", axes.MAX_VERIFY + axes.TOP_K.high, "both runs of K3"),
         ("MAX_FED", axes.FED.high, axes.FED.meaning),
         ("MAX_ROWS", axes.ROWS.high, axes.ROWS.meaning),
         ("MAX_VOCAB", axes.VOCAB.high, axes.VOCAB.meaning),
@@ -168,13 +172,42 @@ def _violation(bound: Bound) -> str:
     return f"{bound.name} < {bound.axis.low} || {bound.name} > {bound.axis.high}"
 
 
+def render_powers() -> str:
+    """Tables of 2^(i/256) and 2^(i/65536), in [1, 2), as multiples of 2^-31."""
+    lines = [
+        HEADER,
+        "// Powers of two for the upper and the next eight bits of a fraction, in 2^-31.",
+    ]
+    lines += ["#pragma once\n", "#include <cstdint>\n", "namespace aerie {"]
+    for name, steps in (("COARSE_POWERS", 256), ("FINE_POWERS", 65536)):
+        values = [power_of_two(index, steps) for index in range(256)]
+        lines.append(f"\nconstexpr std::uint32_t {name}[256] = {{")
+        for start in range(0, 256, 8):
+            lines.append("    " + " ".join(f"{value}U," for value in values[start : start + 8]))
+        lines.append("};")
+    return "\n".join([*lines, "\n}  // namespace aerie\n"])
+
+
+def power_of_two(index: int, steps: int) -> int:
+    """2^(index/steps) in 2^-31, rounded; in decimal arithmetic, so the same on every machine."""
+    with localcontext() as context:
+        context.prec = 40
+        power = Decimal(2) ** (Decimal(index) / steps) * 2**31
+        return int(power.to_integral_value())
+
+
 def render_bridge(family: str, cards: list[Card]) -> str:
     """The C functions of a family: bounds first, then the kernel."""
     lines = [
         HEADER,
         f"// C functions of the family {family}: host scalars checked, then the kernel.",
     ]
-    lines += ['#include "bounds.hpp"', f'#include "{family}.hpp"\n']
+    lines += ['#include "bounds.hpp"', f'#include "{family}.hpp"', '#include "ports.hpp"\n']
+    lines += ["#ifndef __SYNTHESIS__", "// Counters of the arrays of the last call, in its order."]
+    lines += [
+        f'extern "C" const aerie::Meter* {family}_meters() {{ return aerie::latest_call(); }}'
+    ]
+    lines += ["#endif\n"]
     for card in cards:
         lines += [_top(card, card.name, parameters(card)), ""]
         if has_check(card):
@@ -185,17 +218,26 @@ def render_bridge(family: str, cards: list[Card]) -> str:
 def _top(card: Card, name: str, listed: tuple[Parameter, ...]) -> str:
     pragmas = [_interface(entry) for entry in listed]
     host = [entry.name for entry in _host_parameters(card)]
-    call = wrapped(f"    aerie::{name}(", [entry.name for entry in listed], ");")
+    ports = metered_parameters(listed)
+    arguments = [
+        f"aerie::metered({entry.name}, meters[{ports.index(entry)}])"
+        if entry in ports
+        else entry.name
+        for entry in listed
+    ]
+    call = wrapped(f"    aerie::{name}(", arguments, ");")
     head = written_signature(f'extern "C" std::int32_t {name}', listed)
     return "\n".join(
         [
             f"{head} {{",
+            f"    static aerie::Meter meters[{len(ports)}];",
             *pragmas,
             "#pragma HLS INTERFACE s_axilite port=return",
             wrapped(f"    const std::int32_t bound = aerie::bounds::{card.name}(", host, ");"),
             "    if (bound != 0) {",
             "        return bound;",
             "    }",
+            f"    aerie::begin_call(meters, {len(ports)});",
             call,
             "    return 0;",
             "}",

@@ -96,6 +96,11 @@ def check_parameters(card: Card) -> tuple[Parameter, ...]:
     return tuple(replace(entry, is_written=entry.name in written) for entry in kept)
 
 
+def metered_parameters(listed: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+    """The arrays among them: what lies in external memory, and whose bytes are counted."""
+    return tuple(entry for entry in listed if entry.role in ("array", "detail"))
+
+
 def size_names(card: Card) -> tuple[str, ...]:
     """Axes of the card; E, the bytes of an element, where rows come in several dtypes."""
     axes = tuple(axis.name for axis in card.axes)

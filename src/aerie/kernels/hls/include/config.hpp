@@ -26,6 +26,8 @@ struct Config {
     static constexpr std::int32_t MAX_VERIFY = 128;
     // old scores and a layer's
     static constexpr std::int32_t MAX_MERGED = 192;
+    // both runs of K3
+    static constexpr std::int32_t MAX_WORK = 138;
     // columns of the draft's tree mask (MAX_Input_Size + 1)
     static constexpr std::int32_t MAX_FED = 1024;
     // row capacity of the ragged layout, all requests together

@@ -27,6 +27,25 @@ inline bool is_nan(float x) { return x != x; }
 
 inline bool is_finite(float x) { return x - x == 0.0F; }
 
+// A float's bits, and back: what reinterpretation in hardware is, a choice of names.
+inline std::uint32_t bits_of(float x) {
+    union {
+        float value;
+        std::uint32_t bits;
+    } view;
+    view.value = x;
+    return view.bits;
+}
+
+inline float float_of(std::uint32_t bits) {
+    union {
+        std::uint32_t bits;
+        float value;
+    } view;
+    view.bits = bits;
+    return view.value;
+}
+
 inline std::int32_t lower(std::int32_t a, std::int32_t b) { return a < b ? a : b; }
 
 inline std::int32_t higher(std::int32_t a, std::int32_t b) { return a > b ? a : b; }
