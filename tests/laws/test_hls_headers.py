@@ -35,6 +35,13 @@ FIXED_LOOP = re.compile(
 LABEL = re.compile(r"\s*[a-z_][a-z0-9_]*:")
 FUNCTION = re.compile(r"^inline [\w:<>*& ]*?\b(\w+)\(", re.MULTILINE)
 
+DATAFLOW = "#pragma HLS DATAFLOW"
+# A channel or an array that a region declares, and a call of one of its processes.
+SHARED = re.compile(
+    r"^\s+(?:static )?(?:Channel<[^;()]*>|[\w:]+) (\w+)(?:\[[^;]*\])?(?: = {})?;", re.MULTILINE
+)
+CALL = re.compile(r"^\s*\w+\(", re.MULTILINE)
+
 
 def headers(modules: Iterable[Module]) -> list[Module]:
     """Headers without their comments, line by line as they were."""
@@ -111,6 +118,25 @@ def recursion(modules: Iterable[Module]) -> list[str]:
     ]
 
 
+def shared_channels(modules: Iterable[Module]) -> list[str]:
+    """What the processes of a dataflow region share has one writer and one reader."""
+    out = []
+    for module in headers(modules):
+        for found in FUNCTION.finditer(module.text):
+            body = body_after(module.text, found.end())
+            if DATAFLOW not in body:
+                continue
+            line = module.text.count("\n", 0, found.start()) + 1
+            calls = [part for part in body.split(";") if CALL.search(part)]
+            for name in SHARED.findall(body):
+                n_users = sum(bool(re.search(rf"\b{name}\b", call)) for call in calls)
+                if n_users != 2:
+                    out.append(
+                        f"{module.at(line)}: {name} is used by {n_users} processes, not by 2"
+                    )
+    return out
+
+
 def body_after(text: str, start: int) -> str:
     """The braces that follow a function's parameters, with what is in them."""
     first = text.index("{", start)
@@ -128,6 +154,7 @@ LAWS = (
     foreign_includes,
     loose_loops,
     recursion,
+    shared_channels,
 )
 
 
@@ -163,6 +190,12 @@ OWN = (
 )
 
 
+REGION = (
+    "inline void f(In<int> in, Out<int> out) {{\n#pragma HLS DATAFLOW\n"
+    "    Channel<float, 4> middle;\n    give(in, middle);\n    take(middle, out);\n{}}}"
+)
+
+
 @pytest.mark.parametrize(
     ("law", "text"),
     [
@@ -179,6 +212,8 @@ OWN = (
         (loose_loops, "loop:\nfor (std::int32_t i = 1; i < Config::MAX; ++i) {"),
         (loose_loops, "for (std::int32_t i = 0; i < Config::MAX; ++i) {"),
         (recursion, "inline int f(int a) { return f(a - 1); }"),
+        (shared_channels, REGION.format("    drop(middle);\n")),
+        (shared_channels, REGION.format("    Channel<float, 4> unread;\n")),
         (recursion, "inline int f(int a) { return g(a); }\ninline int g(int a) { return f(a); }"),
     ],
 )
@@ -193,6 +228,7 @@ def test_law_bites(law: Law, text: str) -> None:
         ("other.hpp", "// while new std::vector\nstd::int64_t* free"),
         ("numeric.hpp", "#include <cmath>\ninline double e(double x) { return std::exp(x); }"),
         ("other.hpp", "inline int f(int a) { return g(a); }\ninline int g(int a) { return a; }"),
+        ("other.hpp", REGION.format("")),
         ("channel.hpp", "#include <hls_stream.h>"),
     ],
 )
