@@ -1,0 +1,162 @@
+"""What the arrays of a call decide about its traffic: requests taken, rows, spans, parents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aerie.kernels.status import Status
+
+Array = NDArray[Any]
+Values = Mapping[str, Array]
+Counts = dict[str, int]
+
+_NO_ROWS = (Status.BROKEN_LAYOUT, Status.ROW_CAPACITY)
+# Refusals of K6 that are found before the first probability or target token is read.
+_BEFORE_WALK = (*_NO_ROWS, Status.BROKEN_TREE, Status.DUPLICATE_SIBLING, Status.OUT_OF_RANGE)
+
+
+def _statuses(outputs: Values) -> list[Status]:
+    return [Status(int(word)) for word in outputs["status"]]
+
+
+def _taken(outputs: Values) -> Array:
+    return np.asarray(outputs["status"]) == 0
+
+
+def _row_counts(inputs: Values) -> Array:
+    return np.diff(np.asarray(inputs["qo_indptr"]).astype(np.int64))
+
+
+def _layer(inputs: Values, outputs: Values) -> Counts:
+    taken = _taken(outputs)
+    parents = np.asarray(outputs["parent_indices_in_layer"])[taken]
+    return {"taken": int(taken.sum()), "parents": sum(len(set(row)) for row in parents.tolist())}
+
+
+def _state(inputs: Values, outputs: Values) -> Counts:
+    return {"taken": int(_taken(outputs).sum())}
+
+
+def _nodes(inputs: Values, outputs: Values) -> Counts:
+    n_nodes, length = inputs["node_count"], inputs["seq_len"]
+    capacity = inputs["selected"].shape[1]
+    listed = (n_nodes >= 1) & (n_nodes <= capacity) & (length >= 0)
+    return {
+        "listed": int(listed.sum()),
+        "chosen": int(inputs["selected"][listed].sum()),
+        "rows": int(outputs["qo_indptr"][-1]),
+    }
+
+
+def _mask(inputs: Values, outputs: Values) -> Counts:
+    rows = _row_counts(inputs)[_taken(outputs)]
+    return {"rows": int(rows.sum()), "slots": int(outputs["kv_indptr"][-1])}
+
+
+def _probabilities(inputs: Values, outputs: Values) -> Counts:
+    rows, rewritten = 0, 0
+    unread = (*_NO_ROWS, Status.BAD_PARAMETER)
+    for b, status in enumerate(_statuses(outputs)):
+        if status in unread:
+            continue
+        first, end = inputs["qo_indptr"][b : b + 2]
+        rows += int(end - first)
+        if status != Status.OK:
+            sound = _sound_rows(inputs["logits"][first:end], inputs["temperature"][b])
+            rewritten += int(np.argmin(sound))
+    return {"rows": rows, "rewritten": rewritten}
+
+
+def _sound_rows(logits: Array, temperature: Any) -> Array:
+    """Rows with a token to choose and without NaN or +inf, at a temperature."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = logits if temperature < np.float32(1e-6) else logits / temperature
+    is_finite = ~(np.isnan(scaled) | (scaled == np.inf)).any(axis=1)
+    return np.asarray(is_finite & (scaled > -np.inf).any(axis=1))
+
+
+def _walk(inputs: Values, outputs: Values) -> Counts:
+    rows, statuses = _row_counts(inputs), _statuses(outputs)
+    loaded = [n for n, status in zip(rows, statuses, strict=True) if status not in _NO_ROWS]
+    walked = [n for n, status in zip(rows, statuses, strict=True) if status not in _BEFORE_WALK]
+    return {"loaded": int(sum(loaded)), "walked_rows": int(sum(walked)), "walked": len(walked)}
+
+
+def _sampling(inputs: Values, outputs: Values) -> Counts:
+    rows, statuses = _row_counts(inputs), _statuses(outputs)
+    early = (*_NO_ROWS, Status.BAD_PARAMETER, Status.OUT_OF_RANGE)
+    loaded = [n for n, status in zip(rows, statuses, strict=True) if status not in _NO_ROWS]
+    read = [n for n, status in zip(rows, statuses, strict=True) if status not in early and n > 0]
+    return {"loaded": int(sum(loaded)), "rows": int(sum(read)), "read": len(read)}
+
+
+def _commit(inputs: Values, outputs: Values) -> Counts:
+    rows, taken = _row_counts(inputs), _taken(outputs)
+    live = taken & (rows > 0)
+    kept = (np.asarray(outputs["new_seq_len"]) - np.asarray(inputs["seq_len"]))[live]
+    return {
+        "live": int(live.sum()),
+        "bonus": int(live.sum()),
+        "rows": int(rows[live].sum()),
+        # The root is kept as well, and its token was emitted in an earlier round.
+        "accepted": int((kept - 1).sum()),
+    }
+
+
+def _lists(inputs: Values, outputs: Values) -> Counts:
+    statuses = _statuses(outputs)
+    sound = [status in (Status.OK, Status.KV_CAPACITY) for status in statuses]
+    taken = _taken(outputs)
+    return {
+        "taken": int(taken.sum()),
+        "sound": sum(sound),
+        "prefix": int(np.asarray(inputs["seq_len"])[taken].sum()),
+    }
+
+
+def _spans(inputs: Values, outputs: Values) -> Counts:
+    spans = [int(e) - int(s) for s, e in zip(inputs["start"], inputs["end"], strict=True)]
+    judged = (Status.OK, Status.BROKEN_LAYOUT)
+    pairs = list(zip(spans, _statuses(outputs), strict=True))
+    return {
+        "judged": sum(span for span, status in pairs if status in judged),
+        "assigned": sum(span for span, status in pairs if status == Status.OK),
+    }
+
+
+def _draft_replay(inputs: Values, outputs: Values) -> Counts:
+    return {"bucket": int(outputs["bucket"])}
+
+
+def _extend_replay(inputs: Values, outputs: Values) -> Counts:
+    return {
+        "clean": int(_taken(outputs).all()),
+        "bucket": int(outputs["bucket"]),
+        "row_bucket": int(outputs["row_bucket"]),
+    }
+
+
+def _slots(inputs: Values, outputs: Values) -> Counts:
+    return {"dead": len(inputs["finished"]) - int(outputs["active_count"][0])}
+
+
+COUNTS: Mapping[str, Callable[[Values, Values], Counts]] = {
+    "draft_tree_layer_score_index_gen_op": _layer,
+    "update_cumu_draft_state": _state,
+    "update_node_data": _nodes,
+    "fused_tree_mask_operator": _mask,
+    "convert_logits_to_probas": _probabilities,
+    "draft_tree_reject_sample": _walk,
+    "sample_target_tokens": _sampling,
+    "update_verify_result": _commit,
+    "compute_kv_indices": _lists,
+    "assign_draft_cache_locs_operator": _spans,
+    "assign_req_to_token_pool_operator": _spans,
+    "draft_replay_input_operator": _draft_replay,
+    "extend_replay_input_operator": _extend_replay,
+    "build_active_slots": _slots,
+}
