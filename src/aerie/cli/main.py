@@ -8,6 +8,7 @@ import typer
 
 from aerie.cli import (
     bench,
+    budget,
     compare,
     convert,
     demo,
@@ -32,6 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("budget")(budget.budget)
 app.command("compare")(compare.compare)
 app.command("convert")(convert.convert)
 app.command("demo")(demo.demo)
