@@ -24,7 +24,7 @@ def _statuses(outputs: Values) -> list[Status]:
 
 
 def _taken(outputs: Values) -> Array:
-    return np.asarray(outputs["status"]) == 0
+    return np.equal(outputs["status"], 0)
 
 
 def _row_counts(inputs: Values) -> Array:

@@ -90,7 +90,8 @@ def read_device(path: Path) -> Device:
         for name, kind in sections.items()
         if name in given
     }
-    return filled(Device, {**given, **made}, str(path))
+    card: Device = filled(Device, {**given, **made}, str(path))
+    return card
 
 
 def filled(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
