@@ -12,7 +12,7 @@ from aerie.kernels.arrays import as_numpy
 from aerie.kernels.binding import bind
 from aerie.kernels.cases import Case, cases_for
 from aerie.kernels.catalogue import catalogue
-from aerie.kernels.hls.meters import CountedKernel, PortBytes
+from aerie.kernels.hls.meters import CountedKernel, PortBytes, counted_kernel
 from aerie.kernels.registry import load
 from aerie.perf.ledger import ledger, total
 
@@ -36,7 +36,7 @@ def accounted(case: Case, kernel: CountedKernel) -> tuple[dict[str, PortBytes], 
 
 @pytest.mark.parametrize("name", catalogue())
 def test_ledger_equals_the_counters(name: str) -> None:
-    kernel = CountedKernel(name)
+    kernel = counted_kernel(name)
     wrong = []
     n_counted = 0
     for case in cases_for(name):
@@ -57,7 +57,7 @@ def test_ledger_equals_the_counters(name: str) -> None:
 def test_a_second_look_is_charged() -> None:
     """A counter that misses an access would make every design look good."""
     case = next(case for case in cases_for("calculate_work_deltas") if "empty" not in case.name)
-    counted = CountedKernel(case.kernel)(**case.build())
+    counted = counted_kernel(case.kernel)(**case.build())
     scores = case.build()["work_scores"]
     assert counted.ports["work_scores"] == PortBytes(scores.nbytes, 0)
     assert total(counted.ports).written == counted.results["G"].nbytes

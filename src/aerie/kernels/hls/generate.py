@@ -11,6 +11,7 @@ from pathlib import Path
 from aerie.kernels.card import Axis, Card, Scalar
 from aerie.kernels.cards import axes
 from aerie.kernels.catalogue import catalogue
+from aerie.kernels.hls.fused_cards import FUSED_CARDS, FUSED_NODES, MAX_LEVELS
 from aerie.kernels.hls.generate_outside import render_bench, render_script
 from aerie.kernels.hls.limits import MAX_CANDIDATES, MAX_HIDDEN
 from aerie.kernels.hls.signature import (
@@ -35,17 +36,19 @@ HEADER = "// Generated from the cards: python -m aerie.kernels.hls.generate\n"
 def pages() -> dict[str, str]:
     """Every generated file by its path in the repository."""
     cards = [hls_card(card) for card in catalogue().values()]
-    families = dict.fromkeys(card.family for card in cards)
+    tops = [*cards, *FUSED_CARDS]
+    families = dict.fromkeys(card.family for card in tops)
     made = {
         f"{FOLDER}/include/config.hpp": render_config(),
-        f"{FOLDER}/include/bounds.hpp": render_bounds(cards),
+        f"{FOLDER}/include/bounds.hpp": render_bounds(tops),
         f"{FOLDER}/include/powers.hpp": render_powers(),
     }
     for family in families:
-        members = [card for card in cards if card.family == family]
+        members = [card for card in tops if card.family == family]
         made[f"{FOLDER}/bridge/{family}.cpp"] = render_bridge(family, members)
     for card in cards:
         made[f"{FOLDER}/tb/{card.name}.cpp"] = render_bench(card)
+    for card in tops:
         made[f"scripts/vitis/{card.name}.tcl"] = render_script(card)
     return made
 
@@ -67,6 +70,8 @@ def _constants() -> list[tuple[str, int, str]]:
         ("MAX_CANDIDATES", MAX_CANDIDATES, "candidates of one layer, W*K"),
         ("MAX_HIDDEN_WORDS", 2 * MAX_HIDDEN, "16-bit words of a hidden row"),
         ("MAX_NODES", axes.NODES.high, axes.NODES.meaning),
+        ("FUSED_NODES", FUSED_NODES, "nodes of a request that a fused region keeps on chip"),
+        ("MAX_LEVELS", MAX_LEVELS, "levels of a fused draft"),
         ("MAX_VERIFY", axes.MAX_VERIFY, "rows of one request"),
         ("MAX_MERGED", axes.VERIFY.high + MAX_CANDIDATES, "old scores and a layer's"),
         ("MAX_WORK", axes.MAX_VERIFY + axes.TOP_K.high, "both runs of K3"),

@@ -39,11 +39,16 @@ class CountedCall:
     ports: dict[str, PortBytes]
 
 
-class CountedKernel:
-    """One kernel in C-simulation whose every call is counted at the ports."""
+def counted_kernel(name: str) -> CountedKernel:
+    """A kernel of the catalogue, within the hardware's own limits."""
+    return CountedKernel(hls_card(catalogue()[name]))
 
-    def __init__(self, name: str, library: Callable[[str], Path] = cached_library) -> None:
-        self.card: Card = hls_card(catalogue()[name])
+
+class CountedKernel:
+    """One top in C-simulation whose every call is counted at the ports."""
+
+    def __init__(self, card: Card, library: Callable[[str], Path] = cached_library) -> None:
+        self.card = card
         self._simulation = CSimulation(self.card, library)
         self._library = library
 

@@ -380,5 +380,75 @@ inline std::int32_t build_active_slots(std::int32_t S, std::int32_t T) {
     return 0;
 }
 
+inline std::int32_t fused_growth(
+        std::int32_t B, std::int32_t D, std::int32_t W, std::int32_t P, std::int32_t L,
+        std::int32_t K, std::int32_t verify_num, std::int32_t row_capacity,
+        std::int32_t kv_capacity, std::int32_t mask_capacity) {
+    if (B < 0 || B > 128) {
+        return 64;
+    }
+    if (D < 1 || D > 32) {
+        return 65;
+    }
+    if (W < 1 || W > 10) {
+        return 66;
+    }
+    if (P < 0 || P > 65536) {
+        return 67;
+    }
+    if (L < 0 || L > 2097152) {
+        return 68;
+    }
+    if (K < 1 || K > 10) {
+        return 69;
+    }
+    if (verify_num < 1 || verify_num > 128) {
+        return 70;
+    }
+    if (row_capacity < 0 || row_capacity > 16384) {
+        return 71;
+    }
+    if (kv_capacity < 0 || kv_capacity > 2147483647) {
+        return 72;
+    }
+    if (mask_capacity < 0 || mask_capacity > 2147483647) {
+        return 73;
+    }
+    if (W*K > 64) {
+        return 74;
+    }
+    if (1 + D*W*K > 1024) {
+        return 75;
+    }
+    return 0;
+}
+
+inline std::int32_t fused_verdict(
+        std::int32_t B, std::int32_t R, std::int32_t V, std::int32_t S, std::int32_t P,
+        std::int32_t L, std::int32_t D) {
+    if (B < 0 || B > 128) {
+        return 64;
+    }
+    if (R < 0 || R > 16384) {
+        return 65;
+    }
+    if (V < 1 || V > 262144) {
+        return 66;
+    }
+    if (S < 0 || S > 64) {
+        return 67;
+    }
+    if (P < 0 || P > 65536) {
+        return 68;
+    }
+    if (L < 0 || L > 2097152) {
+        return 69;
+    }
+    if (D < 0 || D > 127) {
+        return 70;
+    }
+    return 0;
+}
+
 }  // namespace bounds
 }  // namespace aerie

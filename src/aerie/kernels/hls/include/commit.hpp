@@ -61,9 +61,11 @@ match_stop:
     return found;
 }
 
-// Accepted tokens then the bonus, cut after the first stop token or when the room is used up.
-// Returns how many; `is_last` says whether that ends the request.
-inline std::int32_t emit_tokens(Run& run, std::int32_t accepted, In<std::int64_t> tokens,
+// Accepted tokens then the bonus, cut after the first stop token or when the room is used up; tokens
+// of the rows come from a port or lie on chip. Returns how many are emitted; `is_last` says whether
+// that ends the request.
+template <typename Tokens>
+inline std::int32_t emit_tokens(Run& run, std::int32_t accepted, const Tokens& tokens,
                                 std::int64_t bonus, std::int32_t S, std::int64_t room,
                                 bool& is_last) {
     std::int32_t n = 0;
@@ -81,10 +83,19 @@ emit_token:
     return n;
 }
 
+// The lists of a batch and where each is written.
+struct CommitLists {
+    Out<std::int64_t> out_tokens;
+    Out<std::int64_t> out_rows;
+    Out<std::int64_t> unfinished;
+    Out<std::int32_t> kv_src;
+    Out<std::int32_t> kv_dst;
+    Out<std::int32_t> free;
+};
+
 // Moves of the kept rows into place, then the slots that hold nothing any more.
 inline void emit_slots(const Run& run, std::int32_t kept, std::int32_t n_rows, Heads& heads,
-                       Out<std::int32_t> kv_src, Out<std::int32_t> kv_dst,
-                       Out<std::int32_t> freed) {
+                       const CommitLists& lists) {
 emit_move:
     for (std::int32_t k = 0; k < Config::MAX_RUN; ++k) {
 #pragma HLS PIPELINE II=1
@@ -92,8 +103,8 @@ emit_move:
             break;
         }
         if (run.path[k] != k) {
-            kv_src[heads.moves] = run.slots[run.path[k]];
-            kv_dst[heads.moves] = run.slots[k];
+            lists.kv_src[heads.moves] = run.slots[run.path[k]];
+            lists.kv_dst[heads.moves] = run.slots[k];
             ++heads.moves;
         }
     }
@@ -104,10 +115,61 @@ emit_free:
             break;
         }
         if (row >= kept) {
-            freed[heads.freed] = run.slots[row];
+            lists.free[heads.freed] = run.slots[row];
             ++heads.freed;
         }
     }
+}
+
+// A request as its commit sees it.
+struct Committing {
+    std::int32_t request;
+    Rows rows;
+    std::int32_t accepted;
+    std::int64_t bonus;
+    std::int64_t prefix;
+    std::int64_t limit;
+    std::int32_t n_stops;
+};
+
+// Emit one request's run. Returns its length with KV; `is_last` says whether it ends.
+template <typename Tokens>
+inline std::int64_t commit_run(const Committing& own, Run& run, const Tokens& tokens, Heads& heads,
+                               const CommitLists& lists, bool& is_last) {
+    // seq_len + 1 tokens are committed already; a limit may be any number.
+    const std::int64_t limit = clamped(own.limit, -1, 1LL << 40);
+    const std::int32_t emitted = emit_tokens(run, own.accepted, tokens, own.bonus, own.n_stops,
+                                             limit - own.prefix - 1, is_last);
+    // The bonus has no KV yet; the root always has.
+    const std::int32_t kept = 1 + lower(emitted, own.accepted);
+    store(run.emitted, emitted, lists.out_tokens + heads.tokens);
+    heads.tokens += emitted;
+    if (!is_last) {
+        lists.unfinished[heads.unfinished] = own.request;
+        ++heads.unfinished;
+    emit_row:
+        for (std::int32_t k = 0; k < Config::MAX_RUN; ++k) {
+#pragma HLS PIPELINE II=1
+            if (k >= kept) {
+                break;
+            }
+            lists.out_rows[heads.rows] = own.rows.first + run.path[k];
+            ++heads.rows;
+        }
+    }
+    emit_slots(run, kept, own.rows.count, heads, lists);
+    return own.prefix + kept;
+}
+
+// What no request needed of the lists.
+inline void fill_lists(const Heads& heads, const CommitLists& lists, std::int32_t B,
+                       std::int64_t runs, std::int32_t R) {
+    fill<std::int64_t>(lists.out_tokens + heads.tokens, runs - heads.tokens, -1);
+    fill<std::int64_t>(lists.out_rows + heads.rows, runs - heads.rows, -1);
+    fill<std::int32_t>(lists.kv_src + heads.moves, runs - heads.moves, -1);
+    fill<std::int32_t>(lists.kv_dst + heads.moves, runs - heads.moves, -1);
+    fill<std::int64_t>(lists.unfinished + heads.unfinished, B - heads.unfinished, -1);
+    fill<std::int32_t>(lists.free + heads.freed, R - heads.freed, -1);
 }
 
 inline void update_verify_result(
@@ -122,6 +184,7 @@ inline void update_verify_result(
     Out<std::int32_t> move_count, Out<std::int32_t> free, Out<std::int32_t> free_count,
     Out<std::int32_t> status, Out<std::int64_t> detail) {
     static Run run;
+    const CommitLists lists = {out_tokens, out_rows, unfinished, kv_src, kv_dst, free};
     Heads heads = {0, 0, 0, 0, 0};
     RowPointers pointers = begin_rows(qo_indptr);
     out_indptr[0] = 0;
@@ -142,33 +205,11 @@ requests:
         std::int64_t new_length = prefix;
         bool is_last = false;
         if (!is_refused(refusal) && rows.count > 0) {
-            const std::int32_t accepted = static_cast<std::int32_t>(n_accepted);
             load(stop_tokens + place(b, S, 0), S, run.stops);
             load(req_to_token + place(pool_row, L, prefix), rows.count, run.slots);
-            // seq_len + 1 tokens are committed already; a limit may be any number.
-            const std::int64_t limit = clamped(length_limit[b], -1, 1LL << 40);
-            const std::int32_t emitted =
-                emit_tokens(run, accepted, draft_tokens + rows.first, bonus_token[b], S,
-                            limit - prefix - 1, is_last);
-            // The bonus has no KV yet; the root always has.
-            const std::int32_t kept = 1 + lower(emitted, accepted);
-            store(run.emitted, emitted, out_tokens + heads.tokens);
-            heads.tokens += emitted;
-            new_length = prefix + kept;
-            if (!is_last) {
-                unfinished[heads.unfinished] = b;
-                ++heads.unfinished;
-            emit_row:
-                for (std::int32_t k = 0; k < Config::MAX_RUN; ++k) {
-#pragma HLS PIPELINE II=1
-                    if (k >= kept) {
-                        break;
-                    }
-                    out_rows[heads.rows] = rows.first + run.path[k];
-                    ++heads.rows;
-                }
-            }
-            emit_slots(run, kept, rows.count, heads, kv_src, kv_dst, free);
+            const Committing own = {b, rows, static_cast<std::int32_t>(n_accepted),
+                                    bonus_token[b], prefix, length_limit[b], S};
+            new_length = commit_run(own, run, draft_tokens + rows.first, heads, lists, is_last);
         }
         new_seq_len[b] = new_length;
         finished[b] = is_last ? 1 : 0;
@@ -177,13 +218,7 @@ requests:
         out_indptr[b + 1] = heads.tokens;
         rows_indptr[b + 1] = heads.rows;
     }
-    const std::int64_t runs = place(B, D + 1, 0);
-    fill<std::int64_t>(out_tokens + heads.tokens, runs - heads.tokens, -1);
-    fill<std::int64_t>(out_rows + heads.rows, runs - heads.rows, -1);
-    fill<std::int32_t>(kv_src + heads.moves, runs - heads.moves, -1);
-    fill<std::int32_t>(kv_dst + heads.moves, runs - heads.moves, -1);
-    fill<std::int64_t>(unfinished + heads.unfinished, B - heads.unfinished, -1);
-    fill<std::int32_t>(free + heads.freed, R - heads.freed, -1);
+    fill_lists(heads, lists, B, place(B, D + 1, 0), R);
     unfinished_count[0] = heads.unfinished;
     move_count[0] = heads.moves;
     free_count[0] = heads.freed;

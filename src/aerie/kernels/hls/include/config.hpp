@@ -22,6 +22,10 @@ struct Config {
     static constexpr std::int32_t MAX_HIDDEN_WORDS = 8192;
     // node capacity per request
     static constexpr std::int32_t MAX_NODES = 4096;
+    // nodes of a request that a fused region keeps on chip
+    static constexpr std::int32_t FUSED_NODES = 1024;
+    // levels of a fused draft
+    static constexpr std::int32_t MAX_LEVELS = 32;
     // rows of one request
     static constexpr std::int32_t MAX_VERIFY = 128;
     // old scores and a layer's
