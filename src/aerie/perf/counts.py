@@ -144,6 +144,35 @@ def _slots(inputs: Values, outputs: Values) -> Counts:
     return {"dead": len(inputs["finished"]) - int(outputs["active_count"][0])}
 
 
+def _fused_growth(inputs: Values, outputs: Values) -> Counts:
+    """A request that proposes a token twice is read up to that level and no further."""
+    widths, tokens = inputs["widths"].tolist(), inputs["level_tokens"]
+    top_k = tokens.shape[2] // max(widths)
+    candidates = 0
+    for b in range(tokens.shape[1]):
+        for level, width in enumerate(widths):
+            slots = tokens[level, b, : width * top_k].reshape(width, top_k)
+            candidates += width * top_k
+            if any(len(set(slot)) < top_k for slot in slots.tolist()):
+                break
+    return {"candidates": candidates, "slots": int(outputs["kv_indptr"][-1])}
+
+
+def _fused_verdict(inputs: Values, outputs: Values) -> Counts:
+    """Rows given as arrays; rows that lie on chip are the region's own."""
+    rows, statuses = _row_counts(inputs), _statuses(outputs)
+    early = (*_BEFORE_WALK, Status.TABLE_ROW, Status.NEGATIVE_LENGTH)
+    loaded = [n for n, status in zip(rows, statuses, strict=True) if status not in _NO_ROWS]
+    read = [n for n, status in zip(rows, statuses, strict=True) if status not in early]
+    live = _taken(outputs) & (rows > 0)
+    return {
+        "loaded": int(sum(loaded)) if "draft_tokens" in inputs else 0,
+        "read": int(sum(read)),
+        "live": int(live.sum()),
+        "rows": int(rows[live].sum()),
+    }
+
+
 COUNTS: Mapping[str, Callable[[Values, Values], Counts]] = {
     "draft_tree_layer_score_index_gen_op": _layer,
     "update_cumu_draft_state": _state,
@@ -159,4 +188,6 @@ COUNTS: Mapping[str, Callable[[Values, Values], Counts]] = {
     "draft_replay_input_operator": _draft_replay,
     "extend_replay_input_operator": _extend_replay,
     "build_active_slots": _slots,
+    "fused_growth": _fused_growth,
+    "fused_verdict": _fused_verdict,
 }

@@ -29,14 +29,20 @@ DETAIL, DETAIL_BYTES = "detail", 8
 
 
 def ledger(
-    card: Card, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    card: Card,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    on_chip: Mapping[str, Any] | None = None,
 ) -> dict[str, PortBytes]:
-    """Bytes of one call by port; `outputs` are what the call returned, status words included."""
+    """Bytes of one call by port; `outputs` are what the call returned, status words included.
+
+    `on_chip` are arrays that decide the traffic and cross no port, for a top that keeps them.
+    """
     given = {name: value for name, value in inputs.items() if value is not None}
     names = bind(card, given)
     counted = COUNTS.get(card.name)
     if counted is not None:
-        names = {**names, **counted(given, outputs)}
+        names = {**names, **counted({**given, **(on_chip or {})}, outputs)}
     return moved(card, names, frozenset(given))
 
 

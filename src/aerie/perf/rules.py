@@ -126,6 +126,18 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
         "static_req_pool_indices": _STATIC_REQUESTS,
         "static_qo_indptr": _rule(written="clean*(bucket + 1)"),
     },
+    "fused_growth": _reads(
+        level_probas="candidates", level_tokens="candidates", req_to_token="slots"
+    ),
+    "fused_verdict": _reads(
+        logits="read*V",
+        draft_tokens="loaded",
+        first_child_row="loaded",
+        next_sibling_row="loaded",
+        length_limit="live",
+        stop_tokens="live*S",
+        req_to_token="rows",
+    ),
     "build_active_slots": {
         "accept_count": _rule(written="dead"),
         "draft_tokens": _rule(written="dead*T"),

@@ -13,12 +13,16 @@ import pytest
 from aerie.fpga.counted import ByteCounter
 from aerie.fpga.tree_round import OUTCOME, RoundResult, TreeRound, run_fused, run_unfused
 from aerie.kernels.arrays import as_numpy
+from aerie.kernels.hls.fused_cards import FUSED_CARDS
+from aerie.kernels.hls.meters import CountedCall, CountedKernel
 from aerie.kernels.registry import load
 from aerie.kernels.status import Status
+from aerie.perf.ledger import ledger
 from tests.unit.fpga.rounds import Recipe, make_round
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ (apt-get install g++)")
 
+CARDS = {card.name: card for card in FUSED_CARDS}
 LAYOUT = ("qo_indptr", "draft_tokens", "positions", "ancestor_bits")
 MASK = ("kv_indptr", "kv_indices", "mask_indptr", "packed_mask")
 
@@ -65,6 +69,24 @@ def test_same_as_kernel_by_kernel(recipe: Recipe, seed: int) -> None:
     one = make_round(recipe, seed)
     counter = ByteCounter()
     assert_equal(run_fused(one, counter.call), by_definition(one))
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{recipe.kind}-{recipe.batch}")
+def test_ledger_equals_the_counters(recipe: Recipe) -> None:
+    one = make_round(recipe, 7)
+    checked: list[CountedCall] = []
+
+    def call(name: str, **inputs: Any) -> Mapping[str, Any]:
+        given = {key: value for key, value in inputs.items() if value is not None}
+        counted = CountedKernel(CARDS[name])(**given)
+        # The second region finds its rows on chip; the ledger is told how many there are.
+        rows = {"qo_indptr": checked[0].results["qo_indptr"]} if checked else {}
+        assert ledger(CARDS[name], given, counted.results, rows) == counted.ports
+        checked.append(counted)
+        return counted.results
+
+    run_fused(one, call)
+    assert len(checked) == 2
 
 
 def test_unfused_c_simulation_agrees_and_moves_more() -> None:
