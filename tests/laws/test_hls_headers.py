@@ -19,12 +19,20 @@ STANDARD = re.compile(r"\bstd::(\w+)")
 PLAIN_TYPES = re.compile(r"u?int(?:8|16|32|64)_t")
 # Files that know a vendor's library: what they include, and what they take of the standard's.
 SHIMS = {
-    "numeric.hpp": (("<cmath>", "<hls_math.h>"), ("exp", "log", "log1p")),
+    "numeric.hpp": (("<cmath>", "<hls_math.h>"), ("exp", "log", "log1p", "sqrt")),
     "channel.hpp": (("<hls_stream.h>",), ()),
 }
 
+# float64 is what a card asks of the target's own sampling; nothing else may need it.
+DOUBLE = re.compile(r"\bdouble\b")
+WIDE_HEADERS = ("numeric.hpp", "noise.hpp", "sampling.hpp")
+
 INCLUDE = re.compile(r"#include\s+(\S+)")
-OWN_INCLUDE = re.compile(r'"\w+\.hpp"')
+OWN_  # float64 is what a card asks of the target's own sampling; nothing else may need it.
+DOUBLE = re.compile(r"\bdouble\b")
+WIDE_HEADERS = ("numeric.hpp", "noise.hpp", "sampling.hpp")
+
+INCLUDE = re.compile(r'"\w+\.hpp"')
 
 LOOP = re.compile(r"\bfor\s*\(")
 # From 0, by 1, below a constant: the number of steps is known when the circuit is made.
@@ -118,6 +126,16 @@ def recursion(modules: Iterable[Module]) -> list[str]:
     ]
 
 
+def wide_floats(modules: Iterable[Module]) -> list[str]:
+    return [
+        f"{module.at(number)}: float64; use exact sums or the tables of powers"
+        for module in headers(modules)
+        if PurePosixPath(module.path).name not in WIDE_HEADERS
+        for number, line in enumerate(module.lines, 1)
+        if DOUBLE.search(line)
+    ]
+
+
 def shared_channels(modules: Iterable[Module]) -> list[str]:
     """What the processes of a dataflow region share has one writer and one reader."""
     out = []
@@ -155,6 +173,7 @@ LAWS = (
     loose_loops,
     recursion,
     shared_channels,
+    wide_floats,
 )
 
 
@@ -212,6 +231,7 @@ REGION = (
         (loose_loops, "loop:\nfor (std::int32_t i = 1; i < Config::MAX; ++i) {"),
         (loose_loops, "for (std::int32_t i = 0; i < Config::MAX; ++i) {"),
         (recursion, "inline int f(int a) { return f(a - 1); }"),
+        (wide_floats, "double x = 0.0;"),
         (shared_channels, REGION.format("    drop(middle);\n")),
         (shared_channels, REGION.format("    Channel<float, 4> unread;\n")),
         (recursion, "inline int f(int a) { return g(a); }\ninline int g(int a) { return f(a); }"),
