@@ -6,7 +6,7 @@ set folder src/aerie/kernels/hls
 set flags "-std=c++17 -I[file normalize $folder/include]"
 
 open_project -reset build/vitis/fused_verdict
-add_files $folder/bridge/fused_tree.cpp -cflags $flags
+add_files $folder/bridge/fused.cpp -cflags $flags
 set_top fused_verdict
 open_solution -reset solution -flow_target vivado
 set_part {xcv80-lsva4737-2MHP-e-S}

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from aerie.kernels.hls.drafter_cards import DRAFTER_CARDS, FUSED_DRAFT_CARDS
 from aerie.kernels.hls.fused_cards import FUSED_CARDS
 from aerie.kernels.hls.meters import CountedKernel, PortBytes, counted_kernel
+
+# Tops that are no kernels of the catalogue.
+OWN = {card.name: card for card in (*FUSED_CARDS, *DRAFTER_CARDS, *FUSED_DRAFT_CARDS)}
 
 
 class ByteCounter:
@@ -36,7 +40,6 @@ class ByteCounter:
 
     def _top(self, name: str) -> CountedKernel:
         if name not in self._tops:
-            fused = {card.name: card for card in FUSED_CARDS}
-            is_fused = name in fused
-            self._tops[name] = CountedKernel(fused[name]) if is_fused else counted_kernel(name)
+            own = OWN.get(name)
+            self._tops[name] = counted_kernel(name) if own is None else CountedKernel(own)
         return self._tops[name]

@@ -72,6 +72,8 @@ class TreeRound:
     logits: Array  # [R, V] f32
     temperature: Array  # [B] f32
     coins: Array | None  # [B, D+2] f32
+    # Slots of each level where the levels themselves are made on the way.
+    widths: tuple[int, ...] = ()
 
     @property
     def batch(self) -> int:
@@ -79,9 +81,14 @@ class TreeRound:
         return len(self.serving.seq_len)
 
     @property
+    def level_widths(self) -> tuple[int, ...]:
+        """Frontier slots of each level."""
+        return self.widths or tuple(level.width(self.top_k) for level in self.levels)
+
+    @property
     def depth(self) -> int:
         """Levels."""
-        return len(self.levels)
+        return len(self.level_widths)
 
     def capacities(self, n_rows: int) -> tuple[int, int]:
         """Entries of the slot list and bytes of the packed masks, as large as this round needs."""
@@ -165,15 +172,32 @@ def _walk_unfused(one: TreeRound, layout: Mapping[str, Any], call: Call) -> Mapp
     )
 
 
-def grow_unfused(one: TreeRound, call: Call) -> Grown:
-    """Levels with K1, K2 and K3, then the best nodes as rows (K10c) and their masks (K4)."""
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """What the tree kernels hand to the next level of a head."""
+
+    number: int  # levels before it
+    tokens: Array  # [B, W] i64
+    hidden: Array  # [B, W, H] 16-bit, of the parents
+    mask: Array  # [B, W, F] bool
+
+
+NextLevel = Callable[[Frontier], DraftLevel]
+
+
+def grow_unfused(one: TreeRound, call: Call, next_level: NextLevel | None = None) -> Grown:
+    """Levels with K1, K2 and K3, then the best nodes as rows (K10c) and their masks (K4).
+
+    Levels are the round's, or made by `next_level` as the frontiers become known.
+    """
     batch, top_k = one.batch, one.top_k
     store = _Store(one)
     frontier = np.zeros((batch, 1), np.int64)
     scores = np.ones((batch, 1), np.float32)
     mask = np.zeros((batch, 1, store.columns), np.bool_)
     gains, count, fed = [], 1, 0
-    for number, level in enumerate(one.levels):
+    level = one.levels[0]
+    for number, width in enumerate((*one.level_widths[1:], 0), start=1):
         layer = call(
             "draft_tree_layer_score_index_gen_op",
             topk_probas=level.probas,
@@ -203,12 +227,16 @@ def grow_unfused(one: TreeRound, call: Call) -> Grown:
         )
         gains.append(np.asarray(weighed["G"]))
         count += level.probas.shape[1]
-        if number + 1 < one.depth:
-            width = one.levels[number + 1].width(top_k)
+        if width:
             frontier = np.ascontiguousarray(layer["cache_topk_indices"][:, :width])
             scores = np.ascontiguousarray(state["output_scores"][:, :width])
             mask = np.ascontiguousarray(state["output_tree_mask"][:, :width])
             fed += width
+            if next_level is None:
+                level = one.levels[number]
+            else:
+                tokens, hidden = state["output_tokens"], layer["output_hidden"]
+                level = next_level(Frontier(number, tokens[:, :width], hidden[:, :width], mask))
     layout, packed = store.lay_out(one, count, call)
     return Grown(np.stack(gains), layout, packed)
 
@@ -217,9 +245,8 @@ class _Store:
     """The node store of a batch in external memory."""
 
     def __init__(self, one: TreeRound) -> None:
-        sizes = [level.probas.shape[1] for level in one.levels]
-        shape = (one.batch, 1 + sum(sizes))
-        self.columns = sum(level.width(one.top_k) for level in one.levels) + one.top_k
+        shape = (one.batch, 1 + sum(one.level_widths) * one.top_k)
+        self.columns = sum(one.level_widths[1:]) + one.top_k
         links = {name: np.full(shape, -1, np.int64) for name in ("prev", "next", "side")}
         self.arrays: dict[str, Array] = {
             "cumu_tokens": np.zeros(shape, np.int64),
@@ -265,7 +292,7 @@ def run_fused(one: TreeRound, call: Call) -> RoundResult:
     serving = one.serving
     n_rows = len(one.logits)
     slots, mask_bytes = one.capacities(n_rows)
-    widths = np.array([level.width(one.top_k) for level in one.levels], np.int32)
+    widths = np.array(one.level_widths, np.int32)
     wide = (one.depth, one.batch, int(widths.max()) * one.top_k)
     probas, tokens = np.zeros(wide, np.float32), np.zeros(wide, np.int64)
     for number, level in enumerate(one.levels):

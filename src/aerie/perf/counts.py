@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -173,6 +174,59 @@ def _fused_verdict(inputs: Values, outputs: Values) -> Counts:
     }
 
 
+def _attend(inputs: Values, outputs: Values) -> Counts:
+    """Columns of all requests: from the oldest a row sees to the newest."""
+    indptr, positions = inputs["row_indptr"].tolist(), inputs["positions"]
+    window, n_fed = int(inputs["window"]), int(inputs["n_fed"])
+    columns = 0
+    for b, (first, end) in enumerate(pairwise(indptr)):
+        own = positions[first:end].tolist()
+        columns += _columns_seen(own, int(inputs["seq_len"][b]), window, n_fed)
+    return {"columns": columns}
+
+
+def _columns_seen(positions: list[int], length: int, window: int, n_fed: int) -> int:
+    oldest = [max(0, p - window + 1) if window else 0 for p in positions]
+    end = length + n_fed if n_fed else max(p + 1 for p in positions)
+    return end - min([length, *oldest])
+
+
+def _fused_draft(inputs: Values, outputs: Values) -> Counts:
+    """The passes a draft really made, from the widths it says it used."""
+    widths = [width for width in outputs["used_widths"].tolist() if width]
+    lengths, batch = inputs["seq_len"].tolist(), len(inputs["seq_len"])
+    window = int(inputs["window"])
+    is_whole = int(inputs["head_kind"]) == 0
+    new = inputs["new_positions"].tolist()
+    columns, angles, n_fed = 0, _changes(new), 0
+    for b, (first, end) in enumerate(pairwise(inputs["row_indptr"].tolist())):
+        columns += _columns_seen(new[first:end], lengths[b], window, 0)
+    for level, width in enumerate(widths[1:]):
+        n_fed += width
+        positions = [[length + level] * width for length in lengths]
+        for length, own in zip(lengths, positions, strict=True):
+            columns += _columns_seen(own, length, window, n_fed)
+        angles += _changes([position for own in positions for position in own])
+    return {
+        "levels": len(widths),
+        "layers": len(widths),
+        "fed": batch * sum(widths[1:]),
+        "columns": columns,
+        "angles": angles,
+        # Every level but the last asks how wide the next may be.
+        "asked": min(len(widths), len(inputs["widths"]) - 1),
+        "slots": int(outputs["kv_indptr"][-1]),
+        "head_rows": (
+            len(widths) * int(inputs["V"]) if is_whole else int(outputs["rescored"].sum())
+        ),
+    }
+
+
+def _changes(positions: list[int]) -> int:
+    """Rows whose position is not the one before it: each loads its angles."""
+    return sum(now != before for before, now in pairwise([-1, *positions]))
+
+
 COUNTS: Mapping[str, Callable[[Values, Values], Counts]] = {
     "draft_tree_layer_score_index_gen_op": _layer,
     "update_cumu_draft_state": _state,
@@ -188,6 +242,8 @@ COUNTS: Mapping[str, Callable[[Values, Values], Counts]] = {
     "draft_replay_input_operator": _draft_replay,
     "extend_replay_input_operator": _extend_replay,
     "build_active_slots": _slots,
+    "draft_attend": _attend,
+    "fused_draft": _fused_draft,
     "fused_growth": _fused_growth,
     "fused_verdict": _fused_verdict,
 }

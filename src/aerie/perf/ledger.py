@@ -17,6 +17,7 @@ from aerie.perf.rules import RULES
 
 ITEM_BYTES: Mapping[str, int] = {
     "float32": 4,
+    "float16": 2,
     "int32": 4,
     "int64": 8,
     "uint8": 1,

@@ -29,7 +29,7 @@ class Sizes:
 GEOMETRIES = {
     "seeds": Sizes("seeds", 4096, 32, 32, 128, 19072, 128256, 128256),
     "llama-3.1-8b": Sizes("llama-3.1-8b", 4096, 32, 8, 128, 14336, 32000, 128256),
-    "built-in": Sizes("built-in", 256, 4, 1, 128, 1024, 4096, 4096),
+    "built-in": Sizes("built-in", 256, 4, 1, 128, 2048, 4096, 4096),
 }
 
 

@@ -40,6 +40,40 @@ _STATIC_ROWS = _rule(written="clean*row_bucket")
 _STATIC_REQUESTS = _rule(written="clean*bucket")
 _DRAFT_ROWS = _rule(written="bucket*tree_width")
 
+# A weight is read once a level for all rows; fc once a round. `layers` counts passes through the
+# attention block, `levels` those through feed-forward and head.
+_FUSED_DRAFT = {
+    **_reads(
+        widths="asked",
+        gain_floor="asked",
+        req_to_token="R + fed + columns + slots",
+        embedding="(R + fed)*H",
+        cosines="angles*HD",
+        sines="angles*HD",
+        norms="4*H",
+        # Whole once a level, or the rows that were scored again.
+        head="head_rows*H",
+        head_q4="levels*N10",
+        head_q4_scale="levels*N11",
+        sketch_in="levels*N12",
+        sketch_in_scale="levels*N13",
+        sketch_out="levels*N14",
+        sketch_out_scale="levels*N15",
+        qkv="layers*N2",
+        qkv_scale="layers*N3",
+        output="layers*N4",
+        output_scale="layers*N5",
+        gate_up="levels*N6",
+        gate_up_scale="levels*N7",
+        down="levels*N8",
+        down_scale="levels*N9",
+    ),
+    "seq_len": _rule(read="2*B"),  # once for the draft, once for the layout
+    "req_pool_indices": _rule(read="2*B"),
+    "keys": _rule("columns*C", "(R + fed)*C"),
+    "values": _rule("columns*C", "(R + fed)*C"),
+}
+
 RULES: Mapping[str, Mapping[str, Rule]] = {
     "draft_tree_layer_score_index_gen_op": _reads(
         topk_probas="taken*W*K",
@@ -138,6 +172,16 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
         stop_tokens="live*S",
         req_to_token="rows",
     ),
+    "draft_embed_rows": _reads(embedding="R*H"),
+    "draft_rotate_store": {
+        **_reads(cosines="R*HD", sines="R*HD"),
+        "keys": _rule(written="R*C"),
+        "values": _rule(written="R*C"),
+    },
+    "draft_attend": _reads(
+        tree_mask="R*n_fed", req_to_token="columns", keys="columns*C", values="columns*C"
+    ),
+    "fused_draft": _FUSED_DRAFT,
     "build_active_slots": {
         "accept_count": _rule(written="dead"),
         "draft_tokens": _rule(written="dead*T"),

@@ -47,7 +47,7 @@ _NO_COST = cost("0", "0", "0")
 FUSED_GROWTH = Card(
     number="F1",
     name="fused_growth",
-    family="fused_tree",
+    family="fused",
     version=1,
     summary=(
         "K1, K2, K3 and the gather of the next frontier, level after level, then the best"
@@ -108,7 +108,7 @@ FUSED_GROWTH = Card(
 FUSED_VERDICT = Card(
     number="F2",
     name="fused_verdict",
-    family="fused_tree",
+    family="fused",
     version=1,
     summary=(
         "K5, K6 and K7 in one region: every row of target logits is read once, the walk takes its"

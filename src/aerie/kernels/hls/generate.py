@@ -11,6 +11,8 @@ from pathlib import Path
 from aerie.kernels.card import Axis, Card, Scalar
 from aerie.kernels.cards import axes
 from aerie.kernels.catalogue import catalogue
+from aerie.kernels.hls import drafter_cards as drafter
+from aerie.kernels.hls.drafter_cards import DRAFTER_CARDS, FUSED_DRAFT_CARDS
 from aerie.kernels.hls.fused_cards import FUSED_CARDS, FUSED_NODES, MAX_LEVELS
 from aerie.kernels.hls.generate_outside import render_bench, render_script
 from aerie.kernels.hls.limits import MAX_CANDIDATES, MAX_HIDDEN
@@ -36,7 +38,7 @@ HEADER = "// Generated from the cards: python -m aerie.kernels.hls.generate\n"
 def pages() -> dict[str, str]:
     """Every generated file by its path in the repository."""
     cards = [hls_card(card) for card in catalogue().values()]
-    tops = [*cards, *FUSED_CARDS]
+    tops = [*cards, *FUSED_CARDS, *DRAFTER_CARDS, *FUSED_DRAFT_CARDS]
     families = dict.fromkeys(card.family for card in tops)
     made = {
         f"{FOLDER}/include/config.hpp": render_config(),
@@ -72,6 +74,13 @@ def _constants() -> list[tuple[str, int, str]]:
         ("MAX_NODES", axes.NODES.high, axes.NODES.meaning),
         ("FUSED_NODES", FUSED_NODES, "nodes of a request that a fused region keeps on chip"),
         ("MAX_LEVELS", MAX_LEVELS, "levels of a fused draft"),
+        ("MAX_DRAFT_ROWS", drafter.MAX_DRAFT_ROWS, "rows of a level, all requests"),
+        ("MAX_DRAFT_WIDTH", drafter.MAX_DRAFT_WIDTH, "widest row of a draft head"),
+        ("MAX_GROUP", drafter.MAX_GROUP, "numbers of a weight that share a scale"),
+        ("MAX_HEADS", drafter.MAX_HEADS, "attention heads"),
+        ("MAX_HEAD_DIM", drafter.MAX_HEAD_DIM, "width of a head"),
+        ("MAX_TOP", drafter.MAX_TOP, "candidates of a row that are scored again"),
+        ("RESIDENT_BYTES", drafter.RESIDENT_BYTES, "bytes of a resident weight"),
         ("MAX_VERIFY", axes.MAX_VERIFY, "rows of one request"),
         ("MAX_MERGED", axes.VERIFY.high + MAX_CANDIDATES, "old scores and a layer's"),
         ("MAX_WORK", axes.MAX_VERIFY + axes.TOP_K.high, "both runs of K3"),

@@ -16,6 +16,8 @@ INDENT = " " * 8
 
 C_TYPES: Mapping[str, str] = {
     "float32": "float",
+    # Weights and activations of a draft head, as their bits.
+    "float16": "std::uint16_t",
     "int32": "std::int32_t",
     "int64": "std::int64_t",
     "uint8": "std::uint8_t",
@@ -62,8 +64,11 @@ def hls_card(card: Card) -> Card:
 
 
 def has_check(card: Card) -> bool:
-    """Whether the host can ask for the refusals without the writes."""
-    return bool(card.written and card.refusals)
+    """Whether the host can ask for the refusals without the writes.
+
+    A fused region decides them as it goes, and what it writes by then is its own.
+    """
+    return bool(card.written and card.refusals) and not card.family.startswith("fused")
 
 
 def parameters(card: Card) -> tuple[Parameter, ...]:

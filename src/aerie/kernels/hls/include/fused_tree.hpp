@@ -74,7 +74,9 @@ struct Ranked {
     std::int32_t index;
 };
 
-inline void read_level(In<float> probas, In<std::int64_t> tokens, const Layer& layer,
+// From ports, or from what a head has left on chip.
+template <typename Probas, typename Tokens>
+inline void read_level(const Probas& probas, const Tokens& tokens, const Layer& layer,
                        Channel<Candidate, Config::MAX_CANDIDATES>& out) {
 read_candidate:
     for (std::int32_t c = 0; c < Config::MAX_CANDIDATES; ++c) {
@@ -193,7 +195,8 @@ join_runs:
 
 // One level of one request: every channel has one writer and one reader, and the two frontiers
 // take turns.
-inline void grow_level(In<float> probas, In<std::int64_t> tokens, const Layer& layer,
+template <typename Probas, typename Tokens>
+inline void grow_level(const Probas& probas, const Tokens& tokens, const Layer& layer,
                        std::int32_t count, std::uint8_t depth, std::int32_t verify_num,
                        const ChipFrontier& frontier, ChipFrontier& next, ChipNodes& nodes,
                        Running& running, Refusal& refusal,
@@ -311,6 +314,128 @@ inline void check_layout(Refusal& refusal, LayoutHeads& heads, const LayoutCapac
     }
 }
 
+// What a draft hands to the target.
+struct LayoutPorts {
+    Out<std::int32_t> qo_indptr;
+    Out<std::int64_t> draft_tokens;
+    Out<std::int64_t> positions;
+    Out<std::uint32_t> ancestor_bits;
+    Out<std::int32_t> kv_indptr;
+    Out<std::int32_t> kv_indices;
+    Out<std::int32_t> mask_indptr;
+    Out<std::uint8_t> packed_mask;
+    Out<std::int32_t> status;
+    Out<std::int64_t> detail;
+};
+
+// The request-to-slot table.
+struct SlotTable {
+    In<std::int32_t> slots;
+    std::int32_t n_rows;
+    std::int32_t width;
+};
+
+// Gains of a level, rounded once.
+inline void emit_level_gains(const Exact (&gains)[Config::MAX_TOP_K + 1], std::int32_t K,
+                             std::int32_t B, Out<float> G) {
+emit_gain:
+    for (std::int32_t k = 0; k < Config::MAX_TOP_K + 1; ++k) {
+        if (k > K) {
+            break;
+        }
+        G[k] = mean_of(gains[k], static_cast<std::uint32_t>(higher(B, 1)));
+    }
+}
+
+// One request's rows, slots and mask.
+inline void lay_out_request(ChipRequest& request, std::int64_t prefix, std::int64_t pool_row,
+                            std::int32_t count, std::int32_t verify_num, const SlotTable& table,
+                            const LayoutCapacity& capacity, LayoutHeads& heads,
+                            const LayoutPorts& ports) {
+    static Chosen chosen;
+    static Links links;
+    Refusal refusal = request.refusal;
+    chosen.count = 0;
+    if (!is_refused(refusal)) {
+        choose_nodes(request, count, verify_num, chosen);
+        check_table(refusal, pool_row, prefix, chosen.count, table.n_rows, table.width);
+    }
+    const std::int64_t columns = is_refused(refusal) ? 0 : prefix + chosen.count;
+    const std::int64_t n_bytes = bytes_of_bits(chosen.count * columns);
+    if (!is_refused(refusal)) {
+        check_layout(refusal, heads, capacity, chosen.count, columns, n_bytes);
+    }
+    request.refusal = refusal;
+    request.flat = Rows{};
+    request.rows.count = 0;
+    if (is_refused(refusal)) {
+        return;
+    }
+    link_rows(chosen, links);
+    keep_rows(chosen, links, heads.rows, request);
+emit_rows:
+    for (std::int32_t row = 0; row < Config::MAX_VERIFY; ++row) {
+#pragma HLS PIPELINE II=1
+        if (row >= chosen.count) {
+            break;
+        }
+        const std::int64_t flat = heads.rows + row;
+        ports.draft_tokens[flat] = chosen.tokens[row];
+        ports.positions[flat] = prefix + request.nodes.depths[chosen.nodes[row]];
+    emit_words:
+        for (std::int32_t word = 0; word < 4; ++word) {
+            ports.ancestor_bits[place(flat, 4, word)] = links.ancestors[row].word[word];
+        }
+    }
+    copy_slots(table.slots + place(pool_row, table.width, 0), columns,
+               ports.kv_indices + heads.slots);
+    pack_mask(links.ancestors, chosen.count, prefix, n_bytes, ports.packed_mask + heads.bytes);
+    heads.rows += chosen.count;
+    heads.slots += columns;
+    heads.bytes += n_bytes;
+}
+
+// Rows, slot lists and masks of the whole batch, and what no request needed of them.
+inline void lay_out_batch(ChipState& chip, std::int32_t B, std::int32_t count,
+                          std::int32_t verify_num, In<std::int64_t> seq_len,
+                          In<std::int64_t> req_pool_indices, const SlotTable& table,
+                          const LayoutCapacity& capacity, const LayoutPorts& ports) {
+    LayoutHeads heads = {0, 0, 0, 0, 0, 0};
+    ports.qo_indptr[0] = 0;
+    ports.kv_indptr[0] = 0;
+    ports.mask_indptr[0] = 0;
+lay_out:
+    for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
+        if (b >= B) {
+            break;
+        }
+        ChipRequest& request = chip.requests[b];
+        lay_out_request(request, seq_len[b], req_pool_indices[b], count, verify_num, table,
+                        capacity, heads, ports);
+        ports.status[b] = request.refusal.status;
+        ports.detail[b] = request.refusal.detail;
+        ports.qo_indptr[b + 1] = static_cast<std::int32_t>(heads.rows);
+        ports.kv_indptr[b + 1] = static_cast<std::int32_t>(heads.slots);
+        ports.mask_indptr[b + 1] = static_cast<std::int32_t>(heads.bytes);
+    }
+    const std::int64_t unused = capacity.rows - heads.rows;
+    fill<std::int64_t>(ports.draft_tokens + heads.rows, unused, -1);
+    fill<std::int64_t>(ports.positions + heads.rows, unused, 0);
+    fill<std::uint32_t>(ports.ancestor_bits + place(heads.rows, 4, 0), place(unused, 4, 0), 0);
+    fill<std::int32_t>(ports.kv_indices + heads.slots, capacity.slots - heads.slots, -1);
+    fill<std::uint8_t>(ports.packed_mask + heads.bytes, capacity.bytes - heads.bytes, 0);
+}
+
+inline void plant_batch(ChipState& chip, std::int32_t B, In<std::int64_t> root_tokens) {
+plant_roots:
+    for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
+        if (b >= B) {
+            break;
+        }
+        plant(chip.requests[b], root_tokens[b]);
+    }
+}
+
 inline void fused_growth(
     std::int32_t B, std::int32_t D, std::int32_t W, std::int32_t P, std::int32_t L,
     std::int32_t K, std::int32_t verify_num, std::int32_t row_capacity, std::int32_t kv_capacity,
@@ -321,16 +446,8 @@ inline void fused_growth(
     Out<std::uint32_t> ancestor_bits, Out<std::int32_t> kv_indptr, Out<std::int32_t> kv_indices,
     Out<std::int32_t> mask_indptr, Out<std::uint8_t> packed_mask, Out<std::int32_t> status,
     Out<std::int64_t> detail) {
-    static Chosen chosen;
-    static Links links;
     ChipState& chip = chip_state();
-plant_roots:
-    for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
-        if (b >= B) {
-            break;
-        }
-        plant(chip.requests[b], root_tokens[b]);
-    }
+    plant_batch(chip, B, root_tokens);
     std::int32_t count = 1;
 levels:
     for (std::int32_t d = 0; d < Config::MAX_LEVELS; ++d) {
@@ -355,78 +472,14 @@ levels:
                        request.frontiers[(d + 1) % 2], request.nodes, request.running,
                        request.refusal, gains);
         }
-    emit_gains:
-        for (std::int32_t k = 0; k < Config::MAX_TOP_K + 1; ++k) {
-            if (k > K) {
-                break;
-            }
-            G[place(d, K + 1, k)] =
-                mean_of(gains[k], static_cast<std::uint32_t>(higher(B, 1)));
-        }
+        emit_level_gains(gains, K, B, G + place(d, K + 1, 0));
         count += layer.n;
     }
-    LayoutHeads heads = {0, 0, 0, 0, 0, 0};
-    const LayoutCapacity capacity = {row_capacity, kv_capacity, mask_capacity};
-    qo_indptr[0] = 0;
-    kv_indptr[0] = 0;
-    mask_indptr[0] = 0;
-lay_out:
-    for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
-        if (b >= B) {
-            break;
-        }
-        ChipRequest& request = chip.requests[b];
-        Refusal refusal = request.refusal;
-        const std::int64_t prefix = seq_len[b];
-        const std::int64_t pool_row = req_pool_indices[b];
-        chosen.count = 0;
-        if (!is_refused(refusal)) {
-            choose_nodes(request, count, verify_num, chosen);
-            check_table(refusal, pool_row, prefix, chosen.count, P, L);
-        }
-        const std::int64_t columns = is_refused(refusal) ? 0 : prefix + chosen.count;
-        const std::int64_t n_bytes = bytes_of_bits(chosen.count * columns);
-        if (!is_refused(refusal)) {
-            check_layout(refusal, heads, capacity, chosen.count, columns, n_bytes);
-        }
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
-        request.refusal = refusal;
-        request.flat = Rows{};
-        request.rows.count = 0;
-        if (!is_refused(refusal)) {
-            link_rows(chosen, links);
-            keep_rows(chosen, links, heads.rows, request);
-        emit_rows:
-            for (std::int32_t row = 0; row < Config::MAX_VERIFY; ++row) {
-#pragma HLS PIPELINE II=1
-                if (row >= chosen.count) {
-                    break;
-                }
-                const std::int64_t flat = heads.rows + row;
-                draft_tokens[flat] = chosen.tokens[row];
-                positions[flat] = prefix + request.nodes.depths[chosen.nodes[row]];
-            emit_words:
-                for (std::int32_t word = 0; word < 4; ++word) {
-                    ancestor_bits[place(flat, 4, word)] = links.ancestors[row].word[word];
-                }
-            }
-            copy_slots(req_to_token + place(pool_row, L, 0), columns, kv_indices + heads.slots);
-            pack_mask(links.ancestors, chosen.count, prefix, n_bytes, packed_mask + heads.bytes);
-            heads.rows += chosen.count;
-            heads.slots += columns;
-            heads.bytes += n_bytes;
-        }
-        qo_indptr[b + 1] = static_cast<std::int32_t>(heads.rows);
-        kv_indptr[b + 1] = static_cast<std::int32_t>(heads.slots);
-        mask_indptr[b + 1] = static_cast<std::int32_t>(heads.bytes);
-    }
-    const std::int64_t unused = row_capacity - heads.rows;
-    fill<std::int64_t>(draft_tokens + heads.rows, unused, -1);
-    fill<std::int64_t>(positions + heads.rows, unused, 0);
-    fill<std::uint32_t>(ancestor_bits + place(heads.rows, 4, 0), place(unused, 4, 0), 0);
-    fill<std::int32_t>(kv_indices + heads.slots, kv_capacity - heads.slots, -1);
-    fill<std::uint8_t>(packed_mask + heads.bytes, mask_capacity - heads.bytes, 0);
+    lay_out_batch(chip, B, count, verify_num, seq_len, req_pool_indices,
+                  SlotTable{req_to_token, P, L},
+                  LayoutCapacity{row_capacity, kv_capacity, mask_capacity},
+                  LayoutPorts{qo_indptr, draft_tokens, positions, ancestor_bits, kv_indptr,
+                              kv_indices, mask_indptr, packed_mask, status, detail});
 }
 
 // ---- F2: verdict and commit ----

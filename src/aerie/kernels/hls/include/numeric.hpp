@@ -15,10 +15,12 @@ namespace aerie {
 inline double exponential(double x) { return hls::exp(x); }
 inline double logarithm(double x) { return hls::log(x); }
 inline double logarithm_of_one_plus(double x) { return hls::log1p(x); }
+inline float square_root(float x) { return hls::sqrt(x); }
 #else
 inline double exponential(double x) { return std::exp(x); }
 inline double logarithm(double x) { return std::log(x); }
 inline double logarithm_of_one_plus(double x) { return std::log1p(x); }
+inline float square_root(float x) { return std::sqrt(x); }
 #endif
 
 constexpr float INFINITE = __builtin_huge_valf();

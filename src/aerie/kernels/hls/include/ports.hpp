@@ -24,6 +24,11 @@ template <typename Element>
 inline Element* metered(Element* data, Meter& /*meter*/) {
     return data;
 }
+
+template <typename Element>
+inline const Element* as_input(Element* data) {
+    return data;
+}
 #else
 constexpr std::int32_t MAX_PORTS = 64;
 
@@ -98,6 +103,8 @@ class Out {
 
     Out operator+(std::int64_t n) const { return Out(data_ + n, meter_); }
 
+    In<Element> input() const { return In<Element>(data_, meter_); }
+
     Out<std::uint8_t> bytes() const {
         return Out<std::uint8_t>(reinterpret_cast<std::uint8_t*>(data_), meter_);
     }
@@ -106,6 +113,12 @@ class Out {
     Element* data_;
     Meter* meter_;
 };
+
+// An array that is written elsewhere, to be read here; on the same meter.
+template <typename Element>
+inline In<Element> as_input(const Out<Element>& port) {
+    return port.input();
+}
 
 template <typename Element>
 inline In<Element> metered(const Element* data, Meter& meter) {

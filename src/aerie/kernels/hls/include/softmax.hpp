@@ -64,16 +64,17 @@ struct Reciprocal {
 };
 
 inline Reciprocal reciprocal_of(std::uint64_t sum) {
-    // The sum as top * 2^shift with 31 or 32 bits in top; at least one summand is 1.
-    std::int32_t shift = 0;
-normalise:
+    // The sum as top * 2^shift with top in [2^31, 2^32]; a sum below 2^31 is shifted up.
+    std::int32_t highest = 0;
+find_highest:
     for (std::int32_t bit = 0; bit < 64; ++bit) {
 #pragma HLS UNROLL
-        shift = (sum >> bit) >= (1ULL << 31) ? bit : shift;
+        highest = (sum >> bit) != 0U ? bit : highest;
     }
+    const std::int32_t shift = highest - 31;
     const std::uint64_t half = shift > 0 ? 1ULL << (shift - 1) : 0U;
-    const std::uint64_t top = (sum + half) >> shift;
-    return Reciprocal{(1ULL << 63) / top, 63 + shift - 46};
+    const std::uint64_t top = shift > 0 ? (sum + half) >> shift : sum << -shift;
+    return Reciprocal{(1ULL << 63) / (top != 0U ? top : 1U), 63 + shift - 46};
 }
 
 // power / sum as a float, nearest, ties to even; small quotients are subnormal.

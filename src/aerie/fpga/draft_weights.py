@@ -1,0 +1,186 @@
+"""The weights of a draft head as the card's memory holds them, from a loaded head or made up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aerie.fpga.quantise import Array, Quantised, quantise, tiled
+from aerie.models.eagle3_head import Eagle3Head
+from aerie.perf.point import Sizes
+
+GROUP, SKETCH_GROUP = 128, 32
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """Sizes of a draft head."""
+
+    hidden: int
+    features: int
+    q_width: int
+    kv_width: int
+    head_dim: int
+    mlp: int
+    vocab: int
+    window: int  # 0: everything
+
+
+@dataclass(frozen=True, eq=False)
+class Sketch:
+    """A product of two thin matrices that stands for the head: which tokens are worth scoring."""
+
+    inner: Quantised  # [rank, hidden]
+    outer: Quantised  # [vocab, rank]
+
+    @property
+    def rank(self) -> int:
+        """Of the product."""
+        return int(self.inner.nibbles.shape[0])
+
+
+@dataclass(frozen=True, eq=False)
+class DraftWeights:
+    """Everything a draft round reads but features and its cache."""
+
+    shape: HeadShape
+    embedding: Array  # [vocab, hidden] f16
+    fc: Array  # [hidden, features] f16
+    fc_q4: Quantised
+    norms: Array  # [4 * hidden] f32
+    eps: Array  # [1] f32
+    cosines: Array  # [positions, head_dim / 2] f32
+    sines: Array
+    qkv: Quantised
+    output: Quantised
+    gate_up: Quantised
+    down: Quantised
+    down_tiles: Quantised
+    head: Array  # [vocab, hidden] f16
+    head_q4: Quantised
+    sketch: Sketch
+
+
+def sketch_head(head: Array, covariance: Array, rank: int) -> Sketch:
+    """The best thin product for hidden states of this covariance, quantised.
+
+    Plain singular vectors keep directions in which no hidden state points; weighting by the
+    covariance of real ones halves the rank that the same acceptance needs.
+    """
+    ridge = 1e-4 * np.trace(covariance) / len(covariance)
+    lower = np.linalg.cholesky(covariance + ridge * np.eye(len(covariance)))
+    left, values, right = np.linalg.svd(head.astype(np.float64) @ lower, full_matrices=False)
+    # right @ lower^-1, without an inverse.
+    inner = np.linalg.solve(lower.T, right[:rank].T).T
+    outer = left[:, :rank] * values[:rank]
+    # Balanced, so that neither factor leaves the range of its 16-bit scales.
+    size = np.sqrt(np.abs(outer).max() / np.abs(inner).max())
+    return Sketch(
+        quantise((inner * size).astype(np.float32), SKETCH_GROUP),
+        quantise((outer / size).astype(np.float32), SKETCH_GROUP),
+    )
+
+
+def weights_of(head: Eagle3Head, covariance: Array, rank: int, n_positions: int) -> DraftWeights:
+    """A loaded head in the card's formats; `covariance` is of the rows its LM head is fed."""
+    size, first = head.summary.geometry, head.first
+    reach = head.summary.convention.reach
+    shape = HeadShape(
+        size.hidden_size,
+        size.n_captures * size.target_hidden_size,
+        size.n_heads * size.head_dim,
+        size.n_kv_heads * size.head_dim,
+        size.head_dim,
+        size.mlp_width,
+        size.draft_vocab_size,
+        reach.window or 0,
+    )
+    norms = (first.embedding_norm, first.hidden_norm, first.feed_forward_norm, head.final_norm)
+    angles = np.outer(np.arange(n_positions), head.rotary.frequencies.numpy()).astype(np.float32)
+    whole = _array(head.output.weight)  # type: ignore[attr-defined]
+    fc = _array(head.mixer.fc.weight)  # type: ignore[union-attr]
+    mlp = first.feed_forward
+    down = quantise(_array(mlp.down.weight), GROUP)  # type: ignore[attr-defined]
+    return DraftWeights(
+        shape=shape,
+        embedding=_half(_array(head.embedding)),
+        fc=_half(fc),
+        fc_q4=quantise(fc, GROUP),
+        norms=np.concatenate([_array(norm.weight) for norm in norms]),
+        eps=np.array([size.norm_eps], np.float32),
+        cosines=np.cos(angles),
+        sines=np.sin(angles),
+        qkv=quantise(_array(first.attention.qkv.linear.weight), GROUP),  # type: ignore[attr-defined]
+        output=quantise(_array(first.attention.output.weight), GROUP),  # type: ignore[attr-defined]
+        gate_up=quantise(_array(mlp.gate_up.linear.weight), GROUP),  # type: ignore[attr-defined]
+        down=down,
+        down_tiles=tiled(down),
+        head=_half(whole),
+        head_q4=quantise(whole, GROUP),
+        sketch=sketch_head(whole, covariance, rank),
+    )
+
+
+def _array(tensor: object) -> Array:
+    made: Array = np.ascontiguousarray(tensor.detach().float().numpy())  # type: ignore[attr-defined]
+    return made
+
+
+def _half(array: Array) -> Array:
+    return np.ascontiguousarray(array.astype(np.float16))
+
+
+def made_up_weights(sizes: Sizes, rank: int, n_positions: int, seed: int = 0) -> DraftWeights:
+    """Random weights of a production geometry: right in bytes, and small enough to stay finite."""
+    rng = np.random.default_rng(seed)
+    shape = HeadShape(
+        sizes.hidden,
+        sizes.n_taps * sizes.hidden,
+        sizes.n_heads * sizes.head_dim,
+        sizes.n_kv_heads * sizes.head_dim,
+        sizes.head_dim,
+        sizes.mlp_width,
+        sizes.draft_vocab,
+        0,
+    )
+    hidden, wide = sizes.hidden, shape.q_width + 2 * shape.kv_width
+    head = _drawn_half(rng, (sizes.draft_vocab, hidden))
+    frequencies = 1.0 / 500000.0 ** (np.arange(0, sizes.head_dim, 2) / sizes.head_dim)
+    angles = np.outer(np.arange(n_positions), frequencies).astype(np.float32)
+    down = _drawn(rng, hidden, sizes.mlp_width, GROUP)
+    return DraftWeights(
+        shape=shape,
+        embedding=head,  # bytes that are gathered a row at a time: any table will do
+        fc=_drawn_half(rng, (hidden, shape.features)),
+        fc_q4=_drawn(rng, hidden, shape.features, GROUP),
+        norms=np.ones(4 * hidden, np.float32),
+        eps=np.array([1e-5], np.float32),
+        cosines=np.cos(angles),
+        sines=np.sin(angles),
+        qkv=_drawn(rng, wide, 2 * hidden, GROUP),
+        output=_drawn(rng, hidden, shape.q_width, GROUP),
+        gate_up=_drawn(rng, 2 * sizes.mlp_width, hidden, GROUP),
+        down=down,
+        down_tiles=tiled(down),
+        head=head,
+        head_q4=_drawn(rng, sizes.draft_vocab, hidden, GROUP),
+        sketch=Sketch(
+            _drawn(rng, rank, hidden, SKETCH_GROUP),
+            _drawn(rng, sizes.draft_vocab, rank, SKETCH_GROUP),
+        ),
+    )
+
+
+def _drawn(rng: np.random.Generator, n_out: int, n_in: int, group: int) -> Quantised:
+    nibbles = rng.integers(0, 256, (n_out, n_in // 2), np.uint8)
+    scale = np.float16(0.2 / np.sqrt(n_in))
+    return Quantised(nibbles, np.full((n_out, n_in // group), scale), group)
+
+
+def _drawn_half(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
+    """One row of noise, rolled: gigabytes of fresh random numbers would take minutes."""
+    row = (rng.standard_normal(shape[1] + 1009) / np.sqrt(shape[1])).astype(np.float16)
+    shifts = rng.integers(0, 1009, shape[0])
+    windows = np.lib.stride_tricks.sliding_window_view(row, shape[1])
+    return np.ascontiguousarray(windows[shifts])
