@@ -28,11 +28,7 @@ DOUBLE = re.compile(r"\bdouble\b")
 WIDE_HEADERS = ("numeric.hpp", "noise.hpp", "sampling.hpp")
 
 INCLUDE = re.compile(r"#include\s+(\S+)")
-OWN_  # float64 is what a card asks of the target's own sampling; nothing else may need it.
-DOUBLE = re.compile(r"\bdouble\b")
-WIDE_HEADERS = ("numeric.hpp", "noise.hpp", "sampling.hpp")
-
-INCLUDE = re.compile(r'"\w+\.hpp"')
+OWN_INCLUDE = re.compile(r'"\w+\.hpp"')
 
 LOOP = re.compile(r"\bfor\s*\(")
 # From 0, by 1, below a constant: the number of steps is known when the circuit is made.
