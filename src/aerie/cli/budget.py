@@ -84,7 +84,7 @@ def _show(sheet: Sheet) -> None:
         table.add_row(
             f"{row.number} {row.kernel}",
             *(f"{number:,}" for number in numbers),
-            f"{row.II}/{row.f_MHz:.0f}",
+            row.II_f,
             f"{row.C_total:,}",
             f"{row.T_us:,.3f}",
             "" if row.cuda_us is None else f"{row.cuda_us:.2f}",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aerie.kernels.hls.drafter_cards import DRAFTER_CARDS, FUSED_DRAFT_CARDS
+from aerie.kernels.hls.drafter_cards import DRAFTER_CARDS
 from aerie.kernels.hls.fused_cards import FUSED_CARDS
+from aerie.kernels.hls.fused_draft_card import FUSED_DRAFT_CARDS
 from aerie.kernels.hls.meters import CountedKernel, PortBytes, counted_kernel
 
 # Tops that are no kernels of the catalogue.

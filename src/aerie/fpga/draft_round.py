@@ -17,8 +17,8 @@ from aerie.fpga.tree_round import (
     Grown,
     Serving,
     TreeRound,
-    grow_unfused,
 )
+from aerie.fpga.tree_runs import grow_unfused
 
 HEAD_KINDS = {"half": 0, "q4": 1, "sketch": 2}
 
@@ -84,9 +84,9 @@ class Level:
             "draft_join_norms",
             embedded=rows,
             hidden=x,
-            embedding_norm=w.norms[:hidden],
-            hidden_norm=w.norms[hidden : 2 * hidden],
-            eps=w.eps,
+            embedding_norm=w.tables.norms[:hidden],
+            hidden_norm=w.tables.norms[hidden : 2 * hidden],
+            eps=w.tables.eps,
         )["joined"]
         width = w.shape.q_width + 2 * w.shape.kv_width
         projected = self.linear(joined, w.qkv, width)
@@ -98,8 +98,8 @@ class Level:
             qkv=projected,
             positions=positions,
             slots=np.ascontiguousarray(table[owners, columns]),
-            cosines=w.cosines,
-            sines=w.sines,
+            cosines=w.tables.cosines,
+            sines=w.tables.sines,
             keys=self.keys,
             values=self.values,
         )["queries"]
@@ -142,15 +142,15 @@ class Level:
     def children(self, x: Array, attended: Array, top_k: int) -> tuple[Array, Array, Array]:
         """Feed-forward, head, softmax, top-k: hidden states, probabilities and tokens."""
         w, call = self.weights, self.call
-        hidden, eps = w.shape.hidden, w.eps
-        norm = w.norms[2 * hidden : 3 * hidden]
+        hidden, eps = w.shape.hidden, w.tables.eps
+        norm = w.tables.norms[2 * hidden : 3 * hidden]
         stream = call("draft_add_norm", residual=x, added=attended, norm=norm, eps=eps)
         wide = self.linear(stream["normed"], w.gate_up, 2 * w.shape.mlp)
         gated = call("draft_gate", gate_up=wide)["gated"]
         fed = self.linear(gated, w.down, hidden)
-        final = w.norms[3 * hidden :]
+        final = w.tables.norms[3 * hidden :]
         out = call("draft_add_norm", residual=stream["total"], added=fed, norm=final, eps=eps)
-        logits = call("draft_logits", x=out["normed"], weight=w.head)["logits"]
+        logits = call("draft_logits", x=out["normed"], weight=w.head.whole)["logits"]
         probas = call("draft_softmax", logits=logits)["probas"]
         best = call("draft_top_k", probas=probas, K=top_k)
         return out["total"], best["topk_probas"], best["topk_tokens"]
@@ -249,7 +249,7 @@ def draft_fused(
         V=weights.shape.vocab,
         window=weights.shape.window,
         head_kind=HEAD_KINDS[choice.head],
-        RK=weights.sketch.rank,
+        RK=weights.head.sketch.rank,
         n_candidates=choice.n_candidates,
     )
     return Drafted(Grown(np.asarray(result["G"]), result, result), keys, values)
@@ -263,10 +263,10 @@ def load_attention(weights: DraftWeights, call: Call) -> None:
 def _fused_weights(weights: DraftWeights, choice: FusedChoice) -> dict[str, Any]:
     given: dict[str, Any] = {
         "embedding": weights.embedding,
-        "norms": weights.norms,
-        "eps": weights.eps,
-        "cosines": weights.cosines,
-        "sines": weights.sines,
+        "norms": weights.tables.norms,
+        "eps": weights.tables.eps,
+        "cosines": weights.tables.cosines,
+        "sines": weights.tables.sines,
         **_flat("gate_up", weights.gate_up),
         **_flat("down", weights.down_tiles),
     }
@@ -274,11 +274,11 @@ def _fused_weights(weights: DraftWeights, choice: FusedChoice) -> dict[str, Any]
     if not choice.is_resident:
         given |= {**_flat("qkv", weights.qkv), **_flat("output", weights.output)}
     if choice.head == "q4":
-        return given | _flat("head_q4", weights.head_q4)
-    given["head"] = weights.head
+        return given | _flat("head_q4", weights.head.q4)
+    given["head"] = weights.head.whole
     if choice.head == "sketch":
-        given |= _flat("sketch_in", weights.sketch.inner)
-        given |= _flat("sketch_out", weights.sketch.outer)
+        given |= _flat("sketch_in", weights.head.sketch.inner)
+        given |= _flat("sketch_out", weights.head.sketch.outer)
     return given
 
 

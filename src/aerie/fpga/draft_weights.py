@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
+from aerie.errors import UsageError
 from aerie.fpga.quantise import Array, Quantised, quantise, tiled
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.perf.point import Sizes
@@ -41,25 +43,39 @@ class Sketch:
 
 
 @dataclass(frozen=True, eq=False)
-class DraftWeights:
-    """Everything a draft round reads but features and its cache."""
+class SmallTables:
+    """Norms in the order of the layer (embedding, hidden, feed-forward, final), and angles."""
 
-    shape: HeadShape
-    embedding: Array  # [vocab, hidden] f16
-    fc: Array  # [hidden, features] f16
-    fc_q4: Quantised
     norms: Array  # [4 * hidden] f32
     eps: Array  # [1] f32
     cosines: Array  # [positions, head_dim / 2] f32
     sines: Array
+
+
+@dataclass(frozen=True, eq=False)
+class HeadWeights:
+    """The LM head: whole, in 4 bits, and as a sketch."""
+
+    whole: Array  # [vocab, hidden] f16
+    q4: Quantised
+    sketch: Sketch
+
+
+@dataclass(frozen=True, eq=False)
+class DraftWeights:
+    """Everything a draft round reads but features and its cache."""
+
+    shape: HeadShape
+    tables: SmallTables
+    embedding: Array  # [vocab, hidden] f16
+    fc: Array  # [hidden, features] f16
+    fc_q4: Quantised
     qkv: Quantised
     output: Quantised
     gate_up: Quantised
     down: Quantised
     down_tiles: Quantised
-    head: Array  # [vocab, hidden] f16
-    head_q4: Quantised
-    sketch: Sketch
+    head: HeadWeights
 
 
 def sketch_head(head: Array, covariance: Array, rank: int) -> Sketch:
@@ -98,32 +114,47 @@ def weights_of(head: Eagle3Head, covariance: Array, rank: int, n_positions: int)
     )
     norms = (first.embedding_norm, first.hidden_norm, first.feed_forward_norm, head.final_norm)
     angles = np.outer(np.arange(n_positions), head.rotary.frequencies.numpy()).astype(np.float32)
-    whole = _array(head.output.weight)  # type: ignore[attr-defined]
-    fc = _array(head.mixer.fc.weight)  # type: ignore[union-attr]
-    mlp = first.feed_forward
-    down = quantise(_array(mlp.down.weight), GROUP)  # type: ignore[attr-defined]
+    whole, fc = _weight(head.output), _weight(head.mixer.fc)
+    attention, mlp = first.attention, first.feed_forward
+    down = quantise(_weight(_part(mlp, "down")), GROUP)
+    tables = SmallTables(
+        np.concatenate([_array(norm.weight) for norm in norms]),
+        np.array([size.norm_eps], np.float32),
+        np.cos(angles),
+        np.sin(angles),
+    )
     return DraftWeights(
         shape=shape,
+        tables=tables,
         embedding=_half(_array(head.embedding)),
         fc=_half(fc),
         fc_q4=quantise(fc, GROUP),
-        norms=np.concatenate([_array(norm.weight) for norm in norms]),
-        eps=np.array([size.norm_eps], np.float32),
-        cosines=np.cos(angles),
-        sines=np.sin(angles),
-        qkv=quantise(_array(first.attention.qkv.linear.weight), GROUP),  # type: ignore[attr-defined]
-        output=quantise(_array(first.attention.output.weight), GROUP),  # type: ignore[attr-defined]
-        gate_up=quantise(_array(mlp.gate_up.linear.weight), GROUP),  # type: ignore[attr-defined]
+        qkv=quantise(_weight(_part(attention.qkv, "linear")), GROUP),
+        output=quantise(_weight(attention.output), GROUP),
+        gate_up=quantise(_weight(_part(_part(mlp, "gate_up"), "linear")), GROUP),
         down=down,
         down_tiles=tiled(down),
-        head=_half(whole),
-        head_q4=quantise(whole, GROUP),
-        sketch=sketch_head(whole, covariance, rank),
+        head=HeadWeights(
+            _half(whole), quantise(whole, GROUP), sketch_head(whole, covariance, rank)
+        ),
     )
 
 
-def _array(tensor: object) -> Array:
-    made: Array = np.ascontiguousarray(tensor.detach().float().numpy())  # type: ignore[attr-defined]
+def _part(layer: object, name: str) -> object:
+    """A part of a layer whose storage this format knows; another storage is refused by name."""
+    if not hasattr(layer, name):
+        raise UsageError(f"{type(layer).__name__} has no {name}: pack a head of dense weights")
+    return getattr(layer, name)
+
+
+def _weight(linear: object) -> Array:
+    weight = _part(linear, "weight")
+    assert isinstance(weight, Tensor)
+    return _array(weight)
+
+
+def _array(tensor: Tensor) -> Array:
+    made: Array = np.ascontiguousarray(tensor.detach().float().numpy())
     return made
 
 
@@ -149,26 +180,27 @@ def made_up_weights(sizes: Sizes, rank: int, n_positions: int, seed: int = 0) ->
     frequencies = 1.0 / 500000.0 ** (np.arange(0, sizes.head_dim, 2) / sizes.head_dim)
     angles = np.outer(np.arange(n_positions), frequencies).astype(np.float32)
     down = _drawn(rng, hidden, sizes.mlp_width, GROUP)
+    tables = SmallTables(
+        np.ones(4 * hidden, np.float32),
+        np.array([1e-5], np.float32),
+        np.cos(angles),
+        np.sin(angles),
+    )
+    sketch = Sketch(
+        _drawn(rng, rank, hidden, SKETCH_GROUP), _drawn(rng, sizes.draft_vocab, rank, SKETCH_GROUP)
+    )
     return DraftWeights(
         shape=shape,
+        tables=tables,
         embedding=head,  # bytes that are gathered a row at a time: any table will do
         fc=_drawn_half(rng, (hidden, shape.features)),
         fc_q4=_drawn(rng, hidden, shape.features, GROUP),
-        norms=np.ones(4 * hidden, np.float32),
-        eps=np.array([1e-5], np.float32),
-        cosines=np.cos(angles),
-        sines=np.sin(angles),
         qkv=_drawn(rng, wide, 2 * hidden, GROUP),
         output=_drawn(rng, hidden, shape.q_width, GROUP),
         gate_up=_drawn(rng, 2 * sizes.mlp_width, hidden, GROUP),
         down=down,
         down_tiles=tiled(down),
-        head=head,
-        head_q4=_drawn(rng, sizes.draft_vocab, hidden, GROUP),
-        sketch=Sketch(
-            _drawn(rng, rank, hidden, SKETCH_GROUP),
-            _drawn(rng, sizes.draft_vocab, rank, SKETCH_GROUP),
-        ),
+        head=HeadWeights(head, _drawn(rng, sizes.draft_vocab, hidden, GROUP), sketch),
     )
 
 

@@ -20,6 +20,7 @@ from aerie.fpga.hls_proposer import HlsProposer
 from aerie.fpga.quantise import Array
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.linear import DenseLinear
+from aerie.speculation.eagle3 import Eagle3Proposer
 
 CONTEXT = 512
 # Texts whose hidden states shape the sketch; none of them is among those that are measured.
@@ -79,8 +80,9 @@ def load_engine(study: Study, **settings: Any) -> Engine:
 
 def head_of(engine: Engine) -> Eagle3Head:
     """The draft head an engine was loaded with."""
-    head: Eagle3Head = engine.core.parts.proposer.head  # type: ignore[attr-defined]
-    return head
+    proposer = engine.core.parts.proposer
+    assert isinstance(proposer, Eagle3Proposer) and isinstance(proposer.head, Eagle3Head)
+    return proposer.head
 
 
 def hidden_covariance(study: Study) -> Array:
@@ -127,7 +129,9 @@ def run_fused_lever(
     """Decode with drafts from C-simulation."""
     engine = load_engine(study)
     parts = engine.core.parts
-    proposer = HlsProposer(parts.proposer, weights, choice, ByteCounter(), most_kept=keep)  # type: ignore[arg-type]
+    base = parts.proposer
+    assert isinstance(base, Eagle3Proposer)
+    proposer = HlsProposer(base, weights, choice, ByteCounter(), most_kept=keep)
     object.__setattr__(parts, "proposer", proposer)
     return LeverRun(decode(engine, study), tuple(proposer.rounds))
 

@@ -15,7 +15,8 @@ import numpy as np
 from aerie.errors import AerieError
 from aerie.fpga.counted import ByteCounter
 from aerie.fpga.trace import TracedRound, padded
-from aerie.fpga.tree_round import OUTCOME, RoundResult, TreeRound, run_fused, run_unfused
+from aerie.fpga.tree_round import OUTCOME, RoundResult, TreeRound
+from aerie.fpga.tree_runs import run_fused, run_unfused
 
 FLOOR = 2.0
 # Rows from nodes are K10c, which the seeds count among the supporting kernels: counted apart.

@@ -67,8 +67,7 @@ class BudgetRow:
     B_out: int
     N_ops: int
     B_onchip: int
-    II: int
-    f_MHz: float
+    II_f: str  # initiation interval / clock in MHz
     C_total: int
     T_us: float
     cuda_us: float | None
@@ -107,8 +106,7 @@ def _row(card: Card, point: Point, device: Device, cuda_us: Mapping[str, float])
         bytes_out,
         n_ops,
         path.on_chip(names),
-        path.initiation_interval,
-        clock,
+        f"{path.initiation_interval}/{clock:.0f}",
         c_total,
         round(c_total / clock, 3),
         cuda_us.get(card.name),

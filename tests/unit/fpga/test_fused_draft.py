@@ -68,7 +68,8 @@ def make_draft(batch: int, seed: int, weights: DraftWeights, top_k: int = 4) -> 
 
 def sharpened(weights: DraftWeights) -> DraftWeights:
     """Made-up heads are flat; larger rows make probabilities that differ."""
-    return replace(weights, head=(weights.head.astype(np.float32) * 6).astype(np.float16))
+    whole = (weights.head.whole.astype(np.float32) * 6).astype(np.float16)
+    return replace(weights, head=replace(weights.head, whole=whole))
 
 
 @pytest.fixture(scope="module")
@@ -149,18 +150,17 @@ def test_a_draft_ends_where_nothing_is_gained(weights: DraftWeights) -> None:
 def test_the_sketch_proposes_what_the_whole_head_would() -> None:
     """With every token a candidate, two stages are the whole head."""
     weights = sharpened(made_up_weights(TINY, rank=64, n_positions=64))
+    outer = weights.head.sketch.outer
+    cut = replace(outer, nibbles=outer.nibbles[:200], scales=outer.scales[:200])
+    sketch = replace(weights.head.sketch, outer=cut)
     few = replace(
         weights,
         shape=replace(weights.shape, vocab=200),
-        head=weights.head[:200],
-        embedding=weights.embedding,
+        head=replace(weights.head, whole=weights.head.whole[:200], sketch=sketch),
     )
     counter = ByteCounter()
     load_attention(few, counter.call)
     one = make_draft(2, 4, few)
-    outer = few.sketch.outer
-    cut = replace(outer, nibbles=outer.nibbles[:200], scales=outer.scales[:200])
-    few = replace(few, sketch=replace(few.sketch, outer=cut))
     whole = draft_fused(one, few, FusedChoice(), counter.call)
     again = draft_fused(one, few, FusedChoice(head="sketch", n_candidates=200), counter.call)
     assert again.grown.layout["rescored"].tolist() == [200, 200, 200]

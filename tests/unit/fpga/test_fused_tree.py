@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from aerie.fpga.counted import ByteCounter
-from aerie.fpga.tree_round import OUTCOME, RoundResult, TreeRound, run_fused, run_unfused
+from aerie.fpga.tree_round import OUTCOME, RoundResult, TreeRound
+from aerie.fpga.tree_runs import run_fused, run_unfused
 from aerie.kernels.arrays import as_numpy
 from aerie.kernels.hls.fused_cards import FUSED_CARDS
 from aerie.kernels.hls.meters import CountedCall, CountedKernel

@@ -24,7 +24,6 @@ from aerie.kernels.cards.axes import (
     returns,
     updates,
 )
-from aerie.kernels.hls.fused_cards import FUSED_GROWTH
 
 F16 = ("float16",)
 MAX_DRAFT_ROWS = 256
@@ -35,28 +34,28 @@ MAX_HEAD_DIM = 128
 MAX_TOP = 256  # candidates of a row that are scored again
 RESIDENT_BYTES = 1 << 26  # of one half of the attention block
 
-_ROWS = Axis("R", 1, MAX_DRAFT_ROWS, "rows, all requests together")
-_HIDDEN = Axis("H", 32, 8192, "hidden size, a multiple of 32")
+ROWS = Axis("R", 1, MAX_DRAFT_ROWS, "rows, all requests together")
+HIDDEN = Axis("H", 32, 8192, "hidden size, a multiple of 32")
 _INPUT = Axis("I", 32, MAX_DRAFT_WIDTH, "width of a row going in, a multiple of 32")
 _OUTPUT = Axis("O", 1, 1 << 18, "width of a row coming out")
-_KEY = Axis("C", 32, 8192, "width of all keys, and of all values")
+KEY = Axis("C", 32, 8192, "width of all keys, and of all values")
 _VOCAB = Axis("V", 1, 1 << 18, "draft vocabulary")
-_EMBEDDED = Axis("VT", 1, 1 << 18, "tokens of the embedding")
-_SLOTS = Axis("S", 1, 1 << 24, "slots of the draft's cache")
-_ANGLES = Axis("NP", 1, 1 << 21, "positions of the angle tables")
-_HALF = Axis("HD", 16, MAX_HEAD_DIM // 2, "angles of a head")
+EMBEDDED = Axis("VT", 1, 1 << 18, "tokens of the embedding")
+SLOTS = Axis("S", 1, 1 << 24, "slots of the draft's cache")
+ANGLES = Axis("NP", 1, 1 << 21, "positions of the angle tables")
+HALF = Axis("HD", 16, MAX_HEAD_DIM // 2, "angles of a head")
 _HEAD_DIM = Scalar("head_dim", "int", 32, MAX_HEAD_DIM, "width of a head, a multiple of 32")
-_WINDOW = Scalar("window", "int", 0, 1 << 21, "positions a row looks back at, 0: all")
+WINDOW = Scalar("window", "int", 0, 1 << 21, "positions a row looks back at, 0: all")
 _WIDE = Scalar("Q", "int", 32, 8192, "width of all queries")
-_ONE = ("1",)
-_FREE = cost("0", "0", "0")
+ONE = ("1",)
+FREE = cost("0", "0", "0")
 
 
-def _size(name: str, meaning: str) -> Axis:
+def any_size(name: str, meaning: str) -> Axis:
     return Axis(name, 1, (1 << 31) - 1, meaning)
 
 
-def _weight(name: str, n_bytes: str, n_scales: str, optional: bool = False) -> tuple[Port, Port]:
+def q4_weight(name: str, n_bytes: str, n_scales: str, optional: bool = False) -> tuple[Port, Port]:
     """A 4-bit weight and its scales, flat."""
     make = may_read if optional else reads
     return (
@@ -72,14 +71,14 @@ def _op(
     ports: tuple[Port, ...],
     scalars: tuple[Scalar, ...] = (),
 ) -> Card:
-    return Card("D", name, "drafter", 1, summary, axes, ports, "None.", _FREE, scalars)
+    return Card("D", name, "drafter", 1, summary, axes, ports, "None.", FREE, scalars)
 
 
 DRAFTER_CARDS: tuple[Card, ...] = (
     _op(
         "draft_embed_rows",
         "Embedding rows of tokens.",
-        (_ROWS, _HIDDEN, _EMBEDDED),
+        (ROWS, HIDDEN, EMBEDDED),
         (
             reads("tokens", I64, ("R",), "token of each row"),
             reads("embedding", F16, ("VT", "H"), "one row a token"),
@@ -89,7 +88,7 @@ DRAFTER_CARDS: tuple[Card, ...] = (
     _op(
         "draft_linear_half",
         "Rows times a 16-bit weight; sums in float32, groups of 128 in order.",
-        (_ROWS, _INPUT, _OUTPUT),
+        (ROWS, _INPUT, _OUTPUT),
         (
             reads("x", F16, ("R", "I"), "rows"),
             reads("weight", F16, ("O", "I"), "one row an output"),
@@ -99,10 +98,10 @@ DRAFTER_CARDS: tuple[Card, ...] = (
     _op(
         "draft_linear_q4",
         "Rows times a 4-bit weight: (number - 8) * scale of its group of 128.",
-        (_ROWS, _INPUT, _size("NW", "bytes of the weight"), _size("NS", "its scales")),
+        (ROWS, _INPUT, any_size("NW", "bytes of the weight"), any_size("NS", "its scales")),
         (
             reads("x", F16, ("R", "I"), "rows"),
-            *_weight("weight", "NW", "NS"),
+            *q4_weight("weight", "NW", "NS"),
             returns("y", F16, ("R", "O"), "products"),
         ),
         (Scalar("O", "int", 1, 1 << 18, "width of a row coming out"),),
@@ -110,7 +109,7 @@ DRAFTER_CARDS: tuple[Card, ...] = (
     _op(
         "draft_logits",
         "The whole head in 16 bits, logits to memory.",
-        (_ROWS, _HIDDEN, _VOCAB),
+        (ROWS, HIDDEN, _VOCAB),
         (
             reads("x", F16, ("R", "H"), "normed rows"),
             reads("weight", F16, ("V", "H"), "one row a token"),
@@ -120,25 +119,25 @@ DRAFTER_CARDS: tuple[Card, ...] = (
     _op(
         "draft_join_norms",
         "The embedding and the hidden state of each row side by side, each normed.",
-        (_ROWS, _HIDDEN),
+        (ROWS, HIDDEN),
         (
             reads("embedded", F16, ("R", "H"), "embedding rows"),
             reads("hidden", F16, ("R", "H"), "hidden states"),
             reads("embedding_norm", F32, ("H",), "weight of the norm"),
             reads("hidden_norm", F32, ("H",), "weight of the norm"),
-            reads("eps", F32, _ONE, "of both"),
+            reads("eps", F32, ONE, "of both"),
             returns("joined", F16, ("R", "2*H"), "side by side"),
         ),
     ),
     _op(
         "draft_add_norm",
         "The residual stream after an addition, and its norm.",
-        (_ROWS, _HIDDEN),
+        (ROWS, HIDDEN),
         (
             reads("residual", F16, ("R", "H"), "the stream"),
             reads("added", F16, ("R", "H"), "what is added"),
             reads("norm", F32, ("H",), "weight of the norm"),
-            reads("eps", F32, _ONE, "of the norm"),
+            reads("eps", F32, ONE, "of the norm"),
             returns("total", F16, ("R", "H"), "their sum"),
             returns("normed", F16, ("R", "H"), "its norm"),
         ),
@@ -146,7 +145,7 @@ DRAFTER_CARDS: tuple[Card, ...] = (
     _op(
         "draft_gate",
         "silu of the first half of a row times its second.",
-        (_ROWS, _size("GU", "both halves")),
+        (ROWS, any_size("GU", "both halves")),
         (
             reads("gate_up", F16, ("R", "GU"), "both halves"),
             returns("gated", F16, ("R", "GU // 2"), "their product"),
@@ -155,7 +154,7 @@ DRAFTER_CARDS: tuple[Card, ...] = (
     _op(
         "draft_rotate_store",
         "Rotate queries and keys by position; keys and values go to their slots.",
-        (_ROWS, _KEY, _SLOTS, _ANGLES, _HALF, _size("NQ", "width of a projected row")),
+        (ROWS, KEY, SLOTS, ANGLES, HALF, any_size("NQ", "width of a projected row")),
         (
             reads("qkv", F16, ("R", "NQ"), "queries, keys, values"),
             reads("positions", I64, ("R",), "position of each row"),
@@ -172,8 +171,8 @@ DRAFTER_CARDS: tuple[Card, ...] = (
         "Attention of ragged rows over the columns of each request's table row: the prefix within"
         " the window, then nodes the draft has fed, by a mask. A key and value is read once for all"
         " rows of its request. Without a mask a row sees the prefix up to its own position.",
-        (BATCH, _ROWS, _KEY, _SLOTS, Axis("F", 1, MAX_VERIFY, "columns of the mask"), TABLE_ROWS,
-         TABLE_WIDTH, _size("Q", "width of all queries")),
+        (BATCH, ROWS, KEY, SLOTS, Axis("F", 1, MAX_VERIFY, "columns of the mask"), TABLE_ROWS,
+         TABLE_WIDTH, any_size("Q", "width of all queries")),
         (
             reads("queries", F16, ("R", "Q"), "rotated"),
             reads("row_indptr", I32, ("B+1",), "first row of each request"),
@@ -186,12 +185,12 @@ DRAFTER_CARDS: tuple[Card, ...] = (
             reads("values", F16, ("S", "C"), "the draft's values"),
             returns("attended", F16, ("R", "Q"), "rows"),
         ),
-        (_HEAD_DIM, _WINDOW, Scalar("n_fed", "int", 0, MAX_VERIFY, "nodes fed so far")),
+        (_HEAD_DIM, WINDOW, Scalar("n_fed", "int", 0, MAX_VERIFY, "nodes fed so far")),
     ),
     _op(
         "draft_softmax",
         "Probabilities of draft logits, by the table that K5 uses.",
-        (_ROWS, _VOCAB),
+        (ROWS, _VOCAB),
         (
             reads("logits", F32, ("R", "V"), "from draft_logits"),
             returns("probas", F32, ("R", "V"), "over the whole vocabulary"),
@@ -200,7 +199,7 @@ DRAFTER_CARDS: tuple[Card, ...] = (
     _op(
         "draft_top_k",
         "The best K of each row, the lower id first among equals.",
-        (_ROWS, _VOCAB),
+        (ROWS, _VOCAB),
         (
             reads("probas", F32, ("R", "V"), "from draft_softmax"),
             returns("topk_probas", F32, ("R", "K"), "descending"),
@@ -209,102 +208,3 @@ DRAFTER_CARDS: tuple[Card, ...] = (
         (Scalar("K", "int", 1, 10, "children a node"),),
     ),
 )  # fmt: skip
-
-LOAD_ATTENTION = Card(
-    "F4",
-    "fused_load_attention",
-    "fused",
-    1,
-    "The attention block's weights to the chip, where they stay while the model is served.",
-    (
-        _size("NW", "bytes of the projections"),
-        _size("NS", "their scales"),
-        _size("NO", "bytes of the output projection"),
-        _size("NP", "its scales"),
-    ),
-    (*_weight("qkv", "NW", "NS"), *_weight("output", "NO", "NP")),
-    "None.",
-    _FREE,
-)
-
-_LEVEL_INPUTS = ("level_probas", "level_tokens")
-_GROWTH_INPUTS = tuple(p for p in FUSED_GROWTH.inputs if p.name not in _LEVEL_INPUTS)
-_GROWTH_SCALARS = FUSED_GROWTH.scalars
-
-FUSED_DRAFT = Card(
-    "F3",
-    "fused_draft",
-    "fused",
-    1,
-    "A draft round: the features of new tokens through the head (fc, attention, feed-forward), its"
-    " vocabulary streamed into running top lists, then level after level of the tree as in"
-    " fused_growth, every level fed from the chip. Out come the laid-out tree and the draft's own"
-    " keys and values. The head is whole in 16 bits (head_kind 0), whole in 4 (1), or a sketch of"
-    " rank RK whose n_candidates best are scored again with the whole head (2). Without the"
-    " attention block's weights they are those that fused_load_attention left on chip.",
-    (
-        BATCH,
-        _ROWS,
-        _size("TH", "width of a row of features"),
-        _HIDDEN,
-        _KEY,
-        _EMBEDDED,
-        _SLOTS,
-        _ANGLES,
-        _HALF,
-        FUSED_GROWTH.axes[1],
-        TABLE_ROWS,
-        TABLE_WIDTH,
-        _size("NN", "entries of all norms"),
-        *(_size(f"N{i}", "of a flat weight") for i in range(16)),
-    ),
-    (
-        reads("features", F16, ("R", "TH"), "of the target, new tokens of each request"),
-        reads("new_tokens", I64, ("R",), "the token after each"),
-        reads("new_positions", I64, ("R",), "position of each"),
-        reads("row_indptr", I32, ("B+1",), "first row of each request"),
-        *_GROWTH_INPUTS,
-        reads("gain_floor", F32, ("D",), "a slot is fed while it adds this much, by level"),
-        reads("embedding", F16, ("VT", "H"), "one row a token"),
-        may_read("fc", F16, ("H", "TH"), "16-bit mixer of the features"),
-        *_weight("fc_q4", "N0", "N1", optional=True),
-        reads("norms", F32, ("NN",), "embedding, hidden, feed-forward, final"),
-        reads("eps", F32, _ONE, "of all norms"),
-        reads("cosines", F32, ("NP", "HD"), "by position"),
-        reads("sines", F32, ("NP", "HD"), "by position"),
-        *_weight("qkv", "N2", "N3", optional=True),
-        *_weight("output", "N4", "N5", optional=True),
-        *_weight("gate_up", "N6", "N7"),
-        *_weight("down", "N8", "N9"),
-        may_read("head", F16, ("V", "H"), "one row a token"),
-        *_weight("head_q4", "N10", "N11", optional=True),
-        *_weight("sketch_in", "N12", "N13", optional=True),
-        *_weight("sketch_out", "N14", "N15", optional=True),
-        updates("keys", F16, ("S", "C"), "the draft's keys"),
-        updates("values", F16, ("S", "C"), "the draft's values"),
-        returns("used_widths", I32, ("D",), "slots that each level really fed"),
-        returns("rescored", I32, ("D",), "rows of the whole head that each level read again"),
-        *FUSED_GROWTH.outputs,
-    ),
-    "As fused_growth; a token's logit decides before its id.",
-    _FREE,
-    scalars=(
-        *_GROWTH_SCALARS,
-        Scalar("Q", "int", 32, 8192, "width of all queries"),
-        Scalar("M", "int", 128, MAX_DRAFT_WIDTH, "width of the feed-forward"),
-        Scalar("V", "int", 1, 1 << 18, "draft vocabulary"),
-        _WINDOW,
-        Scalar("head_kind", "int", 0, 2, "whole, 4-bit, or sketched"),
-        Scalar("RK", "int", 0, 8192, "rank of the sketch", default=0),
-        Scalar("n_candidates", "int", 1, MAX_TOP, "scored again", default=1),
-    ),
-    refusals=FUSED_GROWTH.refusals,
-    companions=(
-        ("fc_q4", "fc_q4_scale"),
-        ("qkv", "qkv_scale", "output", "output_scale"),
-        ("head_q4", "head_q4_scale"),
-        ("sketch_in", "sketch_in_scale", "sketch_out", "sketch_out_scale"),
-    ),
-)
-
-FUSED_DRAFT_CARDS: tuple[Card, ...] = (FUSED_DRAFT, LOAD_ATTENTION)

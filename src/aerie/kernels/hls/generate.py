@@ -12,8 +12,9 @@ from aerie.kernels.card import Axis, Card, Scalar
 from aerie.kernels.cards import axes
 from aerie.kernels.catalogue import catalogue
 from aerie.kernels.hls import drafter_cards as drafter
-from aerie.kernels.hls.drafter_cards import DRAFTER_CARDS, FUSED_DRAFT_CARDS
+from aerie.kernels.hls.drafter_cards import DRAFTER_CARDS
 from aerie.kernels.hls.fused_cards import FUSED_CARDS, FUSED_NODES, MAX_LEVELS
+from aerie.kernels.hls.fused_draft_card import FUSED_DRAFT_CARDS
 from aerie.kernels.hls.generate_outside import render_bench, render_script
 from aerie.kernels.hls.limits import MAX_CANDIDATES, MAX_HIDDEN
 from aerie.kernels.hls.signature import (
@@ -196,8 +197,8 @@ def render_powers() -> str:
     for name, steps in (("COARSE_POWERS", 256), ("FINE_POWERS", 65536)):
         values = [power_of_two(index, steps) for index in range(256)]
         lines.append(f"\nconstexpr std::uint32_t {name}[256] = {{")
-        for start in range(0, 256, 8):
-            lines.append("    " + " ".join(f"{value}U," for value in values[start : start + 8]))
+        for start in range(0, 256, 4):
+            lines.append("    " + " ".join(f"{value}U," for value in values[start : start + 4]))
         lines.append("};")
     return "\n".join([*lines, "\n}  // namespace aerie\n"])
 

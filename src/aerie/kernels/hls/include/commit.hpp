@@ -61,9 +61,9 @@ match_stop:
     return found;
 }
 
-// Accepted tokens then the bonus, cut after the first stop token or when the room is used up; tokens
-// of the rows come from a port or lie on chip. Returns how many are emitted; `is_last` says whether
-// that ends the request.
+// Accepted tokens then the bonus, cut after the first stop token or when the room is used up.
+// Tokens of the rows come from a port or lie on chip. Returns how many are emitted; `is_last` says
+// whether that ends the request.
 template <typename Tokens>
 inline std::int32_t emit_tokens(Run& run, std::int32_t accepted, const Tokens& tokens,
                                 std::int64_t bonus, std::int32_t S, std::int64_t room,

@@ -1,5 +1,5 @@
-// A whole draft in one region: the head's layer, its vocabulary streamed into running top lists, and
-// the tree that grows from them, level after level, before anything but keys and values goes out.
+// A whole draft in one region: the head's layer, its vocabulary streamed into top lists, and the
+// tree that grows from them, level after level, before anything but keys and values goes out.
 #pragma once
 
 #include "config.hpp"
@@ -666,7 +666,8 @@ inline void fused_draft(
     In<std::uint16_t> head, In<std::uint8_t> head_q4, In<std::uint16_t> head_q4_scale,
     In<std::uint8_t> sketch_in, In<std::uint16_t> sketch_in_scale, In<std::uint8_t> sketch_out,
     In<std::uint16_t> sketch_out_scale, Out<std::uint16_t> keys, Out<std::uint16_t> values,
-    Out<std::int32_t> used_widths, Out<std::int32_t> rescored, Out<float> G, Out<std::int32_t> qo_indptr,
+    Out<std::int32_t> used_widths, Out<std::int32_t> rescored, Out<float> G,
+    Out<std::int32_t> qo_indptr,
     Out<std::int64_t> draft_tokens, Out<std::int64_t> positions, Out<std::uint32_t> ancestor_bits,
     Out<std::int32_t> kv_indptr, Out<std::int32_t> kv_indices, Out<std::int32_t> mask_indptr,
     Out<std::uint8_t> packed_mask, Out<std::int32_t> status, Out<std::int64_t> detail) {

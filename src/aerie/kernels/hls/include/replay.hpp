@@ -153,8 +153,9 @@ inline void extend_replay_input_operator(
     In<std::int64_t> extend_len, In<std::int64_t> seq_len,
     In<std::int64_t> req_pool_indices, Out<std::int64_t> static_input_ids,
     Out<std::int64_t> static_positions, Out<std::int32_t> static_out_cache_loc,
-    Out<std::uint16_t> static_hidden, Out<std::int64_t> static_extend_len, Out<std::int64_t> static_seq_len,
-    Out<std::int64_t> static_req_pool_indices, Out<std::int32_t> static_qo_indptr, Out<std::int32_t> bucket,
+    Out<std::uint16_t> static_hidden, Out<std::int64_t> static_extend_len,
+    Out<std::int64_t> static_seq_len, Out<std::int64_t> static_req_pool_indices,
+    Out<std::int32_t> static_qo_indptr, Out<std::int32_t> bucket,
     Out<std::int32_t> row_bucket, Out<std::int32_t> status, Out<std::int64_t> detail) {
     Lengths lengths = {};
     load_lengths(extend_len, B, lengths);

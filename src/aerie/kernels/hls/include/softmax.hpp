@@ -1,8 +1,8 @@
 // exp by table and range reduction in fixed point, and the softmax of a row made of it.
 //
 // exp(d) for d <= 0 is 2^-y with y = -d * log2(e), split into a whole number and a fraction; the
-// fraction's power of two is one entry of a table of 256 for its upper eight bits, times one for the
-// next eight, times 1 + r ln 2 for the rest, whose square is below 2^-33. Everything is 32 and
+// fraction's power of two is one entry of a table of 256 for its upper eight bits, times one for
+// the next eight, times 1 + r ln 2 for the rest, whose square is below 2^-33. Everything is 32 and
 // 64-bit integers; the relative error is below 2^-29, a thirtieth of the last place of a float.
 #pragma once
 

@@ -167,7 +167,7 @@ check_coin:
     return found;
 }
 
-// A row of probabilities to the chip, with its argmax; whether all of it is finite and not negative.
+// A row of probabilities to the chip, with its argmax; whether all are finite and not negative.
 inline bool load_probas(In<float> probas, std::int32_t V, float (&row)[Config::MAX_VOCAB],
                         std::int32_t& best) {
     bool is_good = true;

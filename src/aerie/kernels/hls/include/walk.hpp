@@ -226,7 +226,7 @@ inline Tossing begin_tossing() {
     return tossing;
 }
 
-// One row of probabilities on chip. Rows come in order and parents come first, so the walk takes one
+// One row of probabilities on chip. Rows come in order and parents come first, so the walk takes a
 // step whenever its node's row is there and never looks back. `best` is the row's argmax.
 inline void toss_row(Tossing& tossing, const Tree& tree, std::int32_t row,
                      float (&probas)[Config::MAX_VOCAB], std::int32_t V, std::int32_t best,
