@@ -1,0 +1,156 @@
+"""K3 as a card: what the next nodes add to the best scores, summed without rounding."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib.memory import Memory
+
+from aerie.fpga.rtl.card import SINGLE, CardEngine, counted_loop
+from aerie.fpga.rtl.floats import FLOAT, flushed
+
+# A score in [0, 1) is a multiple of 2^-149; 128 requests of ten each need eleven bits more.
+FIXED = 162
+MOST_SCORES = 138  # of both runs
+MOST_NEW = 10
+KEPT = 40  # leading bits that a quotient is made of; the rest only decides a tie
+
+
+def fixed_of(bits: Value) -> Value:
+    """A score that is not negative, in 2^-149; subnormals are zero."""
+    exponent = bits[23:31]
+    mantissa = Cat(bits[0:23], Const(1, 1))
+    shifted = mantissa << (exponent - 1)[0:8]
+    return Mux(exponent == 0, Const(0, FIXED), shifted[0:FIXED])
+
+
+class WorkDeltas(CardEngine):
+    """G[k]: mean over the batch of what verifying k of the new nodes brings."""
+
+    ARGUMENTS = ("B", "C", "node_top_k", "verify_num")
+    PORTS = ("work_scores", "G")
+
+    def body(self, m: Module) -> None:
+        """Every request: load its runs, weigh the new scores one a cycle; then the means."""
+        batch, length = self.argument("B"), self.argument("C")
+        top_k = self.argument("node_top_k")
+        m.submodules.scores = scores = Memory(shape=FLOAT, depth=256, init=[])
+        self.store = scores.write_port()
+        self.load_new, self.load_old = (
+            scores.read_port(domain="comb"),
+            scores.read_port(domain="comb"),
+        )
+        gains = Array(Signal(FIXED, name=f"gain_{k}") for k in range(MOST_NEW + 1))
+        request, place = Signal(8), Signal(8)
+        first = Signal(32)
+        with m.FSM():
+            with m.State("IDLE"), m.If(self.start):
+                m.d.sync += [gain.eq(0) for gain in gains]
+                m.d.sync += [request.eq(0), first.eq(0)]
+                m.next = "ASK"
+            with m.State("ASK"):
+                with m.If(request == batch):
+                    m.next = "ANNOUNCE"
+                with m.Else(), m.If(self.reads(m, "work_scores", first, length, SINGLE)):
+                    m.d.sync += first.eq(first + length)
+                    m.next = "LOAD"
+            with m.State("LOAD"):
+                is_there, score = self.takes(m)
+                m.d.comb += [
+                    self.store.addr.eq(place),
+                    self.store.data.eq(flushed(score[0:FLOAT])),
+                    self.store.en.eq(is_there),
+                ]
+                with m.If(counted_loop(m, place, is_there, length)):
+                    m.next = "WEIGH"
+            self._weigh(m, place, request, gains)
+            with m.State("ANNOUNCE"), m.If(self.writes(m, "G", Const(0), top_k + 1, SINGLE)):
+                m.next = "NORMALISE"
+            self._means(m, place, gains)
+            with m.State("DRAIN"):
+                self.finishes(m, Const(1))
+                with m.If(self.done):
+                    m.next = "IDLE"
+
+    def _weigh(self, m: Module, place: Signal, request: Signal, gains: Array) -> None:
+        """One new score a cycle: it fills a free place, or displaces the least old one kept."""
+        length, top_k = self.argument("C"), self.argument("node_top_k")
+        old_count = (length - top_k)[0:8]
+        mass, kept = Signal(FIXED), Signal(8)
+        step, total = Signal(FIXED), Signal(FIXED)
+        with m.State("WEIGH"):
+            new, old = self.load_new.data, self.load_old.data
+            # The first new score finds all old ones kept and no mass yet.
+            is_first = place == 0
+            kept_now = Mux(is_first, old_count, kept)
+            m.d.comb += [
+                self.load_new.addr.eq(old_count + place),
+                self.load_old.addr.eq((kept_now - 1)[0:8]),
+                self.items.eq(1),
+                self.item_cycles.eq(1),
+            ]
+            is_free = old_count + place < self.argument("verify_num")
+            displaces = ~is_free & (kept_now != 0) & (new > old)
+            with m.If(is_free):
+                m.d.comb += step.eq(fixed_of(new))
+            with m.Elif(displaces):
+                m.d.comb += step.eq(fixed_of(new) - fixed_of(old))
+            m.d.comb += total.eq(Mux(is_first, 0, mass) + step)
+            m.d.sync += [mass.eq(total), kept.eq(kept_now - displaces)]
+            m.d.sync += gains[place + 1].eq(gains[place + 1] + total)
+            with m.If(counted_loop(m, place, Const(1), top_k)):
+                m.d.sync += request.eq(request + 1)
+                m.next = "ASK"
+
+    def _means(self, m: Module, place: Signal, gains: Array) -> None:
+        """gain / B, nearest, ties to even: leading bits by long division, one bit a cycle."""
+        top_k, batch = self.argument("node_top_k"), self.argument("B")
+        divisor = Mux(batch == 0, 1, batch[0:8])
+        value, shift = Signal(FIXED), Signal(8)
+        rest, quotient, bit = Signal(9), Signal(KEPT), Signal(6)
+        with m.State("NORMALISE"):
+            m.d.sync += [value.eq(gains[place]), shift.eq(0)]
+            m.next = "SHIFT"
+        with m.State("SHIFT"):
+            # Leading zeros go sixteen at a time, then one by one.
+            with m.If((value == 0) | value[FIXED - 1]):
+                m.d.sync += [rest.eq(0), quotient.eq(0), bit.eq(0)]
+                m.next = "DIVIDE"
+            with m.Elif(value[FIXED - 16 :] == 0):
+                m.d.sync += [value.eq(value << 16), shift.eq(shift + 16)]
+            with m.Else():
+                m.d.sync += [value.eq(value << 1), shift.eq(shift + 1)]
+        with m.State("DIVIDE"):
+            brought = Cat(value[FIXED - 1], rest)
+            fits = brought >= divisor
+            m.d.sync += [
+                rest.eq(Mux(fits, brought - divisor, brought)),
+                quotient.eq(Cat(fits, quotient)),
+                value.eq(value << 1),
+                bit.eq(bit + 1),
+            ]
+            with m.If(bit == KEPT - 1):
+                m.next = "ROUND"
+        with m.State("ROUND"):
+            # The quotient's highest bit is at most eight places down: the divisor is below 256.
+            with m.If(quotient[KEPT - 1] | (quotient == 0)):
+                m.next = "GIVE"
+            with m.Else():
+                m.d.sync += [quotient.eq(quotient << 1), shift.eq(shift + 1)]
+        with m.State("GIVE"):
+            sticky = (value != 0) | (rest != 0) | (quotient[0 : KEPT - 25] != 0)
+            mantissa = quotient[KEPT - 24 :]
+            up = quotient[KEPT - 25] & (sticky | mantissa[0])
+            rounded = mantissa + up
+            # Bit FIXED - 1 - shift of 2^-149 is where the leading bit was.
+            exponent = Signal(10)
+            m.d.comb += exponent.eq(FIXED - 1 - shift - 23 + 1 + rounded[24])
+            # Just below the smallest normal number IEEE rounds up to it; what is smaller is zero.
+            is_least = (FIXED - 1 - shift == 22) & (mantissa == 0xFFFFFF)
+            is_small = (quotient == 0) | (FIXED - 1 - shift < 23)
+            small = Mux(is_least, 1 << 23, 0)
+            bits = Mux(is_small, small, Cat(rounded[0:23], exponent[0:8]))
+            gave = self.gives(m, bits)
+            with m.If(gave):
+                m.next = "NORMALISE"
+            with m.If(counted_loop(m, place, gave, top_k + 1)):
+                m.next = "DRAIN"
