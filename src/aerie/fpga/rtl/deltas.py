@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
 
 from aerie.fpga.rtl.card import SINGLE, CardEngine, counted_loop
 from aerie.fpga.rtl.floats import FLOAT, flushed
@@ -23,6 +25,82 @@ def fixed_of(bits: Value) -> Value:
     return Mux(exponent == 0, Const(0, FIXED), shifted[0:FIXED])
 
 
+def gain_step(new: Value, old: Value, is_free: Value, displaces: Value) -> Value:
+    """What one more new score adds: itself in a free place, or what it has over the old one."""
+    replaced = (fixed_of(new) - fixed_of(old))[0:FIXED]
+    return Mux(is_free, fixed_of(new), Mux(displaces, replaced, 0))
+
+
+class MeanOf(wiring.Component):
+    """value / divisor as a float, nearest, ties to even: long division, one bit a cycle."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "i_start": In(1),
+                "i_value": In(FIXED),
+                "i_divisor": In(8),
+                "o_done": Out(1),  # until the next start
+                "o_bits": Out(FLOAT),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Leading zeros away, the division, the rounding."""
+        m = Module()
+        value, shift, divisor = Signal(FIXED), Signal(8), Signal(8)
+        rest, quotient, bit = Signal(9), Signal(KEPT), Signal(6)
+        with m.FSM():
+            with m.State("IDLE"), m.If(self.i_start):
+                m.d.sync += [value.eq(self.i_value), shift.eq(0), self.o_done.eq(0)]
+                m.d.sync += divisor.eq(Mux(self.i_divisor == 0, 1, self.i_divisor))
+                m.next = "SHIFT"
+            with m.State("SHIFT"):
+                # Sixteen at a time, then one by one.
+                with m.If((value == 0) | value[FIXED - 1]):
+                    m.d.sync += [rest.eq(0), quotient.eq(0), bit.eq(0)]
+                    m.next = "DIVIDE"
+                with m.Elif(value[FIXED - 16 :] == 0):
+                    m.d.sync += [value.eq(value << 16), shift.eq(shift + 16)]
+                with m.Else():
+                    m.d.sync += [value.eq(value << 1), shift.eq(shift + 1)]
+            with m.State("DIVIDE"):
+                brought = Cat(value[FIXED - 1], rest)
+                fits = brought >= divisor
+                m.d.sync += [
+                    rest.eq(Mux(fits, brought - divisor, brought)),
+                    quotient.eq(Cat(fits, quotient)),
+                    value.eq(value << 1),
+                    bit.eq(bit + 1),
+                ]
+                with m.If(bit == KEPT - 1):
+                    m.next = "ROUND"
+            with m.State("ROUND"):
+                # The highest bit is at most eight places down: the divisor is below 256.
+                with m.If(quotient[KEPT - 1] | (quotient == 0)):
+                    m.d.sync += [self.o_bits.eq(self._rounded(m, value, rest, quotient, shift))]
+                    m.d.sync += self.o_done.eq(1)
+                    m.next = "IDLE"
+                with m.Else():
+                    m.d.sync += [quotient.eq(quotient << 1), shift.eq(shift + 1)]
+        return m
+
+    def _rounded(
+        self, m: Module, value: Signal, rest: Signal, quotient: Signal, shift: Signal
+    ) -> Value:
+        sticky = (value != 0) | (rest != 0) | (quotient[0 : KEPT - 25] != 0)
+        mantissa = quotient[KEPT - 24 :]
+        rounded = mantissa + (quotient[KEPT - 25] & (sticky | mantissa[0]))
+        # The leading bit was bit FIXED - 1 - shift of a number in 2^-149.
+        exponent = Signal(10)
+        m.d.comb += exponent.eq(FIXED - 1 - shift - 23 + 1 + rounded[24])
+        # Just below the smallest normal number IEEE rounds up to it; what is smaller is zero.
+        is_least = (FIXED - 1 - shift == 22) & (mantissa == 0xFFFFFF)
+        is_small = (quotient == 0) | (FIXED - 1 - shift < 23)
+        small = Mux(is_least, 1 << 23, 0)
+        return Mux(is_small, small, Cat(rounded[0:23], exponent[0:8]))
+
+
 class WorkDeltas(CardEngine):
     """G[k]: mean over the batch of what verifying k of the new nodes brings."""
 
@@ -39,6 +117,7 @@ class WorkDeltas(CardEngine):
             scores.read_port(domain="comb"),
             scores.read_port(domain="comb"),
         )
+        m.submodules.mean = self.mean = MeanOf()
         gains = Array(Signal(FIXED, name=f"gain_{k}") for k in range(MOST_NEW + 1))
         request, place = Signal(8), Signal(8)
         first = Signal(32)
@@ -64,7 +143,7 @@ class WorkDeltas(CardEngine):
                     m.next = "WEIGH"
             self._weigh(m, place, request, gains)
             with m.State("ANNOUNCE"), m.If(self.writes(m, "G", Const(0), top_k + 1, SINGLE)):
-                m.next = "NORMALISE"
+                m.next = "MEAN"
             self._means(m, place, gains)
             with m.State("DRAIN"):
                 self.finishes(m, Const(1))
@@ -90,10 +169,7 @@ class WorkDeltas(CardEngine):
             ]
             is_free = old_count + place < self.argument("verify_num")
             displaces = ~is_free & (kept_now != 0) & (new > old)
-            with m.If(is_free):
-                m.d.comb += step.eq(fixed_of(new))
-            with m.Elif(displaces):
-                m.d.comb += step.eq(fixed_of(new) - fixed_of(old))
+            m.d.comb += step.eq(gain_step(new, old, is_free, displaces))
             m.d.comb += total.eq(Mux(is_first, 0, mass) + step)
             m.d.sync += [mass.eq(total), kept.eq(kept_now - displaces)]
             m.d.sync += gains[place + 1].eq(gains[place + 1] + total)
@@ -102,55 +178,23 @@ class WorkDeltas(CardEngine):
                 m.next = "ASK"
 
     def _means(self, m: Module, place: Signal, gains: Array) -> None:
-        """gain / B, nearest, ties to even: leading bits by long division, one bit a cycle."""
-        top_k, batch = self.argument("node_top_k"), self.argument("B")
-        divisor = Mux(batch == 0, 1, batch[0:8])
-        value, shift = Signal(FIXED), Signal(8)
-        rest, quotient, bit = Signal(9), Signal(KEPT), Signal(6)
-        with m.State("NORMALISE"):
-            m.d.sync += [value.eq(gains[place]), shift.eq(0)]
-            m.next = "SHIFT"
-        with m.State("SHIFT"):
-            # Leading zeros go sixteen at a time, then one by one.
-            with m.If((value == 0) | value[FIXED - 1]):
-                m.d.sync += [rest.eq(0), quotient.eq(0), bit.eq(0)]
-                m.next = "DIVIDE"
-            with m.Elif(value[FIXED - 16 :] == 0):
-                m.d.sync += [value.eq(value << 16), shift.eq(shift + 16)]
-            with m.Else():
-                m.d.sync += [value.eq(value << 1), shift.eq(shift + 1)]
-        with m.State("DIVIDE"):
-            brought = Cat(value[FIXED - 1], rest)
-            fits = brought >= divisor
-            m.d.sync += [
-                rest.eq(Mux(fits, brought - divisor, brought)),
-                quotient.eq(Cat(fits, quotient)),
-                value.eq(value << 1),
-                bit.eq(bit + 1),
+        """One mean after the other."""
+        batch, mean = self.argument("B"), self.mean
+        with m.State("MEAN"):
+            m.d.comb += [
+                mean.i_start.eq(1),
+                mean.i_value.eq(gains[place]),
+                mean.i_divisor.eq(batch),
             ]
-            with m.If(bit == KEPT - 1):
-                m.next = "ROUND"
-        with m.State("ROUND"):
-            # The quotient's highest bit is at most eight places down: the divisor is below 256.
-            with m.If(quotient[KEPT - 1] | (quotient == 0)):
-                m.next = "GIVE"
-            with m.Else():
-                m.d.sync += [quotient.eq(quotient << 1), shift.eq(shift + 1)]
+            m.next = "GIVE"
         with m.State("GIVE"):
-            sticky = (value != 0) | (rest != 0) | (quotient[0 : KEPT - 25] != 0)
-            mantissa = quotient[KEPT - 24 :]
-            up = quotient[KEPT - 25] & (sticky | mantissa[0])
-            rounded = mantissa + up
-            # Bit FIXED - 1 - shift of 2^-149 is where the leading bit was.
-            exponent = Signal(10)
-            m.d.comb += exponent.eq(FIXED - 1 - shift - 23 + 1 + rounded[24])
-            # Just below the smallest normal number IEEE rounds up to it; what is smaller is zero.
-            is_least = (FIXED - 1 - shift == 22) & (mantissa == 0xFFFFFF)
-            is_small = (quotient == 0) | (FIXED - 1 - shift < 23)
-            small = Mux(is_least, 1 << 23, 0)
-            bits = Mux(is_small, small, Cat(rounded[0:23], exponent[0:8]))
-            gave = self.gives(m, bits)
+            m.d.comb += [
+                self.writer.i_valid.eq(mean.o_done),
+                self.writer.i_data.eq(mean.o_bits),
+                self.upstream_empty.eq(~mean.o_done),
+            ]
+            gave = mean.o_done & self.writer.o_ready
             with m.If(gave):
-                m.next = "NORMALISE"
-            with m.If(counted_loop(m, place, gave, top_k + 1)):
+                m.next = "MEAN"
+            with m.If(counted_loop(m, place, gave, self.argument("node_top_k") + 1)):
                 m.next = "DRAIN"
