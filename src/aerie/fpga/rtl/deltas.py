@@ -54,16 +54,14 @@ class MeanOf(wiring.Component):
             with m.State("IDLE"), m.If(self.i_start):
                 m.d.sync += [value.eq(self.i_value), shift.eq(0), self.o_done.eq(0)]
                 m.d.sync += divisor.eq(Mux(self.i_divisor == 0, 1, self.i_divisor))
-                m.next = "SHIFT"
-            with m.State("SHIFT"):
-                # Sixteen at a time, then one by one.
-                with m.If((value == 0) | value[FIXED - 1]):
+                m.next = "SHIFT_128"
+            # Halves of what may be zero: always as many cycles, whatever the value.
+            for step in (128, 64, 32, 16, 8, 4, 2, 1):
+                with m.State(f"SHIFT_{step}"):
+                    with m.If(value[FIXED - step :] == 0):
+                        m.d.sync += [value.eq(value << step), shift.eq(shift + step)]
                     m.d.sync += [rest.eq(0), quotient.eq(0), bit.eq(0)]
-                    m.next = "DIVIDE"
-                with m.Elif(value[FIXED - 16 :] == 0):
-                    m.d.sync += [value.eq(value << 16), shift.eq(shift + 16)]
-                with m.Else():
-                    m.d.sync += [value.eq(value << 1), shift.eq(shift + 1)]
+                    m.next = f"SHIFT_{step // 2}" if step > 1 else "DIVIDE"
             with m.State("DIVIDE"):
                 brought = Cat(value[FIXED - 1], rest)
                 fits = brought >= divisor
@@ -74,15 +72,17 @@ class MeanOf(wiring.Component):
                     bit.eq(bit + 1),
                 ]
                 with m.If(bit == KEPT - 1):
-                    m.next = "ROUND"
+                    m.next = "LEAD_8"
+            # The highest bit is at most eight places down: the divisor is below 256.
+            for step in (8, 4, 2, 1):
+                with m.State(f"LEAD_{step}"):
+                    with m.If(quotient[KEPT - step :] == 0):
+                        m.d.sync += [quotient.eq(quotient << step), shift.eq(shift + step)]
+                    m.next = f"LEAD_{step // 2}" if step > 1 else "ROUND"
             with m.State("ROUND"):
-                # The highest bit is at most eight places down: the divisor is below 256.
-                with m.If(quotient[KEPT - 1] | (quotient == 0)):
-                    m.d.sync += [self.o_bits.eq(self._rounded(m, value, rest, quotient, shift))]
-                    m.d.sync += self.o_done.eq(1)
-                    m.next = "IDLE"
-                with m.Else():
-                    m.d.sync += [quotient.eq(quotient << 1), shift.eq(shift + 1)]
+                m.d.sync += [self.o_bits.eq(self._rounded(m, value, rest, quotient, shift))]
+                m.d.sync += self.o_done.eq(1)
+                m.next = "IDLE"
         return m
 
     def _rounded(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
@@ -16,6 +16,7 @@ from aerie.fpga.rtl.axi import (
     read_members,
     write_members,
 )
+from aerie.fpga.rtl.card import DOUBLE, CardEngine, counted_loop
 
 JOBS = 16
 ROW = 16  # bits of a row's number
@@ -172,3 +173,57 @@ class Gather(wiring.Component):
             with m.Else():
                 m.d.sync += child.eq(child + 1)
         return active | (open_bursts != 0)
+
+
+class RowGather(CardEngine):
+    """The gather as a card of its own: rows from where a list says to where it says."""
+
+    ARGUMENTS = ("n_rows", "row_beats")
+    PORTS = ("moves", "source_rows", "target_rows")
+
+    def __init__(self, bus: int = 256, most_beats: int = 512) -> None:
+        self.bus = bus
+        self.most_beats = most_beats
+        super().__init__({**read_members("g_axi", bus), **write_members("g_axi", bus)})
+
+    def body(self, m: Module) -> None:
+        """Pairs of row numbers, one job each."""
+        m.submodules.gather = gather = Gather(self.bus, self.most_beats)
+        for name in (*read_members("g_axi", self.bus), *write_members("g_axi", self.bus)):
+            self._join(m, name, gather)
+        count = self.argument("n_rows")
+        place = Signal(32)
+        m.d.comb += [
+            gather.i_source_base.eq(self.argument("source_rows_base")),
+            gather.i_target_base.eq(self.argument("target_rows_base")),
+            gather.i_beats.eq(self.argument("row_beats")),
+            gather.i_children.eq(1),
+            self.extra_in.eq(gather.o_bytes_in),
+            self.extra_out.eq(gather.o_bytes_out),
+            self.items.eq(gather.o_moves),
+            self.item_cycles.eq(gather.o_moves | gather.o_stall_write),
+        ]
+        with m.FSM():
+            with m.State("IDLE"), m.If(self.start):
+                m.next = "ASK"
+            with m.State("ASK"):
+                with m.If(count == 0):
+                    m.next = "DRAIN"
+                with m.Else(), m.If(self.reads(m, "moves", Const(0), count, DOUBLE)):
+                    m.next = "MOVE"
+            with m.State("MOVE"):
+                is_there, pair = self.takes(m)
+                m.d.comb += [
+                    self.reader.i_ready.eq(gather.o_ready),
+                    gather.i_valid.eq(is_there),
+                    gather.i_source.eq(pair[0:32]),
+                    gather.i_first_child.eq(pair[32:64]),
+                    self.downstream_full.eq(is_there & ~gather.o_ready),
+                ]
+                with m.If(counted_loop(m, place, is_there & gather.o_ready, count)):
+                    m.next = "DRAIN"
+            with m.State("DRAIN"):
+                self.finishes(m, gather.o_idle)
+                m.d.comb += self.stall_read.eq(gather.o_stall_read & ~gather.o_moves)
+                with m.If(self.done):
+                    m.next = "IDLE"

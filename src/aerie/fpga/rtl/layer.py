@@ -88,7 +88,7 @@ class LayerScores(CardEngine):
             "parents": (FLOAT, 16),
             "slot_of": (4, self.candidates),
             "ids": (ID, self.map_entries),
-            "seen": (1, 1 << ID),
+            "seen": (64, 1 << (ID - 6)),  # a bit for each target id
         }
         self.ports = {}
         for name, (shape, depth) in sizes.items():
@@ -114,23 +114,24 @@ class LayerScores(CardEngine):
                 m.next = "TAKE_MAP"
         with m.State("TAKE_MAP"):
             is_there, value = self.takes(m)
+            own = (1 << value[0:6])[0:64]
             m.d.comb += [
                 ids_in.addr.eq(self.place),
                 ids_in.data.eq(value),
                 ids_in.en.eq(is_there),
-                seen_out.addr.eq(value),
-                seen_in.addr.eq(value),
-                seen_in.data.eq(1),
+                seen_out.addr.eq(value[6:ID]),
+                seen_in.addr.eq(value[6:ID]),
+                seen_in.data.eq(seen_out.data | own),
                 seen_in.en.eq(is_there),
             ]
-            with m.If(is_there & seen_out.data):
+            with m.If(is_there & ((seen_out.data & own) != 0)):
                 m.d.sync += self.is_repeated.eq(1)
             with m.If(counted_loop(m, self.place, is_there, size)):
                 m.next = "CLEAR_MAP"
         with m.State("CLEAR_MAP"):
             m.d.comb += [
                 ids_out.addr.eq(self.place),
-                seen_in.addr.eq(ids_out.data),
+                seen_in.addr.eq(ids_out.data[6:ID]),
                 seen_in.data.eq(0),
                 seen_in.en.eq(1),
             ]
