@@ -1,54 +1,77 @@
 # Every target creates .venv when it is missing and does nothing that is already done.
 #   make demo    decode with the built-in pair: draw the trees, compare with plain decoding
+#   make quick   a minute: the laws, the engine, speculation and one kernel backend
 #   make test    what CI runs: checks, then all tests that need no GPU and no patience
 #   make check   lint, format, types
-#   make slow    the tests that take minutes
+#   make slow    the tests that take minutes; their log goes to reports/slow_tests.log
 #   make clean   remove the environment, caches and build outputs
 
 PYTHON ?= python3
 TEST_WORKERS ?= 2
+# write: note in reports/test_results.json what the tests that rows of the scorecard name have said;
+# check: fail where this run says something else than that file. CI checks.
+RESULTS ?= write
 
-VENV  := .venv
-BIN   := $(VENV)/bin
-STAMP := $(VENV)/.stamp
-PIP   := $(BIN)/python -m pip install -qq --disable-pip-version-check
-TORCH := $(shell sed -n '/^torch==/p' constraints.txt)
+VENV    := .venv
+BIN     := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
+TOOLS   := $(VENV)/.tools
+PIP     := $(BIN)/python -m pip install -qq --disable-pip-version-check
+TORCH   := $(shell sed -n '/^torch==/p' constraints.txt)
 
 # One thread per worker: torch and BLAS would otherwise start one per core in each of them. Tests
 # differ a thousandfold in length, so an idle worker takes over the other's queue.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal
+FULL   := -p tests.results --results $(RESULTS)
+SLOW_LOG := reports/slow_tests.log
+
+# What `make quick` runs: of losslessness a few batches, of the backends the one a CPU takes.
+QUICK := tests/laws tests/unit/speculation tests/unit/engine/test_engine.py \
+	tests/unit/engine/test_lossless.py tests/unit/engine/test_device_rounds.py tests/parity/test_backends.py
+CHOSEN := (not test_lossless or greedy-3 or warm-1) and (not test_backends or numpy)
 
 .DEFAULT_GOAL := test
-.PHONY: demo test check slow clean
+.PHONY: demo quick test check slow clean
 
-demo: $(STAMP)
+demo: $(RUNTIME)
 	@$(BIN)/aerie generate --compare --show-tree --rounds 8 --max-new-tokens 96
+
+quick: $(TOOLS)
+	@$(PYTEST) $(QUICK) -m "not slow" -k "$(CHOSEN)"
 
 test: check
 	@echo "tests: $(TEST_WORKERS) workers, a few minutes"
-	@$(PYTEST) -m "not slow"
+	@$(PYTEST) $(FULL) -m "not slow"
 
-check: $(STAMP)
+check: $(TOOLS)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check . || { echo "fix with: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/mypy --no-error-summary
 
-slow: $(STAMP)
-	@echo "slow tests: several minutes"
-	@$(PYTEST) -m slow
+slow: $(TOOLS)
+	@echo "slow tests: tens of minutes, no word until the end; then the log is in $(SLOW_LOG)"
+	@echo "commit $$(git rev-parse HEAD)$$(git diff --quiet HEAD -- src tests || echo ', modified')" \
+		> $(SLOW_LOG)
+	@$(PYTEST) $(FULL) -m slow --durations=30 >> $(SLOW_LOG) 2>&1; \
+		status=$$?; cat $(SLOW_LOG); exit $$status
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # torch goes first and exactly: see constraints.txt.
-$(STAMP): pyproject.toml constraints.txt
+$(RUNTIME): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "aerie needs Python 3.11 or newer; try: make PYTHON=python3.12"; exit 1; }
 	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing $(TORCH) (the largest download, about a minute)"
 	@$(PIP) "$(TORCH)"
-	@echo "installing aerie and its development tools (about a minute)"
+	@echo "installing aerie"
+	@$(PIP) -c constraints.txt -e .
+	@touch $@
+
+$(TOOLS): $(RUNTIME)
+	@echo "installing the server and the development tools (about a minute)"
 	@$(PIP) -c constraints.txt -e ".[dev,serve]"
 	@command -v g++ >/dev/null \
 		|| echo "no g++: tests of the hls backend are skipped (Debian: apt-get install g++ make)"

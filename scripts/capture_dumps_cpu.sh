@@ -14,28 +14,28 @@ rm -rf "$work"
 capture() { # name, options
     local name="$1"
     shift
-    "$python" -m aerie parity capture --out "$work/$name" "$@"
+    "$python" -m aerie parity capture --out "$work/$name" --device cpu "$@"
 }
 
 # Three requests, trees of three levels: widths and batches change, runs are rejected and taken.
 capture 1-tree --speculative-num-steps 3 --speculative-eagle-topk 3 --speculative-num-draft-tokens 8 \
     --calls 1 --when first --when width-change --when batch-change --when zero-accepted \
-    --when all-accepted --when finished --most-kb 64 --pages 24
+    --when all-accepted --when finished --most-kb 64 --n-pages 24
 # A wide tree for one request.
 capture 2-wide "import os, sys" --speculative-num-steps 2 --speculative-eagle-topk 8 \
-    --speculative-num-draft-tokens 24 --calls 1 --most-kb 40 --pages 12 --max-new-tokens 12
+    --speculative-num-draft-tokens 24 --calls 1 --most-kb 40 --n-pages 12 --max-new-tokens 12
 # Vocabulary-wide rows: few of them. The target's own tokens, greedy and sampled; then coins.
 capture 3-greedy "def add(a, b):" --speculative-num-steps 2 --speculative-num-draft-tokens 3 \
-    --calls 1 --kernel sample_target_tokens --most-kb 128 --pages 8 --max-new-tokens 8
+    --calls 1 --kernel sample_target_tokens --most-kb 128 --n-pages 8 --max-new-tokens 8
 capture 4-sampled "def add(a, b):" --speculative-num-steps 2 --speculative-num-draft-tokens 3 \
     --temperature 0.8 --top-k 20 --top-p 0.9 --seed 7 \
-    --calls 1 --kernel sample_target_tokens --most-kb 128 --pages 8 --max-new-tokens 8
+    --calls 1 --kernel sample_target_tokens --most-kb 128 --n-pages 8 --max-new-tokens 8
 capture 5-coins "def add(a, b):" --speculative-num-steps 2 --speculative-num-draft-tokens 3 \
     --rule coins --temperature 1.0 --seed 7 --calls 1 --when first --when zero-accepted \
     --kernel convert_logits_to_probas --kernel draft_tree_reject_sample \
-    --most-kb 160 --pages 8 --max-new-tokens 16
+    --most-kb 160 --n-pages 8 --max-new-tokens 16
 # Trees paid for by measured cost: K3 runs, and widths differ from layer to layer.
-capture 6-planner --policy planner --calls 1 --when first --when width-change --most-kb 200 --pages 24 \
+capture 6-planner --policy planner --calls 1 --when first --when width-change --most-kb 200 --n-pages 24 \
     --kernel calculate_work_deltas --kernel update_cumu_draft_state \
     --kernel draft_tree_layer_score_index_gen_op --max-new-tokens 24
 # Kernels the engine does not call by itself, hidden rows in 16 bits, and refusals.

@@ -24,21 +24,21 @@ capture() { # name, options
 # Two requests, trees of three levels: everything but the rows that are as wide as the vocabulary.
 capture 1-tree --speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 \
     --calls 1 --when first --when width-change --when batch-change --when zero-accepted \
-    --when all-accepted --when finished --most-kb 400 --pages 24 --max-batch 2
+    --when all-accepted --when finished --most-kb 400 --n-pages 24 --max-batch 2
 # Trees paid for by measured cost: K3 runs.
 capture 2-planner --policy planner --calls 2 --kernel calculate_work_deltas \
-    --most-kb 64 --pages 24 --max-batch 2 --max-new-tokens 24
+    --most-kb 64 --n-pages 24 --max-batch 2 --max-new-tokens 24
 # A root and one draft: two rows of logits. Greedy, sampled, and by coins.
 capture 3-greedy "def add(a, b):" --speculative-num-steps 1 --speculative-num-draft-tokens 2 \
     --speculative-eagle-topk 1 --calls 1 --kernel sample_target_tokens \
-    --most-kb 1200 --pages 8 --max-new-tokens 6
+    --most-kb 1200 --n-pages 8 --max-new-tokens 6
 capture 4-sampled "def add(a, b):" --speculative-num-steps 1 --speculative-num-draft-tokens 2 \
     --speculative-eagle-topk 1 --temperature 0.8 --top-k 20 --top-p 0.9 --seed 7 \
-    --calls 1 --kernel sample_target_tokens --most-kb 1200 --pages 8 --max-new-tokens 6
+    --calls 1 --kernel sample_target_tokens --most-kb 1200 --n-pages 8 --max-new-tokens 6
 capture 5-coins "def add(a, b):" --speculative-num-steps 1 --speculative-num-draft-tokens 2 \
     --speculative-eagle-topk 1 --rule coins --temperature 1.0 --seed 7 --calls 1 \
     --kernel convert_logits_to_probas --kernel draft_tree_reject_sample \
-    --most-kb 2200 --pages 8 --max-new-tokens 6
+    --most-kb 2200 --n-pages 8 --max-new-tokens 6
 
 declare -A number=()
 for file in "$work"/*/*.safetensors; do

@@ -83,6 +83,7 @@ def engine(tap: Tap) -> Engine:
     """The built-in pair; a small slot table, so that what a dump holds is small too."""
     return Engine.load(
         tap=tap,
+        device="cpu",
         backend="pytorch",
         speculation=TREE,
         cache={"n_pages": 64, "prefix_reuse": False},

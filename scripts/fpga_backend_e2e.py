@@ -149,6 +149,7 @@ def decode(
         tap=watch.tap if device == "cpu" else lambda kernels: kernels,
         backend=backend,
         device=device,
+        dtype="float32",
         numerics="exact" if device == "cpu" else "fast",
         speculation={**CONTRACT["tree"], "rule": scenario["rule"]},
         scheduler={"max_batch": CONTRACT["batch"]},

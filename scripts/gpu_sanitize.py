@@ -105,7 +105,7 @@ def size_of(inputs: dict[str, object]) -> int:
 
 def rounds(policy: SpeculationConfig, device: str) -> str:
     """Rounds of the built-in pair, kernel by kernel: attention, trees, a planner's choice."""
-    setup = RoundSetup(device, "float32", None, "triton", costs=str(COSTS))
+    setup = RoundSetup(device, "float32", None, "triton", costs=str(COSTS), foreign_costs=True)
     pair = setup.load()
     prompts = read_prompts(2, 40, pair.target.geometry.vocab_size)
     graphs = GraphConfig(slots=(2,), rows=(8, 64), columns=(256,))

@@ -60,22 +60,12 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
         "const std::int32_t repeat = has_hot_token_id != 0 ? find_repeat(hot_token_id, VD) : -1;",
         "1 -> 2 at 89",
     ): "read only where there is a map",
-    (
-        "growth",
-        "} else if (kept > 0 && score > static_cast<double>(scores[kept - 1])) {",
-        "> -> >= at 41",
-    ): "an equal score gains 0, and none after it is larger",
     ("ragged", "std::int32_t first = 0;", "0 -> 1 at 25"): "a refused request has no rows",
     ("sampling", "if (i >= V) {", ">= -> > at 14"): (
         "not the same: one stale entry of on-chip scratch is read, which no sanitizer sees; it"
         " changes a result only where it names a kept token"
     ),
     ("sampling", "std::int32_t best = 0;", "0 -> 1 at 24"): "some token is always better than none",
-    (
-        "memory",
-        "return taken > MOST - share ? MOST : taken + share;",
-        "> -> >= at 17",
-    ): "at equality both are the largest number",
     (
         "dma",
         "moves.list[moves.count] = Descriptor{buffer, 0, 0, n * width, 0, width};",

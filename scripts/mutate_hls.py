@@ -26,9 +26,10 @@ from aerie.errors import BackendUnavailableError
 from aerie.kernels import catalogue, load
 from aerie.kernels.cases import all_cases
 from aerie.kernels.cases.case import Case
-from aerie.kernels.hls.bind import CSimulation, adopt
+from aerie.kernels.hls.bind import CSimulation
 from aerie.kernels.hls.build import FLAGS, FOLDER, SANITIZED, Sources, build
 from aerie.kernels.hls.signature import has_check, hls_card
+from aerie.kernels.host import adopt
 from aerie.kernels.implementation import Implementation
 from aerie.kernels.registry import Kernel, Kernels
 from aerie.parity.dump_cases import dump_cases
@@ -68,7 +69,7 @@ def kernels_of(family: str, library: Path, mode: str) -> Kernels:
         simulated = CSimulation(card, lambda _: library)
         check = simulated.check if has_check(card) else None
         entry = Implementation(simulated.run, check)
-        kernels[card.name] = Kernel(card, entry, lambda a, w: adopt(a, "cpu", w), mode == "raise")
+        kernels[card.name] = Kernel(card, entry, adopt, mode == "raise")
     return Kernels("hls", "cpu", mode, kernels)
 
 

@@ -141,6 +141,7 @@ def decode(
     """All prompts once; every request has a seed of its own, the same in every run."""
     engine = Engine.load(
         tap=tap,
+        device="cpu",
         backend="pytorch",
         speculation={**TREE, "rule": setting.rule},
         scheduler={"max_batch": BATCH},

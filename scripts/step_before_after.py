@@ -40,6 +40,7 @@ def child(prompts_file: Path, backend: str, with_rival: bool) -> None:
             core = bench.Engine.load(
                 str(PAIR / "target"),
                 str(PAIR / "head"),
+                device="cpu",
                 probe="off",
                 speculation=speculation,
                 scheduler={"max_batch": batch},

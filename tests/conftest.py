@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,9 @@ if importlib.util.find_spec("hypothesis"):
 
 def _why_no_gpu() -> str | None:
     """Say why GPU tests cannot run here, or None when they can."""
+    # Asked first, because torch takes seconds to import, in every worker and in their master.
+    if not any(Path(name).exists() for name in ("/dev/nvidiactl", "/dev/dxg")):
+        return "gpu test: no NVIDIA device here"
     if not importlib.util.find_spec("torch"):
         return "gpu test: torch is not installed"
     import torch  # late: a run without GPU tests should not pay for it

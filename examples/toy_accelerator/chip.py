@@ -26,7 +26,8 @@ class Chip:
         """Copy an array into the chip; returns its address."""
         self.n_uploaded += array.nbytes
         address = self.reserve(array.nbytes)
-        self._memory[address : address + array.nbytes] = array.reshape(-1).view(np.uint8)
+        packed = np.ascontiguousarray(array)  # arrays may come strided, and walked backwards
+        self._memory[address : address + array.nbytes] = packed.reshape(-1).view(np.uint8)
         return address
 
     def reserve(self, n_bytes: int) -> int:
@@ -52,14 +53,12 @@ class Chip:
         sums[:] = 0.0
         n_old = total - n_new
         for row in range(batch):
-            first, last, mass = row * total, row * total + n_old - 1, 0.0
+            first, mass = row * total, 0.0
             for index in range(n_new):
-                score = float(rows[first + n_old + index])
-                if n_old + index < n_kept:
-                    mass += score
-                elif last >= first and score > float(rows[last]):
-                    mass += score - float(rows[last])
-                    last -= 1
+                score, met = float(rows[first + n_old + index]), n_kept - 1 - index
+                displaced = float(rows[first + met]) if 0 <= met < n_old else 0.0
+                if met >= 0 and score > displaced:
+                    mass += score - displaced
                 sums[index + 1] += mass
 
     def run_active(self, flags: int, lengths: int, out: int, n_slots: int) -> None:

@@ -43,7 +43,8 @@ def calculate_work_deltas(
     gains = CHIP.reserve(8 * (node_top_k + 1))
     CHIP.run_gains(scores, gains, work_scores.shape, (node_top_k, verify_num))
     sums = CHIP.download(gains, node_top_k + 1, np.float64)
-    return {"G": (sums / max(work_scores.shape[0], 1)).astype(np.float32)}
+    with np.errstate(over="ignore"):
+        return {"G": (sums / max(work_scores.shape[0], 1)).astype(np.float32)}
 
 
 def build_active_slots(

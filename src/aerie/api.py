@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
 from aerie.assemble import Tap, build_core, load_draft, load_target, untapped
-from aerie.config import EngineConfig, ModelConfig, require
+from aerie.assemble_choices import configured, context_of
+from aerie.config import EngineConfig, require
 from aerie.engine.engine import EngineCore, Limits
-from aerie.engine.events import FinishEvent, TokenEvent
+from aerie.engine.measure import Progress, silent
 from aerie.engine.params import SamplingParams
 from aerie.engine.request import Statistics
-from aerie.errors import AerieError
+from aerie.errors import EngineFailedError, RequestFailedError, UsageError
 from aerie.models.hub import find_model
 from aerie.models.probe import ProbeMode, probe_at_load
-from aerie.text.output import TextOutput
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
+from aerie.texts import Texts
+from aerie.texts import Update as Update
 
 Prompt = str | Sequence[int]
+# How long a thread that runs steps lets another one in: it would take the lock again at once.
+PASSING_SECONDS = 5e-5
 
 
 @dataclass(frozen=True)
 class Completion:
-    """What one request produced."""
+    """What one request produced; `error` is set where it failed, and its text is then a part."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -37,38 +43,23 @@ class Completion:
     error: str | None = None
 
 
-@dataclass(frozen=True)
-class Update:
-    """What a step added to one request; `finish_reason` is set on the last one."""
-
-    request_id: int
-    text: str
-    token_ids: tuple[int, ...] = ()
-    finish_reason: str | None = None
-
-
-@dataclass
-class _Open:
-    """A request whose text is still growing."""
-
-    output: TextOutput
-    parts: list[str] = field(default_factory=list)
-    is_stopped: bool = False  # its text met a stop string
-
-
 class Engine:
     """A loaded model that decodes losslessly with speculation.
 
     >>> engine = Engine.load()                                   # the built-in pair
     >>> engine.generate("def add(a, b):")[0].text                # doctest: +SKIP
+
+    Threads may share an engine: they take turns step by step, and their requests are decoded
+    together. `with Engine.load() as engine` frees its memory at the end, as `close` does.
     """
 
     def __init__(self, core: EngineCore, tokenizer: Tokenizer, config: EngineConfig) -> None:
-        self.core = core
+        self._core: EngineCore | None = core
         self.tokenizer = tokenizer
         self.config = config
-        self._open: dict[int, _Open] = {}
-        self._abandoned: set[int] = set()
+        self._texts = Texts(tokenizer)
+        self._lock = threading.RLock()
+        self._at_door: set[int] = set()  # threads that wait for the lock
 
     @classmethod
     def load(
@@ -76,6 +67,7 @@ class Engine:
         model: str | None = None,
         draft: str | None = None,
         tap: Tap = untapped,
+        progress: Progress = silent,
         **settings: Any,
     ) -> Engine:
         """Load a directory or hub id, or the built-in pair.
@@ -83,12 +75,13 @@ class Engine:
         Settings are the fields of `ModelConfig` (dtype, device, numerics, probe) and the other
         slices of `EngineConfig` by name:
         `Engine.load(numerics="exact", speculation={"top_k": 4, "depth": 5, "nodes": 24})`
-        `tap` wraps the loaded kernels, for a capture or a study.
+        `tap` wraps the loaded kernels, for a capture or a study. `progress` is told what is under
+        way, how much of it is done, and of how much.
         """
-        config = _configured(model, draft, settings)
-        target_dir, draft_dir = find_pair(model, draft)
+        config = configured(model, draft, settings)
+        target_dir, draft_dir = find_pair(config.model.model, config.model.draft)
         page_size = config.cache.page_size
-        target = load_target(target_dir, config.model, page_size)
+        target = load_target(target_dir, config.model, page_size, progress)
         tokenizer = load_tokenizer(target_dir)
         head = None
         if "eagle3" in config.speculation.method:
@@ -98,112 +91,176 @@ class Engine:
             if model is not None:
                 mode = cast(ProbeMode, config.model.probe)
                 probe_at_load(target, head, mode, tokenizer.encode)
-        geometry = target.geometry
-        limits = Limits(geometry.max_positions, geometry.vocab_size, tokenizer.eos_ids)
-        return cls(build_core(config, target, head, limits, tap), tokenizer, config)
+        context = context_of(config.model, target.geometry.max_positions)
+        limits = Limits(context, target.geometry.vocab_size, tokenizer.eos_ids)
+        core = build_core(config, target, head, limits, tap, progress=progress)
+        return cls(core, tokenizer, core.config)
+
+    @property
+    def core(self) -> EngineCore:
+        """The engine below the text."""
+        if self._core is None:
+            raise UsageError("the engine is closed: load another one")
+        return self._core
+
+    @property
+    def failure(self) -> str | None:
+        """Why the engine ended, or None; `submit` and `generate` raise EngineFailedError then."""
+        return None if self._core is None else self._core.failure
+
+    @property
+    def open_requests(self) -> list[int]:
+        """Ids that were submitted and neither collected nor abandoned."""
+        return list(self._texts.by_id)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all requests and let go of models and memory; a second time does nothing."""
+        with self._lock:
+            if self._core is not None:
+                self.abandon_all()
+                self._core = None
 
     def submit(self, prompt: Prompt, params: SamplingParams, sample_index: int = 0) -> int:
-        """Queue a prompt; returns the request's id."""
-        # A beginning-of-text token would make an empty text look like a prompt.
-        require(len(prompt) > 0, "the prompt is empty: give at least one token")
-        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        request_id = self.core.submit(ids, params, sample_index)
-        self._open[request_id] = _Open(TextOutput(self.tokenizer, params.stop))
-        return request_id
+        """Queue a prompt; returns the request's id. What is impossible changes nothing."""
+        return self._submit(self._encode(prompt), _checked(params), sample_index, [])
 
     def cancel(self, request_id: int) -> None:
-        """End a request before the next step."""
-        self.core.cancel(request_id)
+        """End a request now; the next step tells it. Unknown and finished ones are ignored."""
+        with self._lock:
+            self.core.cancel(request_id)
 
     def step(self) -> list[Update]:
-        """One round for all requests; the text it added, in order."""
-        updates: list[Update] = []
-        for event in self.core.step():
-            if isinstance(event, TokenEvent):
-                updates.append(self._grow(event))
-            elif not self._open[event.request_id].is_stopped:
-                # A stop string may end the text in the very step that ends the tokens.
-                updates.append(self._close(event))
-        for request_id in [i for i in self._abandoned if self.core.request(i).ended is not None]:
-            self._abandoned.remove(request_id)
-            self.collect(request_id)
-        return updates
+        """One round for all requests; the text it added.
+
+        Where the engine ends, every open request gets an update with the error.
+        """
+        self._at_door.add(threading.get_ident())
+        with self._lock:
+            self._at_door.discard(threading.get_ident())
+            try:
+                events = self.core.step()
+            except EngineFailedError:
+                events = self.core.take_events()
+                if not events:
+                    raise
+            return self._texts.grow(self.core, events)
 
     def abandon(self, request_id: int) -> None:
-        """Cancel a request nobody will collect; it is forgotten when it ends."""
-        if request_id in self._open:
-            self._abandoned.add(request_id)
-            self.core.cancel(request_id)
+        """End and forget a request nobody will collect; an unknown one is ignored."""
+        with self._lock:
+            self._texts.by_id.pop(request_id, None)
+            self.core.discard(request_id)
+
+    def abandon_all(self) -> None:
+        """End and forget every request: the engine is as if nothing had been asked."""
+        with self._lock:
+            for request_id in list(self._texts.by_id):
+                self.abandon(request_id)
 
     def collect(self, request_id: int) -> Completion:
         """The result of a finished request, which is then forgotten."""
-        text = "".join(self._open.pop(request_id).parts)
-        request = self.core.forget(request_id)
-        ended = request.ended
-        assert ended is not None, "collect a request after its finish_reason"
-        return Completion(
-            text=text,
-            token_ids=tuple(request.output),
-            finish_reason=ended.reason,
-            seed=request.job.seed,
-            statistics=request.statistics,
-            logprobs=tuple(request.logprobs) if request.params.logprobs else None,
-            error=ended.error,
-        )
+        with self._lock:
+            request, text = self.core.request(request_id), self._texts.by_id.get(request_id)
+            if text is None or not text.is_over:
+                raise UsageError(f"request {request_id} has not ended: step until it has")
+            completion = Completion(
+                text="".join(update.text for update in text.log),
+                token_ids=tuple(request.output),
+                finish_reason=str(text.log[-1].finish_reason),
+                seed=request.job.seed,
+                statistics=request.statistics,
+                logprobs=tuple(request.logprobs) if request.params.logprobs else None,
+                error=text.log[-1].error,
+            )
+            self.abandon(request_id)
+            return completion
 
     def generate(
         self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None
     ) -> list[Completion]:
-        """Complete prompts together; `n` samples of a prompt follow each other."""
-        asked = params or SamplingParams()
+        """Complete prompts together; `n` samples of a prompt follow each other.
+
+        RequestFailedError if one of them failed; its `completions` has all results. Whatever is
+        raised, Ctrl-C included, nothing of this call goes on.
+        """
+        asked = _checked(params)
+        encoded = [self._encode(prompt) for prompt in _as_list(prompts)]
         ids: list[int] = []
         try:
-            for prompt in _as_list(prompts):
-                ids += [self.submit(prompt, asked, sample) for sample in range(asked.n)]
-        except AerieError:
+            for tokens in encoded:
+                for sample in range(asked.n):
+                    self._submit(tokens, asked, sample, ids)
+            while not all(self._texts.by_id[request_id].is_over for request_id in ids):
+                self.step()
+                self._let_in()
+            completions = [self.collect(request_id) for request_id in ids]
+        finally:
             for request_id in ids:
                 self.abandon(request_id)
-            raise
-        while any(self.core.request(request_id).ended is None for request_id in ids):
-            self.step()
-        return [self.collect(request_id) for request_id in ids]
+        self._raise_failed(completions)
+        return completions
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Update]:
-        """The text of one prompt as it is decided."""
-        request_id = self.submit(prompt, params or SamplingParams())
+        """The text of one prompt as it is decided; raises RequestFailedError where it fails."""
+        ids: list[int] = []
         try:
-            while self.core.request(request_id).ended is None:
-                yield from (update for update in self.step() if update.request_id == request_id)
+            self._submit(self._encode(prompt), _checked(params), 0, ids)
+            text, n_seen = self._texts.by_id[ids[0]], 0
+            while n_seen < len(text.log) or not text.is_over:
+                if n_seen == len(text.log):
+                    self.step()
+                    self._let_in()
+                new = text.log[n_seen:]
+                n_seen += len(new)
+                yield from new
+            self._raise_failed([self.collect(ids[0])])
         finally:
             # A caller that walks away must not leave a request running, nor its record.
-            self.abandon(request_id)
+            for request_id in ids:
+                self.abandon(request_id)
 
-    def _grow(self, event: TokenEvent) -> Update:
-        opened = self._open[event.request_id]
-        delta = opened.output.push(event.tokens)
-        opened.parts.append(delta.text)
-        tokens = event.tokens[: delta.n_tokens]
-        if delta.stop is None:
-            return Update(event.request_id, delta.text, tokens)
-        opened.is_stopped = True
-        self.core.stop(event.request_id, len(event.tokens) - delta.n_tokens)
-        return Update(event.request_id, delta.text, tokens, "stop")
+    def _encode(self, prompt: Prompt) -> Any:
+        """Token ids of a text; ids are checked by the core."""
+        # A beginning-of-text token would make an empty text look like a prompt.
+        if isinstance(prompt, str):
+            require(bool(prompt), "the prompt is empty: give at least one token")
+            return self.tokenizer.encode(prompt)
+        return prompt
 
-    def _close(self, event: FinishEvent) -> Update:
-        opened = self._open[event.request_id]
-        delta = opened.output.finish()
-        opened.parts.append(delta.text)
-        reason = "stop" if delta.stop is not None else event.reason
-        return Update(event.request_id, delta.text, (), reason)
+    def _submit(
+        self, tokens: Any, params: SamplingParams, sample_index: int, ids: list[int]
+    ) -> int:
+        """Queue token ids; `ids` has the request's id before it is queued."""
+        self._at_door.add(threading.get_ident())
+        with self._lock:
+            self._at_door.discard(threading.get_ident())
+            ids.append(self.core.next_id)
+            try:
+                self._texts.open(ids[-1], params)
+                return self.core.submit(tokens, params, sample_index)
+            except BaseException:
+                self.abandon(ids.pop())
+                raise
 
+    def _let_in(self) -> None:
+        """Between two steps: whoever else waits goes first."""
+        if self._at_door:
+            time.sleep(PASSING_SECONDS)
 
-def _configured(model: str | None, draft: str | None, settings: dict[str, Any]) -> EngineConfig:
-    own = {entry.name for entry in fields(ModelConfig)}
-    of_model = {name: value for name, value in settings.items() if name in own}
-    others = {name: value for name, value in settings.items() if name not in own}
-    return EngineConfig.from_mapping(
-        {**others, "model": {**of_model, "model": model, "draft": draft}}
-    )
+    def _raise_failed(self, completions: list[Completion]) -> None:
+        failed = [completion for completion in completions if completion.error is not None]
+        if not failed:
+            return
+        if self.failure is not None:
+            raise EngineFailedError(f"the engine ended: {self.failure}; load a new one")
+        n_all, first = len(completions), failed[0].error
+        raise RequestFailedError(f"{len(failed)} of {n_all} requests failed: {first}", completions)
 
 
 def find_pair(model: str | None, draft: str | None) -> tuple[Path, Path | None]:
@@ -215,9 +272,21 @@ def find_pair(model: str | None, draft: str | None) -> tuple[Path, Path | None]:
     return find_model(model, os.environ), find_model(draft, os.environ) if draft else None
 
 
-def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str):
+def _checked(params: SamplingParams | None) -> SamplingParams:
+    if params is not None and not isinstance(params, SamplingParams):
+        raise UsageError(f"params is {params!r:.60}, must be a SamplingParams")
+    return params or SamplingParams()
+
+
+def _as_list(prompts: Any) -> list[Any]:
+    """One prompt or several: a text, ids in a list or array, or a sequence of either."""
+    if isinstance(prompts, str | bytes | bytearray | memoryview):
         return [prompts]
-    if prompts and isinstance(prompts[0], int):
-        return [prompts]  # type: ignore[list-item]
-    return list(prompts)  # type: ignore[arg-type]
+    if hasattr(prompts, "tolist"):
+        listed = prompts.tolist()
+        prompts = listed if isinstance(listed, list) else [listed]
+    if isinstance(prompts, dict) or not isinstance(prompts, Iterable):
+        raise UsageError(f"prompts is {prompts!r:.60}, must be a text, token ids or a list of them")
+    found = list(prompts)
+    is_one = bool(found) and hasattr(found[0], "__index__") and not getattr(found[0], "shape", ())
+    return [found] if is_one else found

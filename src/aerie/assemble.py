@@ -4,31 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from aerie.assemble_costs import NO_TABLE, PairKey, choose_table, describe_pair, shipped_costs
+from aerie.assemble_choices import settled
+from aerie.assemble_costs import (
+    describe_costs,
+    describe_pair,
+    given_costs,
+    is_provisional,
+    keep_costs,
+    kept_costs,
+    shipped_costs,
+)
+from aerie.assemble_device import settle_model
+from aerie.assemble_memory import free_bytes, give_back, kv_needs, with_pages
 from aerie.assemble_numerics import NUMERICS, find_numerics
 from aerie.assemble_rounds import build_rounds
 from aerie.config import LIMITS, EngineConfig, ModelConfig, SpeculationConfig, require
 from aerie.engine.engine import EngineCore, Limits
-from aerie.engine.measure import QUICK, MakeCore, measure_costs
+from aerie.engine.measure import QUICK, MakeCore, Progress, measure_costs, silent
 from aerie.engine.measure_device import QUICK_ROUNDS, UNPRICED, DeviceGrid, measure_device_costs
+from aerie.engine.measure_quiet import is_quiet_now
 from aerie.engine.memory import Memory
 from aerie.engine.step import Parts
 from aerie.engine.verify import RULES
 from aerie.kernels import load as load_kernels
 from aerie.kernels.arrays import speaking_torch
-from aerie.kernels.registry import Kernels, backend_info, why_unavailable
+from aerie.kernels.registry import Kernels, backend_info
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
-from aerie.models.resolved import Resolved
 from aerie.speculation.cast import Cast
-from aerie.speculation.costs import CostTable, load_costs
+from aerie.speculation.costs import CostTable
 from aerie.speculation.eagle3 import Eagle3Proposer
 from aerie.speculation.ngram import NgramProposer
 from aerie.speculation.plain import PlainProposer
@@ -36,6 +48,8 @@ from aerie.speculation.planner import Planner
 from aerie.speculation.policy import FixedTree, Policy, TreeShape
 from aerie.speculation.proposer import Proposer
 
+# So that pages are taken ahead while costs are measured, as where memory is not short.
+SPARE_PAGES = 512
 # What may stand between an engine and its kernels: a capture, a study of approximations.
 Tap = Callable[[Kernels], Kernels]
 
@@ -45,14 +59,23 @@ def untapped(kernels: Kernels) -> Kernels:
     return kernels
 
 
-def load_target(directory: Path, config: ModelConfig, page_size: int = 1) -> Decoder:
+def load_target(
+    directory: Path, config: ModelConfig, page_size: int = 1, progress: Progress = silent
+) -> Decoder:
     """Load a target with the numerics the configuration asks for.
 
     `page_size` is what the KV memory promises attention: slots of a page follow each other.
     """
+    config = settle_model(config)
     numerics = find_numerics(config, page_size)
-    dtype = getattr(torch, config.dtype)
-    options = LoadOptions(dtype, config.device, numerics.dense, numerics.is_fused, numerics.ops)
+    options = LoadOptions(
+        dtype=getattr(torch, config.dtype),
+        device=config.device,
+        dense=numerics.dense,
+        is_fused=numerics.is_fused,
+        ops=numerics.ops,
+        on_tensor=partial(progress, "loading weights"),
+    )
     return load_decoder(directory, numerics.prepare_attention, options)
 
 
@@ -60,8 +83,8 @@ def load_draft(
     directory: Path, target: Decoder, config: ModelConfig, page_size: int = 1
 ) -> Eagle3Head:
     """Load a draft head for a target, with the same promise."""
-    numerics = find_numerics(config, page_size)
-    options = HeadOptions(dense=numerics.dense, is_fused=numerics.is_head_fused)
+    numerics = find_numerics(settle_model(config), page_size)
+    options = HeadOptions(config.taps, dense=numerics.dense, is_fused=numerics.is_head_fused)
     return load_head(directory, target, numerics.prepare_attention, options)
 
 
@@ -79,94 +102,44 @@ def build_core(
     limits: Limits,
     tap: Tap = untapped,
     costs: CostTable | None = None,
+    progress: Progress = silent,
 ) -> EngineCore:
     """Wire an engine from loaded models; a planner plans from `costs` before any other table."""
-    config = settled(config, None if head is None else describe_pair(target, head))
+    config = settled(config)
     speculation, device = config.speculation, config.model.device
     kernels = tap(build_kernels(config.backend, device))
-    n_slots = config.cache.n_pages * config.cache.page_size
-    proposer = build_proposer(speculation, head, kernels, n_slots, device)
-    is_captured = choose_engine(config).value == "graphs"
-    # A round needs slots for what the draft feeds and for the rows that are verified; a captured
-    # one drafts behind what it has just committed.
-    own = proposer.scratch + (speculation.limits.depth + 1 if is_captured else 0)
-    scratch = max(own, speculation.limits.nodes)
+    scratch = scratch_of(config)
     longest = limits.context + scratch + 1
-    memory = Memory(config.cache, config.scheduler.max_batch, longest, kernels, device)
+    needs = kv_needs(config, target, head if "eagle3" in speculation.method else None, longest)
+    if config.cache.n_pages:
+        with_pages(config, needs)  # what was asked for and does not fit is said at once
+    # Costs are measured on engines of their own, before this one takes the memory.
+    policy = build_policy(config, target, head, limits, costs, progress)
+    config = with_pages(config, needs)
+    n_slots = config.cache.n_pages * config.cache.page_size
     parts = Parts(
         target=target,
         pool=target.allocate_pool(n_slots),
-        memory=memory,
+        memory=Memory(config.cache, config.scheduler.max_batch, longest, kernels, device),
         kernels=kernels,
-        proposer=proposer,
-        policy=build_policy(config, target, head, limits, costs),
+        proposer=build_proposer(speculation, head, kernels, n_slots, device),
+        policy=policy,
         verify=RULES[speculation.rule],
         row_multiple=NUMERICS[config.model.numerics].row_multiple,
     )
-    rounds = build_rounds(config, parts, scratch) if is_captured else None
+    rounds = build_rounds(config, parts, scratch) if config.engine == "graphs" else None
     return EngineCore(config, parts, limits, scratch, rounds)
 
 
-def settled(config: EngineConfig, pair: PairKey | None = None) -> EngineConfig:
-    """The configuration with its policy and its kernels chosen, for a pair that was loaded."""
-    speculation = replace(config.speculation, policy=choose_policy(config, pair).value)
-    return replace(config, speculation=speculation, backend=choose_backend(config).value)
+def scratch_of(config: EngineConfig) -> int:
+    """Positions a round may use behind a text: what the draft feeds, or the rows verified.
 
-
-def choose_backend(config: EngineConfig) -> Resolved[str]:
-    """The kernel backend, with the reason for it."""
-    if config.backend != "auto":
-        return Resolved("backend", config.backend, "config", "asked for")
-    if not config.model.device.startswith("cuda"):
-        reason = "NumPy starts an operation on a small array in a third of torch's time"
-        return Resolved("backend", "numpy", "automatic", reason)
-    missing = why_unavailable(backend_info("triton"))
-    if missing is not None:
-        return Resolved("backend", "pytorch", "automatic", missing)
-    return Resolved("backend", "triton", "automatic", "one launch where PyTorch takes dozens")
-
-
-def choose_policy(config: EngineConfig, pair: PairKey | None = None) -> Resolved[str]:
-    """The policy, with the reason for it; `pair` describes what was loaded."""
+    A captured round drafts behind what it has just committed.
+    """
     speculation = config.speculation
-    chosen = speculation.chosen_policy
-    if speculation.policy != "auto":
-        return Resolved("policy", chosen, "config", "asked for")
-    if chosen == "fixed":
-        return Resolved("policy", chosen, "config", "a shape was given, or nothing can be planned")
-    is_priced = config.planner.costs is not None
-    if config.model.device.startswith("cuda") and config.engine != "eager" and not is_priced:
-        table = choose_table(config.model.device, pair)
-        value = "fixed" if table.value == NO_TABLE else chosen
-        return Resolved("policy", value, table.origin, table.reason)
-    return Resolved("policy", chosen, "automatic", "trees are paid for by measured cost")
-
-
-def choose_engine(config: EngineConfig) -> Resolved[str]:
-    """The loop that runs the rounds. Asked for, it must be possible; automatic, it says why."""
-    obstacle = why_not_captured(config)
-    if config.engine == "graphs":
-        require(obstacle is None, f"engine graphs cannot run this: {obstacle}; use engine auto")
-    if config.engine != "auto":
-        return Resolved("engine", config.engine, "config", "asked for")
-    if obstacle is not None:
-        return Resolved("engine", "eager", "automatic", obstacle)
-    if not config.model.device.startswith("cuda"):
-        return Resolved("engine", "eager", "automatic", "only a GPU gains from captured rounds")
-    reason = "launch by launch, a GPU would wait for the host"
-    return Resolved("engine", "graphs", "automatic", reason)
-
-
-def why_not_captured(config: EngineConfig) -> str | None:
-    """What a configuration asks for that the host must decide within a round, or None."""
-    speculation = config.speculation
-    if speculation.rule != "match":
-        return f"rule {speculation.rule} draws its coins on the host"
-    if "ngram" in speculation.method:
-        return "n-gram paths are looked up in the text on the host"
-    if speculation.method != "none" and speculation.chosen_policy == "cast":
-        return "policy cast decides layer by layer on the host"
-    return None
+    fed = tree_shape(speculation).fed if "eagle3" in speculation.method else 0
+    ahead = speculation.limits.depth + 1 if config.engine == "graphs" else 0
+    return max(fed + ahead, speculation.limits.nodes)
 
 
 def build_proposer(
@@ -199,34 +172,59 @@ def build_policy(
     head: Eagle3Head | None,
     limits: Limits,
     costs: CostTable | None = None,
+    progress: Progress = silent,
 ) -> Policy:
-    """The policy a configuration names, with the costs it plans from."""
+    """The policy a settled configuration names, with the costs it plans from."""
     shape, chosen = tree_shape(config.speculation), config.speculation.chosen_policy
     if chosen == "fixed":
         return FixedTree(shape)
     if costs is None:
-        costs = find_costs(config, target, head, limits)
+        require(head is not None, f"policy {chosen} prices a draft head, and there is none")
+        assert head is not None
+        costs = find_costs(config, target, head, limits, progress)
     if chosen == "cast":
         return Cast(shape, costs)
     return Planner(shape, costs, config.planner.explore_every)
 
 
 def find_costs(
-    config: EngineConfig, target: Decoder, head: Eagle3Head | None, limits: Limits
+    config: EngineConfig, target: Decoder, head: Eagle3Head, limits: Limits, progress: Progress
 ) -> CostTable:
-    """A file that was given, a table that is shipped, or a coarse one measured now."""
-    if config.planner.costs is not None:
-        return load_costs(Path(config.planner.costs))
-    device = config.model.device
-    provenance = {"kind": "measured at load", "device": device}
-    if choose_engine(config).value == "eager":
-        return measure_costs(scratch_cores(config, target, head, limits), QUICK, provenance)
-    assert head is not None, "captured rounds are planned for a draft head"
-    shipped = shipped_costs(device, describe_pair(target, head))
-    if shipped is not None:
-        return shipped
-    core = graphs_core(config, target, head, QUICK_ROUNDS)
-    return measure_device_costs(core, QUICK_ROUNDS, provenance)
+    """A table that was given, is shipped or was kept; else a coarse one, measured now and kept."""
+    identity = describe_costs(config, describe_pair(target, head))
+    planner = config.planner
+    if planner.costs is not None:
+        return given_costs(Path(planner.costs), identity, planner.foreign_costs)
+    found = shipped_costs(identity) or kept_costs(identity)
+    # One of a busy moment is repeated when the machine is quiet.
+    if found is not None and not (is_provisional(found, identity) and is_quiet_now()):
+        return found
+    record = {"kind": "measured at load", **identity}
+    if config.engine == "eager":
+        make = scratch_cores(config, target, head, limits)
+        table = measure_costs(make, QUICK, record, progress)
+    else:
+        grid = fitting_grid(config, target, head)
+        core = graphs_core(config, target, head, grid)
+        table = measure_device_costs(core, grid, record, progress)
+        del core
+        give_back(config.model.device)
+    keep_costs(table, identity)
+    return table
+
+
+def fitting_grid(config: EngineConfig, target: Decoder, head: Eagle3Head) -> DeviceGrid:
+    """The quick grid without the points that a device has no memory for."""
+    needs = kv_needs(config, target, head, 0)
+    beside = max(QUICK_ROUNDS.batches) * QUICK_ROUNDS.margin + SPARE_PAGES * config.cache.page_size
+    room = free_bytes(config, needs) // needs.slot_bytes - beside
+    grid = replace(QUICK_ROUNDS, most_tokens=min(QUICK_ROUNDS.most_tokens, room))
+    require(
+        bool(grid.points()),
+        f"{config.model.device} has no memory left to measure costs in: raise gpu_memory, or use"
+        " policy fixed",
+    )
+    return grid
 
 
 def graphs_core(
@@ -238,7 +236,7 @@ def graphs_core(
     sized = replace(
         config,
         speculation=SpeculationConfig(policy="planner"),
-        cache=replace(config.cache, n_pages=-(-n_tokens // page) + 512, prefix_reuse=False),
+        cache=replace(config.cache, n_pages=-(-n_tokens // page) + SPARE_PAGES, prefix_reuse=False),
         scheduler=replace(config.scheduler, max_batch=max(grid.batches)),
         # What is to be measured must run, not what would do.
         graphs=replace(config.graphs, record_every=0),

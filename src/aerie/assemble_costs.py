@@ -1,22 +1,40 @@
-"""The cost tables that are shipped: which device and pair each was measured on."""
+"""Cost tables and whom they are for: shipped, given, or kept from an earlier load."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import os
+import re
+import time
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from aerie.assemble_device import device_name
+from aerie.assemble_numerics import choose_numerics
+from aerie.config import EngineConfig
+from aerie.errors import UsageError
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
-from aerie.models.resolved import Resolved
 from aerie.speculation.costs import CostTable, load_costs
 
+LOG = logging.getLogger(__name__)
 # All of a pair that the cost of a round depends on.
 PairKey = Mapping[str, Any]
-NO_TABLE = "none"
+# All that a measured cost depends on, pair and code included.
+Identity = Mapping[str, Any]
+# What must be the same for a table that somebody else measured to mean anything here.
+ESSENTIAL = ("device", "engine", "pair")
+CACHE_VARIABLE = "AERIE_CACHE"
+AGAIN_SECONDS = 600  # at least, between two measurements that found the machine busy
+# Packages that a round is made of or measured by: where one changes, tables are measured again.
+MEASURED = ("engine", "speculation", "attention", "kernels", "models")
 
 
 def describe_pair(target: Decoder, head: Eagle3Head) -> PairKey:
@@ -39,32 +57,131 @@ def describe_pair(target: Decoder, head: Eagle3Head) -> PairKey:
     }
 
 
-def shipped_tables() -> list[CostTable]:
-    """Every table that comes with aerie."""
+def describe_costs(config: EngineConfig, pair: PairKey) -> Identity:
+    """What a table measured here, now and for this configuration is a table of."""
+    model = config.model
+    made_of = {choice.name: choice.value for choice in choose_numerics(model)}
+    return {
+        "device": device_name(model.device),
+        "engine": config.engine,
+        "pair": dict(pair),
+        "backend": config.backend,
+        "numerics": {"numerics": model.numerics, **made_of},
+        "page_size": config.cache.page_size,
+        "threads": torch.get_num_threads() if model.device == "cpu" else 0,
+        "torch": torch.__version__,
+        "code": code_hash(),
+    }
+
+
+@cache
+def code_hash() -> str:
+    """Names and contents of the sources that a round's cost depends on."""
+    root, digest = Path(str(resources.files("aerie"))), hashlib.sha256()
+    for package in MEASURED:
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def shipped_costs(identity: Identity) -> CostTable | None:
+    """The table that comes with aerie for this device, engine and pair; None: there is none."""
     folder = Path(str(resources.files("aerie.speculation")))
-    return [load_costs(path) for path in sorted(folder.glob("costs_*.json"))]
-
-
-def shipped_costs(device: str, pair: PairKey) -> CostTable | None:
-    """The table of this device and pair, measured on captured rounds; None: there is none."""
-    if not device.startswith("cuda"):
-        return None
-    wanted = {"device": torch.cuda.get_device_name(device), "engine": "graphs", "pair": dict(pair)}
-    for table in shipped_tables():
-        if all(table.provenance.get(name) == value for name, value in wanted.items()):
+    for path in sorted(folder.glob("costs_*.json")):
+        table = load_costs(path)
+        if not differences(table, identity, ESSENTIAL):
             return table
     return None
 
 
-def choose_table(device: str, pair: PairKey | None) -> Resolved[str]:
-    """Which shipped table captured rounds are planned from, or why none."""
-    if pair is None:
-        reason = "captured rounds are planned where a cost table of device and pair is shipped"
-        return Resolved("costs", NO_TABLE, "automatic", f"{reason}, or planner.costs is given")
-    table = shipped_costs(device, pair)
-    if table is None:
-        reason = "no cost table of captured rounds is shipped for this device and pair"
-        return Resolved("costs", NO_TABLE, "automatic", f"{reason}: run aerie tune costs")
+def given_costs(path: Path, identity: Identity, takes_foreign: bool) -> CostTable:
+    """A table that was asked for; one of another device, engine or pair is refused by name."""
+    table = load_costs(path)
+    wrong = differences(table, identity, ESSENTIAL)
+    if wrong and not takes_foreign:
+        raise UsageError(
+            f"cost table {path} is of another {' and '.join(wrong)}: measure one here with aerie"
+            " tune costs, or set planner.foreign_costs"
+        )
+    return table
+
+
+def differences(table: CostTable, identity: Identity, names: tuple[str, ...]) -> list[str]:
+    """What a table is of, where that is not what is asked for: `device (NVIDIA H200)`."""
     made = table.provenance
-    reason = f"planned from the costs measured on {made['device']} at {str(made['commit'])[:7]}"
-    return Resolved("costs", "shipped", "table", reason)
+    return [
+        f"{name} ({_shown(made.get(name), identity[name])})"
+        for name in names
+        if made.get(name) != identity[name]
+    ]
+
+
+def _shown(found: Any, wanted: Any) -> str:
+    """What differs, of mappings only the entries that do."""
+    if found is None:
+        return "it does not say which"
+    if not isinstance(found, Mapping) or not isinstance(wanted, Mapping):
+        return f"{found}, here {wanted}"
+    parts = [f"{key} {found.get(key)}" for key in wanted if found.get(key) != wanted[key]]
+    return ", ".join(parts)
+
+
+def costs_folder(environment: Mapping[str, str]) -> Path:
+    """Where measured tables are kept: AERIE_CACHE, or the user's cache."""
+    own = environment.get(CACHE_VARIABLE)
+    if own:
+        return Path(own).expanduser() / "costs"
+    # The folder belongs to the desktop's convention, so its variable keeps that name.
+    shared = environment.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(shared).expanduser() / "aerie" / "costs"
+
+
+def place_of(identity: Identity) -> Path:
+    """The file of a table: one for all versions of the code, so that old ones do not pile up."""
+    lasting = {name: value for name, value in identity.items() if name not in ("code", "torch")}
+    digest = hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()[:12]
+    device = re.sub(r"[^a-z0-9]+", "-", str(identity["device"]).lower()).strip("-")
+    return costs_folder(os.environ) / f"{device}-{identity['engine']}-{digest}.json"
+
+
+def kept_costs(identity: Identity) -> CostTable | None:
+    """The table an earlier load has kept; None, with the reason in the log: measure."""
+    path = place_of(identity)
+    if not path.is_file():
+        return None
+    try:
+        table = load_costs(path)
+    except UsageError as error:
+        LOG.warning("%s: it is ignored, and costs are measured again", error)
+        return None
+    wrong = differences(table, identity, tuple(identity))
+    if wrong:
+        LOG.info("%s is of another %s: costs are measured again", path, " and ".join(wrong))
+        return None
+    return table
+
+
+def is_provisional(table: CostTable, identity: Identity) -> bool:
+    """Whether a kept table was measured while the machine was busy, and not just now.
+
+    A short look may find quiet a machine that is not: not every load is to measure again.
+    """
+    if "busy" not in table.provenance:
+        return False
+    return time.time() - place_of(identity).stat().st_mtime > AGAIN_SECONDS
+
+
+def keep_costs(table: CostTable, identity: Identity) -> None:
+    """Keep a table for later loads; a folder that cannot be written is said, and does no harm."""
+    path, busy = place_of(identity), table.provenance.get("busy")
+    if busy:
+        LOG.warning(
+            "costs were measured on a busy machine (%s): they are used, and measured again by a"
+            " later load that finds it quiet",
+            busy,
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table.save(path)
+    except OSError as error:
+        LOG.warning("costs are not kept in %s, the next load measures again: %s", path, error)

@@ -40,7 +40,7 @@ NUMERICS = {
 
 
 def find_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
-    """How a configuration's rows are computed.
+    """How the rows of a configuration are computed whose device and dtype are chosen.
 
     `page_size` is what the KV memory promises: slots of a page follow each other.
     """

@@ -8,6 +8,7 @@ AerieError
 ├── KernelError              a tree kernel refused its inputs
 │   ├── KernelBoundsError    a shape, scalar or value beyond a declared limit
 │   ├── KernelDtypeError     an array of a dtype the card does not list
+│   ├── KernelArgumentError  no array, or one that cannot be written (a UsageError, too)
 │   └── KernelDataError      values no limit can describe: NaN logits, duplicate siblings, …
 ├── BackendUnavailableError  a backend that was asked for cannot run here
 ├── ParityError              two backends disagree where their card says they may not
@@ -84,6 +85,10 @@ class KernelBoundsError(KernelError):
 
 class KernelDtypeError(KernelError):
     """An array has a dtype the card does not list."""
+
+
+class KernelArgumentError(KernelError, UsageError):
+    """An argument is not what a kernel can take: no array, read-only, overlapping, elsewhere."""
 
 
 class KernelDataError(KernelError):

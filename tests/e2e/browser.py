@@ -1,5 +1,6 @@
 """A real browser without a window, driven over its own protocol: enough to click and to look."""
 
+import base64
 import json
 import shutil
 import subprocess
@@ -40,7 +41,32 @@ class Page:
         return dict(message["result"])
 
     def look(self, expression: str) -> Any:
-        return self.call("Runtime.evaluate", expression=expression)["result"].get("value")
+        """The value of an expression; a promise's when it is kept."""
+        how = {"awaitPromise": True, "returnByValue": True}
+        found = self.call("Runtime.evaluate", expression=expression, **how)
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def dress(self, width: int, height: int, scheme: str) -> None:
+        """A window of that size, light or dark, in which nothing moves by itself."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+        wishes = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in wishes.items()]
+        self.call("Emulation.setEmulatedMedia", features=features)
+        self.call("Emulation.setScrollbarsHidden", hidden=True)
+
+    def picture(self, is_whole: bool = False) -> bytes:
+        """A PNG of what is in the window, or of the whole page."""
+        shot = self.call("Page.captureScreenshot", captureBeyondViewport=is_whole)
+        return base64.b64decode(shot["data"])
+
+    def press(self, key: str, ctrl: bool = False) -> None:
+        """A key, down and up, wherever the focus is."""
+        what = {"key": key, "modifiers": 2 if ctrl else 0}
+        typed = {"text": key} if len(key) == 1 and not ctrl else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", **what, **typed)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **what)
 
     def wait_for(self, expression: str, seconds: float = 60) -> None:
         until = time.monotonic() + seconds

@@ -5,10 +5,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.laws.tree import ROOT
@@ -39,6 +41,11 @@ class Served:
 
     process: subprocess.Popen[str]
     port: int
+    log_path: Path
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(encoding="utf-8")
 
     @property
     def url(self) -> str:
@@ -61,6 +68,19 @@ class Served:
         is_json = "json" in (answer.headers["content-type"] or "") and text
         return Reply(answer.status, answer.headers, json.loads(text) if is_json else text)
 
+    @contextmanager
+    def stream(self, body: Any) -> Iterator[http.client.HTTPResponse]:
+        """A completion under way; its client leaves at the end of the block."""
+        connection = self.connect()
+        asked = json.dumps({**body, "stream": True})
+        connection.request("POST", "/v1/completions", asked, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        try:
+            yield answer
+        finally:
+            answer.close()
+            connection.close()
+
     def metric(self, name: str) -> float:
         page = self.call("GET", "/metrics").body
         (line,) = (line for line in page.splitlines() if line.startswith(name + " "))
@@ -75,25 +95,38 @@ class Served:
 
 
 @contextmanager
-def served(*arguments: str) -> Iterator[Served]:
+def served(*arguments: str, **environment: str) -> Iterator[Served]:
     """Started by the project's own command, on a free port, ready to answer."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "aerie", "serve", "--port", "0", *arguments]
-    process = subprocess.Popen(
-        command, env=environment, cwd=ROOT, text=True, stderr=subprocess.PIPE
-    )
-    assert process.stderr is not None
-    try:
-        said = process.stderr.readline()
-        assert "loading" in said, said
-        port = int(said.split("127.0.0.1:")[1].split("/")[0])
-        server = Served(process, port)
+    with started(*arguments, **environment) as server:
         until = time.monotonic() + READY_SECONDS
         while server.call("GET", "/health").status != 200:
-            assert time.monotonic() < until and process.poll() is None, "the server is not ready"
+            is_up = time.monotonic() < until and server.process.poll() is None
+            assert is_up, f"the server is not ready: {server.log}"
             time.sleep(0.05)
         yield server
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
+
+
+@contextmanager
+def started(*arguments: str, **environment: str) -> Iterator[Served]:
+    """As above, as soon as it listens; what it writes goes to a file, which never fills up."""
+    own = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", **environment}
+    command = [sys.executable, "-m", "aerie", "serve", "--port", "0", *arguments]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stderr"
+        with path.open("w") as log:
+            process = subprocess.Popen(command, env=own, cwd=ROOT, text=True, stderr=log)
+        try:
+            yield Served(process, _port(process, path), path)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _port(process: subprocess.Popen[str], log: Path) -> int:
+    """The one it says it listens on."""
+    until = time.monotonic() + READY_SECONDS
+    while "/health" not in (said := log.read_text(encoding="utf-8")):
+        assert time.monotonic() < until and process.poll() is None, said
+        time.sleep(0.02)
+    assert "loading" in said, said
+    return int(said.split("127.0.0.1:")[1].split("/")[0])

@@ -180,7 +180,7 @@ def test_streaming_adds_up_and_walking_away_cancels() -> None:
     stream.close()
     engine.step()
     assert engine.core.is_idle
-    assert not engine._open and not engine._abandoned
+    assert not engine.open_requests
 
 
 def test_one_bad_prompt_leaves_nothing_behind() -> None:
@@ -188,7 +188,7 @@ def test_one_bad_prompt_leaves_nothing_behind() -> None:
     with pytest.raises(UsageError, match="the prompt is empty"):
         engine.generate(["import os\n", ""], SamplingParams(max_tokens=4))
     engine.step()
-    assert engine.core.is_idle and not engine._open
+    assert engine.core.is_idle and not engine.open_requests
     assert engine.generate("import os\n", SamplingParams(max_tokens=4))[0].finish_reason == "length"
 
 

@@ -2,18 +2,23 @@
 
 import itertools
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
 from aerie import Engine, SamplingParams
-from tests.e2e.server_process import TREE, Served, served
+from tests.e2e.server_process import READY_SECONDS, TREE, Served, served
 from tests.e2e.test_commands import aerie
+from tests.laws.tree import ROOT
 
 PROMPTS = (
     "def read_lines(path):\n",
@@ -220,9 +225,26 @@ REFUSED: dict[str, tuple[str, str, Any, int, str | None]] = {
     "no prompt": ("POST", "/v1/completions", {}, 400, "prompt"),
     "empty prompt": ("POST", "/v1/completions", {"prompt": ""}, 400, "prompt"),
     "no ids": ("POST", "/v1/completions", {"prompt": []}, 400, "prompt"),
-    "unknown id": ("POST", "/v1/completions", {"prompt": [4096]}, 400, None),
-    "negative id": ("POST", "/v1/completions", {"prompt": [-1]}, 400, "prompt"),
-    "too long": ("POST", "/v1/completions", {"prompt": [5] * 40_000}, 400, None),
+    "unknown id": ("POST", "/v1/completions", {"prompt": [4096]}, 400, "prompt"),
+    "unknown bias": (
+        "POST",
+        "/v1/completions",
+        {"prompt": "a", "logit_bias": {"9999": 1}},
+        400,
+        "logit_bias",
+    ),
+    "negative id": ("POST", "/v1/completions", {"prompt": [-1]}, 400, "prompt[0]"),
+    "too long": ("POST", "/v1/completions", {"prompt": [5] * 40_000}, 400, "prompt"),
+    "long text": ("POST", "/v1/completions", {"prompt": "a b " * 975_000}, 400, "prompt"),
+    "long chat": (
+        "POST",
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": "a b " * 200_000}]},
+        400,
+        "messages",
+    ),
+    "long to tokenise": ("POST", "/tokenize", {"prompt": "a b " * 200_000}, 400, "prompt"),
+    "long to spell": ("POST", "/detokenize", {"tokens": [5] * 40_000}, 400, "tokens"),
     "text as number": ("POST", "/v1/completions", {"prompt": "a", "n": "1"}, 400, "n"),
     "truth as number": ("POST", "/v1/completions", {"prompt": "a", "n": True}, 400, "n"),
     "huge seed": ("POST", "/v1/completions", {"prompt": "a", "seed": 10**30}, 400, "seed"),
@@ -247,7 +269,7 @@ REFUSED: dict[str, tuple[str, str, Any, int, str | None]] = {
         "/v1/completions",
         {"prompt": "a", "response_format": {"type": "json_object"}},
         400,
-        "response_format",
+        "response_format.type",
     ),
     "surrogate": ("POST", "/v1/completions", b'{"prompt": "\\ud800"}', 400, None),
     "no role": ("POST", "/v1/chat/completions", {"messages": [{"content": "a"}]}, 400, None),
@@ -276,6 +298,8 @@ def test_refusals_have_openais_shape_and_harm_nobody(server: Served, name: str) 
     assert error["type"] == "invalid_request_error"
     if param is not None:
         assert error["param"] == param
+    if "long" in name:
+        assert error["code"] == "context_length_exceeded"
     assert "Traceback" not in error["message"] and "/src/" not in error["message"]
     assert reply.headers["x-request-id"]
     assert server.call("GET", "/health").status == 200
@@ -287,6 +311,9 @@ def test_small_paths(server: Served, plain: Engine) -> None:
     assert server.call("HEAD", "/metrics").status == 200
     (model,) = server.call("GET", "/v1/models").body["data"]
     assert model["id"] == NAME and model["max_model_len"] > 30_000
+    assert abs(model["created"] - time.time()) < 3600
+    assert server.call("GET", f"/v1/models/{NAME}").body == model
+    assert server.call("GET", "/v1/models/some/other").status == 404
     found = server.call("POST", "/tokenize", {"prompt": PROMPTS[0]}).body
     assert found["tokens"] == plain.tokenizer.encode(PROMPTS[0]) and found["count"] > 0
     text = server.call("POST", "/detokenize", {"tokens": found["tokens"][1:]}).body["prompt"]
@@ -326,9 +353,11 @@ def test_a_key_is_asked_for_and_the_queue_has_an_end() -> None:
         assert guarded.call("GET", "/v1/models", headers=key).status == 200
         wrong = guarded.call("GET", "/v1/models", headers={"authorization": "Bearer a-long"})
         assert wrong.status == 401
+        for path in ("/", "/view.js"):
+            assert guarded.call("GET", path).status == 200
         asked = {"prompt": "x = 1\n", "max_tokens": 100}
-        full = guarded.call("POST", "/v1/completions", asked, key)
-        assert full.status == 429 and full.headers["retry-after"]
+        never = guarded.call("POST", "/v1/completions", asked, key)
+        assert never.status == 400 and "retry-after" not in never.headers
         asked["max_tokens"] = 20
         assert guarded.call("POST", "/v1/completions", asked, key).status == 200
         _late_clients_are_cut_off(guarded.port)
@@ -353,34 +382,181 @@ def test_what_cannot_be_served_ends_with_one_clear_line(
 def _late_clients_are_cut_off(port: int) -> None:
     head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a-long-secret\r\n"
     body = b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
-    for sent, answer in (
-        (b"", b""),
-        (head, b""),
-        (head + b"X: " + b"a" * 100_000, b""),
-        (head + body, b"HTTP/1.1 408 "),
-    ):
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    for sent, answer in ((b"", b""), (head, b""), (head + body, b"HTTP/1.1 408 ")):
+        assert exchanged(port, sent)[: len(answer) or None] == answer
+
+
+def exchanged(port: int, sent: bytes, is_half_closed: bool = False) -> bytes:
+    """What comes back until the server closes the connection."""
+    received = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        try:
             connection.sendall(sent)
+            if is_half_closed:
+                connection.shutdown(socket.SHUT_WR)
+            while piece := connection.recv(1 << 16):
+                received += piece
+        except (ConnectionResetError, BrokenPipeError):
+            return received
+    return received
+
+
+def posted(body: dict[str, Any], *lines: str, host: str = "Host: localhost") -> bytes:
+    content = json.dumps(body).encode()
+    head = ["POST /v1/completions HTTP/1.1", host, "Content-Type: application/json", *lines]
+    return "\r\n".join([*head, f"Content-Length: {len(content)}", "", ""]).encode() + content
+
+
+def test_clients_that_send_and_close_get_their_answer(server: Served) -> None:
+    for is_stream in (False, True):
+        asked = {"prompt": "x = 1\n", "max_tokens": 20, "ignore_eos": True, "stream": is_stream}
+        answer = exchanged(server.port, posted(asked), is_half_closed=True)
+        assert b"HTTP/1.1 200 OK" in answer
+        assert (b"data: [DONE]" if is_stream else b'"completion_tokens":20') in answer
+
+
+STRANGE = {
+    "no HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n", 400),
+    "a large head": (posted({"prompt": "a"}, "X: " + "a" * 70_000), 431),
+    "many lines": (posted({"prompt": "a"}, *(f"X{i}: {i}" for i in range(8_000))), 431),
+    "a long path": (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
+    "half a large head": (b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000, 431),
+    "two hosts": (posted({"prompt": "a"}, "Host: localhost"), 400),
+    "a host that is none": (posted({"prompt": "a"}, host="Host: localhost:80@evil"), 400),
+    "no host": (posted({"prompt": "a"}, host="X: y"), 400),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_what_is_no_request_is_refused_in_openais_shape(server: Served, name: str) -> None:
+    sent, status = STRANGE[name]
+    head, _, body = exchanged(server.port, sent).partition(b"\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status} ".encode()), head
+    assert json.loads(body)["error"]["type"] == "invalid_request_error"
+    lines = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
+    assert lines["connection"] == "close"
+    until = time.monotonic() + 5
+    while f"request {lines['x-request-id']}: {status}, 127.0.0.1" not in server.log:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_body_that_is_too_large_is_not_read_on(server: Served) -> None:
+    head = posted({}).replace(b"Content-Length: 2\r\n\r\n{}", b"Content-Length: 999999999\r\n\r\n")
+    n_sent = 0
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(head)
+        try:
+            while True:
+                n_sent += connection.send(b"a" * (1 << 16))
+                assert n_sent < 64 << 20, "the server goes on reading"
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+    # Who stops when he is refused reads why.
+    answer = exchanged(server.port, head)
+    assert answer.startswith(b"HTTP/1.1 413 ") and b"connection: close" in answer.lower()
+
+
+def test_a_long_text_delays_nobody(server: Served) -> None:
+    """Three clients send 0.9 MB each and leave; one of them could stop a stream for seconds."""
+    body = posted({"prompt": "a b " * 240_000, "max_tokens": 1})
+    gaps: list[float] = []
+
+    def watch(until: float) -> None:
+        asked = {"prompt": "x = 1\n", "max_tokens": 30_000, "ignore_eos": True}
+        with server.stream(asked) as stream:
+            last = time.monotonic()
+            while last < until and stream.readline():
+                gaps.append(time.monotonic() - last)
+                last = time.monotonic()
+
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(watch, time.monotonic() + 3)
+        while not gaps:
+            time.sleep(0.01)
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+                connection.sendall(body)
+                time.sleep(0.3)
+        began = time.monotonic()
+        assert server.call("GET", "/health").status == 200
+        assert time.monotonic() - began < 1
+        watching.result()
+    assert max(gaps) < 1, sorted(gaps)[-5:]
+    server.wait_for_nobody()
+
+
+def test_more_tokens_than_the_context_are_taken_as_the_context(server: Served) -> None:
+    asked = {"prompt": "x = 1\n", "max_tokens": 1_200_000, "ignore_eos": True}
+    with server.stream(asked) as answer:
+        assert answer.status == 200 and answer.readline().startswith(b"data: ")
+        assert server.metric("aerie_pending_tokens") < 40_000
+    server.wait_for_nobody()
+
+
+def test_every_request_is_a_line_and_the_page_is_mentioned(server: Served) -> None:
+    reply = server.call("POST", "/v1/completions", {"prompt": "x = 1\n", "max_tokens": 9})
+    name = reply.headers["x-request-id"]
+    until = time.monotonic() + 5
+    while name not in (log := server.log):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    (line,) = (line for line in log.splitlines() if name in line)
+    assert "POST /v1/completions" in line and "completion=9 acceptance=" in line
+    assert "live page: http://127.0.0.1:" in log and "policy fixed" in log
+    assert ": 200, 127.0.0.1 GET /health" not in log and "Traceback" not in log
+
+
+@pytest.mark.slow
+def test_a_full_terminal_does_not_stop_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "aerie", "serve", "--port", str(port), *TREE]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    with open("/dev/full", "wb") as full:
+        process = subprocess.Popen(command, env=environment, stdout=full, stderr=full)
+    server = Served(process, port, Path("/dev/null"))
+    try:
+        until = time.monotonic() + READY_SECONDS
+        while True:
+            assert time.monotonic() < until and process.poll() is None
             try:
-                assert connection.recv(13) == answer
-            except ConnectionResetError:
-                assert not answer
+                if server.call("GET", "/health").status == 200:
+                    break
+            except ConnectionRefusedError:
+                time.sleep(0.1)
+        asked = {"prompt": "x = 1\n", "max_tokens": 3}
+        assert server.call("POST", "/v1/completions", asked).status == 200
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_signal_lets_what_runs_finish() -> None:
     with served("--metrics-compat", "vllm", *TREE) as ending:
         page = ending.call("GET", "/metrics").body
-        assert "vllm:spec_decode_num_drafts_total" in page
-        connection = ending.connect()
-        body = {"prompt": "x = 1\n", "max_tokens": 400, "ignore_eos": True, "stream": True}
-        connection.request(
-            "POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"}
-        )
-        stream = connection.getresponse()
-        assert stream.readline().startswith(b"data: ")
-        ending.process.terminate()
-        rest = stream.read().decode()
+        labels = f'{{engine="0",model_name="{NAME}"}}'
+        for name in (
+            "spec_decode_num_drafts_total",
+            "num_requests_waiting",
+            "time_to_first_token_seconds_count",
+            "inter_token_latency_seconds_count",
+            "e2e_request_latency_seconds_count",
+            "request_queue_time_seconds_count",
+        ):
+            assert f"vllm:{name}{labels} " in page and f"aerie_{name} " in page
+        assert ending.metric("aerie_uptime_seconds") > 0
+        asked = {"prompt": "x = 1\n", "max_tokens": 400, "ignore_eos": True}
+        with ending.stream(asked) as stream:
+            assert stream.readline().startswith(b"data: ")
+            ending.process.terminate()
+            until = time.monotonic() + 10
+            while (health := ending.call("GET", "/health")).status == 200:
+                assert time.monotonic() < until
+            # It goes on listening: who asks learns that there is nothing to wait for here.
+            assert health.status == 503 and health.body["status"] == "draining"
+            refused = ending.call("POST", "/v1/completions", {"prompt": "a"})
+            assert refused.status == 503 and refused.headers["retry-after"] == "1"
+            rest = stream.read().decode()
         assert rest.rstrip().endswith("data: [DONE]") and '"finish_reason":"length"' in rest
         assert ending.process.wait(timeout=30) in (0, -15)
-        stream.close()
-        connection.close()

@@ -1,7 +1,7 @@
 """The wheel installs into an empty environment, with its own dependencies, and works there.
 
 The real thing on purpose: an environment that could see this one's packages would hide a missing
-dependency or a data file that was left out. About a minute, most of it the installation of torch.
+dependency or a data file that was left out. Minutes, most of them the installation of torch.
 """
 
 import json
@@ -12,6 +12,8 @@ import sys
 import tempfile
 import venv
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -42,6 +44,7 @@ def install(wheel: Path, scratch: Path) -> Path:
 
 
 # One test, not one per command: parallel workers would each pay for the installation.
+@pytest.mark.slow
 def test_wheel_works_in_an_empty_environment() -> None:
     # Not tmp_path: pytest keeps the folders of the last three runs, and this one holds a torch.
     with tempfile.TemporaryDirectory() as folder:

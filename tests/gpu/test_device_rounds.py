@@ -15,7 +15,9 @@ from aerie.models.inflate import LargePair
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronization debug mode")]
 
 COSTS = Path(__file__).parents[1] / "data" / "costs_cheap.json"
-SETUP = RoundSetup(dtype="float32", geometry=None, backend="triton", costs=str(COSTS))
+SETUP = RoundSetup(
+    dtype="float32", geometry=None, backend="triton", costs=str(COSTS), foreign_costs=True
+)
 ROOM = Room(4, 96)
 
 

@@ -14,7 +14,9 @@ from aerie.config import SpeculationConfig
 pytestmark = pytest.mark.gpu
 
 COSTS = Path(__file__).parents[1] / "data" / "costs_cheap.json"
-SETUP = RoundSetup(dtype="float32", geometry=None, engine="eager", costs=str(COSTS))
+SETUP = RoundSetup(
+    dtype="float32", geometry=None, engine="eager", costs=str(COSTS), foreign_costs=True
+)
 
 
 @pytest.mark.parametrize("backend", ["pytorch", "triton"])

@@ -12,16 +12,20 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "__main__": ("cli",),
     "cli": ("server", "parity", "bench", "fpga", "train", "aerie"),
     "server": ("api", "aerie"),
-    "parity": ("api", "perf"),
-    "bench": ("api", "perf", "aerie"),
+    "parity": ("api", "perf", "sources"),
+    "bench": ("api", "perf", "sources", "aerie"),
     "fpga": ("bench", "parity", "perf"),  # the contract it races on, the dumps it is compared on
     "aerie": ("public",),  # the public names; only the outermost layer may import them back
     "public": ("api",),  # by name, on first use
-    "api": ("assemble",),
-    "assemble": ("assemble_rounds", "assemble_costs", "engine", "text"),
-    "assemble_rounds": ("assemble_numerics", "engine"),  # its other files: captured rounds,
+    "api": ("assemble", "texts"),
+    "texts": ("engine", "text"),  # what open requests have written
+    "assemble": ("assemble_memory", "assemble_costs", "assemble_choices", "engine", "text"),
+    "assemble_memory": ("assemble_rounds",),  # its other files: the account of KV memory,
+    "assemble_rounds": ("assemble_numerics", "engine"),  # captured rounds,
+    "assemble_costs": ("assemble_numerics", "assemble_device", "speculation"),  # whose costs,
+    "assemble_choices": ("assemble_numerics", "assemble_device"),  # what auto stands for,
     "assemble_numerics": ("models",),  # the models' arithmetic,
-    "assemble_costs": ("speculation", "models"),  # and the cost tables that are shipped
+    "assemble_device": ("models",),  # and where they run
     "engine": ("speculation", "models"),
     "train": ("models",),
     "speculation": ("kernels", "attention"),
@@ -32,6 +36,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "text": ("errors",),
     "config": ("errors",),
     "errors": (),
+    "sources": (),  # hashes of what the others say
     "assets": (),
 }
 

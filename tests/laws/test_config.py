@@ -41,7 +41,7 @@ def many_fields(modules: Iterable[Module]) -> list[str]:
 
 def environment_keys(module: Module) -> Iterator[tuple[ast.expr, int]]:
     """The key of every access to the process environment."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         match node:
             case ast.Subscript(value=value, slice=key) if ast.unparse(value) in READERS:
                 yield key, node.lineno

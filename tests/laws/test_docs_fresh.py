@@ -22,7 +22,6 @@ PAGES = (
     Page("docs/kernel_abi.json", "aerie.kernels.document", "render_abi"),
     Page("docs/cli.md", "aerie.cli.document", "render"),
     Page("docs/images/round.svg", "aerie.cli.picture", "render"),
-    Page("README.md", "aerie.bench.report.readme", "render"),
     Page("docs/models.md", "aerie.models.document", "render"),
 )
 

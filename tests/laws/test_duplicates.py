@@ -22,7 +22,7 @@ def is_skipped(node: ast.stmt) -> bool:
 def counted_lines(module: Module) -> list[Line]:
     """Lines that can be a repeat: no imports, docstrings, comments, blanks or lone brackets."""
     skipped: set[int] = set()
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.stmt) and is_skipped(node):
             skipped.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return [

@@ -28,7 +28,7 @@ def bare_excepts(modules: Iterable[Module]) -> list[str]:
     return [
         f"{module.at(node.lineno)}: bare except; name what is expected"
         for module in modules
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ExceptHandler) and node.type is None
     ]
 
@@ -37,7 +37,7 @@ def swallowed_errors(modules: Iterable[Module]) -> list[str]:
     return [
         f"{module.at(node.lineno)}: every exception is caught and dropped"
         for module in modules
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if (isinstance(node, ast.ExceptHandler) and is_swallowing(node))
         or (isinstance(node, ast.Call) and is_broad_suppress(node))
     ]
@@ -83,7 +83,7 @@ def global_state(modules: Iterable[Module]) -> list[str]:
     return [
         f"{module.at(node.lineno)}: global {', '.join(node.names)}; pass it as an argument"
         for module in modules
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Global)
     ]
 

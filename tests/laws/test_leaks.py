@@ -1,11 +1,10 @@
 """Law: no text of the repository names one machine's paths, or a host that is not public."""
 
 import re
-import subprocess
 
 import pytest
 
-from tests.laws.tree import ROOT
+from tests.laws.tree import ROOT, repository_files
 
 # Home folders and scratch folders. `(?<![\w.])` lets a URL's path and a relative path pass.
 MACHINE_PATH = re.compile(
@@ -59,15 +58,6 @@ def is_foreign(address: str) -> bool:
     return max(parts) < 256 and address not in THIS_MACHINE
 
 
-def repository_files() -> list[str]:
-    """Tracked files, and new ones that would be tracked: a leak is cheapest before its commit."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    if run.returncode:
-        pytest.skip("not a git checkout, so which files belong to the repository is unknown")
-    return sorted({name for name in run.stdout.decode().split("\0") if name})
-
-
 def text_of(name: str) -> str:
     path = ROOT / name
     if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
@@ -77,7 +67,10 @@ def text_of(name: str) -> str:
 
 
 def test_repository_obeys() -> None:
-    violations = [found for name in repository_files() for found in leaks(name, text_of(name))]
+    names = repository_files()
+    if names is None:
+        pytest.skip("not a git checkout, so which files belong to the repository is unknown")
+    violations = [found for name in names for found in leaks(name, text_of(name))]
     assert not violations, "\n".join(violations)
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -57,12 +58,17 @@ class Module:
         return tuple(_walk_imports(self, self.tree, is_lazy=False, is_for_types=False))
 
     @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the tree, walked once for all laws."""
+        return tuple(ast.walk(self.tree))
+
+    @cached_property
     def functions(self) -> tuple[Function, ...]:
-        return tuple(node for node in ast.walk(self.tree) if isinstance(node, Function))
+        return tuple(node for node in self.nodes if isinstance(node, Function))
 
     @cached_property
     def classes(self) -> tuple[ast.ClassDef, ...]:
-        return tuple(node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
+        return tuple(node for node in self.nodes if isinstance(node, ast.ClassDef))
 
     def at(self, line: int) -> str:
         return f"{self.path}:{line}"
@@ -73,7 +79,7 @@ def _walk_imports(
 ) -> Iterator[Import]:
     for target in _targets(module, node):
         yield Import(target, getattr(node, "lineno", 0), is_lazy, is_for_types)
-    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
         for statement in node.body:
             yield from _walk_imports(module, statement, is_lazy=is_lazy, is_for_types=True)
         children: Iterable[ast.AST] = node.orelse
@@ -92,11 +98,11 @@ def _targets(module: Module, node: ast.AST) -> list[str]:
         base = _base_of(module, node)
         return [f"{base}.{alias.name}" for alias in node.names]
     # importlib.import_module("x") and __import__("x") import as surely as the statement does.
-    if isinstance(node, ast.Call) and node.args:
-        callee, first = ast.unparse(node.func), node.args[0]
-        is_import = callee in ("__import__", "import_module", "importlib.import_module")
-        if is_import and isinstance(first, ast.Constant) and isinstance(first.value, str):
-            return [first.value]
+    match node:
+        case ast.Call(func=callee, args=[ast.Constant(value=str() as name), *_]):
+            # Written out last: there are many calls, and few that begin with a text.
+            if ast.unparse(callee) in ("__import__", "import_module", "importlib.import_module"):
+                return [name]
     return []
 
 
@@ -145,6 +151,19 @@ def cpp() -> tuple[Module, ...]:
 def prose() -> tuple[Module, ...]:
     """Markdown pages, for laws that read lines."""
     return read([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+@cache
+def repository_files() -> tuple[str, ...] | None:
+    """Tracked files, and new ones that would be tracked: a fault is cheapest before its commit.
+
+    None: this is no git checkout.
+    """
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    if run.returncode:
+        return None
+    return tuple(sorted({name for name in run.stdout.decode().split("\0") if name}))
 
 
 def resolve(target: str, known: dict[str, Module]) -> Module | None:

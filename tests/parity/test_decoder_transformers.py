@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from aerie.attention import pytorch, reference
@@ -91,6 +93,18 @@ def test_prefill_and_every_boundary(pair: Pair) -> None:
     assert got.taps.shape == (300, n_layers + 1, pair.ours.geometry.hidden_size)
     for place, boundary in enumerate(boundaries):
         assert_same(got.taps[:, place], states[boundary].reshape(300, -1))
+
+
+def test_tables_the_oracle_would_save_are_left_out(pair: Pair, tmp_path: Path) -> None:
+    directory = shutil.copytree(pair.directory, tmp_path / "saved")
+    tensors = load_file(directory / "model.safetensors")
+    saved = pair.oracle.model.rotary_emb.inv_freq
+    for layer_idx, dtype in enumerate((torch.float32, torch.bfloat16, torch.float16)):
+        name = f"model.layers.{layer_idx}.self_attn.rotary_emb.inv_freq"
+        tensors[name] = saved.to(dtype, copy=True)
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    ours = load_decoder(directory, pytorch.prepare, LoadOptions())
+    assert torch.equal(ours.rotary.frequencies, pair.ours.rotary.frequencies)
 
 
 def test_decode_step_by_step(pair: Pair) -> None:

@@ -16,6 +16,7 @@ from aerie.attention.rows import Bounds, causal_rows
 from aerie.bench.provenance import provenance
 from aerie.engine.params import SamplingParams
 from aerie.kernels.noise import gumbel
+from aerie.models.decoder import Decoder
 
 # Below this temperature a request is greedy, as in `sample_target_tokens`.
 GREEDY_TEMPERATURE = 1e-6
@@ -61,6 +62,7 @@ class Comparison:
     speculative: tuple[Timed, ...]
     difference: Difference | None
     policy: dict[str, Any]  # of the speculative runs
+    device: str = "cpu"
 
     @property
     def is_identical(self) -> bool:
@@ -100,7 +102,7 @@ class Comparison:
                 "speculative": other.statistics.target_passes,
             },
             "repeats": len(self.plain),
-            "provenance": provenance("cpu"),
+            "provenance": provenance(self.device),
         }
 
 
@@ -128,7 +130,11 @@ def compare_decoding(
         plain, prompt, params, runs[plain][0].completion, runs[speculative][0].completion
     )
     return Comparison(
-        tuple(runs[plain]), tuple(runs[speculative]), difference, policy_of(speculative)
+        tuple(runs[plain]),
+        tuple(runs[speculative]),
+        difference,
+        policy_of(speculative),
+        speculative.config.model.device,
     )
 
 
@@ -163,14 +169,20 @@ def first_difference(
 
 
 def _decided_by(engine: Engine, tokens: list[int], temperature: float, seed: int) -> Tensor:
-    """What the token after a text was chosen by, from a fresh prefill. [vocab] f32"""
-    target = engine.core.parts.target
-    n = len(tokens)
-    slots = torch.arange(1, n + 1, dtype=torch.int32)
-    ends = torch.tensor([0, n], dtype=torch.int32)
-    rows = causal_rows(torch.tensor(tokens), ends, ends, slots, Bounds(n, n))
-    logits = target.forward(rows, target.allocate_pool(n + 1), torch.tensor([n - 1])).logits[0]
+    """What the token after a text was chosen by. [vocab] f32"""
+    logits = logits_after(engine.core.parts.target, tokens).cpu()
     if temperature < GREEDY_TEMPERATURE:
         return logits
-    noise = gumbel(logits.shape[0], seed, n - 1, 0)
+    noise = gumbel(logits.shape[0], seed, len(tokens) - 1, 0)
     return logits / temperature + torch.from_numpy(noise)
+
+
+def logits_after(target: Decoder, tokens: list[int]) -> Tensor:
+    """What the target says after a text, from a fresh prefill. [vocab] f32"""
+    device, n = target.embedding.device, len(tokens)
+    ends = torch.tensor([0, n], dtype=torch.int32, device=device)
+    slots = torch.arange(1, n + 1, dtype=torch.int32, device=device)
+    ids = torch.tensor(tokens, device=device)
+    rows = causal_rows(ids, ends, ends, slots, Bounds(n, n))
+    last = torch.tensor([n - 1], device=device)
+    return target.forward(rows, target.allocate_pool(n + 1), last).logits[0]

@@ -19,6 +19,8 @@ def provenance(device: str) -> dict[str, Any]:
     """Everything a measured row must carry to be believed and replayed."""
     import torch
 
+    from aerie.assemble_device import device_name
+
     found: dict[str, Any] = {
         "aerie": aerie.__version__,
         "commit": _commit(),
@@ -27,10 +29,9 @@ def provenance(device: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "device": _cpu_name(),
+        "device": device_name(device),
     }
     if device.startswith("cuda"):
-        found["device"] = torch.cuda.get_device_name(device)
         found["cuda"] = torch.version.cuda
     return found
 
@@ -62,12 +63,3 @@ def _commit() -> str:
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
     return asked.stdout.strip() or "unknown"
-
-
-def _cpu_name() -> str:
-    listing = Path("/proc/cpuinfo")
-    if listing.exists():
-        for line in listing.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return f"{line.partition(':')[2].strip()} ({os.cpu_count()} cores)"
-    return f"{platform.processor() or platform.machine()} ({os.cpu_count()} cores)"

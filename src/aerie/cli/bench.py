@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aerie.cli.checks import amount, count, found_device, in_file, out_folder
 from aerie.cli.output import console, finish, integers, progress_console
+
+if TYPE_CHECKING:
+    from aerie.bench.round.setup import RoundSetup
 
 app = typer.Typer(help="Measure, with the ceiling beside every number.", no_args_is_help=True)
 
@@ -23,7 +27,7 @@ def kernels(
     batch: Annotated[str, typer.Option(help="Batch sizes, comma separated.")] = "1,8,32",
     verify: Annotated[str, typer.Option(help="Rows per request, comma separated.")] = "8,32,64",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    repeats: Annotated[int, typer.Option(min=3, help="Timed calls per point.")] = 15,
+    repeats: Annotated[int, count(3, "Timed calls per point.")] = 15,
     as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:
     """Time every tree kernel: median, bytes, achieved bandwidth, ratio to the copy ceiling.
@@ -34,8 +38,12 @@ def kernels(
     from rich.progress import Progress
 
     from aerie.bench.kernels.calls import Point, measure_all
+    from aerie.kernels import load
 
+    device = found_device(device)
     names = backend.split(",")
+    for name in names:
+        load(name, device)
     points = [
         Point(name, size, rows)
         for name in names
@@ -59,12 +67,12 @@ def kernels(
 def engine(
     batch: Annotated[str, typer.Option(help="Batch sizes, comma separated.")] = "1,4,8,16",
     context: Annotated[str, typer.Option(help="Prompt tokens, comma separated.")] = "512,8192",
-    tokens: Annotated[int, typer.Option(min=16, help="New tokens a run, all requests.")] = 256,
-    repeats: Annotated[int, typer.Option(min=1, help="Interleaved runs per policy.")] = 9,
+    tokens: Annotated[int, count(16, "New tokens a run, all requests.")] = 256,
+    repeats: Annotated[int, count(1, "Interleaved runs per policy.")] = 9,
     costs: Annotated[str | None, typer.Option(help="A file of aerie tune costs.")] = None,
     transformers: Annotated[bool, typer.Option(help="Compare plain decoding with it.")] = True,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
-    out: Annotated[str | None, typer.Option(help="Folder for CSV, PNG and JSON.")] = None,
+    threads: Annotated[int, count(1, "CPU threads.")] = 1,
+    out: Annotated[Path | None, out_folder(help="Folder for CSV, PNG and JSON.")] = None,
     name: Annotated[str, typer.Option(help="Name of those files.")] = "engine_bench_cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:
@@ -77,6 +85,7 @@ def engine(
 
     from aerie.bench.engine.contract import Contract
     from aerie.bench.engine.session import run_session
+    from aerie.config import PlannerConfig
 
     torch.set_num_threads(threads)
     contract = Contract(
@@ -86,9 +95,10 @@ def engine(
         repeats=repeats,
     )
     screen = progress_console()
-    session = run_session(contract, costs, transformers, lambda text: screen.print(text))
+    planner = PlannerConfig(costs)
+    session = run_session(contract, planner, transformers, lambda text: screen.print(text))
     if out is not None:
-        session.write(Path(out), name)
+        session.write(out, name)
     if not as_json:
         console().print(session.table())
     finish(session.payload, as_json=True)
@@ -97,16 +107,16 @@ def engine(
 @app.command("round")
 def round_(
     stage: Annotated[str, typer.Option(help="Stages, comma separated.")] = "speed",
-    out: Annotated[Path, typer.Option(help="Folder of the reports.")] = Path("reports"),
+    out: Annotated[Path, out_folder(help="Folder of the reports.")] = Path("reports"),
     geometry: Annotated[str, typer.Option(help="Inflate to this; none: as shipped.")] = (
         "llama-3.1-8b"
     ),
     dtype: Annotated[str, typer.Option(help="bfloat16 or float32.")] = "bfloat16",
     device: Annotated[str, typer.Option(help="cuda, or cpu for a rehearsal.")] = "cuda",
     backend: Annotated[str, typer.Option(help="Kernel backend.")] = "triton",
-    context: Annotated[int, typer.Option(min=16, help="Prompt tokens; 64 times in stress.")] = 1024,
-    rounds: Annotated[int, typer.Option(min=4, help="Timed rounds.")] = 48,
-    prompts: Annotated[int, typer.Option(min=1, help="Prompts of the lossless stage.")] = 64,
+    context: Annotated[int, count(16, "Prompt tokens; 64 times in stress.")] = 1024,
+    rounds: Annotated[int, count(4, "Timed rounds.")] = 48,
+    prompts: Annotated[int, count(1, "Prompts of the lossless stage.")] = 64,
     costs: Annotated[
         str | None, typer.Option(help="Table of aerie tune costs; default: a shipped one.")
     ] = None,
@@ -118,7 +128,6 @@ def round_(
     against a plain step of the same engine. Stages: speed; lossless, sampled, sizes and near_ties
     (tokens against plain decoding); stress. The last line of output is JSON.
     """
-    from aerie.bench.round.setup import RoundSetup
     from aerie.bench.round.stages import STAGES, RoundBench
     from aerie.errors import UnknownNameError
 
@@ -126,16 +135,35 @@ def round_(
     for name in stages:
         if name not in STAGES:
             raise UnknownNameError("stage", name, STAGES)
-    inflated = None if geometry == "none" else geometry
-    setup = RoundSetup(device, dtype, inflated, backend, costs=costs)
+    setup = round_setup(device, dtype, geometry, backend, costs)
     bench = RoundBench(setup, out, context, rounds, prompts)
     records = {name: bench.run(name) for name in stages}
     finish({"ok": all(r["ok"] for r in records.values()), **records}, as_json=True)
 
 
+def round_setup(
+    device: str, dtype: str, geometry: str, backend: str, costs: str | None = None
+) -> RoundSetup:
+    """What rounds are measured on; what is wrong with it is said before anything is loaded."""
+    from aerie.bench.round.setup import RoundSetup
+    from aerie.kernels.registry import backend_info
+    from aerie.models.inflate_geometry import find_geometry
+    from aerie.speculation.costs import load_costs
+
+    inflated = None if geometry == "none" else geometry
+    setup = RoundSetup(found_device(device), dtype, inflated, backend, costs=costs)
+    assert setup.model, "names of dtypes are checked by the configuration"
+    backend_info(backend)
+    if inflated is not None:
+        find_geometry(inflated)
+    if costs is not None:
+        load_costs(Path(costs))
+    return setup
+
+
 @app.command("gpu")
 def gpu(
-    contract: Annotated[Path, typer.Option(help="TOML file: what is run, and how.")] = Path(
+    contract: Annotated[Path, in_file(help="TOML file: what is run, and how.")] = Path(
         "contracts/h200.toml"
     ),
     points: Annotated[str, typer.Option(help="Scenarios or 4x16384, comma separated.")] = "",
@@ -144,10 +172,10 @@ def gpu(
         typer.Option(help="micro, full, repeats, tail, slots, acceptance, matrix; with commas."),
     ] = "matrix",
     then: Annotated[
-        list[Path] | None, typer.Option(help="Contracts that follow on the same engine.")
+        list[Path] | None, in_file(help="Contracts that follow on the same engine.")
     ] = None,
     gates: Annotated[Path, typer.Option(help="Folder of the gates' TOML files.")] = Path("gates"),
-    out: Annotated[Path, typer.Option(help="Folder of the reports.")] = Path("reports"),
+    out: Annotated[Path, out_folder(help="Folder of the reports.")] = Path("reports"),
     as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:
     """Run a contract: plain decoding, fixed trees and the planner in turns on one engine.
@@ -159,7 +187,9 @@ def gpu(
     from aerie.bench.gpu.session import Asked, run_asked
     from aerie.parity.matrix import sources_hash
 
-    backend = read_contract(contract).model.backend
+    model = read_contract(contract).model
+    found_device(model.device)
+    backend = model.backend
     chosen = tuple(points.split(",")) if points else ()
     wanted = tuple(name for name in what.split(",") if name)
     kernels = sources_hash(backend)
@@ -171,11 +201,11 @@ def gpu(
 @app.command("step")
 def step(
     batch: Annotated[str, typer.Option(help="Batch sizes, comma separated.")] = "1,8",
-    context: Annotated[int, typer.Option(min=16, help="Prompt tokens.")] = 512,
-    steps: Annotated[int, typer.Option(min=1, help="Timed steps of every turn.")] = 24,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns of every method.")] = 9,
+    context: Annotated[int, count(16, "Prompt tokens.")] = 512,
+    steps: Annotated[int, count(1, "Timed steps of every turn.")] = 24,
+    repeats: Annotated[int, count(1, "Turns of every method.")] = 9,
     transformers: Annotated[bool, typer.Option(help="Time its generate beside.")] = True,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, count(1, "CPU threads.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:
     """Say where the milliseconds of a step go, phase by phase, on a CPU.
@@ -203,10 +233,10 @@ def step(
 def serve(
     url: Annotated[str, typer.Option(help="A running server.")] = "http://127.0.0.1:8000",
     clients: Annotated[str, typer.Option(help="At a time, comma separated.")] = "1,4,16",
-    turns: Annotated[int, typer.Option(min=3, help="Interleaved turns.")] = 7,
-    tokens: Annotated[int, typer.Option(min=8, help="New tokens a request.")] = 128,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds until it must be ready.")] = 0.0,
-    out: Annotated[Path | None, typer.Option(help="Folder of the reports.")] = None,
+    turns: Annotated[int, count(3, "Interleaved turns.")] = 7,
+    tokens: Annotated[int, count(8, "New tokens a request.")] = 128,
+    wait: Annotated[float, amount(0, "Seconds until it must be ready.")] = 0.0,
+    out: Annotated[Path | None, out_folder(help="Folder of the reports.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:
     """Say what HTTP costs: the same completions over a server and straight from an engine.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aerie.cli.checks import Device, found_device, out_folder
 from aerie.cli.output import console, finish
 
 if TYPE_CHECKING:
@@ -26,9 +27,8 @@ Against = Annotated[
     Path | None,
     typer.Option(help="Stages another engine dumped (docs/stages.md). Without it: float64."),
 ]
-Dump = Annotated[Path | None, typer.Option(help="Write this run's stages there.")]
+Dump = Annotated[Path | None, out_folder(help="Write this run's stages there.")]
 Dtype = Annotated[str, typer.Option(help=f"{', '.join(DTYPES)}; sets the tolerance too.")]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 
@@ -49,16 +49,18 @@ def compare(
 
     from aerie.errors import UnknownNameError
     from aerie.models.hub import find_model
-    from aerie.parity.stage_dump import write_dump
+    from aerie.parity.stage_dump import read_dump, write_dump
     from aerie.parity.stage_run import Subject, load_pair
     from aerie.parity.stages import TOLERANCES, compare_stages
 
     if dtype not in DTYPES:
         raise UnknownNameError("dtype", dtype, DTYPES)
+    device = found_device(device)
     head = None if draft is None else find_model(draft, os.environ)
     subject = Subject(find_model(model, os.environ), head, getattr(torch, dtype), device)
+    given = None if against is None else read_dump(against)
     pair = load_pair(subject)
-    theirs, ours = _both_runs(subject, pair, against)
+    theirs, ours = _both_runs(subject, pair, given)
     if dump is not None:
         write_dump(dump, ours)
     report = compare_stages(theirs.stages, ours.stages, TOLERANCES[subject.dtype])
@@ -88,14 +90,12 @@ def _strict(stage: dict[str, Any]) -> dict[str, Any]:
 
 
 def _both_runs(
-    subject: Subject, pair: LoadedPair, against: Path | None
+    subject: Subject, pair: LoadedPair, theirs: StageDump | None
 ) -> tuple[StageDump, StageDump]:
     """The reference's stages and ours, over the same tokens."""
-    from aerie.parity.stage_dump import read_dump
     from aerie.parity.stage_run import N_TOKENS, draw_tokens, load_exact_pair, run_stages
 
-    if against is not None:
-        theirs = read_dump(against)
+    if theirs is not None:
         return theirs, run_stages(pair, theirs.tokens, theirs.features)
     tokens = draw_tokens(pair.target.geometry.vocab_size, N_TOKENS)
     return run_stages(load_exact_pair(subject), tokens), run_stages(pair, tokens)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from aerie.cli.checks import out_folder
 from aerie.cli.output import console, finish
 
 Model = Annotated[Path, typer.Option(help="Directory of the target.")]
@@ -14,7 +15,7 @@ Draft = Annotated[Path, typer.Option(help="Directory of its EAGLE-3 head, in any
 Dialect = Annotated[
     str, typer.Option(help="specforge (SGLang), speculators (vLLM) or modelopt (TensorRT-LLM).")
 ]
-Out = Annotated[Path, typer.Option(help="Folder for the converted head.")]
+Out = Annotated[Path, out_folder(help="Folder for the converted head.")]
 Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 

@@ -41,7 +41,7 @@ def doctor(
 
     versions = {"aerie": __version__, "python": platform.python_version(), **_versions()}
     backends = _backends()
-    defaults = [_default_device(), *_engine_defaults(), _threads(), _hls_libraries()]
+    defaults = [*_engine_defaults(), _hls_libraries()]
     required = [name for name, need in LIBRARIES.items() if need == "required"]
     missing = [name for name in required if not versions[name]]
     _print(versions, backends, defaults)
@@ -80,38 +80,38 @@ def _backends() -> dict[str, str]:
     return {info.name: why_unavailable(info) or f"available: {info.summary}" for info in BACKENDS}
 
 
-def _default_device() -> Resolved[str]:
-    if importlib.util.find_spec("torch") is None:
-        return Resolved("device", "cpu", "automatic", "torch is not installed")
-    import torch
-
-    if torch.cuda.is_available():
-        name = torch.cuda.get_device_name(0)
-        return Resolved("device", "cuda", "automatic", f"torch sees {name}")
-    return Resolved("device", "cpu", "automatic", "torch sees no CUDA device")
-
-
 def _engine_defaults() -> list[Resolved[str]]:
-    """What an engine takes where its configuration says auto."""
+    """What `Engine.load()` takes where nothing is said, from the functions that it calls itself."""
     if importlib.util.find_spec("torch") is None:
-        return []
-    from aerie.assemble import choose_backend, choose_engine, choose_policy, settled
-    from aerie.assemble_numerics import choose_numerics
-    from aerie.config import EngineConfig, ModelConfig
+        return [Resolved("device", "cpu", "automatic", "torch is not installed")]
+    from aerie.assemble_choices import explain
+    from aerie.config import EngineConfig
 
-    config = EngineConfig(model=ModelConfig(device=_default_device().value))
-    chosen = (choose_backend(config), choose_policy(config), choose_engine(settled(config)))
-    return [*chosen, *choose_numerics(config.model)]
+    found = explain(EngineConfig())
+    return [*found, _threads(found[0].value), _cost_tables()]
 
 
-def _threads() -> Resolved[str]:
-    cores = os.cpu_count() or 1
-    if importlib.util.find_spec("torch") is None:
-        return Resolved("threads", str(cores), "automatic", f"{cores} cores here")
-    import torch
+def _threads(device: str) -> Resolved[str]:
+    """For the built-in pair, and beside it for a model whose products are worth sharing."""
+    from aerie.assemble_device import SHARED_FROM, choose_threads
 
-    reason = f"what torch took from its settings; {cores} cores here"
-    return Resolved("threads", str(torch.get_num_threads()), "torch", reason)
+    small, large = (choose_threads(0, width, device) for width in (256, SHARED_FROM))
+    reason = f"the built-in pair: {small.reason}; from {SHARED_FROM} wide on {large.value}"
+    return Resolved("threads", str(small.value), small.origin, f"{reason} ({large.reason})")
+
+
+def _cost_tables() -> Resolved[str]:
+    """Where measured tables are kept, and how many are."""
+    from aerie.assemble_costs import costs_folder
+
+    folder = costs_folder(os.environ)
+    n_kept = len(list(folder.glob("*.json")))
+    reason = f"{n_kept} kept; a pair without one is measured when it is first loaded"
+    return Resolved("cost tables", str(folder), _cache_origin(), reason)
+
+
+def _cache_origin() -> str:
+    return "AERIE_CACHE" if os.environ.get("AERIE_CACHE") else "automatic"
 
 
 def _hls_libraries() -> Resolved[str]:
@@ -120,7 +120,7 @@ def _hls_libraries() -> Resolved[str]:
     from aerie.kernels.hls.build import Sources, cache_folder, is_built
 
     folder = cache_folder(os.environ)
-    origin = "AERIE_CACHE" if os.environ.get("AERIE_CACHE") else "automatic"
+    origin = _cache_origin()
     if shutil.which("g++") is None:
         return Resolved("hls libraries", str(folder), origin, "no g++ to compile them with")
     families = {card.family for card in catalogue().values()}

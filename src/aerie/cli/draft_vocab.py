@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aerie.cli.output import console, finish, integers
+from aerie.cli.checks import amount, count, out_file, out_folder
+from aerie.cli.output import console, finish, integers, read_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,15 +37,16 @@ PROMPT_TOKENS, PROMPT_EVERY, MOST_PROMPTS = 64, 512, 64
 def build(
     model: Model,
     text: Text,
-    out: Annotated[Path, typer.Option(help="Token-count file to write (JSON).")],
+    out: Annotated[Path, out_file(help="Token-count file to write (JSON).")],
     written: Annotated[
         int,
-        typer.Option(
-            help="Count this many tokens the target writes behind each prompt cut "
-            "from the text; 0 counts the text itself."
+        count(
+            0,
+            "Count this many tokens the target writes behind each prompt cut "
+            "from the text; 0 counts the text itself.",
         ),
     ] = 0,
-    temperature: Annotated[float, typer.Option(help="Of written text; 0 is greedy.")] = 0.0,
+    temperature: Annotated[float, amount(0.0, "Of written text; 0 is greedy.")] = 0.0,
     sizes: Sizes = "8192,16384,32768",
     as_json: Json = False,
 ) -> None:
@@ -80,8 +82,8 @@ def apply(
     model: Model,
     draft: Draft,
     counts: Counts,
-    out: Annotated[Path, typer.Option(help="Directory of the sliced head.")],
-    size: Annotated[int, typer.Option(help="Ids to keep.")] = 16384,
+    out: Annotated[Path, out_folder(help="Directory of the sliced head.")],
+    size: Annotated[int, count(1, "Ids to keep.")] = 16384,
     dialect: Annotated[str, typer.Option(help="specforge, speculators or modelopt.")] = "specforge",
     as_json: Json = False,
 ) -> None:
@@ -121,9 +123,7 @@ def report(
     counts: Counts,
     text: Text,
     sizes: Sizes = "8192,16384,32768",
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the table, JSON and Markdown.")
-    ] = None,
+    out: Annotated[Path | None, out_folder(help="Folder for the table, JSON and Markdown.")] = None,
     as_json: Json = False,
 ) -> None:
     """Measure agreement and acceptance of a head with its full and with sliced vocabularies."""
@@ -188,12 +188,7 @@ def _output(target: Decoder) -> Tensor:
 
 
 def _encode(tokenizer: Tokenizer, path: Path) -> list[int]:
-    from aerie.errors import UsageError
-
-    try:
-        return tokenizer.encode(path.read_text(encoding="utf-8"), add_special_tokens=False)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read as text: {error}") from error
+    return tokenizer.encode(read_text(path), add_special_tokens=False)
 
 
 def _prompts(tokenizer: Tokenizer, paths: list[Path]) -> list[Tensor]:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aerie.cli.checks import found_device, in_file, require_checkout
 from aerie.cli.output import console, finish, progress_console
+from aerie.errors import UsageError
 
 if TYPE_CHECKING:
     from aerie.bench.gates.gate import Verdict
@@ -27,23 +29,28 @@ def gates(
     reports: Out = Path("reports"),
     as_json: Json = False,
 ) -> None:
-    """Hold recorded figures against their floors.
+    """Hold recorded figures against their floors; exit 1 if one is below.
 
     Figures are computed again from raw rows. Data without provenance is refused, and a speed
-    passes only for kernels whose parity matrix is whole and of the same sources.
+    passes only for kernels whose parity matrix is whole and of the same sources. A figure whose
+    sources have changed since says which.
     """
     if context.invoked_subcommand is not None:
         return
+    from aerie.bench.gates.ages import read_ages
     from aerie.bench.gates.data import Folder
     from aerie.bench.gates.gate import judge, read_gates
 
-    _finish(judge(read_gates(folder), Folder(reports)), as_json)
+    require_checkout("aerie gates", folder)
+    if not reports.is_dir():
+        raise UsageError(f"{reports} is not a folder of reports: run it in the root of a checkout")
+    _finish(judge(read_gates(folder), Folder(reports, ages=read_ages(Path()))), as_json)
 
 
 @app.command("run")
 def run(
     suite: Annotated[str, typer.Argument(help="micro or full.")],
-    contract: Annotated[Path, typer.Option(help="TOML file: what is run, and how.")] = Path(
+    contract: Annotated[Path, in_file(help="TOML file: what is run, and how.")] = Path(
         "contracts/h200.toml"
     ),
     folder: Gates = Path("gates"),
@@ -62,7 +69,9 @@ def run(
     from aerie.bench.gpu.session import Asked, open_session
     from aerie.parity.matrix import sources_hash
 
+    require_checkout("aerie gates run", folder)
     terms = read_contract(contract)
+    found_device(terms.model.device)
     kernels = sources_hash(terms.model.backend)
     if suite == "full":
         require_token(out, terms, kernels)  # before a model is loaded
@@ -84,7 +93,7 @@ def _table(found: list[Verdict]) -> Any:
     from rich.table import Table
 
     shown = Table(title="gates")
-    for heading in ("gate", "value", "floor", "aim", "passed", "source", "reason"):
+    for heading in ("gate", "value", "floor", "aim", "passed", "source", "reason", "changed since"):
         shown.add_column(heading)
     for verdict in found:
         bound = f"{'≥' if verdict.sense == 'at_least' else '≤'} {verdict.floor:g}"
@@ -96,5 +105,6 @@ def _table(found: list[Verdict]) -> Any:
             "yes" if verdict.passed else "NO",
             verdict.source,
             verdict.reason,
+            ", ".join(verdict.changed),
         )
     return shown

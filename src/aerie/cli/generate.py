@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aerie.cli.checks import amount, count
+from aerie.cli.engine_options import EngineOptions, takes_engine_options
 from aerie.cli.output import console, finish, progress_console
+from aerie.errors import UsageError
 
 if TYPE_CHECKING:
     from aerie.api import Engine
-    from aerie.config import SpeculationConfig
     from aerie.engine.params import SamplingParams
 
 PROMPT = '''def read_lines(path):
@@ -20,57 +21,31 @@ PROMPT = '''def read_lines(path):
 '''
 
 Text = Annotated[str | None, typer.Argument(help="Prompt; - reads standard input.")]
-Model = Annotated[str | None, typer.Option(help="Directory or hub id; built-in pair if absent.")]
-Draft = Annotated[str | None, typer.Option(help="EAGLE-3 head for --model.")]
-NewTokens = Annotated[int, typer.Option(min=1, help="Most tokens to generate.")]
-Temperature = Annotated[float, typer.Option(min=0.0, help="0 is greedy.")]
-TopK = Annotated[int, typer.Option(min=0, help="Sample among the k best; 0 is off.")]
-TopP = Annotated[float, typer.Option(help="Sample within this probability mass.")]
-Seed = Annotated[int | None, typer.Option(help="Same seed, same tokens.")]
+NewTokens = Annotated[int, count(1, "Most tokens to generate.")]
+Temperature = Annotated[float, amount(0.0, "0 is greedy.")]
+TopK = Annotated[int, count(0, "Sample among the k best; 0 is off.")]
+TopP = Annotated[float, typer.Option(min=0.0, max=1.0, help="Sample within this probability mass.")]
+Seed = Annotated[
+    int | None, typer.Option(min=-(1 << 63), max=(1 << 63) - 1, help="Same seed, same tokens.")
+]
 Stop = Annotated[list[str] | None, typer.Option(help="Stop string; may be given several times.")]
-Method = Annotated[str, typer.Option(help="eagle3, ngram, eagle3+ngram or none.")]
-PolicyName = Annotated[
-    str, typer.Option(help="planner, fixed or cast; auto: fixed if a shape is given.")
-]
-Steps = Annotated[int | None, typer.Option("--speculative-num-steps", help="Draft levels.")]
-DraftTopK = Annotated[
-    int | None, typer.Option("--speculative-eagle-topk", help="Children per node.")
-]
-Nodes = Annotated[
-    int | None, typer.Option("--speculative-num-draft-tokens", help="Rows verified, root included.")
-]
-VllmConfig = Annotated[
-    str | None, typer.Option("--speculative-config", help="The same as vLLM's JSON.")
-]
-Backend = Annotated[str, typer.Option(help="Kernel backend.")]
-Numerics = Annotated[str, typer.Option(help="fast, or exact: bitwise equal in any batch.")]
 ShowTree = Annotated[bool, typer.Option("--show-tree", help="Draw each round's tree.")]
-Rounds = Annotated[int, typer.Option(min=0, help="Rounds --show-tree draws; 0: all.")]
+Rounds = Annotated[int, count(0, "Rounds --show-tree draws; 0: all.")]
 Compare = Annotated[bool, typer.Option("--compare", help="Also decode plainly, interleaved.")]
-Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0: 1 for the built-in pair.")]
-Repeats = Annotated[int, typer.Option(min=1, help="Interleaved pairs of --compare.")]
+Repeats = Annotated[int, count(1, "Interleaved pairs of --compare.")]
 Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 
+@takes_engine_options
 def generate(
+    options: EngineOptions,
     prompt: Text = None,
-    model: Model = None,
-    draft: Draft = None,
     max_new_tokens: NewTokens = 128,
     temperature: Temperature = 0.0,
     top_k: TopK = 0,
     top_p: TopP = 1.0,
     seed: Seed = None,
     stop: Stop = None,
-    method: Method = "eagle3",
-    policy: PolicyName = "auto",
-    num_steps: Steps = None,
-    eagle_topk: DraftTopK = None,
-    num_draft_tokens: Nodes = None,
-    speculative_config: VllmConfig = None,
-    backend: Backend = "auto",
-    numerics: Numerics = "fast",
-    threads: Threads = 0,
     show_tree: ShowTree = False,
     rounds: Rounds = 0,
     compare: Compare = False,
@@ -80,9 +55,6 @@ def generate(
     """Complete a prompt with speculation; the text streams to standard output."""
     from aerie.engine.params import SamplingParams
 
-    shape = (eagle_topk, num_steps, num_draft_tokens)
-    speculation, named = chosen_speculation(speculative_config, method, policy, shape)
-    draft = draft or named
     params = SamplingParams(
         max_tokens=max_new_tokens,
         temperature=temperature,
@@ -92,45 +64,30 @@ def generate(
         stop=tuple(stop or ()),
     )
     given = PROMPT if prompt is None else prompt
-    text = sys.stdin.read() if given == "-" else given
-    settings: dict[str, Any] = {"backend": backend, "numerics": numerics}
-    set_threads(threads, model)
-    engine = _load(model, draft, settings | {"speculation": asdict(speculation)})
+    text = _standard_input() if given == "-" else given
+    kind = _drawn_engine(options.model.engine) if show_tree else options.model.engine
+    # Memory for one text, so that --compare has room for a second engine.
+    settings = {"engine": kind, "scheduler": {"max_batch": options.memory.max_batch or 1}}
+    engine = options.load(**settings)
     payload = _stream(engine, text, params, (rounds or sys.maxsize) if show_tree else 0)
     if compare:
-        plain = _load(model, None, settings | {"speculation": {"method": "none"}})
+        plain = options.load(**settings, speculation={"method": "none"}, planner={})
         payload = _compare(plain, engine, text, params, repeats)
     finish(payload, as_json)
 
 
-def chosen_speculation(
-    vllm: str | None, method: str, policy: str, shape: tuple[int | None, int | None, int | None]
-) -> tuple[SpeculationConfig, str | None]:
-    """The configuration, and the draft head that vLLM's JSON names; its JSON goes first."""
-    from aerie.config import SpeculationConfig
-
-    if vllm:
-        return SpeculationConfig.from_vllm(vllm)
-    return SpeculationConfig(method, policy, *shape), None
+def _standard_input() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"standard input is not text: {error}") from error
 
 
-def set_threads(asked: int, model: str | None) -> None:
-    """The built-in pair's products are too small to share.
-
-    Measured on two cores, plain decoding: 129 tokens/s with one thread, 105 with two, and 16 with
-    two when another process wants a core (2026-11-15).
-    """
-    import torch
-
-    if asked or model is None:
-        torch.set_num_threads(asked or 1)
-
-
-def _load(model: str | None, draft: str | None, settings: dict[str, Any]) -> Engine:
-    from aerie.api import Engine
-
-    with progress_console().status("loading"):
-        return Engine.load(model, draft, **settings)
+def _drawn_engine(asked: str) -> str:
+    """The engine that trees are drawn from: captured rounds keep theirs on the device."""
+    if asked == "graphs":
+        raise UsageError("--show-tree draws rounds of engine eager: leave --engine graphs out")
+    return "eager"
 
 
 def _stream(engine: Engine, text: str, params: SamplingParams, most_drawn: int) -> dict[str, Any]:
@@ -159,6 +116,10 @@ def _stream(engine: Engine, text: str, params: SamplingParams, most_drawn: int) 
     if completion.error:
         print(f"aerie: {completion.error}", file=sys.stderr)
     statistics = completion.statistics
+    reason = engine.core.parts.policy.reason
+    is_asked = engine.config.speculation.method != "none"
+    if is_asked and statistics.target_passes and not statistics.num_drafts:
+        progress_console().print(f"[dim]nothing was drafted: {reason}[/]", soft_wrap=True)
     return {
         "ok": completion.error is None,
         "text": completion.text,
@@ -170,6 +131,7 @@ def _stream(engine: Engine, text: str, params: SamplingParams, most_drawn: int) 
         "num_drafts": statistics.num_drafts,
         "num_draft_tokens": statistics.num_draft_tokens,
         "num_accepted_tokens": statistics.num_accepted_tokens,
+        "policy_reason": reason,
     }
 
 

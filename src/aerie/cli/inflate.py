@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from aerie.cli.checks import found_device, out_folder
 from aerie.cli.output import console, finish, progress_console
 
 Model = Annotated[Path, typer.Option(help="Directory of the small target.")]
 Draft = Annotated[Path, typer.Option(help="Directory of its EAGLE-3 head, in any dialect.")]
 Geometry = Annotated[str, typer.Option(help="llama-3.1-8b, or a JSON file with the sizes.")]
-Out = Annotated[Path, typer.Option(help="Folder that receives target/ and head/.")]
+Out = Annotated[Path, out_folder(help="Folder that receives target/ and head/.")]
 Dtype = Annotated[str, typer.Option(help="bfloat16 or float32 (bf16, fp32).")]
 Device = Annotated[str, typer.Option(help="Where tensors are made: cpu or cuda.")]
 Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
@@ -41,6 +42,7 @@ def inflate(
     dtypes |= {"bf16": torch.bfloat16, "fp32": torch.float32}
     if dtype not in dtypes:
         raise UnknownNameError("dtype", dtype, dtypes)
+    device = found_device(device)
     options = InflateOptions(LoadOptions(dtype=dtypes[dtype], device=device))
     large = find_geometry(geometry)
     pair = read_pair(model, draft)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import Annotated
 
 import typer
 
+import aerie
 from aerie.cli import (
     bench,
     budget,
@@ -25,6 +28,8 @@ from aerie.cli import (
     tune,
 )
 from aerie.errors import AerieError
+
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="aerie",
@@ -51,13 +56,51 @@ app.add_typer(train.app, name="train")
 app.add_typer(tune.app, name="tune")
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"aerie {aerie.__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", help="Print it.", is_eager=True, callback=_print_version),
+]
+
+
+@app.callback()
+def _aerie(version: Version = False) -> None:
+    """Lossless speculative decoding with cost-aware draft trees."""
+
+
 def main() -> None:
     """Run the command line; an expected error is one clear line and exit status 2."""
     try:
-        app()
-    except AerieError as error:
-        print(f"aerie: {error}", file=sys.stderr)
-        sys.exit(2)
+        status = app(standalone_mode=False)
+    except Exception as error:
+        status = _say(error)
     except KeyboardInterrupt:
+        status = INTERRUPTED
+    if status == INTERRUPTED:
         print("aerie: interrupted", file=sys.stderr)
-        sys.exit(130)
+    sys.exit(status or 0)
+
+
+def _say(error: Exception) -> int:
+    """One line for what a user can mend, and the exit status; what is our fault is raised again."""
+    if isinstance(error, BrokenPipeError):
+        # Whoever read our output has gone; nothing may be flushed to it at the end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return 2  # the help was its message
+    # Typer has a copy of click of its own in some versions: its errors are known by what they do.
+    of_typer = getattr(error, "format_message", None)
+    if of_typer is not None:
+        path = getattr(getattr(error, "ctx", None), "command_path", "aerie")
+        print(f"aerie: {of_typer()} (see {path} --help)", file=sys.stderr)
+        return 2
+    if isinstance(error, AerieError | OSError):
+        print(f"aerie: {error}", file=sys.stderr)
+        return 2
+    raise error

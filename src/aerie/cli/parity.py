@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aerie.cli import parity_capture
+from aerie.cli.checks import Device, found_device, in_file, out_file
 from aerie.cli.output import console, finish, progress_console
 
 if TYPE_CHECKING:
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
     from aerie.parity.matrix import Column
 
 Backend = Annotated[str, typer.Option(help="Backend to check against the reference.")]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Kernel = Annotated[str | None, typer.Option(help="Only this kernel.")]
 Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 Dumps = Annotated[Path, typer.Option(help="Folder of dumps.")]
+
+COMMITTED = Path("reports/p0_parity_matrix")
 
 app = typer.Typer(invoke_without_command=True)
 app.command("capture")(parity_capture.capture)
@@ -47,6 +49,7 @@ def parity(
         if (backend, device, kernel, as_json) != ("pytorch", "cpu", None, False):
             raise UsageError(f"give options after the command: {context.invoked_subcommand} ...")
         return
+    device = found_device(device)
     cases = cases_for(kernel) if kernel else all_cases()
     kernels = load(backend, device=device)
     reference = load("reference", data_errors=kernels.data_errors)
@@ -71,7 +74,7 @@ def run(
     from aerie.parity.dump import find_dumps
     from aerie.parity.replay import replay_dumps
 
-    paths = find_dumps(dumps)
+    paths, device = find_dumps(dumps), found_device(device)
     kernels = load(backend, device=device, data_errors="status")
     with Progress(console=progress_console(), transient=True) as progress:
         task = progress.add_task(f"replay on {backend}", total=len(paths))
@@ -86,30 +89,34 @@ def matrix(
     device: Device = "cpu",
     dumps: Dumps = Path("tests/data/dumps"),
     merge: Annotated[
-        list[Path] | None, typer.Option(help="Matrix files of other machines to add.")
+        list[Path] | None, in_file(help="Matrix files of other machines to add.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Path without suffix.")] = Path(
-        "reports/p0_parity_matrix"
-    ),
+    out: Annotated[Path, out_file(help="Path without suffix.")] = COMMITTED,
     as_json: Json = False,
 ) -> None:
     """Write kernel x backend x group of cases as Markdown and JSON: passed, tolerance, worst."""
+    from aerie.bench.gates.earlier import keep_columns
     from aerie.kernels.cases import all_cases
     from aerie.parity import matrix as matrices
     from aerie.parity import matrix_page
     from aerie.parity.dump import find_dumps
 
+    device = found_device(device)
     names, absent = (backend.split(","), {}) if backend else _available(device)
-    columns = []
+    others = [(matrix_page.read_matrix(path), str(path)) for path in merge or ()]
+    recorded, columns = find_dumps(dumps), []
     for name in names:
         with progress_console().status(f"parity {name} on {device}"):
-            columns.append(matrices.measure_column(name, device, all_cases(), find_dumps(dumps)))
+            columns.append(matrices.measure_column(name, device, all_cases(), recorded))
     made = matrices.Matrix(matrices.contract_hash(), tuple(columns))
-    for path in merge or ():
-        made = matrix_page.merge(made, matrix_page.read_matrix(path), str(path))
+    for other, path in others:
+        made = matrix_page.merge(made, other, path)
     known = {column.backend for column in made.columns}
     remarks = tuple(f"Not run: {why}." for name, why in absent.items() if name not in known)
     out.parent.mkdir(parents=True, exist_ok=True)
+    if out == COMMITTED:
+        for kept in keep_columns(Path(), {column.sources_sha256 for column in made.columns}):
+            console().print(f"kept {kept}: recorded figures were measured with these kernels")
     made = replace(made, remarks=remarks)
     out.with_suffix(".json").write_text(matrix_page.render_json(made), encoding="utf-8")
     out.with_suffix(".md").write_text(matrix_page.render(made), encoding="utf-8")

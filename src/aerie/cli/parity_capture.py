@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aerie.cli import generate
+from aerie.cli.checks import count, out_folder
+from aerie.cli.engine_options import EngineOptions, takes_engine_options
 from aerie.cli.output import console, finish, progress_console
+from aerie.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from aerie.parity.capture import Written
     from aerie.parity.capture_run import CapturedRun
 
 Prompts = Annotated[list[str] | None, typer.Argument(help="Prompts, decoded together.")]
-Out = Annotated[Path, typer.Option(help="Folder that receives the dumps.")]
-Calls = Annotated[int, typer.Option(min=1, help="Calls kept per kernel and condition.")]
+Out = Annotated[Path, out_folder(help="Folder that receives the dumps.")]
+Calls = Annotated[int, count(1, "Calls kept per kernel and condition.")]
 When = Annotated[
     list[str] | None,
     typer.Option(
@@ -25,48 +29,34 @@ When = Annotated[
     ),
 ]
 Only = Annotated[list[str] | None, typer.Option("--kernel", help="Only these kernels.")]
-Most = Annotated[int, typer.Option(min=1, help="Largest call to keep, in KB.")]
-Rule = Annotated[str, typer.Option(help="match or coins (K5).")]
+Most = Annotated[int, count(1, "Largest call to keep, in KB.")]
 Geometry = Annotated[
     str | None, typer.Option(help="Embed the pair first: llama-3.1-8b, or a JSON file.")
 ]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
-Pages = Annotated[int, typer.Option(min=2, help="KV pages of 16 tokens: the slot table's width.")]
-MaxBatch = Annotated[int, typer.Option(min=0, help="Requests decoded together; 0: all prompts.")]
 
 
+@takes_engine_options
 def capture(
+    options: EngineOptions,
     prompts: Prompts = None,
     out: Out = Path("dumps"),
     calls: Calls = 3,
     when: When = None,
     only: Only = None,
     most_kb: Most = 1024,
-    model: generate.Model = None,
-    draft: generate.Draft = None,
     geometry: Geometry = None,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
     max_new_tokens: generate.NewTokens = 48,
     temperature: generate.Temperature = 0.0,
     top_k: generate.TopK = 0,
     top_p: generate.TopP = 1.0,
     seed: generate.Seed = 0,
-    method: generate.Method = "eagle3",
-    policy: generate.PolicyName = "auto",
-    num_steps: generate.Steps = None,
-    eagle_topk: generate.DraftTopK = None,
-    num_draft_tokens: generate.Nodes = None,
-    rule: Rule = "match",
-    backend: generate.Backend = "pytorch",
-    numerics: generate.Numerics = "fast",
-    threads: generate.Threads = 0,
-    pages: Pages = 64,
-    max_batch: MaxBatch = 0,
     as_json: generate.Json = False,
 ) -> None:
-    """Decode with a tap on every kernel and write chosen calls as dumps (docs/dump_format.md)."""
+    """Decode with a tap on every kernel and write chosen calls as dumps (docs/dump_format.md).
+
+    Here auto stands for backend pytorch, engine eager (a captured round cannot be tapped), 64 KV
+    pages (the width of the slot table) and a batch of all prompts.
+    """
     from aerie.engine.params import SamplingParams
     from aerie.parity.capture import Capture, CapturePlan
     from aerie.parity.capture_conditions import find_condition
@@ -75,25 +65,34 @@ def capture(
     asked = tuple(prompts or PROMPTS)
     conditions = tuple(find_condition(name) for name in when or ["first"])
     plan = CapturePlan(out, conditions, calls, most_kb * 1024, frozenset(only or ()))
-    shape = {"top_k": eagle_topk, "depth": num_steps, "nodes": num_draft_tokens}
-    settings: dict[str, Any] = {
-        "speculation": {"method": method, "policy": policy, "rule": rule, **shape},
-        "cache": {"n_pages": pages},
-        "scheduler": {"max_batch": max_batch or len(asked)},
-        "backend": backend,
-        "numerics": numerics,
-        "device": device,
-        "dtype": dtype,
-        "engine": "eager",  # a captured round cannot be tapped
-    }
+    options.config()  # as it was asked for: junk must not vanish behind what a capture takes
+    options = _tapped(options, len(asked))
     params = SamplingParams(max_new_tokens, temperature, top_k, top_p, seed=seed)
+    model, config = options.model.model, options.config()
     name = f"{model or 'built-in pair'}{f' in {geometry}' if geometry else ''}"
-    kept = Capture(plan, {**_origin(device, backend, name), "seed": seed})
-    generate.set_threads(threads, model)
+    origin = _origin(config.model.device, config.backend, name)
+    kept = Capture(plan, {**origin, "seed": seed})
+    options.set_threads()
+    recipe = EngineRecipe(model, options.head, geometry, options.settings())
     with progress_console().status("decoding with the taps on"):
-        run = run_capture(EngineRecipe(model, draft, geometry, settings), asked, params, kept)
+        run = run_capture(recipe, asked, params, kept)
     _report(kept.written, run, out)
     finish(_payload(kept.written, run), as_json)
+
+
+def _tapped(options: EngineOptions, n_prompts: int) -> EngineOptions:
+    """The options with what auto stands for in a capture."""
+    model, memory = options.model, options.memory
+    if model.engine == "graphs":
+        raise UsageError("a captured round cannot be tapped: leave --engine graphs out")
+    backend = "pytorch" if model.backend == "auto" else model.backend
+    return replace(
+        options,
+        model=replace(model, engine="eager", backend=backend),
+        memory=replace(
+            memory, n_pages=memory.n_pages or 64, max_batch=memory.max_batch or n_prompts
+        ),
+    )
 
 
 def _report(written: Written, run: CapturedRun, out: Path) -> None:
@@ -123,7 +122,6 @@ def export(
     as_json: generate.Json = False,
 ) -> None:
     """Write the parity cases, refusals included, with the reference's answers as dumps."""
-    from aerie.errors import UnknownNameError, UsageError
     from aerie.kernels import load
     from aerie.kernels.cases import all_cases, cases_for
     from aerie.parity.dump_cases import dump_cases

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from aerie.cli.bench import round_setup
+from aerie.cli.checks import count, out_folder
 from aerie.cli.output import finish, integers
 
 
@@ -17,14 +19,14 @@ def profile(
     context: Annotated[str, typer.Option(help="Prompt tokens of each point.")] = "32768,16384",
     batch: Annotated[str, typer.Option(help="Requests of each point.")] = "1,4",
     policy: Annotated[str, typer.Option(help="plain, chain3, chain5, tree3 or tree5.")] = "tree3",
-    out: Annotated[Path, typer.Option(help="Folder of the reports.")] = Path("reports"),
+    out: Annotated[Path, out_folder(help="Folder of the reports.")] = Path("reports"),
     geometry: Annotated[str, typer.Option(help="Inflate to this; none: as shipped.")] = (
         "llama-3.1-8b"
     ),
     dtype: Annotated[str, typer.Option(help="bfloat16 or float32.")] = "bfloat16",
     device: Annotated[str, typer.Option(help="cuda, or cpu for a rehearsal.")] = "cuda",
     backend: Annotated[str, typer.Option(help="Kernel backend.")] = "triton",
-    rounds: Annotated[int, typer.Option(min=2, help="Timed rounds of a point.")] = 64,
+    rounds: Annotated[int, count(2, "Timed rounds of a point.")] = 64,
     as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:
     """Say where a round's time and bytes go, what each lever is worth, and how it serves.
@@ -37,7 +39,6 @@ def profile(
     from aerie.bench.profile.point import POLICIES, Point
     from aerie.bench.profile.session import Session, Sizes
     from aerie.bench.profile.stages import STAGES, run_stage
-    from aerie.bench.round.setup import RoundSetup
     from aerie.errors import UnknownNameError
 
     stages = stage.split(",")
@@ -49,9 +50,10 @@ def profile(
     lengths, sizes = integers(context, "--context"), integers(batch, "--batch")
     if len(lengths) != len(sizes):
         raise typer.BadParameter(f"--context has {len(lengths)} points, --batch {len(sizes)}")
-    is_rehearsal = not device.startswith("cuda")
+    setup = round_setup(device, dtype, geometry, backend)
+    is_rehearsal = not setup.device.startswith("cuda")
     session = Session(
-        RoundSetup(device, dtype, None if geometry == "none" else geometry, backend),
+        setup,
         out,
         tuple(Point(*pair) for pair in zip(lengths, sizes, strict=True)),
         policy,

@@ -3,63 +3,53 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import asdict
+import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aerie.cli.generate import (
-    Backend,
-    Draft,
-    DraftTopK,
-    Method,
-    Model,
-    Nodes,
-    Numerics,
-    PolicyName,
-    Steps,
-    Threads,
-    VllmConfig,
-    chosen_speculation,
-    set_threads,
-)
-from aerie.cli.output import progress_console
+from aerie.cli.checks import amount, count
+from aerie.cli.engine_options import EngineOptions, takes_engine_options
+from aerie.cli.output import read_text
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
-    from aerie.server.worker import Loaded
+    from aerie.server.samples import Loaded
 
+Named = Annotated[str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")]
 Host = Annotated[str, typer.Option(help="Address to listen on; others than loopback need a key.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")]
-Name = Annotated[str | None, typer.Option("--served-name", help="What clients call the model.")]
+Name = Annotated[
+    str | None,
+    typer.Option("--served-name", "--served-model-name", help="What clients call the model."),
+]
 Key = Annotated[
     str | None, typer.Option(envvar="AERIE_API_KEY", help="Clients must send it as a bearer token.")
 ]
 Public = Annotated[bool, typer.Option("--public", help="Answer other machines without a key.")]
 AllowedHost = Annotated[
-    list[str] | None, typer.Option(help="Another name of this server; several may be given.")
+    list[str] | None,
+    typer.Option(help="Another name of this server; several may be given, * is any."),
 ]
 Template = Annotated[
     Path | None, typer.Option("--chat-template", help="Jinja file instead of the model's own.")
 ]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
-EngineKind = Annotated[
-    str, typer.Option("--engine", help="graphs or eager; auto: graphs on a GPU where they can be.")
-]
-MaxBatch = Annotated[int, typer.Option(min=1, max=128, help="Requests decoded together.")]
-Pages = Annotated[int, typer.Option(min=2, help="KV pages of 16 positions.")]
-Pending = Annotated[int, typer.Option(min=1, help="Tokens taken in before 429.")]
+Pending = Annotated[int, count(1, "Tokens taken in before 429.")]
 Seconds = Annotated[
-    float, typer.Option(help="A client has so long to send a head, a body, or to read a chunk.")
+    float, amount(0.0, "A client has so long to send a head, a body, or to read a chunk.")
 ]
 Compat = Annotated[str | None, typer.Option(help="vllm: its metric names beside ours.")]
+LogLevel = Annotated[
+    str, typer.Option(help="debug, info (a line for each request), warning or error.")
+]
 
 
+@takes_engine_options
 def serve(
-    model: Model = None,
-    draft: Draft = None,
+    options: EngineOptions,
+    named: Named = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
     served_name: Name = None,
@@ -67,29 +57,18 @@ def serve(
     is_public: Public = False,
     allowed_host: AllowedHost = None,
     chat_template: Template = None,
-    method: Method = "eagle3",
-    policy: PolicyName = "auto",
-    num_steps: Steps = None,
-    eagle_topk: DraftTopK = None,
-    num_draft_tokens: Nodes = None,
-    speculative_config: VllmConfig = None,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    backend: Backend = "auto",
-    numerics: Numerics = "fast",
-    engine: EngineKind = "auto",
-    threads: Threads = 0,
-    max_batch: MaxBatch = 32,
-    n_pages: Pages = 2560,
     max_pending_tokens: Pending = 1 << 20,
     request_seconds: Seconds = 30.0,
     metrics_compat: Compat = None,
+    log_level: LogLevel = "info",
 ) -> None:
     """Serve a model over HTTP as OpenAI does; ends on Ctrl-C or SIGTERM after what runs."""
     _require_framework()
     from aerie.server.run import serve as run
     from aerie.server.settings import ServerSettings
 
+    options = _with_model(options, named)
+    model = options.model.model
     settings = ServerSettings(
         host=host,
         port=port,
@@ -100,22 +79,25 @@ def serve(
         max_pending_tokens=max_pending_tokens,
         request_seconds=request_seconds,
         metrics_compat=metrics_compat,
+        log_level=log_level,
     )
-    shape = (eagle_topk, num_steps, num_draft_tokens)
-    speculation, named = chosen_speculation(speculative_config, method, policy, shape)
-    options: dict[str, Any] = {
-        "device": device,
-        "dtype": dtype,
-        "numerics": numerics,
-        "backend": backend,
-        "engine": engine,
-        "cache": {"n_pages": n_pages},
-        "scheduler": {"max_batch": max_batch},
-        "speculation": asdict(speculation),
-    }
-    set_threads(threads, model)
-    head = draft or named
-    run(lambda: _load(model, head, options, chat_template), settings, progress_console().print)
+    options.config()  # what is wrong is said at once, not by the thread that loads
+    own = None if chat_template is None else read_text(chat_template)
+    run(lambda: _load(options, own), settings, _say)
+
+
+def _say(words: str) -> None:
+    """As it is: an address must not be wrapped, nor its brackets be taken for a colour."""
+    print(words, file=sys.stderr, flush=True)
+
+
+def _with_model(options: EngineOptions, named: str | None) -> EngineOptions:
+    """The model as an argument (`aerie serve MODEL`) or by --model; not two of them."""
+    if named is None:
+        return options
+    if options.model.model not in (None, named):
+        raise UsageError(f"two models are named, {named} and {options.model.model}: give one")
+    return replace(options, model=replace(options.model, model=named))
 
 
 def _require_framework() -> None:
@@ -127,16 +109,13 @@ def _require_framework() -> None:
             )
 
 
-def _load(
-    model: str | None, draft: str | None, options: dict[str, Any], template: Path | None
-) -> Loaded:
-    from aerie.api import Engine, find_pair
-    from aerie.server.worker import Loaded
+def _load(options: EngineOptions, template: str | None) -> Loaded:
+    from aerie.api import find_pair
+    from aerie.server.samples import Loaded
     from aerie.text.chat import compile_chat_template, load_chat_template
 
-    engine = Engine.load(model, draft, **options)
-    own = load_chat_template(find_pair(model, draft)[0])
+    engine = options.load()
+    own = load_chat_template(find_pair(options.model.model, options.head)[0])
     if template is not None:
-        source = template.read_text(encoding="utf-8")
-        own = compile_chat_template({"default": source}, own.tokens, template.name)
+        own = compile_chat_template({"default": template}, own.tokens, "--chat-template")
     return Loaded(engine, own)

@@ -7,20 +7,19 @@ from typing import Annotated
 
 import typer
 
+from aerie.cli.checks import Device, amount, count, found_device, in_file, out_folder
+
 app = typer.Typer(
     help="Train the built-in target and EAGLE-3 heads; report the shipped pair's acceptance.",
     no_args_is_help=True,
 )
 
-Seconds = Annotated[float, typer.Option(help="Training budget, wall clock; setup not counted.")]
-Out = Annotated[Path, typer.Option(help="Folder that receives the files.")]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Seed = Annotated[int, typer.Option(help="Seed of weights and batches.")]
+Seconds = Annotated[float, amount(0.0, "Training budget, wall clock; setup not counted.")]
+Out = Annotated[Path, out_folder(help="Folder that receives the files.")]
+Seed = Annotated[int, count(0, "Seed of weights and batches.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
-Wall = Annotated[
-    float, typer.Option(help="Wall clock for everything; shortens training. 0: no limit.")
-]
-Workers = Annotated[int, typer.Option(help="Processes for the corpus; 0 is one per core.")]
+Wall = Annotated[float, amount(0.0, "Wall clock for everything; shortens training. 0: no limit.")]
+Workers = Annotated[int, count(0, "Processes for the corpus; 0 is one per core.")]
 
 
 @app.callback()
@@ -48,6 +47,7 @@ def target(
     from aerie.train.progress import Progress
     from aerie.train.train_target import TargetPlan
 
+    device = found_device(device)
     progress = Progress()
     folders = Folders(out)
     corpus = make_corpus(CorpusSettings(n_workers=workers), folders, progress)
@@ -67,7 +67,7 @@ def head(
         Path | None, typer.Option(help="Target's directory; the built-in target if absent.")
     ] = None,
     text: Annotated[
-        list[Path] | None, typer.Option(help="Text files to train on, for a given --model.")
+        list[Path] | None, in_file(help="Text files to train on, for a given --model.")
     ] = None,
     out: Out = Path("build/pair"),
     seconds: Seconds = 360.0,
@@ -81,6 +81,7 @@ def head(
     With --resume and no checkpoint, training goes on from the shipped head; with --seconds 0 it
     is only measured. For any other target give --model and --text.
     """
+    device = found_device(device)
     if model is not None:
         from aerie.train.given_target import GivenTarget, train_for_given
 
@@ -98,8 +99,8 @@ def pair(
     toy: Annotated[
         bool, typer.Option("--toy", help="Tiny sizes on a CPU: the whole recipe in half a minute.")
     ] = False,
-    target_seconds: Annotated[float, typer.Option(help="Budget of the target.")] = 380.0,
-    head_seconds: Annotated[float, typer.Option(help="Budget of the head.")] = 360.0,
+    target_seconds: Annotated[float, amount(0.0, "Budget of the target.")] = 380.0,
+    head_seconds: Annotated[float, amount(0.0, "Budget of the head.")] = 360.0,
     device: Device = "cuda",
     seed: Seed = 1,
 ) -> None:
@@ -110,12 +111,17 @@ def pair(
     if toy:
         train_toy_pair(out, ToySteps(), seed)
     else:
-        train_pair(out, PairBudget(target_seconds, head_seconds), device, seed)
+        train_pair(out, PairBudget(target_seconds, head_seconds), found_device(device), seed)
 
 
 @app.command("cards")
 def cards(
-    pair_folder: Annotated[Path, typer.Argument(help="Folder with target/, head/ and records.")],
+    pair_folder: Annotated[
+        Path,
+        typer.Argument(
+            exists=True, file_okay=False, help="Folder with target/, head/ and records."
+        ),
+    ],
 ) -> None:
     """Write the model cards again from the records of the runs."""
     from aerie.train.card import write_cards
@@ -126,8 +132,8 @@ def cards(
 
 @app.command("report")
 def report(
-    short: Annotated[int, typer.Option(help="Short prompts to compute again.")] = 16,
-    long: Annotated[int, typer.Option(help="Prompts at 32K to compute again.")] = 2,
+    short: Annotated[int, count(0, "Short prompts to compute again.")] = 16,
+    long: Annotated[int, count(0, "Prompts at 32K to compute again.")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:
     """Acceptance and held-out loss of the shipped pair, and some of it computed again on a CPU.

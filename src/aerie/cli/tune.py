@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
+from aerie.cli.checks import amount, count, in_file, out_file
+from aerie.cli.engine_options import EngineOptions, refuse, takes_engine_options
 from aerie.cli.output import console, finish, integers, progress_console
+from aerie.cli.progress import every_line, shown
 
 app = typer.Typer(help="Measure once what later runs plan from.", no_args_is_help=True)
 
@@ -18,65 +21,68 @@ def _tune() -> None:
 
 
 @app.command("costs")
+@takes_engine_options
 def costs(
-    out: Annotated[str, typer.Option(help="File to write.")] = "costs.json",
-    model: Annotated[str | None, typer.Option(help="Directory or hub id.")] = None,
-    draft: Annotated[str | None, typer.Option(help="EAGLE-3 head for --model.")] = None,
+    options: EngineOptions,
+    out: Annotated[Path, out_file(help="File to write.")] = Path("costs.json"),
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Also where engines look for a table of this pair.")
+    ] = False,
     batch: Annotated[str, typer.Option(help="Batch sizes, comma separated.")] = "1,2,4,8,16,32",
     context: Annotated[
         str | None, typer.Option(help="Contexts; default: 256 to 8192, on a GPU 512 to 32768.")
     ] = None,
-    most_rows: Annotated[int, typer.Option(min=2, help="Rows verified, all requests.")] = 256,
-    repeats: Annotated[int, typer.Option(min=1, help="Rounds per point; the median counts.")] = 7,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
-    engine: Annotated[str, typer.Option(help="eager or graphs; auto: by device.")] = "auto",
+    most_rows: Annotated[int, count(2, "Rows verified, all requests.")] = 256,
+    repeats: Annotated[int, count(1, "Rounds per point; the median counts.")] = 7,
     geometry: Annotated[
         str | None, typer.Option(help="Inflate the built-in pair to this; with engine graphs.")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     as_json: Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")] = False,
 ) -> None:
     """Measure what drafting and verifying cost here; the planner reads the file.
 
-    Use it with `Engine.load(planner={"costs": "costs.json"})`. Without a file an engine measures
-    a coarse table when it loads. With engine graphs the rounds are captured and replayed, and
-    timed where the device runs them.
+    Use it with `--costs costs.json` or `Engine.load(planner={"costs": "costs.json"})`. Without a
+    file an engine measures a coarse table when it first loads a pair, and keeps it. With engine
+    graphs the rounds are captured and replayed, and timed where the device runs them.
     """
-    import torch
-
+    from aerie.assemble_costs import describe_costs, keep_costs
     from aerie.bench.engine.tune_costs import Asked, tune
-    from aerie.config import ModelConfig
 
-    torch.set_num_threads(threads)
-    is_captured = engine == "graphs" or (engine == "auto" and device.startswith("cuda"))
+    refuse("tune costs", options.memory, options.drafts)
     asked = Asked(
-        ModelConfig(model, draft, device, dtype),
-        "graphs" if is_captured else "eager",
+        options.config(),
         geometry,
         tuple(integers(batch, "--batch")),
         tuple(integers(context, "--context")) if context else None,
         most_rows,
         repeats,
     )
-    screen = progress_console()
-    table = tune(asked, lambda text: screen.print(text), lambda found: found.save(Path(out)))
-    table.save(Path(out))
+    options.set_threads()
+    with shown(every_line) as progress:
+        table = tune(asked, progress, lambda found: found.save(out))
+    table.save(out)
+    if keep:
+        keep_costs(table, describe_costs(asked.config, table.provenance["pair"]))
     n_samples = len(table.verify.samples) + len(table.draft.samples) + len(table.extend.samples)
+    busy = table.provenance.get("busy")
     if not as_json:
         console().print(f"wrote {out}: {n_samples} samples")
-    finish({"ok": True, "file": out, "samples": n_samples}, as_json)
+        if busy:
+            console().print(
+                f"[yellow]the machine was busy[/]: {busy}; measure again on a quiet one"
+            )
+    finish({"ok": True, "file": str(out), "samples": n_samples, "busy": busy}, as_json)
 
 
 @app.command("gemm")
 def gemm(
-    out: Annotated[str, typer.Option(help="Table to write.")] = "gemm.json",
+    out: Annotated[Path, out_file(help="Table to write.")] = Path("gemm.json"),
     shapes: Annotated[
-        str | None, typer.Option(help="JSON list of n_out, n_in, rows; default: an 8B decoder's.")
+        Path | None, in_file(help="JSON list of n_out, n_in, rows; default: an 8B decoder's.")
     ] = None,
     rows: Annotated[str, typer.Option(help="Numbers of rows.")] = "1,2,4,8,16,32,64,128",
-    seconds: Annotated[float, typer.Option(min=1, help="Time for measuring.")] = 60.0,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that compile.")] = 8,
+    seconds: Annotated[float, amount(1, "Time for measuring.")] = 60.0,
+    workers: Annotated[int, count(1, "Processes that compile.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")] = False,
 ) -> None:
     """Choose the product of every linear layer of few rows: cuBLAS or a Triton plan, on this GPU.
@@ -88,8 +94,8 @@ def gemm(
 
     screen = progress_console()
     found = tune_to_file(
-        Path(out),
-        Path(shapes) if shapes else None,
+        out,
+        shapes,
         integers(rows, "--rows"),
         seconds,
         workers,
@@ -97,4 +103,4 @@ def gemm(
     )
     if not as_json:
         console().print(f"wrote {out}: {found} shapes")
-    finish({"ok": found > 0, "file": out, "entries": found}, as_json)
+    finish({"ok": found > 0, "file": str(out), "entries": found}, as_json)

@@ -35,7 +35,7 @@ class EngineConfig:
         read_fields(self)
         choice("engine", self.engine, ("auto", "eager", "graphs"))
         is_slow = self.model.perf_mode and self.engine == "eager"
-        require(not is_slow, "perf_mode measures captured rounds: engine eager has none")
+        require(not is_slow, "perf_mode needs captured rounds, and so a GPU: engine eager has none")
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> EngineConfig:

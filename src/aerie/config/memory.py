@@ -11,14 +11,18 @@ from aerie.config.values import read_fields, require
 class CacheConfig:
     """KV memory: pages of slots shared by target and draft."""
 
-    n_pages: int = 2560
+    n_pages: int = 0  # 0: as many as the device has room for, and the batch a use
     page_size: int = 16
     prefix_reuse: bool = True  # keep finished texts' pages until the memory is needed
+    gpu_memory: float = 0.9  # share of a GPU's memory that weights, KV and rounds may take
 
     def __post_init__(self) -> None:
         read_fields(self)
         require(self.page_size >= 1, f"page_size is {self.page_size}, must be at least 1")
-        require(self.n_pages >= 2, f"n_pages is {self.n_pages}, must be at least 2: one is inert")
+        is_possible = self.n_pages == 0 or self.n_pages >= 2
+        require(is_possible, f"n_pages is {self.n_pages}, must be at least 2 (one is inert) or 0")
+        share = self.gpu_memory
+        require(0 < share <= 1, f"gpu_memory is {share}, a share above 0 and up to 1")
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from aerie.config.values import choice, read_fields
+from aerie.config.values import choice, read_fields, require
+
+DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?")
 
 
 @dataclass(frozen=True)
@@ -13,8 +16,9 @@ class ModelConfig:
 
     model: str | None = None  # directory or hub id; None: the built-in pair
     draft: str | None = None  # EAGLE-3 head; None with the built-in model: its own head
-    device: str = "cpu"
-    dtype: str = "float32"
+    device: str = "auto"  # "cpu", "cuda", "cuda:N"; auto: a GPU where torch sees one
+    dtype: str = "auto"  # "float32", "bfloat16", "float16"; auto: by device
+    max_model_len: int | None = None  # tokens of prompt and output; None: the model's context
     numerics: str = "fast"  # "exact": bitwise equal whatever shares the batch
     # What fast numerics are made of; auto: Triton on a GPU, tuned products where there is a table.
     attention: str = "auto"  # "pytorch", "triton"
@@ -23,12 +27,18 @@ class ModelConfig:
     probe: str = "warn"  # what to do when the head looks misread: refuse, warn or off
     # Abort where a fast path is missing (kernels, tuned shapes, captured rounds) or a round fails.
     perf_mode: bool = False
+    # Boundaries of the target that the head reads, e.g. (2, 18, 33); None: as its config says.
+    taps: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         read_fields(self)
         choice("numerics", self.numerics, ("fast", "exact"))
-        choice("dtype", self.dtype, ("float32", "bfloat16", "float16"))
+        choice("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
         choice("attention", self.attention, ("auto", "pytorch", "triton"))
         choice("layer_ops", self.layer_ops, ("auto", "pytorch", "triton"))
         choice("linear", self.linear, ("auto", "library", "tuned"))
         choice("probe", self.probe, ("refuse", "warn", "off"))
+        is_device = DEVICE.fullmatch(self.device) is not None
+        require(is_device, f"device {self.device!r:.60} is unknown: cpu, cuda, cuda:N or auto")
+        longest = self.max_model_len
+        require(longest is None or longest >= 2, f"max_model_len is {longest}, must be at least 2")

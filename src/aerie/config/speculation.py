@@ -98,8 +98,9 @@ class SpeculationConfig:
 class PlannerConfig:
     """Where the planner's costs come from, and how often it looks further than it would."""
 
-    costs: str | None = None  # a file of `aerie tune costs`; None: measured when loading
+    costs: str | None = None  # a file of `aerie tune costs`; None: measured once, and kept
     explore_every: int = 24  # drafting rounds; 0 never
+    foreign_costs: bool = False  # take a file that was measured on another device or pair, too
 
     def __post_init__(self) -> None:
         read_fields(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
@@ -53,9 +54,11 @@ def read_flag(name: str, value: Any) -> bool:
 
 
 def read_text(name: str, value: Any) -> str:
-    """A string; objects that print as a name (torch.float32, torch.device) are taken by it."""
+    """A string or a path; what prints as a name (torch.float32, torch.device) is taken by it."""
     if type(value).__module__ == "torch":
         return str(value).removeprefix("torch.")
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
     if not isinstance(value, str):
         raise UsageError(f"{name} is {_shown(value)}, must be a string")
     return value
@@ -83,6 +86,7 @@ READERS: Mapping[str, Reader] = {
     "int | None": optional(read_integer),
     "float | None": optional(read_number),
     "str | None": optional(read_text),
+    "tuple[int, ...] | None": optional(read_integers),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from aerie.engine.decision import Decision
 from aerie.engine.pages import LedgerError
@@ -28,8 +29,14 @@ def audit_decision(request: Request, decision: Decision) -> None:
     # Every emitted token is an accepted draft token or the round's one bonus token.
     if not 0 <= emitted - accepted <= 1:
         raise LedgerError(f"{where}: {emitted} emitted, {accepted} accepted")
+    if not decision.failure and decision.is_finished != (_end_after(request, decision) is not None):
+        raise LedgerError(f"{where}: its text and K7 disagree on whether it has ended")
     if accepted > decision.n_nodes:
         raise LedgerError(f"{where}: {accepted} accepted of {decision.n_nodes} draft nodes")
+
+
+def _end_after(request: Request, decision: Decision) -> str | None:
+    return replace(request, tokens=[*request.tokens, *decision.tokens]).end_reason
 
 
 def _audit_links(where: str, first_child: list[int], next_sibling: list[int]) -> None:

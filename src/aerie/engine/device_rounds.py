@@ -95,8 +95,16 @@ class DeviceRounds:
 
     def stand_up(self) -> None:
         """Everybody leaves: the eager loop goes on from what is committed."""
-        assert not self.is_under_way, "the report of a round must be read before its seats go"
+        assert not self.is_under_way, "a report must be read before its seats go"
         self._seating.stand_up(self.parts)
+
+    def reset(self) -> None:
+        """Nobody is seated and nothing is under way; what still runs is waited for, not read."""
+        if self.parts.table.is_cuda:
+            torch.cuda.synchronize()
+        self._flights.clear()
+        self._begun = self._plan = self._report = None
+        self._seating.seats = []
 
     @torch.inference_mode()
     def record(self, n_requests: int, n_positions: int, is_sampled: bool = False) -> None:
@@ -126,10 +134,9 @@ class DeviceRounds:
     def step(self, requests: Sequence[Request], is_quiet: bool) -> list[Decided]:
         """What one round decided for those of `requests` that were in it.
 
-        While nobody comes (`is_quiet`) the next round is started before the report is handed out:
-        the device works while the host writes and plans. As far as the next round is known without
-        the report, it is even started before that is read, and the device never waits. Who joins
-        meanwhile waits for the round after; who leaves, or has ended, is not in the answer.
+        While nobody comes (`is_quiet`) the next round is started before the report is handed out,
+        and as far as it is known without the report even before that is read. Who joins meanwhile
+        waits for the round after; who leaves, or has ended, is not in the answer.
         """
         if not self.is_under_way:
             self._seat(requests)
@@ -160,8 +167,7 @@ class DeviceRounds:
     def _is_known_ahead(self) -> bool:
         """Whether the round after the one under way can be launched before that one's report.
 
-        A policy that learns plans by the report, so that only the verification can, and only if
-        its rows were agreed on before they were chosen. Who is sure to end needs no other round.
+        A policy that learns plans by the report: only the verification can then, of agreed rows.
         """
         flight = self._flights[-1]
         is_agreed = flight.agreed is not None or not self.parts.policy.learns
@@ -193,8 +199,7 @@ class DeviceRounds:
     def _launch(self, is_steady: bool) -> None:
         """Start a round for everybody seated; returns before the device has finished.
 
-        What is verified was chosen by the last round, so that is launched at once: the policy
-        learns and plans while the device works on it.
+        What is verified was chosen before: the policy plans while the device works on it.
         """
         self._begin(self._sizes.bucket(self._seating.seats, len(self._flights)))
         self._end(is_steady)

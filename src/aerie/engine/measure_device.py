@@ -14,7 +14,8 @@ from torch import Tensor
 from aerie.engine.device_clock import CLOCKS, marked
 from aerie.engine.device_rounds import DeviceRounds
 from aerie.engine.engine import EngineCore
-from aerie.engine.measure import abandon
+from aerie.engine.measure import Progress, abandon, silent
+from aerie.engine.measure_quiet import Disturbance, drift_between
 from aerie.engine.params import SamplingParams
 from aerie.speculation.costs import CostTable, Sample, Surface
 from aerie.speculation.device_policy import Lesson, Widths
@@ -56,8 +57,8 @@ class DeviceGrid:
         return [(batch, context) for _, batch, context in sorted(found)]
 
 
-# A minute where nothing has been compiled yet: asked for by those without a table.
-QUICK_ROUNDS = DeviceGrid((1, 4, 16), (512, 8192), 128, 3, 65_536)
+# Some ten seconds, and what must be compiled: for those without a table.
+QUICK_ROUNDS = DeviceGrid((1, 4, 16), (512, 8192), 128, 3, 65_536, most_seconds=25.0)
 # What a planner is built with before anything was measured; its plans are never asked for.
 _ANY = Surface((Sample(1, 1, 1, 1.0),))
 UNPRICED = CostTable(verify=_ANY, draft=_ANY, extend=_ANY, provenance={})
@@ -99,7 +100,7 @@ def measure_device_costs(
     core: EngineCore,
     grid: DeviceGrid,
     provenance: Mapping[str, object],
-    report: Callable[[str], None] = lambda _: None,
+    progress: Progress = silent,
     keep: Callable[[CostTable], None] = lambda _: None,
 ) -> CostTable:
     """Measure every point of a grid on one engine whose policy is the planner.
@@ -112,24 +113,37 @@ def measure_device_costs(
     forced = ForcedRounds(own.planner, own.row_sizes, own.device, own.ops)
     rounds.parts = replace(rounds.parts, policy=forced)
     _fill_memory(core)
-    samples: dict[str, list[Sample]] = {"verify": [], "draft": [], "extend": []}
+    points = [_Point(core, rounds, forced, *place) for place in grid.points()]
+    measured: list[_Point] = []
     begin = time.perf_counter()
-    for batch, context in grid.points():
+    for done, point in enumerate(points):
+        name = f"batch {point.batch}, context {point.context}"
         if time.perf_counter() - begin > grid.most_seconds:
-            report(f"batch {batch}, context {context}: not measured for want of time")
+            progress(f"{name}: not measured for want of time", done, len(points))
             continue
-        point = _Point(core, rounds, forced, batch, context)
-        for name, found in point.measure(grid).items():
-            samples[name] += found
-        keep(_table(samples, provenance))
-        captures = rounds.graphs.counts.captures
-        spent = time.perf_counter() - begin
-        report(f"batch {batch}, context {context}: {spent:.1f} s, {captures} graphs so far")
-    return _table(samples, provenance)
+        progress(f"{name}, {rounds.graphs.counts.captures} graphs so far", done, len(points))
+        point.measure(grid)
+        measured.append(point)
+        keep(_table(measured, provenance))
+    return _table(measured, {**provenance, **_disturbance(measured[:1], grid).record()})
 
 
-def _table(samples: Mapping[str, list[Sample]], provenance: Mapping[str, object]) -> CostTable:
-    surfaces = {name: Surface(tuple(found)) for name, found in samples.items()}
+def _disturbance(first: Sequence[_Point], grid: DeviceGrid) -> Disturbance:
+    """The first point once more, now that all others were measured: nothing should have changed."""
+    before = [timing.total for point in first for timing in point.times.values()]
+    again = [replace(point, times={}) for point in first]
+    for point in again:
+        point.measure(grid)
+    after = [timing.total for point in again for timing in point.times.values()]
+    return Disturbance(0.0, drift_between(before, after))
+
+
+def _table(measured: Sequence[_Point], provenance: Mapping[str, object]) -> CostTable:
+    found = [point.samples() for point in measured]
+    surfaces = {
+        name: Surface(tuple(sample for part in found for sample in part[name]))
+        for name in ("verify", "draft", "extend")
+    }
     return CostTable(**surfaces, provenance={**provenance, "engine": "graphs"})
 
 
@@ -164,6 +178,11 @@ class _Timing:
     verify: float
     rest: float  # the draft, or the end of a round without one, and the report
 
+    @property
+    def total(self) -> float:
+        """Of the whole round."""
+        return self.verify + self.rest
+
 
 @dataclass(eq=False)
 class _Point:
@@ -176,7 +195,7 @@ class _Point:
     context: int
     times: dict[ForcedPlan, _Timing] = field(default_factory=dict)
 
-    def measure(self, grid: DeviceGrid) -> dict[str, list[Sample]]:
+    def measure(self, grid: DeviceGrid) -> None:
         """Seat the requests, run every plan, let them go."""
         plans = self._plans(grid)
         n_rounds = (WARM_ROUNDS + PATIENCE * grid.repeats) * (len(plans) + 1)
@@ -195,7 +214,6 @@ class _Point:
             self.times[plan] = self._time(plan, grid.repeats)
         assert all(core.request(i).ended is None for i in ids), "a measured request ended"
         abandon(core, ids)
-        return self._samples()
 
     def _plans(self, grid: DeviceGrid) -> list[ForcedPlan]:
         """No draft, then every size of rows and every shape at least once."""
@@ -234,7 +252,7 @@ class _Point:
     def _n_sent(self) -> int:
         return sum(request.statistics.num_draft_tokens for request in self.core.running)
 
-    def _samples(self) -> dict[str, list[Sample]]:
+    def samples(self) -> dict[str, list[Sample]]:
         """Rows to verify; one level of each width; and all that a draft costs beside its levels."""
 
         def at(rows: int, seconds: float) -> Sample:

@@ -21,14 +21,21 @@ class Memory:
     def __init__(
         self, config: CacheConfig, n_requests: int, longest: int, kernels: Kernels, device: str
     ) -> None:
-        self.ledger = Ledger(config.n_pages, config.page_size)
-        self._prefixes = PrefixCache(self.ledger) if config.prefix_reuse else None
+        self._config = config
+        self._n_requests = n_requests
+        self.reset()
         width = min(self.ledger.n_slots, self.ledger.pages_for(longest) * config.page_size)
         # One row more than there are requests names the inert slot throughout: padding's row.
         self.table = torch.zeros((n_requests + 1, width), dtype=torch.int32, device=device)
         self.inert_row = n_requests
         self._kernels = kernels
-        self._rows = list(range(n_requests - 1, -1, -1))
+
+    def reset(self) -> None:
+        """Nobody holds anything and no text is known; the table's rows are written when taken."""
+        config = self._config
+        self.ledger = Ledger(config.n_pages, config.page_size)
+        self._prefixes = PrefixCache(self.ledger) if config.prefix_reuse else None
+        self._rows = list(range(self._n_requests - 1, -1, -1))
 
     def start(self, request: Request, n_positions: int) -> bool:
         """Give a request a table row and the pages that already hold its text.

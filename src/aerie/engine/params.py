@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
-from aerie.config import require
+from aerie.config.values import READERS, Reader, read_integer, read_number, require
+from aerie.errors import UsageError
+
+INT64 = 1 << 63
+# Penalties, biases and probabilities are computed in float32: what vanishes or overflows there
+# would be another request than the one that was asked for.
+LEAST, FLOAT32 = 1e-6, 3.4028234663852886e38
 
 
 @dataclass(frozen=True)
 class SamplingParams:
     """How the tokens of one request are chosen and when it ends.
 
-    The same seed gives the same tokens whatever tree, batch or chunk size was used.
+    The same seed gives the same tokens whatever tree, batch or chunk size was used. Numbers may be
+    NumPy's or torch's, lists any sequence, one stop string a plain string; None is the default.
     """
 
     max_tokens: int = 128
-    temperature: float = 0.0
+    temperature: float = 0.0  # below 1e-6 it is greedy
     top_k: int = 0  # 0: off
     top_p: float = 1.0
     min_p: float = 0.0
@@ -34,18 +42,20 @@ class SamplingParams:
     speculative: bool = True  # False: no draft of its own is verified; the tokens are the same
 
     def __post_init__(self) -> None:
+        for entry in fields(self):
+            value, read = getattr(self, entry.name), _READERS[str(entry.type)]
+            known = entry.default if value is None else read(entry.name, value)
+            if value is None and entry.name == "logit_bias":
+                known = {}
+            object.__setattr__(self, entry.name, known)
         for name, low, high in _RANGES:
             value = getattr(self, name)
-            inside = isinstance(value, int | float) and low <= value <= high
+            inside = value is None or low <= value <= high
             require(inside, f"{name} is {value!r}, limit {low}..{high}")
-        require(self.top_p > 0, f"top_p is {self.top_p}, must be above 0")
-        require(self.repetition_penalty > 0, "repetition_penalty must be above 0")
+        if self.temperature < LEAST:
+            object.__setattr__(self, "temperature", 0.0)
         require(len(self.stop_token_ids) <= 48, "at most 48 stop_token_ids")
         require(all(self.stop), "a stop string is empty")
-        require(
-            all(not math.isnan(bias) and bias < math.inf for bias in self.logit_bias.values()),
-            "a logit_bias is NaN or +inf",
-        )
 
     @property
     def has_penalties(self) -> bool:
@@ -55,14 +65,44 @@ class SamplingParams:
         return asked != neutral
 
 
+def _read_bias(name: str, value: Any) -> dict[int, float]:
+    """Token id to bias; -inf forbids a token, every other bias must be a float32."""
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{name} is {value!r:.60}, must map token ids to numbers")
+    found = {read_integer(f"a key of {name}", k): read_number(name, v) for k, v in value.items()}
+    for token, bias in found.items():
+        is_possible = bias == -math.inf or abs(bias) <= FLOAT32
+        require(is_possible, f"{name} of token {token} is {bias}, beyond float32 or not a number")
+    return found
+
+
+def _read_strings(name: str, value: Any) -> tuple[str, ...]:
+    """One string, or several in any container."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, bytes | Mapping) or not isinstance(value, Iterable):
+        raise UsageError(f"{name} is {value!r:.60}, must be a string or a list of strings")
+    found = tuple(value)
+    for entry in found:
+        require(isinstance(entry, str), f"an entry of {name} is {entry!r:.60}, must be a string")
+    return found
+
+
+_READERS: Mapping[str, Reader] = {
+    **READERS,
+    "Mapping[int, float]": _read_bias,
+    "tuple[str, ...]": _read_strings,
+}
+
 _RANGES: tuple[tuple[str, float, float], ...] = (
     ("max_tokens", 1, 1 << 21),
     ("temperature", 0.0, 100.0),
     ("top_k", 0, 1 << 18),
-    ("top_p", 0.0, 1.0),
+    ("top_p", LEAST, 1.0),
     ("min_p", 0.0, 1.0),
-    ("repetition_penalty", 0.0, 100.0),
+    ("repetition_penalty", LEAST, 100.0),
     ("presence_penalty", -100.0, 100.0),
     ("frequency_penalty", -100.0, 100.0),
+    ("seed", -INT64, INT64 - 1),
     ("n", 1, 128),
 )

@@ -35,6 +35,16 @@ class Statistics:
     reused_tokens: int = 0  # found in the prefix cache instead of computed
     accepted_by_depth: dict[int, int] = field(default_factory=dict)
 
+    def count(self, n_nodes: int, n_accepted: int) -> None:
+        """One more verify round: draft nodes it checked, and accepted ones that were emitted."""
+        self.target_passes += 1
+        self.num_draft_tokens += n_nodes
+        if n_nodes:
+            self.num_drafts += 1
+            self.num_accepted_tokens += n_accepted
+            for depth in range(1, n_accepted + 1):
+                self.accepted_by_depth[depth] = self.accepted_by_depth.get(depth, 0) + 1
+
     @property
     def mean_acceptance_length(self) -> float:
         """1 + accepted / drafts, the bonus token included."""
@@ -75,8 +85,8 @@ class Request:
     features: list[Features] = field(default_factory=list)  # that wait for the draft
     logprobs: list[float] = field(default_factory=list)
     counts: Tensor | None = None  # [2, vocab] i32, prompt and output, only with penalties
+    n_told: int = 0  # tokens of the output that an event has told
     ended: FinishEvent | None = None
-    is_cancelled: bool = False
     is_suspect: bool = False  # its last tree could not be verified: the next has the root alone
     statistics: Statistics = field(default_factory=Statistics)
 
@@ -119,6 +129,14 @@ class Request:
         self.features = remember(everything) or features
         if waiting and self.features != everything and self.held.draft_gap is None:
             self.held.draft_gap = everything[0].start
+
+    @property
+    def end_reason(self) -> str | None:
+        """Why the text so far is complete, or None."""
+        has_output = len(self.tokens) > len(self.job.prompt)
+        if has_output and self.tokens[-1] in self.job.stop_ids:
+            return "stop"
+        return "length" if len(self.tokens) >= self.job.length_limit else None
 
     def forget_kv(self) -> None:
         """Its memory is gone: everything is to be read again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from aerie.config import SchedulerConfig
 from aerie.engine.memory import Memory
-from aerie.engine.request import Request, State
+from aerie.engine.request import Holding, Request, State
 from aerie.kernels.registry import Kernels
 
 
@@ -76,6 +77,16 @@ class Scheduler:
             self.waiting.remove(request)
         self._memory.release(request)
         request.state = State.FINISHED
+
+    def restart(self, requests: Iterable[Request]) -> None:
+        """Nobody runs; these wait, first come first, and read everything again."""
+        self.running = []
+        self.waiting = deque(requests)
+        for request in self.waiting:
+            request.statistics.preemptions += bool(request.held.pages)
+            request.held = Holding()
+            request.forget_kv()
+            request.state = State.WAITING
 
     def _compact(self) -> None:
         """Keep the active slots alone (K13): a finished request costs nothing from here on."""

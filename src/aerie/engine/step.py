@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -12,13 +13,15 @@ from torch import Tensor
 from aerie.attention.pool import KVPool
 from aerie.attention.rows import pad_rows
 from aerie.engine.batch import Batch, forward_rows, gather, stop_table
+from aerie.engine.decision import Decision, describe_failure
 from aerie.engine.memory import Memory
+from aerie.engine.request import Request
 from aerie.engine.scheduler import Plan
-from aerie.engine.verify import Verify
+from aerie.engine.verify import Verify, path_logprobs
 from aerie.kernels.registry import Kernels
 from aerie.models.decoder import Decoder
 from aerie.speculation.policy import Policy
-from aerie.speculation.proposer import Proposer
+from aerie.speculation.proposer import Features, Proposer
 from aerie.speculation.tree import DraftTree, Layout, Verdict
 
 
@@ -129,3 +132,41 @@ def commit(kernels: Kernels, batch: Batch, layout: Layout, verdict: Verdict) -> 
         req_to_token=batch.table,
         req_pool_indices=batch.table_rows,
     )
+
+
+def decisions(requests: Sequence[Request], outcome: Outcome) -> list[tuple[Request, Decision]]:
+    """What an eager step decided for each request of its batch; every array is read once."""
+    commit, layout, verdict = outcome.commit, outcome.layout, outcome.verdict
+    ends, token_ends, row_ends = (
+        array.tolist() for array in (layout.qo_indptr, commit.out_indptr, commit.rows_indptr)
+    )
+    words = zip(*(part.status.tolist() for part in (layout, verdict, commit)), strict=True)
+    emitted, accepted = commit.out_tokens.tolist(), verdict.accept_count.tolist()
+    lengths, finished = commit.new_seq_len.tolist(), commit.finished.tolist()
+    found: list[tuple[Request, Decision]] = []
+    for index, (request, own_words) in enumerate(zip(requests, words, strict=True)):
+        failure = describe_failure(own_words)
+        if failure is not None:
+            # A refused layout has no rows: what counts is how many were asked for.
+            n_asked = int(outcome.chosen[index].sum())
+            found.append((request, Decision(n_nodes=n_asked - 1, failure=failure)))
+            continue
+        span = slice(token_ends[index], token_ends[index + 1])
+        rows = commit.out_rows[row_ends[index] : row_ends[index + 1]]
+        tokens = commit.out_tokens[span]
+        logprobs: list[float] = []
+        if request.params.logprobs:
+            path = verdict.accept_index[index, : tokens.shape[0]] + ends[index]
+            logprobs = path_logprobs(outcome.logits, path, tokens)
+        decision = Decision(
+            tokens=tuple(emitted[span]),
+            n_nodes=ends[index + 1] - ends[index] - 1,
+            n_accepted=accepted[index],
+            seq_len=lengths[index],
+            is_finished=finished[index],
+            features=[Features(request.seq_len, outcome.taps[rows], tokens.clone())],
+            is_extended=outcome.is_extended,
+            logprobs=logprobs,
+        )
+        found.append((request, decision))
+    return found

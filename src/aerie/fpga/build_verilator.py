@@ -131,9 +131,7 @@ def harness_of(card: CardEngine, prefixes: tuple[str, ...]) -> str:
             for name, _ in kinds
         ]
         lines.append(
-            _PORT.format(
-                prefix=prefix, n_bytes=n_bytes, members=members, values=", ".join(values)
-            )
+            _PORT.format(prefix=prefix, n_bytes=n_bytes, members=members, values=", ".join(values))
         )
     lines.append(
         _MAIN.format(

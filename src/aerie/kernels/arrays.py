@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aerie.kernels.registry import Kernel, Kernels
+from aerie.kernels.kernel import Kernel
+from aerie.kernels.registry import Kernels
 
 _BITS: dict[np.dtype[Any], Any] = {
     np.dtype(np.float32): np.int32,
@@ -67,7 +68,7 @@ class TensorKernel:
         self._kernel = kernel
         self._as_tensor = as_tensor
 
-    def __call__(self, **inputs: Any) -> Any:
+    def __call__(self, /, **inputs: Any) -> Any:
         result = self._kernel(**inputs)
         as_tensor = self._as_tensor
         return result._make(

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aerie.errors import KernelBoundsError, KernelDtypeError, UnknownNameError, UsageError
+from aerie.errors import (
+    KernelArgumentError,
+    KernelBoundsError,
+    KernelDtypeError,
+    UnknownNameError,
+    UsageError,
+)
+from aerie.kernels.arguments import check_kind, dtype_name, shown
 from aerie.kernels.card import REQUIRED, Card, Port, Scalar
 from aerie.kernels.formula import Dim
 
@@ -14,16 +21,12 @@ Arrays = Mapping[str, Any]
 _ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
-def dtype_name(array: Any) -> str:
-    """Name of an array's dtype, the same for NumPy and PyTorch."""
-    return str(array.dtype).removeprefix("torch.")
-
-
 def bind(card: Card, call: Arrays) -> dict[str, int]:
     """Check a call before anything is written; return every axis and integer scalar by name.
 
-    Raises UsageError for wrong names or combinations, KernelDtypeError for dtypes and
-    KernelBoundsError for shapes, scalars and limits, each naming the value and the limit.
+    Raises UsageError for wrong names or combinations, KernelArgumentError for what is no array,
+    KernelDtypeError for dtypes and KernelBoundsError for shapes, scalars and limits, each naming
+    the value and the limit. Whether the arrays' memory will do is `arguments.check_memory`.
     """
     _check_names(card, call)
     sizes = dict(card.defaults or {})
@@ -31,7 +34,8 @@ def bind(card: Card, call: Arrays) -> dict[str, int]:
         _bind_scalar(card, scalar, call.get(scalar.name, scalar.default), sizes)
     given = [port for port in card.inputs if call.get(port.name) is not None]
     for port in given:
-        _check_dtype(card, port, call[port.name], sizes)
+        check_kind(f"{card.name}: {port.name}", call[port.name])
+    _check_dtypes(card, given, call, sizes)
     _bind_axes(card, given, call, sizes)
     _check_axes(card, sizes)
     _choose_buckets(card, call, sizes)
@@ -74,10 +78,14 @@ def _bind_scalar(card: Card, scalar: Scalar, value: object, sizes: dict[str, int
         _bind_buckets(card, scalar, value, sizes)
         return
     if isinstance(value, bool) != (scalar.kind == "bool") or not isinstance(value, int):
-        raise UsageError(f"{card.name}: {scalar.name} must be {scalar.kind}, got {value!r}")
+        raise KernelArgumentError(
+            f"{card.name}: {scalar.name} must be {scalar.kind}, got {shown(value)}",
+            value=value,
+            limit=scalar.kind,
+        )
     if not scalar.low <= value <= scalar.high:
         raise KernelBoundsError(
-            f"{card.name}: {scalar.name} = {value}, limit {scalar.low}..{scalar.high}",
+            f"{card.name}: {scalar.name} = {shown(value)}, limit {scalar.low}..{scalar.high}",
             value=value,
             limit=scalar.high if value > scalar.high else scalar.low,
         )
@@ -85,33 +93,49 @@ def _bind_scalar(card: Card, scalar: Scalar, value: object, sizes: dict[str, int
 
 
 def _bind_buckets(card: Card, scalar: Scalar, value: Any, sizes: dict[str, int]) -> None:
-    is_tuple = isinstance(value, tuple) and all(isinstance(entry, int) for entry in value)
+    is_tuple = isinstance(value, tuple) and all(type(entry) is int for entry in value)
     if not is_tuple or not value or list(value) != sorted(set(value)):
-        raise UsageError(f"{card.name}: {scalar.name} must be an ascending tuple, got {value!r}")
+        raise KernelArgumentError(
+            f"{card.name}: {scalar.name} must be an ascending tuple of integers,"
+            f" got {shown(value)}",
+            value=value,
+            limit="an ascending tuple",
+        )
     for entry in value:
         if not scalar.low <= entry <= scalar.high:
             raise KernelBoundsError(
-                f"{card.name}: {scalar.name} holds {entry}, limit {scalar.low}..{scalar.high}",
+                f"{card.name}: {scalar.name} holds {shown(entry)},"
+                f" limit {scalar.low}..{scalar.high}",
                 value=entry,
                 limit=scalar.high if entry > scalar.high else scalar.low,
             )
     sizes[f"largest_{scalar.name}"] = value[-1]
 
 
-def _check_dtype(card: Card, port: Port, array: Any, sizes: dict[str, int]) -> None:
-    if not hasattr(array, "dtype"):
-        raise UsageError(f"{card.name}: {port.name} must be an array, got {type(array).__name__}")
-    name = dtype_name(array)
-    if name == "uint16" and "bfloat16" in port.dtypes:
-        name = "bfloat16"
-    if name not in port.dtypes:
-        raise KernelDtypeError(
-            f"{card.name}: {port.name} is {name}, the card takes {' or '.join(port.dtypes)}",
-            value=name,
-            limit=port.dtypes,
-        )
-    if len(port.dtypes) > 1:
-        sizes["E"] = _ITEM_BYTES[name]
+def _check_dtypes(card: Card, ports: list[Port], call: Arrays, sizes: dict[str, int]) -> None:
+    """Every dtype is one the card lists; arrays with the same choice of several must agree."""
+    chosen: dict[tuple[str, ...], Port] = {}  # the first array of each choice
+    names: dict[str, str] = {}
+    for port in ports:
+        name = dtype_name(call[port.name])
+        if name == "uint16" and "bfloat16" in port.dtypes:
+            name = "bfloat16"
+        if name not in port.dtypes:
+            raise KernelDtypeError(
+                f"{card.name}: {port.name} is {name}, the card takes {' or '.join(port.dtypes)}",
+                value=name,
+                limit=port.dtypes,
+            )
+        names[port.name] = name
+        first = chosen.setdefault(port.dtypes, port).name
+        if name != names[first]:
+            raise KernelDtypeError(
+                f"{card.name}: {port.name} is {name} and {first} {names[first]}; convert one",
+                value=name,
+                limit=names[first],
+            )
+        if len(port.dtypes) > 1:
+            sizes["E"] = _ITEM_BYTES[name]
 
 
 def _bind_axes(card: Card, ports: list[Port], call: Arrays, sizes: dict[str, int]) -> None:

@@ -22,11 +22,27 @@ result = kernels["calculate_work_deltas"](work_scores=scores, node_top_k=4, veri
 print(result.G, catalogue()["calculate_work_deltas"].summary)
 ```
 
-Arrays are NumPy for `reference` and tensors for `pytorch` (NumPy arrays are taken in without a copy
-on a CPU). `E` in a formula is the width of a hidden element in bytes. Shapes, dtypes, scalars and
-limits are checked on every call. Refusals that depend on data are tried in the order listed; on a
-CPU the first one raises before anything is written, elsewhere (or with
-`load(..., data_errors="status")`) the request's status word says so and its state is unchanged.
+`E` in a formula is the width of a hidden element in bytes. Every backend takes NumPy arrays and
+tensors of its device, and on a CPU shares their memory. Every call is checked before anything is
+written, by the same checks for all backends:
+
+| what | else |
+|---|---|
+| names of the card, in combinations it allows | `UsageError`, `UnknownNameError` |
+| plain arrays: `numpy.ndarray`, `memmap`, strided `torch.Tensor` | `KernelArgumentError` |
+| scalars of Python: `int`, `bool`, tuples of `int` | `KernelArgumentError` |
+| dtypes of the card, native byte order; where it lists several, one for all | `KernelDtypeError` |
+| shapes, scalars and limits | `KernelBoundsError` |
+| on the backend's device | `KernelArgumentError` |
+| written in place: writable, whole and no negative strides, entries apart | `KernelArgumentError` |
+| written in place: no memory of another argument | `KernelArgumentError` |
+
+Arrays that are only read may be read-only, overlap, and lie in memory in any way. Values may be any
+of their dtype: where a card names neither a refusal nor a rule for NaN, infinities or the ends of
+int64, they are copied or compared like any other. Booleans are 0 and 1, as NumPy and PyTorch make
+them. Refusals that depend on data are tried in the order listed; on a CPU the first one raises
+before anything is written, elsewhere (or with `load(..., data_errors="status")`) the request's
+status word says so and its state is unchanged. Of several offending values a backend may name any.
 """
 
 

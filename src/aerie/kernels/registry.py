@@ -13,18 +13,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import shutil
-from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from aerie.errors import BackendUnavailableError, UnknownNameError, UsageError
-from aerie.kernels.binding import bind
-from aerie.kernels.card import Card
 from aerie.kernels.catalogue import catalogue
-from aerie.kernels.formula import Formula
 from aerie.kernels.implementation import Implementation
-from aerie.kernels.status import MEANINGS, Status
+from aerie.kernels.kernel import Kernel as Kernel
 
 
 @dataclass(frozen=True)
@@ -121,96 +116,6 @@ def why_unavailable(info: BackendInfo) -> str | None:
     return None
 
 
-Adopt = Callable[[Any, bool], Any]
-SIGNATURES_KEPT = 4096
-
-
-class Kernel:
-    """A kernel of one backend, called with named arrays, returning a named result.
-
-    Shapes, dtypes, scalars and limits are checked on every call. Refusals that need data raise
-    when `raises` is set (the default on a CPU); otherwise the status word is in the result and
-    the refused request's state is unchanged.
-    """
-
-    def __init__(
-        self, card: Card, implementation: Implementation, adopt: Adopt, raises: bool
-    ) -> None:
-        self.card = card
-        self._adopt = adopt
-        self._run = implementation.run
-        self._check = implementation.check
-        self._raises = raises
-        self._result = _result_type(card)
-        self._is_written = {port.name: port.kind == "inout" for port in card.inputs}
-        self._bound: set[tuple[object, ...]] = set()
-
-    def __call__(self, **inputs: Any) -> Any:
-        given = self._bound_inputs(inputs)
-        if self._check is None:
-            outputs = self._run(**given)
-            detail = outputs.pop("detail", None)
-            self._refuse(inputs, outputs.get("status"), detail)
-        else:
-            found = self._check(**given)
-            self._refuse(inputs, found["status"], found["detail"])
-            outputs = self._run(**given, status=found["status"])
-            outputs["status"] = found["status"]
-        return self._result(**outputs)
-
-    def _bound_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The backend's own arrays, checked against the card.
-
-        The checks read shapes, dtypes and scalars only, and a decoder repeats a few of those
-        thousands of times: a call whose signature has passed before is not checked again.
-        """
-        given: dict[str, Any] = {}
-        signature: list[object] = [*inputs]
-        is_written, adopt = self._is_written, self._adopt
-        for name, value in inputs.items():
-            if name not in is_written or not hasattr(value, "dtype"):
-                signature += (type(value), value)
-                if value is not None:
-                    given[name] = value
-                continue
-            given[name] = array = adopt(value, is_written[name])
-            signature += (array.shape, array.dtype)
-        key = tuple(signature)
-        try:
-            if key in self._bound:
-                return given
-        except TypeError:  # something unhashable: the checks say what it is
-            bind(self.card, inputs)
-            return given
-        bind(self.card, inputs)
-        if len(self._bound) >= SIGNATURES_KEPT:
-            self._bound.clear()
-        self._bound.add(key)
-        return given
-
-    def _refuse(self, inputs: Mapping[str, Any], status: Any, detail: Any) -> None:
-        if status is None or not self._raises or not status.any():
-            return
-        words = [int(word) for word in status]
-        request = next(index for index, word in enumerate(words) if word)
-        code, value = Status(words[request]), int(detail[request])
-        refusal = next(entry for entry in self.card.refusals if entry.status == code)
-        limit = Formula(refusal.limit)(bind(self.card, inputs))
-        meaning = MEANINGS[code]
-        raise meaning.error(
-            f"{self.card.name}: request {request}: {refusal.meaning} ({meaning.sentence}):"
-            f" value {value}, limit {limit}; nothing was written",
-            value=value,
-            limit=limit,
-            status=words,
-        )
-
-
-def _result_type(card: Card) -> Callable[..., Any]:
-    fields = [port.name for port in card.outputs]
-    return namedtuple(f"{card.name}_result", fields)
-
-
 class Kernels(Mapping[str, Kernel]):
     """The kernels of one loaded backend, by name."""
 
@@ -254,9 +159,6 @@ def load(backend: str, device: str = "cpu", data_errors: str | None = None) -> K
     if refusal:
         raise BackendUnavailableError(f"backend {backend} cannot run on {device} here: {refusal}")
 
-    def adopt(array: Any, is_written: bool) -> Any:
-        return module.adopt(array, device, is_written)
-
     cards = catalogue()
     missing = sorted(set(cards) - set(table))
     if missing:
@@ -266,8 +168,9 @@ def load(backend: str, device: str = "cpu", data_errors: str | None = None) -> K
         name: Kernel(
             replace(card, limits=(*card.limits, *limits.get(name, ()))),
             table[name],
-            adopt,
+            module.adopt,
             mode == "raise",
+            device,
         )
         for name, card in cards.items()
     }

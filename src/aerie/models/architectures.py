@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
 from aerie.errors import UnsupportedArchitectureError
 from aerie.models.fields import Fields
@@ -129,13 +129,28 @@ TABLE = (
 
 
 def find_architecture(name: str) -> Architecture:
-    """The row of that name, or an error with the supported names and the nearest one."""
+    """The row of that name, or an error with the supported names."""
     for row in TABLE:
         if row.name == name:
             return row
     names = [row.name for row in TABLE]
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
+    hint = misspelt(name, names)
+    if "eagle" in name.casefold():
+        hint = "It is a draft head: give it as the draft of its target. "
     raise UnsupportedArchitectureError(
-        f"architecture {name!r} is not supported.{hint} Supported: {', '.join(names)}"
+        f"architecture {name!r} is not supported. {hint}Supported: {', '.join(names)}"
     )
+
+
+def misspelt(name: str, known: Iterable[str]) -> str:
+    """A question if the name is a known one in another spelling, else nothing.
+
+    Case, punctuation, doubled and swapped letters are spelling; any other letter or digit is
+    another architecture, however near its name comes.
+    """
+    near = next((other for other in known if _letters(other) == _letters(name)), None)
+    return f"Did you mean {near}? " if near else ""
+
+
+def _letters(name: str) -> list[str]:
+    return sorted(letter for letter, _ in groupby(filter(str.isalnum, name.casefold())))

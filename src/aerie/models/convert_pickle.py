@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from aerie.errors import AerieError, WeightFileError
-from aerie.models.weights import INDEX, PICKLED, SINGLE, read_header, save_tensors
+from aerie.models.weights import INDEX, PICKLED, SINGLE, read_header, read_weight_map, save_tensors
 
 PICKLED_INDEX = "pytorch_model.bin.index.json"
 # Beside the weights: config, tokenizer, chat template. Never code.
@@ -78,13 +78,7 @@ def _find_shards(directory: Path) -> list[Path]:
     """The pickles of a directory, in the order of their names."""
     index = directory / PICKLED_INDEX
     if index.is_file():
-        try:
-            names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as e:
-            raise WeightFileError(f"{index} is not an index of pickled shards: {e!r}") from e
-        wrong = [name for name in names if not isinstance(name, str) or Path(name).name != name]
-        if wrong:
-            raise WeightFileError(f"{index.name}: shard {wrong[0]!r} is not a file name")
+        names = sorted(set(read_weight_map(index, "").values()))
         return [_inside(directory, directory / name) for name in names]
     single = directory / "pytorch_model.bin"
     found = sorted(path for pattern in PICKLED for path in directory.glob(pattern))
@@ -114,8 +108,8 @@ def _inside(directory: Path, path: Path) -> Path:
 
 def _copy_companions(directory: Path, result: Path) -> None:
     for path in sorted(p for pattern in COMPANIONS for p in directory.glob(pattern)):
-        is_index = path.name.endswith(".index.json")
-        if not is_index and path.stat().st_size <= MAX_COMPANION_BYTES:
+        is_wanted = path.is_file() and not path.name.endswith(".index.json")
+        if is_wanted and path.stat().st_size <= MAX_COMPANION_BYTES:
             shutil.copyfile(_inside(directory, path), result / path.name)
 
 
@@ -210,7 +204,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         written = convert(arguments.directory, arguments.out)
-    except AerieError as error:
+    except (AerieError, OSError) as error:  # what the disk refuses needs no traceback
         print(f"convert_pickle: {error}", file=sys.stderr)
         sys.exit(2)
     for path in written:

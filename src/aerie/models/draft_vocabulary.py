@@ -27,6 +27,9 @@ from aerie.models.fields import read_fields
 from aerie.models.linear import DENSE, DenseFormat
 from aerie.models.resolved import OPTION, Resolved
 
+MAX_COUNT = 1 << 40  # of one id; a vocabulary of such counts still has a sum
+MAX_DIGITS = 9  # of an id
+
 Texts = Iterable[Sequence[int]]
 
 
@@ -102,15 +105,20 @@ def read_counts(path: Path) -> tuple[TokenCounts, tuple[int, ...]]:
     fields = read_fields(path)
     size, source = fields.integer("vocab_size"), fields.text("source")
     stored, forced = fields.values.get("counts"), fields.values.get("forced", [])
-    if not isinstance(stored, dict) or not all(type(n) is int and n > 0 for n in stored.values()):
-        fields.note("counts", "must be an object of positive whole numbers by token id")
+    is_counted = isinstance(stored, dict) and all(
+        type(n) is int and 0 < n < MAX_COUNT for n in stored.values()
+    )
+    if not is_counted:
+        fields.note(
+            "counts", f"must be an object of numbers from 1, below {MAX_COUNT}, by token id"
+        )
     if not isinstance(forced, list) or not all(type(i) is int and 0 <= i < size for i in forced):
         fields.note("forced", f"must be a list of ids below {size}")
     fields.finish()
     assert isinstance(stored, dict) and isinstance(forced, list)
     counts = torch.zeros(size, dtype=torch.int64)
     for name, count in stored.items():
-        if not name.isdecimal() or int(name) >= size:
+        if not name.isdecimal() or len(name) > MAX_DIGITS or int(name) >= size:
             raise CheckpointError(f"{path}: {name!r:.20} is no id of a vocabulary of {size}")
         counts[int(name)] = count
     return TokenCounts(counts, source), tuple(forced)

@@ -106,6 +106,9 @@ class _Ruler:
         found = self.size(tensor, axis)
         if found is None:
             return declared or 1
+        if found == 0:
+            self.offences.append(Offence("empty", tensor, "has no values"))
+            return declared or 1
         if declared is not None and declared != found:
             self.contradict(field, declared, f"{tensor} says {found}")
         return found

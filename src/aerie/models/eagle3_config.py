@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
 from aerie.attention.contract import Reach
 from aerie.errors import UnsupportedArchitectureError
+from aerie.models.architectures import misspelt
 from aerie.models.eagle3_capture import DeclaredCaptures, read_captures
-from aerie.models.fields import Fields, read_fields
+from aerie.models.fields import Fields, read_config
 from aerie.models.gptq import GPTQFormat, read_gptq
 from aerie.models.resolved import CONFIG, DEFAULT, Resolved
 from aerie.models.rope import RopeSettings
 from aerie.models.rope_fields import read_rope
 
 DEFAULT_THETA = 10000.0  # never the target's: heads without the field were trained with this
-MAX_LAYERS = 64
 
 OFFICIAL, SPECFORGE, MODELOPT, SPECULATORS = "official", "specforge", "modelopt", "speculators"
 
@@ -104,7 +103,7 @@ class HeadConfig:
 
 def read_head_config(directory: Path) -> HeadConfig:
     """Read `config.json` of a head's directory; every bad field is named in one error."""
-    return parse_head_config(read_fields(directory / "config.json"))
+    return parse_head_config(read_config(directory))
 
 
 def parse_head_config(config: Fields) -> HeadConfig:
@@ -141,11 +140,9 @@ def _check_architecture(config: Fields) -> None:
             why = REFUSED_ARCHITECTURES[name]
             raise UnsupportedArchitectureError(f"draft head {name} is not supported: {why}")
         if name not in ARCHITECTURES:
-            near = difflib.get_close_matches(name, ARCHITECTURES, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
             raise UnsupportedArchitectureError(
-                f"{name!r} is not an EAGLE-3 head that aerie knows.{hint} Known: "
-                f"{', '.join(ARCHITECTURES)}"
+                f"{name!r} is not an EAGLE-3 head that aerie knows. "
+                f"{misspelt(name, ARCHITECTURES)}Known: {', '.join(ARCHITECTURES)}"
             )
 
 

@@ -19,17 +19,16 @@ from torch import Tensor
 from aerie.errors import UnknownNameError, UsageError
 from aerie.models import eagle3_names as names
 from aerie.models.eagle3_blueprint import TargetSizes
-from aerie.models.eagle3_config import MODELOPT, SPECFORGE, SPECULATORS, read_head_config
+from aerie.models.eagle3_config import MODELOPT, SPECFORGE, SPECULATORS
 from aerie.models.eagle3_export import WRITERS, Config, ExportDetails, NormalHead
-from aerie.models.eagle3_load import describe
+from aerie.models.eagle3_load import read_head
 from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.eagle3_values import HeadStorage
 from aerie.models.eagle3_vocabulary import target_ids
-from aerie.models.fields import read_fields
+from aerie.models.fields import read_config
+from aerie.models.quantisation import SECTION
 from aerie.models.tensors import refuse
-from aerie.models.weights import SINGLE, Checkpoint, open_checkpoint, save_tensors
-
-QUANTISATION = "quantization_config"
+from aerie.models.weights import SINGLE, save_tensors
 
 
 @dataclass(frozen=True)
@@ -74,21 +73,17 @@ def read_normal(
     directory: Path, target: TargetSizes, options: HeadOptions | None = None
 ) -> NormalHead:
     """Read a head of any dialect; the target's sizes resolve what its config leaves open."""
-    config = read_head_config(directory)
-    files = open_checkpoint(directory)
-    table = names.normalise_all(files.entries)
-    renamed = Checkpoint({normal: files.entries[name] for normal, name in table.stored.items()})
-    summary, offences = describe(config, renamed, target, options or HeadOptions())
-    refuse([*offences, *table.offences], str(directory))
-    raw = read_fields(directory / "config.json").values.get(QUANTISATION)
-    tensors = {name: renamed.view(name) for name in renamed.entries}
+    found = read_head(directory, target, options or HeadOptions())
+    refuse(found.offences, str(directory))
+    raw = read_config(directory).values.get(SECTION)
+    tensors = {name: found.files.view(name) for name in found.files.entries}
     output = f"{names.HEAD}.weight"
-    if config.storage.is_head_tied and output not in tensors and names.EMBEDDING in tensors:
+    if found.config.storage.is_head_tied and output not in tensors and names.EMBEDDING in tensors:
         # Tied to its own embedding: only one dialect has a word for it, so write it out.
         tensors[output] = tensors[names.EMBEDDING].clone()
     return NormalHead(
-        geometry=summary.geometry,
-        convention=summary.convention,
+        geometry=found.summary.geometry,
+        convention=found.summary.convention,
         tensors=tensors,
         quantisation=raw if isinstance(raw, dict) else None,
     )
@@ -113,7 +108,7 @@ def to_dialect(
     _check(head, dialect)
     config = WRITERS[dialect.name](head, details)
     if head.quantisation is not None:
-        config[QUANTISATION] = dict(head.quantisation)
+        config[SECTION] = dict(head.quantisation)
     storage = head.storage
     tensors = {_spell(name, dialect, storage): t for name, t in head.tensors.items()}
     geometry = head.geometry

@@ -35,10 +35,11 @@ from aerie.models.linear import (
     SeparateProjections,
     join,
 )
-from aerie.models.loader import Loader
+from aerie.models.loader import Loader, find_offences
 from aerie.models.norm import RMSNorm
 from aerie.models.rope import build_rotary
-from aerie.models.tensors import Offence, compare, refuse
+from aerie.models.rope_buffers import check_buffers
+from aerie.models.tensors import Offence, refuse
 from aerie.models.weights import Checkpoint, open_checkpoint
 
 
@@ -53,22 +54,19 @@ def load_head(
     Raises ConfigFieldError, UnsupportedArchitectureError, WeightFileError, PickleRefusedError,
     or TensorMismatchError with everything that is wrong with the tensors, in one list.
     """
-    config = read_head_config(directory)
-    files = open_checkpoint(directory)
-    table = names.normalise_all(files.entries)
-    renamed = Checkpoint({normal: files.entries[name] for normal, name in table.stored.items()})
     sizes = TargetSizes(
         target.geometry.n_layers, target.geometry.hidden_size, target.geometry.vocab_size
     )
-    summary, offences = describe(config, renamed, sizes, options)
+    found = read_head(directory, sizes, options)
     dtype, device = options.dtype or target.embedding.dtype, target.embedding.device
-    loader = Loader(renamed, dtype, device)
-    packed = config.quantisation and replace(config.quantisation, dense=options.dense)
+    loader = Loader(found.files, dtype, device)
+    packed = found.config.quantisation
+    formats = Formats(options.dense, packed and replace(packed, dense=options.dense))
     fusing = options.dense if options.is_fused else None
-    builder = _Builder(summary, loader, Formats(options.dense, packed), target, fusing)
-    offences += [*table.offences, *builder.search()]
-    refuse(offences, str(directory))
-    head = builder.head(prepare_attention, options.dense if config.storage.is_head_tied else None)
+    builder = _Builder(found.summary, loader, formats, target, fusing)
+    refuse([*found.offences, *builder.search()], str(directory))
+    is_tied = found.config.storage.is_head_tied
+    head = builder.head(prepare_attention, options.dense if is_tied else None)
     refuse(loader.offences, str(directory))
     return head
 
@@ -87,10 +85,31 @@ def build_head(
     return builder.head(prepare_attention, None)
 
 
-def describe(
+@dataclass(frozen=True, eq=False)
+class ReadHead:
+    """A head's directory in normal form, and every contradiction in it that shows so far."""
+
+    config: HeadConfig
+    files: Checkpoint  # by normal name
+    summary: HeadSummary
+    offences: list[Offence]
+
+
+def read_head(directory: Path, target: TargetSizes, options: HeadOptions) -> ReadHead:
+    """Read config and headers of a head of any dialect."""
+    config = read_head_config(directory)
+    stored = open_checkpoint(directory)
+    table = names.normalise_all(stored.entries)
+    files = Checkpoint({normal: stored.entries[name] for normal, name in table.stored.items()})
+    summary, offences = _describe(config, files, target, options)
+    geometry = summary.geometry
+    tables = check_buffers(stored, table.buffers, geometry.rope, geometry.head_dim)
+    return ReadHead(config, files, summary, [*offences, *table.offences, *tables])
+
+
+def _describe(
     config: HeadConfig, files: Checkpoint, target: TargetSizes, options: HeadOptions
 ) -> tuple[HeadSummary, list[Offence]]:
-    """The head in normal form, with every contradiction between its config and its headers."""
     storage = derive_storage(files.entries)
     geometry, offences = derive_geometry(config, files.entries, target)
     offences += check_storage(config.storage, storage, files.entries)
@@ -98,7 +117,8 @@ def describe(
     if convention.uses_captures and len(convention.boundaries) != geometry.n_captures:
         # Explicit boundaries can contradict the file as well as a config can.
         detail = f"reads {geometry.n_captures} states, the convention names {convention.boundaries}"
-        offences.append(Offence("contradictory", f"{names.FC}.weight", detail))
+        hint = f"Give the {geometry.n_captures} boundaries the head was trained with as taps."
+        offences.append(Offence("contradictory", f"{names.FC}.weight", detail, hint))
     sharing, sharing_offences = resolve_sharing(config, storage, geometry)
     offences += sharing_offences
     return HeadSummary(
@@ -134,18 +154,7 @@ class _Builder:
         specs = expected_tensors(self.geometry, self.convention, self.storage)
         for name, shape in all_linears(self.geometry, self.storage).items():
             specs += self.formats.of(name, stored).tensors(name, shape)
-        found = compare(specs, stored)
-        if found:
-            for spec in specs:
-                if spec.name in stored:
-                    self.loader.check_finite(spec.name, self.loader.files.view(spec.name))
-        explained = [
-            replace(offence, detail=names.explain(offence.name))
-            if offence.kind == "unknown"
-            else offence
-            for offence in found
-        ]
-        return explained + self.loader.offences
+        return [names.explained(offence) for offence in find_offences(self.loader.files, specs)]
 
     def head(self, prepare_attention: PrepareAttention, tie: DenseFormat | None) -> Eagle3Head:
         """The head; `tie` is how a head tied to its own embedding is multiplied, if it may be."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from aerie.models.rope_buffers import is_buffer
 from aerie.models.tensors import Offence
 
 # Applied in order to the whole name. The normal form is the decoder's own, without `model.`.
@@ -16,9 +17,6 @@ RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"^aux_norm_mid\."), "fc_norm.1."),
     (re.compile(r"^aux_norm_high\."), "fc_norm.2."),
 )
-
-# Buffers some trainers save and every loader recomputes; they hold no trained value.
-DERIVED = re.compile(r"(?:.*\.)?rotary_emb\.(?:inv_freq|cos_cached|sin_cached)")
 
 # Tensors of relatives of EAGLE-3 that this head does not implement: pattern, what it tells.
 FOREIGN: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -31,6 +29,14 @@ FOREIGN: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r".*\.mlp\.(?:experts|router|gate)\..*"), "a head with experts; not supported"),
 )
 
+# What the absence of a tensor tells.
+ABSENT = {
+    "layers.0.hidden_norm.weight": (
+        "Every EAGLE-3 head has a hidden_norm: this is a whole model, or another kind of draft "
+        "(EAGLE 1 or 2)."
+    )
+}
+
 EMBEDDING, FINAL_NORM, HEAD, FC = "embed_tokens.weight", "norm.weight", "lm_head", "fc"
 INPUT_NORM = "input_norm.weight"
 DRAFT_TO_TARGET, TARGET_TO_DRAFT = "d2t", "t2d"
@@ -38,10 +44,10 @@ DRAFT_TO_TARGET, TARGET_TO_DRAFT = "d2t", "t2d"
 
 @dataclass(frozen=True)
 class NameTable:
-    """Stored names by normal name; buffers that hold nothing trained are left out."""
+    """Stored names by normal name; rotary tables, which hold nothing trained, are apart."""
 
     stored: dict[str, str]
-    dropped: tuple[str, ...]
+    buffers: tuple[str, ...]
     offences: tuple[Offence, ...]
 
 
@@ -55,26 +61,28 @@ def normalise(name: str) -> str:
 def normalise_all(names: Iterable[str]) -> NameTable:
     """Normal forms of a whole checkpoint; two names for one tensor are an offence."""
     stored: dict[str, str] = {}
-    dropped: list[str] = []
+    buffers: list[str] = []
     offences: list[Offence] = []
     for name in sorted(names):
         normal = normalise(name)
-        if DERIVED.fullmatch(normal):
-            dropped.append(name)
+        if is_buffer(normal):
+            buffers.append(name)
         elif normal in stored:
             detail = f"is stored twice, as {stored[normal]} and as {name}"
             offences.append(Offence("ambiguous", normal, detail))
         else:
             stored[normal] = name
-    return NameTable(stored, tuple(dropped), tuple(offences))
+    return NameTable(stored, tuple(buffers), tuple(offences))
 
 
-def explain(normal: str) -> str:
-    """What an unknown tensor tells of its checkpoint; empty when it tells nothing."""
-    for pattern, meaning in FOREIGN:
-        if pattern.fullmatch(normal):
-            return f"({meaning})"
-    return ""
+def explained(offence: Offence) -> Offence:
+    """The offence with what it tells of its checkpoint, if it tells anything."""
+    if offence.kind == "missing":
+        return replace(offence, hint=ABSENT.get(offence.name, ""))
+    meanings = [meaning for pattern, meaning in FOREIGN if pattern.fullmatch(offence.name)]
+    if offence.kind == "unknown" and meanings:
+        return replace(offence, detail=f"({meanings[0]})")
+    return offence
 
 
 def chunk_norm(chunk_idx: int) -> str:

@@ -36,7 +36,7 @@ def resolve_convention(
     if declared.uses_captures:
         boundaries = resolve_boundaries(declared.captures, options.boundaries, n_target_layers)
     else:
-        boundaries = final_boundary(n_target_layers)
+        boundaries = final_boundary(options.boundaries, n_target_layers)
     residual = declared.residual
     if options.is_residual_normed is not None:
         value = options.is_residual_normed

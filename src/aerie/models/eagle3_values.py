@@ -70,6 +70,11 @@ class HeadSummary:
     resolved: tuple[Resolved[object], ...]
 
 
+def usual_boundaries(n_target_layers: int) -> tuple[int, int, int]:
+    """What a head reads that says nothing: the official code's choice, and everyone's since."""
+    return 2, n_target_layers // 2, n_target_layers - 3
+
+
 def both_notations(boundaries: tuple[int, ...]) -> str:
     """Boundaries, and the same states as layer outputs: engines differ in which they write."""
     outputs = [boundary - 1 for boundary in boundaries]

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aerie.models.architectures import Architecture, Windows, find_architecture
-from aerie.models.fields import Fields, read_fields
+from aerie.models.fields import Fields, read_config
+from aerie.models.quantisation import GPTQ, MXFP4, read_method
 from aerie.models.rope import RopeSettings
 from aerie.models.rope_fields import read_rope
 
-MXFP4, GPTQ = "mxfp4", "gptq"
 MXFP4_BLOCK = 32  # weights that share one scale
 MAX_LAYERS = 4096
 MAX_POSITIONS = 1 << 31
@@ -46,7 +46,7 @@ class Geometry:
     """Everything the decoder's shape depends on."""
 
     architecture: str
-    vocab_size: int
+    vocab_size: int  # rows of the embedding; a tokenizer may have fewer ids, never more
     hidden_size: int
     n_layers: int
     mlp_width: int
@@ -61,7 +61,7 @@ class Geometry:
 
 def read_geometry(directory: Path) -> Geometry:
     """Read `config.json` of a model directory; every bad field is named in one error."""
-    return parse_geometry(read_fields(directory / "config.json"))
+    return parse_geometry(read_config(directory))
 
 
 def parse_geometry(config: Fields) -> Geometry:
@@ -128,13 +128,9 @@ def _read_head_dim(config: Fields, row: Architecture, n_heads: int) -> int:
 
 
 def _read_experts(config: Fields, row: Architecture) -> ExpertGeometry | None:
-    method = _quantization(config)
+    method = read_method(config, MXFP4 if row.has_experts else GPTQ)
     if not row.has_experts:
-        if method == MXFP4:
-            config.note("quantization_config", f"{method} is not supported for {row.name}")
         return None
-    if method == GPTQ:
-        config.note("quantization_config", f"{method} is not supported for {row.name}")
     n_experts = config.integer("num_local_experts")
     n_active = config.integer("num_experts_per_tok")
     if n_active > n_experts:
@@ -146,15 +142,6 @@ def _read_experts(config: Fields, row: Architecture) -> ExpertGeometry | None:
         activation_limit=config.number("swiglu_limit", 7.0),
         is_mxfp4=method == MXFP4,
     )
-
-
-def _quantization(config: Fields) -> str | None:
-    if not config.has("quantization_config"):
-        return None
-    method = config.section("quantization_config").text("quant_method")
-    if method not in (MXFP4, GPTQ):
-        config.note("quantization_config", f"quant_method {method!r} is not supported here")
-    return method
 
 
 def _check_blocks(config: Fields, geometry: Geometry) -> None:

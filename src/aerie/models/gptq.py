@@ -15,14 +15,14 @@ unquantised weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from aerie.models.fields import Fields, read_fields
+from aerie.models.fields import Fields
 from aerie.models.linear import DENSE, DenseFormat, Linear, LinearShape
+from aerie.models.quantisation import GPTQ, SECTION, read_method
 from aerie.models.tensors import Offence, TensorSource, TensorSpec
 
 BITS = 4
@@ -30,7 +30,6 @@ PER_WORD = 32 // BITS
 CODE_MASK = (1 << BITS) - 1
 WHOLE_INPUT = -1  # group_size of one group over the whole input
 
-METHOD = "gptq"
 VERSION_1, VERSION_2 = "gptq", "gptq_v2"
 INT32 = ("I32",)
 
@@ -93,36 +92,21 @@ class GPTQFormat:
         return groups
 
 
-def find_gptq(directory: Path, dense: DenseFormat) -> GPTQFormat | None:
-    """The format of a target's directory, None where its layers are not stored this way."""
-    config = read_fields(directory / "config.json")
-    section = config.section("quantization_config")
-    if section.values.get("quant_method") != METHOD:
-        return None
-    found = read_gptq(config)
-    config.finish()
-    return found and replace(found, dense=dense)
-
-
 def read_gptq(config: Fields) -> GPTQFormat | None:
     """The format `quantization_config` describes, None without one; problems are noted."""
-    if not config.has("quantization_config"):
+    if read_method(config, GPTQ) is None:
         return None
-    section = config.section("quantization_config")
-    method = section.text("quant_method")
-    if method != METHOD:
-        config.note("quantization_config", f"quant_method {method!r} is not supported, only gptq")
-        return None
+    section = config.section(SECTION)
     bits = section.integer("bits")
     if bits != BITS:
-        config.note("quantization_config", f"{bits}-bit GPTQ is not supported, only {BITS}-bit")
+        config.note(SECTION, f"{bits}-bit GPTQ is not supported, only {BITS}-bit")
     layout = section.text("checkpoint_format", VERSION_1)
     if layout not in (VERSION_1, VERSION_2):
         known = f"{VERSION_1}, {VERSION_2}"
-        config.note("quantization_config", f"checkpoint_format {layout!r}; known: {known}")
+        config.note(SECTION, f"checkpoint_format {layout!r}; known: {known}")
     size = section.integer("group_size", low=WHOLE_INPUT)
     if size == 0 or (size > 0 and size % PER_WORD):
-        config.note("quantization_config", f"group_size {size} is not a multiple of {PER_WORD}")
+        config.note(SECTION, f"group_size {size} is not a multiple of {PER_WORD}")
         size = WHOLE_INPUT
     return GPTQFormat(size, zero_offset=0 if layout == VERSION_2 else 1)
 

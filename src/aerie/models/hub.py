@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aerie.errors import HubError
+from aerie.models.foreign import explain_directory, explain_file
+from aerie.models.strict_json import reading
 
 # The cache belongs to another tool, so its variables keep that tool's names: (name, the folder
 # below it that holds the models). The first one that is set wins, as in that tool.
@@ -19,14 +21,19 @@ REVISION = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 def find_model(model: str, environment: Mapping[str, str], revision: str = "main") -> Path:
     """The directory of a model: a path that exists, or a hub id found in the local cache."""
-    path = Path(model).expanduser()
-    if path.is_dir():
+    path = _local(model)
+    if model and path.is_dir():
         return path
+    if path.is_file():
+        told = explain_file(path) or "give the directory that holds it, with its config.json"
+        raise HubError(f"{path} is a file, not a model directory; {told}")
     if not HUB_ID.fullmatch(model):
         raise HubError(f"{model!r} is neither a directory nor a hub id like organisation/name")
     if not REVISION.fullmatch(revision):
         raise HubError(f"revision {revision!r} is not a branch, tag or commit")
-    return _snapshot(cache_folder(environment), model, revision)
+    cache = cache_folder(environment)
+    with reading(cache, HubError):
+        return _snapshot(cache, model, revision)
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
@@ -37,14 +44,28 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     return Path(DEFAULT_CACHE).expanduser()
 
 
+def _local(model: str) -> Path:
+    """The path a model's name would be on this machine; what cannot be one is an error."""
+    try:
+        path = Path(model).expanduser()
+        path.is_dir()
+    # An unknown user, a name too long, a folder that may not be entered.
+    except (RuntimeError, OSError) as error:
+        raise HubError(f"{model!r:.200} cannot be looked up: {error}") from error
+    return path
+
+
 def _snapshot(cache: Path, model: str, revision: str) -> Path:
     folder = cache / f"models--{model.replace('/', '--')}"
     reference = folder / "refs" / revision
-    commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else revision
+    commit = (
+        reference.read_bytes().decode(errors="replace").strip() if reference.is_file() else revision
+    )
     snapshot = folder / "snapshots" / commit
     command = f"hf download {model}" + ("" if revision == "main" else f" --revision {revision}")
     if not REVISION.fullmatch(commit) or not snapshot.is_dir():
         raise HubError(f"{model} ({revision}) is not in {cache}. Download it with:\n  {command}")
     if not (snapshot / "config.json").is_file():
-        raise HubError(f"{model} in {snapshot} has no config.json. Complete it with:\n  {command}")
+        told = explain_directory(snapshot) or f"complete it with:\n  {command}"
+        raise HubError(f"{model} in {snapshot} has no config.json; {told}")
     return snapshot

@@ -47,6 +47,7 @@ GEOMETRIES = {
 
 _BLOCK = ("num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size")
 _MODEL = ("num_hidden_layers", "hidden_size", "vocab_size", "draft_vocab_size")
+_TAPS = "tap_boundaries"
 
 
 def find_geometry(name: str) -> ProductionGeometry:
@@ -65,7 +66,7 @@ def parse_production_geometry(config: Fields) -> ProductionGeometry:
     errors: a typing mistake must not become another geometry.
     """
     draft = config.section("draft")
-    _refuse_unknown(config, (*_MODEL, *_BLOCK, "draft", "tap_boundaries"))
+    _refuse_unknown(config, (*_MODEL, *_BLOCK, "draft", _TAPS))
     _refuse_unknown(draft, _BLOCK)
     target = _read_block(config, config)
     geometry = ProductionGeometry(
@@ -75,7 +76,7 @@ def parse_production_geometry(config: Fields) -> ProductionGeometry:
         draft_vocab_size=config.integer("draft_vocab_size"),
         target=target,
         draft=_read_block(draft, config),
-        tap_boundaries=_read_taps(config),
+        tap_boundaries=config.integers(_TAPS) if config.has(_TAPS) else None,
     )
     if geometry.draft_vocab_size > geometry.vocab_size:
         config.note("draft_vocab_size", f"is more than vocab_size {geometry.vocab_size}")
@@ -94,17 +95,6 @@ def _read_block(own: Fields, fallback: Fields) -> BlockSizes:
     if block.head_dim % 2:
         own.note("head_dim", f"{block.head_dim} is odd; rotary embedding pairs dimensions")
     return block
-
-
-def _read_taps(config: Fields) -> tuple[int, ...] | None:
-    name = "tap_boundaries"
-    if not config.has(name):
-        return None
-    value = config.values[name]
-    if not isinstance(value, list) or not all(type(entry) is int for entry in value):
-        config.note(name, f"{value!r:.60} is not a list of boundaries")
-        return None
-    return tuple(value)
 
 
 def _refuse_unknown(config: Fields, known: tuple[str, ...]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from aerie.errors import UsageError
+from aerie.models.eagle3_values import usual_boundaries
 
 Layers = tuple[int | None, ...]  # small layer of each large one; None is dead
 
@@ -27,8 +28,7 @@ def place_layers(
                 "between them, or leave tap_boundaries out"
             )
         return layers, wanted
-    usual = (2, n_large // 2, n_large - 3)
-    in_order = _as_ordered(usual, taps)
+    in_order = _as_ordered(usual_boundaries(n_large), taps)
     layers = _between(n_small, taps, n_large, in_order) if in_order else None
     if layers is not None and in_order is not None:
         return layers, in_order

@@ -16,11 +16,12 @@ from aerie.models.eagle3_convert import read_normal
 from aerie.models.eagle3_export import NormalHead
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
-from aerie.models.fields import read_fields
+from aerie.models.fields import read_config
 from aerie.models.geometry import Geometry, read_geometry
 from aerie.models.inflate_axes import kv_copies
 from aerie.models.inflate_geometry import BlockSizes, ProductionGeometry
 from aerie.models.load import LoadOptions, load_decoder
+from aerie.models.rope_buffers import without_buffers
 from aerie.models.weights import open_checkpoint
 
 
@@ -56,11 +57,11 @@ def read_pair(model: Path, draft: Path, options: HeadOptions | None = None) -> S
     target = load_decoder(model, pytorch.prepare, LoadOptions())
     load_head(draft, target, pytorch.prepare, chosen)
     geometry = read_geometry(model)
-    files = open_checkpoint(model)
+    files = without_buffers(open_checkpoint(model))
     sizes = TargetSizes(geometry.n_layers, geometry.hidden_size, geometry.vocab_size)
     return SmallPair(
         geometry=geometry,
-        config=read_fields(model / "config.json").values,
+        config=read_config(model).values,
         tensors={name: files.view(name) for name in files.entries},
         head=read_normal(draft, sizes, chosen),
     )

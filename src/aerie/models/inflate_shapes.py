@@ -14,7 +14,13 @@ from aerie.models.eagle3_config import SPECULATORS
 from aerie.models.eagle3_convert import to_dialect
 from aerie.models.eagle3_export import ExportDetails, NormalHead
 from aerie.models.eagle3_names import DRAFT_TO_TARGET, TARGET_TO_DRAFT
-from aerie.models.eagle3_values import HeadConvention, HeadGeometry, HeadStorage, HeadSummary
+from aerie.models.eagle3_values import (
+    HeadConvention,
+    HeadGeometry,
+    HeadStorage,
+    HeadSummary,
+    usual_boundaries,
+)
 from aerie.models.geometry import AttentionGeometry, Geometry
 from aerie.models.inflate_geometry import ProductionGeometry
 from aerie.models.inflate_pair import SmallPair
@@ -96,7 +102,7 @@ def random_target(large: ProductionGeometry) -> Geometry:
 
 def random_head(large: ProductionGeometry) -> HeadSummary:
     """A plain one-layer head of that geometry, for the control."""
-    taps = large.tap_boundaries or (2, large.n_layers // 2, large.n_layers - 3)
+    taps = large.tap_boundaries or usual_boundaries(large.n_layers)
     geometry = HeadGeometry(
         hidden_size=large.hidden_size,
         target_hidden_size=large.hidden_size,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -22,8 +22,10 @@ from aerie.models.blueprint import (
 )
 from aerie.models.decoder import AttentionBlock, Decoder, DecoderLayer
 from aerie.models.feed_forward import ClampedGate, ExpertLinear, Experts, FeedForward, GatedMLP
-from aerie.models.geometry import ExpertGeometry, Geometry, read_geometry
-from aerie.models.gptq import find_gptq
+from aerie.models.fields import Fields, read_config
+from aerie.models.footprint import refuse_too_large
+from aerie.models.geometry import ExpertGeometry, Geometry, parse_geometry
+from aerie.models.gptq import read_gptq
 from aerie.models.layer_ops import TORCH_OPS, LayerOps
 from aerie.models.linear import (
     DENSE,
@@ -34,12 +36,13 @@ from aerie.models.linear import (
     SeparateProjections,
     join,
 )
-from aerie.models.loader import Loader
+from aerie.models.loader import Loader, find_offences
 from aerie.models.mxfp4 import dequantise
 from aerie.models.norm import RMSNorm
 from aerie.models.rope import build_rotary
-from aerie.models.tensors import Offence, TensorSpec, compare, refuse
-from aerie.models.weights import DTYPES, Checkpoint, open_checkpoint
+from aerie.models.rope_buffers import check_buffers, without_buffers
+from aerie.models.tensors import Offence, refuse
+from aerie.models.weights import DTYPES, open_checkpoint
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class LoadOptions:
     dense: DenseFormat = DENSE  # how dense layers are multiplied: layers, router and head
     is_fused: bool = False  # one product for q, k, v and for gate, up; copies those weights
     ops: LayerOps = TORCH_OPS  # what runs between the products
+    on_tensor: Callable[[int, int], None] = lambda done, total: None  # told after each tensor
 
 
 def load_decoder(
@@ -59,14 +63,24 @@ def load_decoder(
     """Read config and weights of an HF-format directory.
 
     Raises ConfigFieldError, UnsupportedArchitectureError, WeightFileError, PickleRefusedError, or
-    TensorMismatchError with every tensor that is unknown, missing, mis-shaped or not finite.
+    TensorMismatchError with every tensor that is unknown, missing, mis-shaped or not finite;
+    UsageError if the weights do not fit into the device's memory.
     """
-    geometry = read_geometry(directory)
-    files = open_checkpoint(directory)
-    linears = find_gptq(directory, options.dense) or options.dense
-    check_tensors(files, expected_tensors(geometry, linears), str(directory))
-    dtype = options.dtype or DTYPES[files.entries[EMBEDDING].dtype]
-    loader = Loader(files, dtype, torch.device(options.device))
+    config = read_config(directory)
+    geometry = parse_geometry(config)
+    stored = open_checkpoint(directory)
+    linears = _layer_format(config, geometry, options.dense)
+    files = without_buffers(stored)
+    offences = find_offences(files, expected_tensors(geometry, linears))
+    buffers = stored.entries.keys() - files.entries.keys()
+    offences += check_buffers(stored, buffers, geometry.rope, geometry.attention.head_dim)
+    refuse(offences, str(directory))
+    stored_as = DTYPES[files.entries[EMBEDDING].dtype]
+    dtype, device = options.dtype or stored_as, torch.device(options.device)
+    is_mapped = (dtype, device.type) == (stored_as, "cpu") and options.dense == DENSE
+    if not is_mapped:
+        refuse_too_large(geometry, dtype, device)
+    loader = Loader(files, dtype, device, options.on_tensor)
     decoder = _Builder(geometry, loader, options, linears).decoder(prepare_attention)
     refuse(loader.offences, str(directory))
     return decoder
@@ -79,20 +93,11 @@ def build_decoder(
     return _Builder(geometry, loader, options, options.dense).decoder(prepare_attention)
 
 
-def check_tensors(files: Checkpoint, specs: Iterable[TensorSpec], source: str) -> None:
-    """Compare headers with the specifications; on any offence the data is searched as well.
-
-    One report is worth the reading: whoever repairs the checkpoint sees everything at once.
-    """
-    wanted = tuple(specs)
-    offences = compare(wanted, files.entries)
-    if not offences:
-        return
-    searcher = Loader(files, torch.float32, torch.device("cpu"))
-    for spec in wanted:
-        if spec.name in files.entries:
-            searcher.check_finite(spec.name, files.view(spec.name))
-    refuse(offences + searcher.offences, source)
+def _layer_format(config: Fields, geometry: Geometry, dense: DenseFormat) -> LinearFormat:
+    """How the linears of the layers are stored; experts have a format of their own."""
+    packed = read_gptq(config) if geometry.experts is None else None
+    config.finish()
+    return replace(packed, dense=dense) if packed else dense
 
 
 @dataclass(frozen=True, eq=False)

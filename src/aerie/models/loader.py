@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
-from aerie.models.tensors import Offence
+from aerie.models.tensors import FLOATS, Offence, TensorSpec, compare
 from aerie.models.weights import Checkpoint
 
 
@@ -16,10 +18,18 @@ class Loader:
     is made and the file's pages are given back, so that peak memory is the model plus one tensor.
     """
 
-    def __init__(self, files: Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        files: Checkpoint,
+        dtype: torch.dtype,
+        device: torch.device,
+        on_tensor: Callable[[int, int], None] = lambda done, total: None,
+    ) -> None:
         self.files = files
         self.dtype = dtype
         self.device = device
+        self._on_tensor = on_tensor
+        self._n_taken = 0
         self.offences: list[Offence] = []
 
     def take(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
@@ -30,6 +40,8 @@ class Loader:
         self.check_finite(name, tensor)
         if tensor.data_ptr() != stored.data_ptr():
             self.files.release(name)
+        self._n_taken += 1
+        self._on_tensor(self._n_taken, len(self.files.entries))
         return tensor
 
     def has(self, name: str) -> bool:
@@ -54,3 +66,20 @@ class Loader:
         low, high = torch.aminmax(tensor)
         if not bool(torch.isfinite(low) & torch.isfinite(high)):
             self.offences.append(Offence("not finite", name, f"in {tensor.dtype}"))
+
+
+def find_offences(files: Checkpoint, specs: Sequence[TensorSpec]) -> list[Offence]:
+    """Compare headers with the specifications; on any offence the data is searched as well.
+
+    One report is worth the reading: whoever repairs the checkpoint sees everything at once.
+    """
+    offences = compare(specs, files.entries)
+    if not offences:
+        return []
+    searcher = Loader(files, torch.float32, torch.device("cpu"))
+    for spec in specs:
+        entry = files.entries.get(spec.name)
+        # Other dtypes are offences already, and torch cannot search them all.
+        if entry is not None and entry.dtype in FLOATS:
+            searcher.check_finite(spec.name, files.view(spec.name))
+    return offences + searcher.offences

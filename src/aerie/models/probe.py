@@ -50,6 +50,16 @@ class Reading:
         residual = "norm(x)" if self.is_residual_normed else "x"
         return f"{both_notations(self.boundaries)}, residual {residual}"
 
+    def advice(self, configured: Reading) -> str:
+        """How to have a head read this way that is configured another way."""
+        steps = []
+        if self.boundaries != configured.boundaries:
+            steps.append(f"Load it with taps={self.boundaries}")
+        if self.is_residual_normed != configured.is_residual_normed:
+            value = "true" if self.is_residual_normed else "false"
+            steps.append(f"Set norm_before_residual to {value} in the head's config.json")
+        return ". ".join(steps)
+
 
 @dataclass(frozen=True)
 class ProbeRow:
@@ -93,8 +103,7 @@ class ProbeReport:
             return (
                 f"the head agrees with its target on {configured.agreement:.2f} of {self.n_pairs} "
                 f"tokens as configured ({configured.reading}), but on {self.better.agreement:.2f} "
-                f"when read as {reading}. Load it with boundaries={reading.boundaries} and "
-                f"is_residual_normed={reading.is_residual_normed}"
+                f"when read as {reading}. {reading.advice(configured.reading)}"
             )
         if configured.agreement < MIN_AGREEMENT:
             return (
@@ -125,8 +134,7 @@ def probe_at_load(
         raise UnknownNameError("probe mode", mode, MODES)
     if mode == "off":
         return None
-    device = target.embedding.device
-    texts = write_freely(target) if encode is None else read_built_in(encode, device)
+    texts = write_freely(target) if encode is None else read_built_in(encode, target)
     report = probe_head(target, head, texts)
     if report.problem is not None:
         message = f"{report.problem}.\n{report.table()}"

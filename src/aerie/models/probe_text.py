@@ -9,11 +9,14 @@ import torch
 from torch import Tensor
 
 from aerie.attention.rows import Bounds, Rows, causal_rows, ragged
+from aerie.errors import CheckpointError
 from aerie.models.decoder import Decoder
+from aerie.models.written_text import Writing, continue_texts
 
 Encode = Callable[[str], list[int]]
 
 N_TOKENS = 256
+MIN_TOKENS = 64  # fewer of a thousand characters are no tokenizer's
 N_TEXTS = 8  # when the target writes: several short texts see more of it than a long one
 N_SEEDS = 4
 NOISE_SEED = 20
@@ -49,9 +52,19 @@ class ProbeTexts:
     n_skipped: int
 
 
-def read_built_in(encode: Encode, device: torch.device | str) -> ProbeTexts:
-    """The built-in text through a model's own tokenizer."""
-    ids = encode(TEXT)[:N_TOKENS]
+def read_built_in(encode: Encode, target: Decoder) -> ProbeTexts:
+    """The built-in text through a model's own tokenizer.
+
+    Raises CheckpointError when the tokenizer cannot be the model's.
+    """
+    ids, n_rows = encode(TEXT)[:N_TOKENS], target.geometry.vocab_size
+    if len(ids) < MIN_TOKENS or max(ids) >= n_rows:
+        found = f"{len(ids)} ids up to {max(ids, default=0)}"
+        raise CheckpointError(
+            f"the tokenizer makes {found} of the probe's text; at least {MIN_TOKENS}, all below "
+            f"the model's {n_rows} embeddings, must come out. Use the tokenizer of this very model"
+        )
+    device = target.embedding.device
     return ProbeTexts((torch.tensor(ids, dtype=torch.int64, device=device),), n_skipped=0)
 
 
@@ -60,23 +73,11 @@ def write_freely(target: Decoder) -> ProbeTexts:
 
     Greedy text would fall into loops, in which any head that repeats its input agrees.
     """
-    length, device = N_TOKENS // N_TEXTS, target.embedding.device
-    pool = target.allocate_pool(1 + N_TEXTS * length)
     # Seeds spread over the vocabulary by two primes.
-    place = torch.arange(N_TEXTS * N_SEEDS, device=device) * 7919 + 104729
+    place = torch.arange(N_TEXTS * N_SEEDS) * 7919 + 104729
     seeds = (place % target.geometry.vocab_size).view(N_TEXTS, N_SEEDS)
-    noise = torch.Generator().manual_seed(NOISE_SEED)
-    written = [seeds]
-    fresh = seeds
-    for n_seen in range(N_SEEDS, length):
-        rows = _continuation(fresh, n_seen, length)
-        last = torch.arange(1, N_TEXTS + 1, device=device) * fresh.shape[1] - 1
-        logits = target.forward(rows, pool, last).logits
-        uniform = torch.rand(logits.shape, generator=noise).to(device)
-        # The largest of logit - log(-log u) is a sample from their softmax (Gumbel).
-        fresh = (logits - (-uniform.log()).log()).argmax(-1, keepdim=True)
-        written.append(fresh)
-    return ProbeTexts(tuple(torch.cat(written, dim=1)), n_skipped=N_SEEDS)
+    writing = Writing(N_TOKENS // N_TEXTS - N_SEEDS, temperature=1.0, seed=NOISE_SEED)
+    return ProbeTexts(tuple(continue_texts(target, list(seeds), writing)), n_skipped=N_SEEDS)
 
 
 def whole_texts(texts: tuple[Tensor, ...]) -> Rows:
@@ -85,13 +86,3 @@ def whole_texts(texts: tuple[Tensor, ...]) -> Rows:
     slots = torch.arange(1, tokens.shape[0] + 1, dtype=torch.int32, device=tokens.device)
     longest = max((text.shape[0] for text in texts), default=0)
     return causal_rows(tokens, indptr, indptr, slots, Bounds(longest, longest))
-
-
-def _continuation(fresh: Tensor, n_seen: int, length: int) -> Rows:
-    """Rows of the newest ids [texts, new]; each text has `length` slots, `n_seen` in use."""
-    n_texts, n_new = fresh.shape
-    step = torch.arange(n_texts + 1, dtype=torch.int32, device=fresh.device)
-    own = torch.arange(1, n_seen + 1, dtype=torch.int32, device=fresh.device)
-    slots = (step[:-1, None] * length + own).flatten()
-    bounds = Bounds(n_new, n_seen)
-    return causal_rows(fresh.flatten(), step * n_new, step * n_seen, slots, bounds)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from aerie.models.fields import Fields
-from aerie.models.rope import RULES, RopeSettings, yarn_attention_factor
+from aerie.models.rope import RULES, RopeSettings, inverse_frequencies, yarn_attention_factor
+
+PROBED_DIM = 256  # wide enough to reach both ends of any head's frequencies
 
 
 def read_rope(config: Fields, default_theta: float) -> RopeSettings:
@@ -25,7 +27,10 @@ def read_rope(config: Fields, default_theta: float) -> RopeSettings:
         config.note("rope_type", f"{kind!r} is not supported; known: {', '.join(sorted(RULES))}")
         kind = "default"
     _refuse_partial(config, section)
-    return _READERS[kind](config, section, theta)
+    settings = _READERS[kind](config, section, theta)
+    if not bool(inverse_frequencies(settings, PROBED_DIM).isfinite().all()):
+        config.note("rope_theta", f"{theta:g} and this factor give endless frequencies")
+    return settings
 
 
 def _refuse_partial(config: Fields, section: Fields) -> None:

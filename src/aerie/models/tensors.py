@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from aerie.errors import TensorMismatchError
+from aerie.models.fields import shortened
+from aerie.models.foreign import DTYPES, explain_tensor
 
 FLOATS = ("F32", "BF16", "F16")
 BYTES = ("U8",)
-
-MAX_LISTED = 40  # of each kind; the rest is counted
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class Offence:
     kind: str  # "missing", "unknown", "wrong shape", "wrong dtype", "not finite", ...
     name: str
     detail: str = ""
+    hint: str = ""  # what such a tensor tells of the whole checkpoint; said once
 
     def __str__(self) -> str:
         return f"{self.name} {self.detail}".rstrip()
@@ -76,7 +77,11 @@ class Offence:
 def compare(specs: Iterable[TensorSpec], stored: Mapping[str, StoredTensor]) -> list[Offence]:
     """Every tensor that is missing, unknown, mis-shaped or of a wrong dtype; reads no data."""
     expected = {spec.name: spec for spec in specs}
-    found = [Offence("unknown", name) for name in stored if name not in expected]
+    found = [
+        Offence("unknown", name, hint=explain_tensor(name))
+        for name in stored
+        if name not in expected
+    ]
     for spec in expected.values():
         entry = stored.get(spec.name)
         if entry is None:
@@ -88,7 +93,7 @@ def compare(specs: Iterable[TensorSpec], stored: Mapping[str, StoredTensor]) -> 
             found.append(Offence("wrong shape", spec.name, detail))
         if entry.dtype not in spec.dtypes:
             detail = f"{entry.dtype}, must be {' or '.join(spec.dtypes)}"
-            found.append(Offence("wrong dtype", spec.name, detail))
+            found.append(Offence("wrong dtype", spec.name, detail, DTYPES.get(entry.dtype, "")))
     return found
 
 
@@ -98,10 +103,9 @@ def refuse(offences: Sequence[Offence], source: str) -> None:
         return
     lines = [f"{source} does not hold the tensors its config.json describes:"]
     for kind in sorted({offence.kind for offence in offences}):
-        listed = sorted(str(offence) for offence in offences if offence.kind == kind)
-        lines.append(f"{kind} ({len(listed)}):")
-        lines += [f"  {entry}" for entry in listed[:MAX_LISTED]]
-        if len(listed) > MAX_LISTED:
-            lines.append(f"  and {len(listed) - MAX_LISTED} more")
-    lines.append("Check that config.json and the weights come from the same model, complete.")
+        found = {str(offence) for offence in offences if offence.kind == kind}
+        lines.append(f"{kind} ({len(found)}):")
+        lines += [f"  {entry}" for entry in shortened(found)]
+    usual = "Check that config.json and the weights come from the same model, complete."
+    lines += sorted({offence.hint for offence in offences} - {""}) or [usual]
     raise TensorMismatchError("\n".join(lines))

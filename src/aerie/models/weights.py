@@ -5,7 +5,6 @@ This module and the converters behind it are the only place that knows the file 
 
 from __future__ import annotations
 
-import json
 import math
 import mmap
 from collections.abc import Mapping
@@ -17,12 +16,18 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from aerie.errors import PickleRefusedError, WeightFileError
+from aerie.models.fields import shortened, shown
+from aerie.models.foreign import explain_directory
+from aerie.models.strict_json import is_there, parse_object, read_object, reading
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl")
 
-MAX_HEADER_BYTES = 100 * 1024 * 1024  # the format's own limit
+MAX_HEADER_BYTES = 100 * 1024 * 1024  # the format's own limit; an index is smaller
+MAX_FILE_NAME = 255  # bytes, on every file system
+MAX_AXES = 8  # of a tensor; real ones have four at most
+MAX_BYTES = 1 << 62  # of a tensor; also what its other axes span where one is 0
 
 DTYPES: dict[str, torch.dtype] = {
     "BOOL": torch.bool,
@@ -82,7 +87,7 @@ class Checkpoint:
 
     def _map(self, path: Path) -> mmap.mmap:
         if path not in self._maps:
-            with path.open("rb") as file:
+            with reading(path, WeightFileError), path.open("rb") as file:
                 # A private, writable mapping: torch refuses read-only memory, and a stray write
                 # must never reach the file.
                 self._maps[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -93,7 +98,9 @@ def open_checkpoint(directory: Path) -> Checkpoint:
     """Find and check the weight files of a directory; one error names all that is wrong."""
     entries: dict[str, Entry] = {}
     problems: list[str] = []
-    for path, names in sorted(_files(directory).items()):
+    with reading(directory, WeightFileError):
+        files = _files(directory)
+    for path, names in sorted(files.items()):
         try:
             held = read_header(path)
         except WeightFileError as error:
@@ -104,27 +111,22 @@ def open_checkpoint(directory: Path) -> Checkpoint:
             problems += [f"{path.name}: {n} is here, not in the index" for n in set(held) - names]
         entries |= held
     if problems:
-        listed = "\n  ".join(sorted(problems))
+        listed = "\n  ".join(shortened(problems))
         raise WeightFileError(f"weights of {directory} cannot be read:\n  {listed}")
     return Checkpoint(entries)
 
 
 def read_header(path: Path) -> dict[str, Entry]:
     """A file's tensors, after checking that sizes, offsets and the file's length agree."""
-    if not path.is_file():
+    if not is_there(path, WeightFileError):
         raise WeightFileError(f"{path.name}: not found; download the model again, complete")
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with reading(path, WeightFileError), path.open("rb") as file:
+        size = path.stat().st_size
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
             raise WeightFileError(f"{path.name}: no safetensors header in {size} bytes")
         raw = file.read(length)
-    try:
-        header = json.loads(raw)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise WeightFileError(f"{path.name}: the header is not JSON: {error}") from error
-    if not isinstance(header, dict):
-        raise WeightFileError(f"{path.name}: the header is not a JSON object")
+    header = parse_object(raw, f"{path.name}: the header", WeightFileError)
     header.pop("__metadata__", None)
     held = {name: _entry(path, name, item, 8 + length) for name, item in header.items()}
     _check_layout(path, held, 8 + length, size)
@@ -144,16 +146,30 @@ def _entry(path: Path, name: str, item: object, base: int) -> Entry:
         case _:
             raise WeightFileError(f"{path.name}: {name} has no dtype, shape and data_offsets")
     if dtype not in DTYPES:
-        raise WeightFileError(f"{path.name}: {name} has dtype {dtype}, which is not supported")
-    if not all(isinstance(n, int) and n >= 0 for n in shape):
-        raise WeightFileError(f"{path.name}: {name} has the impossible shape {shape}")
-    wanted = math.prod(shape) * DTYPES[dtype].itemsize
+        raise WeightFileError(
+            f"{path.name}: {name} has dtype {shown(dtype)}, which is not supported; known: "
+            f"{', '.join(DTYPES)}"
+        )
+    itemsize = DTYPES[dtype].itemsize
+    # In Python a truth value is an int, too.
+    if not _is_shape(shape, itemsize) or bool in (type(start), type(end)):
+        place = f"{shown(shape)} at {start} to {end}"
+        raise WeightFileError(f"{path.name}: {name} has the impossible shape {place}")
+    wanted = math.prod(shape) * itemsize
     if end - start != wanted:
         raise WeightFileError(
             f"{path.name}: {name} {shape} in {dtype} needs {wanted} bytes, its span has "
             f"{end - start}"
         )
     return Entry(dtype, tuple(shape), path, base + start, base + end)
+
+
+def _is_shape(shape: list[object], itemsize: int) -> bool:
+    """Whether torch can make such a tensor, as far as its numbers go."""
+    sizes = [n for n in shape if type(n) is int and n >= 0]
+    if len(sizes) < len(shape) or len(shape) > MAX_AXES:
+        return False
+    return math.prod(max(n, 1) for n in sizes) * itemsize <= MAX_BYTES
 
 
 def _check_layout(path: Path, held: Mapping[str, Entry], base: int, size: int) -> None:
@@ -196,19 +212,27 @@ def _files(directory: Path) -> dict[Path, set[str] | None]:
             "whatever code they contain, so aerie does not. Convert them once, in a sandboxed "
             f"process:\n  python -m aerie.models.convert_pickle {directory} {directory}-safetensors"
         )
-    raise WeightFileError(f"{directory} has neither {SINGLE} nor {INDEX}; nothing to load")
+    told = explain_directory(directory) or "nothing to load"
+    raise WeightFileError(f"{directory} has neither {SINGLE} nor {INDEX}; {told}")
 
 
 def _read_index(index: Path) -> dict[Path, set[str]]:
-    try:
-        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        shards = [(str(name), str(shard)) for name, shard in weight_map.items()]
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise WeightFileError(f"{index} is not a safetensors index: {error!r}") from error
     files: dict[Path, set[str]] = {}
-    for name, shard in shards:
-        # A shard is a plain name in the same directory; anything else reads files it must not.
-        if Path(shard).name != shard or "\\" in shard or not shard.endswith(".safetensors"):
-            raise WeightFileError(f"{index.name}: shard {shard!r} of {name} is not a file name")
+    for name, shard in read_weight_map(index, ".safetensors").items():
         files.setdefault(index.parent / shard, set()).add(name)
     return files
+
+
+def read_weight_map(index: Path, suffix: str) -> dict[str, str]:
+    """The shard of each tensor, as an index tells it: plain names of files beside the index."""
+    weight_map = read_object(index, MAX_HEADER_BYTES, WeightFileError).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise WeightFileError(f"{index} is not an index of shards: it has no weight_map")
+    for name, shard in weight_map.items():
+        # Anything but a plain name reads files it must not.
+        is_text = isinstance(shard, str) and shard.isprintable() and len(shard) <= MAX_FILE_NAME
+        if not is_text or Path(shard).name != shard or "\\" in shard or not shard.endswith(suffix):
+            raise WeightFileError(
+                f"{index.name}: shard {shown(shard)} of {name} is not a file name"
+            )
+    return weight_map

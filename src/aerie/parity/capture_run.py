@@ -10,8 +10,9 @@ import torch
 
 from aerie.api import Engine, find_pair
 from aerie.assemble import build_core
+from aerie.assemble_choices import configured
 from aerie.assemble_numerics import find_numerics
-from aerie.config import EngineConfig, require
+from aerie.config import require
 from aerie.engine.engine import Limits
 from aerie.engine.params import SamplingParams
 from aerie.models.inflate import InflateOptions, inflate_to_device
@@ -70,10 +71,7 @@ def load_tapped(recipe: EngineRecipe, capture: Capture) -> Engine:
     target_dir, draft_dir = find_pair(recipe.model, recipe.draft)
     require(draft_dir is not None, "--geometry embeds a pair: give its draft head with --draft")
     assert draft_dir is not None
-    own = {"device", "dtype", "numerics"}
-    of_model = {name: value for name, value in recipe.settings.items() if name in own}
-    others = {name: value for name, value in recipe.settings.items() if name not in own}
-    config = EngineConfig.from_mapping({**others, "model": of_model})
+    config = configured(None, None, recipe.settings)
     numerics = find_numerics(config.model, config.cache.page_size)
     dtype = getattr(torch, config.model.dtype)
     options = LoadOptions(dtype, config.model.device, numerics.dense, numerics.is_fused)
@@ -86,4 +84,4 @@ def load_tapped(recipe: EngineRecipe, capture: Capture) -> Engine:
     tokenizer, geometry = load_tokenizer(target_dir), large.target.geometry
     limits = Limits(geometry.max_positions, geometry.vocab_size, tokenizer.eos_ids)
     core = build_core(config, large.target, large.head, limits, capture.tap)
-    return Engine(core, tokenizer, config)
+    return Engine(core, tokenizer, core.config)

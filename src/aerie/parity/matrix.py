@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
+import importlib.util
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from aerie.parity.compare import allowed_ulps
 from aerie.parity.dump import read_dump
 from aerie.parity.replay import granted_ulps, replay_dumps
 from aerie.parity.run import CaseResult, run_parity
+from aerie.sources import hash_code, hash_folder, join_hashes
 
 FORMAT, VERSION = "aerie-parity-matrix", 1
 CAPTURED = "captured"
@@ -176,39 +176,28 @@ def _cell(
 
 
 def sources_hash(backend: str) -> str:
-    """SHA-256 over the sources of a backend and of those it overlays."""
-    files: list[Path] = []
+    """SHA-256 over the code of a backend and of those it overlays; comments do not count."""
+    found: dict[str, str] = {}
     name: str | None = backend
     while name is not None:
         info = backend_info(name)
-        files += _files(_folder(info.module))
+        found[info.name] = hash_folder(_folder(info.module))
         name = info.base
-    return _digest(files)
+    return join_hashes(found)
 
 
 def contract_hash() -> str:
     """SHA-256 over what every backend is judged by: cards, cases, the reference, the comparison."""
-    kernels = _folder("aerie.kernels")
-    shared = [kernels / f"{name}.py" for name in _DEFINING]
-    for part in ("cards", "cases", "reference"):
-        shared += _files(kernels / part)
-    judges = [_folder("aerie.parity") / f"{name}.py" for name in ("compare", "replay", "run")]
-    return _digest([*shared, *judges])
+    kernels, judges = _folder("aerie.kernels"), _folder("aerie.parity")
+    found = {part: hash_folder(kernels / part) for part in ("cards", "cases", "reference")}
+    files = [kernels / f"{name}.py" for name in _DEFINING]
+    files += [judges / f"{name}.py" for name in ("compare", "replay", "run")]
+    found["shared"] = hash_code((path.name, path.read_bytes()) for path in files)
+    return join_hashes(found)
 
 
 def _folder(module: str) -> Path:
-    return Path(str(resources.files(module)))
-
-
-def _files(folder: Path) -> list[Path]:
-    suffixes = (".py", ".hpp", ".cpp", ".h", ".c")
-    return sorted(path for path in folder.rglob("*") if path.suffix in suffixes)
-
-
-def _digest(files: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in files:
-        # The folder above the file keeps equal names apart, and no machine's path comes in.
-        digest.update(f"{path.parent.name}/{path.name}\n".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    """Where a package lies; it is not imported, for its library may not be there."""
+    found = importlib.util.find_spec(module)
+    assert found is not None and found.origin is not None, f"{module} is a package of files"
+    return Path(found.origin).parent

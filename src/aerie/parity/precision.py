@@ -144,7 +144,8 @@ def rounded_scores(rounding: Round) -> Callable[[Kernel], Any]:
             layer = kernel(**inputs)
             top_k, width = layer.cache_topk_indices.shape[1], inputs["last_layer_scores"].shape[1]
             scores = rounding(layer.curr_layer_scores)
-            ordered = torch.sort(scores, dim=1, descending=True, stable=True)
+            # Negated, so that NaN comes last, as in the card.
+            ordered = torch.sort(-scores, dim=1, stable=True)
             best = ordered.indices[:, :top_k]
             parents = best // top_k
             batch = scores.shape[0]
@@ -152,7 +153,7 @@ def rounded_scores(rounding: Round) -> Callable[[Kernel], Any]:
             chosen = torch.arange(batch)[:, None]
             return layer._replace(
                 curr_layer_scores=scores,
-                sort_layer_scores=ordered.values,
+                sort_layer_scores=-ordered.values,
                 sort_layer_indices=ordered.indices,
                 cache_topk_indices=best + inputs["cumu_count"],
                 parent_indices_in_layer=parents,

@@ -12,7 +12,7 @@ from typing import Any
 
 from aerie.api import Completion
 from aerie.engine.request import Statistics
-from aerie.server.worker import Ask, Piece, prompt_tokens
+from aerie.server.samples import Ask, Piece, prompt_tokens
 from aerie.text.tokenizer import Tokenizer
 
 DONE = b"data: [DONE]\n\n"
@@ -174,4 +174,5 @@ def speculation(statistics: Sequence[Statistics]) -> dict[str, Any]:
         "num_spec_steps": n_drafts,
         "num_accepted_draft_tokens": n_accepted,
         "num_draft_tokens": n_draft_tokens,
+        "num_target_passes": sum(own.target_passes for own in statistics),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +13,8 @@ from starlette.types import ASGIApp
 
 import aerie
 from aerie.server import problems
+from aerie.server.about import add_about
+from aerie.server.bodies import BoundedRoute
 from aerie.server.fields import (
     ChatRequest,
     CompletionRequest,
@@ -21,11 +24,14 @@ from aerie.server.fields import (
 )
 from aerie.server.guard import Guard
 from aerie.server.metrics import Metrics
+from aerie.server.reading import Reader
+from aerie.server.renderer import Renderer
+from aerie.server.samples import State
 from aerie.server.service import Service
 from aerie.server.settings import ServerSettings
 from aerie.server.sglang import GenerateRequest, server_info
 from aerie.server.view import add_view
-from aerie.server.worker import State, Worker
+from aerie.server.worker import Worker
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ProblemBody, "description": "The request cannot be honoured."},
@@ -34,14 +40,21 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def build_app(worker: Worker, settings: ServerSettings) -> ASGIApp:
+def build_service(worker: Worker, settings: ServerSettings) -> Service:
+    """The parts of one server."""
+    metrics = Metrics(settings.name, settings.metrics_compat)
+    return Service(worker, settings, metrics, Reader(), Renderer(settings.request_seconds))
+
+
+def build_app(service: Service) -> ASGIApp:
     """The whole application behind its guard."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        worker.start()
+        service.worker.start()
         yield
-        worker.stop()
+        await service.renderer.close()
+        service.worker.stop()
 
     # The framework's pages of documentation load scripts from elsewhere.
     app = FastAPI(
@@ -52,14 +65,16 @@ def build_app(worker: Worker, settings: ServerSettings) -> ASGIApp:
         lifespan=lifespan,
         responses=PROBLEMS,
     )
-    service = Service(worker, settings, Metrics(settings.metrics_compat))
-    problems.install(app, service.metrics.refused)
+    app.router.route_class = BoundedRoute
+    problems.install(app)
     _add_generation(app, service)
     _add_sglang(app, service)
+    _add_models(app, service)
     _add_state(app, service)
     _add_text(app, service)
+    add_about(app, service)
     add_view(app)
-    return Guard(app, settings)
+    return Guard(app, service.settings, service.metrics.refused)
 
 
 def _add_generation(app: FastAPI, service: Service) -> None:
@@ -86,46 +101,60 @@ def _add_sglang(app: FastAPI, service: Service) -> None:
         return server_info(service.settings.name, service.worker.ready().engine)
 
 
+def _add_models(app: FastAPI, service: Service) -> None:
+    created = int(time.time())
+
+    def entry() -> dict[str, Any]:
+        limit = service.worker.ready().engine.core.limits.context
+        named = {"id": service.settings.name, "object": "model", "created": created}
+        return {**named, "owned_by": "aerie", "max_model_len": limit}
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        """The one that is served."""
+        return {"object": "list", "data": [entry()]}
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        """The one that is served, asked for by its name."""
+        service.named(name)
+        return entry()
+
+
 def _add_state(app: FastAPI, service: Service) -> None:
-    worker, name = service.worker, service.settings.name
+    worker = service.worker
 
     @app.head("/health", include_in_schema=False)
     @app.get("/health")
     async def health() -> Response:
         """200 when requests are taken in, else 503 and why."""
-        is_ready = worker.state is State.READY
-        return JSONResponse({"status": worker.state.value}, 200 if is_ready else 503)
+        told = {"status": worker.state.value}
+        if worker.failure:
+            told["reason"] = problems.public_words(worker.failure)
+        if service.renderer.trouble is not None:
+            told["chats"] = service.renderer.trouble
+        if worker.state is State.READY:
+            return JSONResponse(told)
+        retry = {} if worker.failure else problems.RETRY_LATER
+        return JSONResponse(told, 503, retry)
 
     @app.get("/version")
     async def version() -> dict[str, str]:
         """Of aerie."""
         return {"version": aerie.__version__}
 
-    @app.get("/v1/models")
-    async def models() -> dict[str, Any]:
-        """The one that is served."""
-        limit = worker.ready().engine.core.limits.context
-        entry = {"id": name, "object": "model", "created": 0, "owned_by": "aerie"}
-        return {"object": "list", "data": [{**entry, "max_model_len": limit}]}
-
     @app.head("/metrics", include_in_schema=False)
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """For Prometheus."""
-        core = worker.ready().engine.core
-        ledger = core.parts.memory.ledger
-        usage = 1 - (ledger.n_free + ledger.n_idle) / (ledger.n_pages - 1)
-        # A slot is gone with the next step only; who has finished runs no more.
-        n_running = sum(request.ended is None for request in list(core.running))
-        page = service.metrics.page(n_running, round(max(usage, 0.0), 4))
-        return Response(page, media_type=METRICS_TYPE)
+        return Response(service.metrics.page(service.standing()), media_type=METRICS_TYPE)
 
 
 def _add_text(app: FastAPI, service: Service) -> None:
     @app.post("/tokenize")
-    async def tokenize(asked: TokenizeRequest) -> dict[str, Any]:
+    async def tokenize(asked: TokenizeRequest, request: Request) -> dict[str, Any]:
         """Ids of a text."""
-        return await service.tokenize(asked)
+        return await service.tokenize(asked, request)
 
     @app.post("/detokenize")
     async def detokenize(asked: DetokenizeRequest) -> dict[str, Any]:

@@ -3,71 +3,156 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import socket
+import sys
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 
 import uvicorn
 
 from aerie.errors import AerieError, UsageError
-from aerie.server.app import build_app
+from aerie.server.app import build_app, build_service
+from aerie.server.describe import describe_engine, describe_load
+from aerie.server.logs import logging_to_stderr
+from aerie.server.metrics import Totals
 from aerie.server.protocol import patient
+from aerie.server.samples import Loaded, State
+from aerie.server.service import Service
 from aerie.server.settings import ServerSettings
-from aerie.server.worker import Loaded, State, Worker
+from aerie.server.worker import Worker
 
+LOG = logging.getLogger("aerie.server")
 KEEP_ALIVE_SECONDS = 15
 LOOK_SECONDS = 0.05
+LOADING_SECONDS = 10.0  # between two lines that say it still loads
+TELL_SECONDS = 10.0  # between two lines that say how it goes
+FAILED_SECONDS = 5.0  # that a failed server still says why it ends
+CLOSE_SECONDS = 5  # for answers that are written, at the very end
 BACKLOG = 512
 
 
-class _Draining(uvicorn.Server):
-    """A signal ends admission first; requests that run have `drain_seconds`."""
+class _Server(uvicorn.Server):
+    """Listens until nothing runs any more: a signal ends admission, a second one everything."""
 
     def __init__(self, config: uvicorn.Config, worker: Worker) -> None:
         super().__init__(config)
         self.worker = worker
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.worker.state is not State.READY:
+            super().handle_exit(sig, frame)
+            return
+        self._captured_signals.append(sig)
         self.worker.drain()
-        super().handle_exit(sig, frame)
+
+
+class _Watch:
+    """What happens beside the requests: a line when it is ready, lines on how it goes, the end."""
+
+    def __init__(self, server: _Server, service: Service, say: Callable[[str], None]) -> None:
+        self.server = server
+        self.service = service
+        self.say = say
+
+    async def run(self, address: str) -> None:
+        """From loading to the end."""
+        worker, settings = self.service.worker, self.service.settings
+        await self._until_loaded()
+        if worker.state is State.READY:
+            assert worker.loaded is not None
+            self.say(describe_engine(settings.name, worker.loaded))
+            self.say(f"{settings.name} is served at {address}/v1; live page: {address}/")
+            await self._until_over()
+        if worker.state is State.DRAINING:
+            await self._drain()
+        elif worker.loaded is not None:
+            LOG.error("the server ends in %.0f s: its engine failed", FAILED_SECONDS)
+            await asyncio.sleep(FAILED_SECONDS)
+        self.server.should_exit = True
+
+    async def _until_loaded(self) -> None:
+        worker, began = self.service.worker, time.monotonic()
+        told = began
+        while worker.state is State.LOADING:
+            await asyncio.sleep(LOOK_SECONDS)
+            # A terminal shows a bar while weights are read and costs are measured.
+            if time.monotonic() - told >= LOADING_SECONDS and not sys.stderr.isatty():
+                told = time.monotonic()
+                self.say(f"still loading, {told - began:.0f} s")
+
+    async def _until_over(self) -> None:
+        worker, told = self.service.worker, time.monotonic()
+        before = replace(self.service.metrics.totals)
+        while worker.state is State.READY:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = time.monotonic()
+            if now - told >= TELL_SECONDS and worker.state is State.READY:
+                after = replace(self.service.metrics.totals)
+                self._tell(after.since(before), now - told)
+                before, told = after, now
+
+    def _tell(self, added: Totals, seconds: float) -> None:
+        policy = self.service.worker.ready().engine.core.parts.policy
+        why = getattr(policy, "reason", None)
+        words = describe_load(added, self.service.standing(), seconds, why)
+        if words is not None:
+            LOG.info("%s", words)
+
+    async def _drain(self) -> None:
+        worker, seconds = self.service.worker, self.service.settings.drain_seconds
+        until = time.monotonic() + seconds
+        LOG.info("draining: no request is taken in, what runs has %d s", seconds)
+        while not worker.is_quiet and not self.server.should_exit:
+            if time.monotonic() >= until:
+                LOG.warning("draining took %d s: what still runs is ended", seconds)
+                worker.give_up()
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 def serve(load: Callable[[], Loaded], settings: ServerSettings, say: Callable[[str], None]) -> None:
-    """Serve until a signal; raises if there was never anything to serve."""
-    worker = Worker(load, settings.max_pending_tokens)
+    """Serve until a signal; raises if there is nothing to serve, or no more."""
+    service = build_service(Worker(load, settings.max_pending_tokens), settings)
     listener = _listen(settings)
     config = uvicorn.Config(
-        build_app(worker, settings),
-        log_level="warning",
+        build_app(service),
+        log_config=None,
         access_log=False,
         http=patient(settings.request_seconds),
         ws="none",
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=settings.drain_seconds,
+        timeout_graceful_shutdown=CLOSE_SECONDS,
     )
-    server = _Draining(config, worker)
+    server = _Server(config, service.worker)
     port = listener.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-
-    async def watch() -> None:
-        """Say when it is ready; end when loading failed, for nothing will ever be served."""
-        while worker.state is State.LOADING:
-            await asyncio.sleep(LOOK_SECONDS)
-        if worker.state is State.READY:
-            say(f"{settings.name} is served at http://{host}:{port}/v1")
-        elif worker.state is State.FAILED:
-            server.should_exit = True
+    address = f"http://{host}:{port}"
+    tell = _heedless(say)
 
     async def both() -> None:
-        watching = asyncio.create_task(watch())
+        watching = asyncio.create_task(_Watch(server, service, tell).run(address))
         await server.serve([listener])
         watching.cancel()
 
-    say(f"loading {settings.name}; http://{host}:{port}/health says when it is ready")
-    asyncio.run(both())
-    if worker.failure:
-        raise AerieError(worker.failure)
+    with logging_to_stderr(settings.log_level):
+        tell(f"loading {settings.name}; {address}/health says when it is ready")
+        asyncio.run(both())
+    if service.worker.failure:
+        raise AerieError(service.worker.failure)
+
+
+def _heedless(say: Callable[[str], None]) -> Callable[[str], None]:
+    """A full disk or a closed terminal is no reason not to serve."""
+
+    def tell(words: str) -> None:
+        with contextlib.suppress(OSError):
+            say(words)
+
+    return tell
 
 
 def _listen(settings: ServerSettings) -> socket.socket:

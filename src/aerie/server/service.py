@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
 
-from aerie.api import Completion
-from aerie.server.answers import CHAT, COMPLETION, DONE, Answer, Form, event, round_event
+from aerie.api import Engine
+from aerie.server.answers import CHAT, COMPLETION, Answer, Form
 from aerie.server.fields import (
     ChatRequest,
     CompletionRequest,
@@ -22,13 +20,17 @@ from aerie.server.fields import (
     TokenizeRequest,
     is_one_prompt,
 )
-from aerie.server.metrics import Metrics
-from aerie.server.problems import ApiError, of_failure
+from aerie.server.metrics import Metrics, Standing
+from aerie.server.problems import ApiError
+from aerie.server.reading import Reader, too_long
+from aerie.server.renderer import Renderer
+from aerie.server.rounds import CAPTURED
+from aerie.server.running import Run, Stream, unless_left
+from aerie.server.samples import Ask, Loaded
 from aerie.server.settings import ServerSettings
 from aerie.server.sglang import GenerateRequest, SglangAnswer
-from aerie.server.worker import Ask, End, Group, Loaded, Piece, Round, Worker, prompt_tokens
+from aerie.server.worker import Worker
 
-CLIENT_GONE = 499  # nobody reads it
 # Generated when nothing is said: what OpenAI's completions do, and a page of conversation.
 COMPLETION_TOKENS, CHAT_TOKENS = 16, 1024
 
@@ -40,49 +42,67 @@ class Service:
     worker: Worker
     settings: ServerSettings
     metrics: Metrics
+    reader: Reader
+    renderer: Renderer
 
     async def complete(self, asked: CompletionRequest, request: Request) -> Response:
         """POST /v1/completions."""
-        loaded = self._named(asked.model)
-        prompts = await self._encode(loaded, asked.prompt)
-        asks = _asks(asked, prompts, asked.max_tokens or COMPLETION_TOKENS)
-        return await self._send(asked, self._openai(COMPLETION, asked, asks), request)
+        loaded = self.named(asked.model)
+
+        async def prepare() -> Answer:
+            prompts = await self._encode(loaded, asked.prompt)
+            asks = _asks(loaded.engine, asked, prompts, asked.max_tokens or COMPLETION_TOKENS)
+            return self._openai(COMPLETION, asked, asks)
+
+        return await self._send(asked, await unless_left(request, prepare()), request)
 
     async def chat(self, asked: ChatRequest, request: Request) -> Response:
         """POST /v1/chat/completions."""
-        loaded = self._named(asked.model)
-        tokenizer = loaded.engine.tokenizer
-
-        def render() -> list[int]:
-            return tokenizer.encode(loaded.template.render(asked.messages), False)
-
-        try:
-            async with asyncio.timeout(self.settings.request_seconds):
-                prompt = await asyncio.to_thread(render)
-        except TimeoutError:
-            raise ApiError(400, "the chat template takes too long on these messages") from None
+        loaded = self.named(asked.model)
         most = asked.max_completion_tokens or asked.max_tokens or CHAT_TOKENS
-        asks = _asks(asked, [prompt], most)
-        return await self._send(asked, self._openai(CHAT, asked, asks), request)
+
+        async def prepare() -> Answer:
+            text = await self.renderer.render(loaded.template, asked.messages)
+            prompt = await self.reader.encode(loaded.engine, text, "messages", False)
+            asks = _asks(loaded.engine, asked, [prompt], most, "messages")
+            return self._openai(CHAT, asked, asks)
+
+        return await self._send(asked, await unless_left(request, prepare()), request)
 
     async def generate(self, asked: GenerateRequest, request: Request) -> Response:
         """POST /generate."""
-        own = asked.completion()
-        prompts = await self._encode(self.worker.ready(), own.prompt)
-        asks = _asks(own, prompts, asked.sampling_params.max_new_tokens)
-        return await self._send(own, SglangAnswer(uuid.uuid4().hex, asks, asked.is_one), request)
+        own, loaded = asked.completion(), self.worker.ready()
 
-    async def tokenize(self, asked: TokenizeRequest) -> dict[str, Any]:
+        async def prepare() -> SglangAnswer:
+            prompts = await self._encode(loaded, own.prompt)
+            asks = _asks(loaded.engine, own, prompts, asked.sampling_params.max_new_tokens)
+            return SglangAnswer(uuid.uuid4().hex, asks, asked.is_one)
+
+        return await self._send(own, await unless_left(request, prepare()), request)
+
+    async def tokenize(self, asked: TokenizeRequest, request: Request) -> dict[str, Any]:
         """POST /tokenize."""
-        engine = self._named(asked.model).engine
-        encode = engine.tokenizer.encode
-        ids = await asyncio.to_thread(encode, asked.prompt, asked.add_special_tokens)
+        engine = self.named(asked.model).engine
+        work = self.reader.encode(engine, asked.prompt, "prompt", asked.add_special_tokens)
+        ids = await unless_left(request, work)
         return {"count": len(ids), "max_model_len": engine.core.limits.context, "tokens": ids}
 
     async def detokenize(self, asked: DetokenizeRequest) -> dict[str, Any]:
         """POST /detokenize."""
-        decode = self._named(asked.model).engine.tokenizer.decode
-        return {"prompt": await asyncio.to_thread(decode, asked.tokens, False)}
+        engine = self.named(asked.model).engine
+        most = engine.core.limits.context
+        if len(asked.tokens) > most:
+            raise too_long(str(len(asked.tokens)), most, "tokens")
+        return {"prompt": await asyncio.to_thread(engine.tokenizer.decode, asked.tokens, False)}
+
+    def standing(self) -> Standing:
+        """How things stand, for whoever watches."""
+        core = self.worker.ready().engine.core
+        ledger = core.parts.memory.ledger
+        usage = 1 - (ledger.n_free + ledger.n_idle) / (ledger.n_pages - 1)
+        n_running, n_waiting = self.worker.counts()
+        pending, reading = self.worker.pending_tokens, self.reader.waiting
+        return Standing(n_running, n_waiting, round(max(usage, 0.0), 4), pending, reading)
 
     def _check_rounds(self, asked: Sampling) -> None:
         if not asked.show_rounds:
@@ -90,12 +110,10 @@ class Service:
         if not asked.stream:
             raise ApiError(400, "show_rounds needs stream", "show_rounds")
         if self.worker.ready().engine.core.rounds is not None:
-            message = (
-                "rounds captured in graphs are not shown; start the server with --engine eager"
-            )
-            raise ApiError(400, message, "show_rounds")
+            raise ApiError(400, CAPTURED, "show_rounds")
 
-    def _named(self, model: str | None) -> Loaded:
+    def named(self, model: str | None) -> Loaded:
+        """What serves a model of that name; None is the only one there is."""
         loaded = self.worker.ready()
         if model not in (None, self.settings.name):
             raise ApiError(
@@ -107,14 +125,13 @@ class Service:
         return loaded
 
     async def _encode(self, loaded: Loaded, prompt: Any) -> list[Sequence[int]]:
-        """One or several prompts, as text or as ids; long texts must not hold the event loop."""
-        encode = loaded.engine.tokenizer.encode
+        """One or several prompts, as text or as ids."""
         found: list[Sequence[int]] = []
         for entry in [prompt] if is_one_prompt(prompt) else prompt:
             if not entry:
                 raise ApiError(400, "the prompt is empty: give at least one token", "prompt")
             if isinstance(entry, str):
-                found.append(await asyncio.to_thread(encode, entry))
+                found.append(await self.reader.encode(loaded.engine, entry, "prompt"))
             else:
                 found.append(entry)
         return found
@@ -122,13 +139,10 @@ class Service:
     async def _send(
         self, asked: Sampling, answer: Answer | SglangAnswer, request: Request
     ) -> Response:
-        began = time.monotonic()
         self._check_rounds(asked)
         group = await self.worker.enter(answer.asks, asked.show_rounds)
-        run = _Run(self, group, answer, began)
-        if asked.stream:
-            return StreamingResponse(run.stream(), media_type="text/event-stream")
-        return await run.whole(request)
+        run = Run(self.worker, self.metrics, group, answer, request)
+        return Stream(run) if asked.stream else await run.whole()
 
     def _openai(self, form: Form, asked: Sampling, asks: tuple[Ask, ...]) -> Answer:
         tokenizer = self.worker.ready().engine.tokenizer
@@ -136,99 +150,40 @@ class Service:
         return Answer(form, name, asks, tokenizer, has_logprobs, asked.has_usage)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """One request under way."""
-
-    service: Service
-    group: Group
-    answer: Answer | SglangAnswer
-    began: float
-
-    async def whole(self, request: Request) -> Response:
-        """Everything at once, unless the client leaves before."""
-        result = asyncio.create_task(self._collect())
-        left = asyncio.create_task(_disconnect(request))
-        try:
-            await asyncio.wait((result, left), return_when=asyncio.FIRST_COMPLETED)
-            if not result.done():
-                return Response(status_code=CLIENT_GONE)
-            return JSONResponse(self.answer.body(result.result()))
-        finally:
-            result.cancel()
-            left.cancel()
-            self.service.worker.leave(self.group)
-
-    async def stream(self) -> AsyncIterator[bytes]:
-        """Chunks as they are decided; a client that leaves ends the generator, and the samples."""
-        ended: dict[int, Completion] = {}
-        try:
-            for opening in self.answer.openings():
-                yield event(opening)
-            async for item in self._items(ended):
-                if isinstance(item, End):
-                    yield event(self.answer.last(item.index, item.completion))
-                elif isinstance(item, Round):
-                    yield round_event(item.index, item.tree)
-                elif item.text or item.logprobs:
-                    yield event(self.answer.chunk(item))
-            for closing in self.answer.closings(_in_order(ended)):
-                yield event(closing)
-            yield DONE
-        except ApiError as error:
-            # The status is long sent: the stream says it, and ends without [DONE].
-            yield event(error.body())
-        finally:
-            self.service.worker.leave(self.group)
-
-    async def _collect(self) -> list[Completion]:
-        ended: dict[int, Completion] = {}
-        async for _ in self._items(ended):
-            pass
-        return _in_order(ended)
-
-    async def _items(self, ended: dict[int, Completion]) -> AsyncIterator[Piece | Round | End]:
-        """Pieces and ends of all samples, until the last end; counted on the way."""
-        metrics, has_text = self.service.metrics, False
-        while len(ended) < len(self.group.asks):
-            item = await self.group.items.get()
-            if isinstance(item, Exception):
-                raise of_failure(item)
-            if isinstance(item, Piece) and item.text and not has_text:
-                has_text = True
-                metrics.first_text(time.monotonic() - self.began)
-            if isinstance(item, End):
-                _refuse_failed(item.completion)
-                ended[item.index] = item.completion
-            if isinstance(item, Piece | Round | End):
-                yield item
-        n_prompt = prompt_tokens(self.group.asks)
-        metrics.ended(n_prompt, _in_order(ended), time.monotonic() - self.began)
+def _asks(
+    engine: Engine,
+    asked: Sampling,
+    prompts: Sequence[Sequence[int]],
+    most: int,
+    param: str = "prompt",
+) -> tuple[Ask, ...]:
+    """Every sample of every prompt; none is counted with more than the context can hold."""
+    limits, params = engine.core.limits, asked.params(most, _has_logprobs(asked))
+    ledger = engine.core.parts.memory.ledger
+    n_slots = (ledger.n_pages - 1) * ledger.page_size
+    found: list[Ask] = []
+    for prompt in prompts:
+        if len(prompt) >= limits.context:
+            raise too_long(str(len(prompt)), limits.context, param)
+        for name, ids in ((param, prompt), ("stop_token_ids", params.stop_token_ids)):
+            _refuse_unknown(name, ids, limits.vocabulary)
+        _refuse_unknown("logit_bias", tuple(params.logit_bias), limits.vocabulary)
+        room = limits.context - len(prompt)
+        own = replace(params, max_tokens=min(params.max_tokens, room))
+        if len(prompt) + own.max_tokens > n_slots:
+            raise too_long(f"{len(prompt)} and may get {own.max_tokens} more", n_slots, param)
+        found += [Ask(prompt, own, sample) for sample in range(asked.n)]
+    return tuple(found)
 
 
-def _asks(asked: Sampling, prompts: Sequence[Sequence[int]], most: int) -> tuple[Ask, ...]:
-    """Every sample of every prompt."""
-    params = asked.params(most, _has_logprobs(asked))
-    samples = range(asked.n)
-    return tuple(Ask(prompt, params, sample) for prompt in prompts for sample in samples)
+def _refuse_unknown(name: str, ids: Sequence[int], vocabulary: int) -> None:
+    largest = max(ids, default=0)
+    if largest >= vocabulary:
+        message = f"{name}: token id {largest} is outside the vocabulary of {vocabulary}"
+        raise ApiError(400, message, name, "invalid_token_id")
 
 
 def _has_logprobs(asked: Sampling) -> bool:
     """A chat says true, a completion says 0, which equals False in Python and is none."""
     logprobs = getattr(asked, "logprobs", None)
     return logprobs is not None and logprobs is not False
-
-
-def _refuse_failed(completion: Completion) -> None:
-    """A sample that the engine gave up on: NaN logits, for one. It failed alone."""
-    if completion.error is not None:
-        raise ApiError(500, f"this request failed, others go on: {completion.error}")
-
-
-def _in_order(ended: dict[int, Completion]) -> list[Completion]:
-    return [ended[index] for index in sorted(ended)]
-
-
-async def _disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 
 from aerie.config import require
 
+ANY_HOST = "*"
+HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 LEAST_KEY = 8  # characters of an API key
 
@@ -20,12 +24,13 @@ class ServerSettings:
     name: str = "aerie-pair"  # what /v1/models calls the model
     api_key: str | None = None
     is_public: bool = False  # listen beyond this machine without a key
-    allowed_hosts: tuple[str, ...] = ()  # names beside the loopback ones and `host`
+    allowed_hosts: tuple[str, ...] = ()  # names beside the loopback ones and `host`; "*": any
     max_body: int = 4 * 1024 * 1024
     max_pending_tokens: int = 1 << 20  # prompts and most outputs of everything unfinished
     request_seconds: float = 30.0  # to send a head, a body; to render a chat; to read a chunk
     drain_seconds: int = 30  # what SIGTERM leaves to running requests
     metrics_compat: str | None = None  # "vllm": its names beside ours
+    log_level: str = "info"
 
     def __post_init__(self) -> None:
         require(0 <= self.port <= 65535, f"port is {self.port}, limit 0..65535")
@@ -43,18 +48,38 @@ class ServerSettings:
         require(0 < seconds <= 3600, f"request_seconds is {seconds}, limit 0..3600")
         known = (None, "vllm")
         require(self.metrics_compat in known, "metrics_compat is vllm or nothing")
+        require(self.log_level in LOG_LEVELS, f"log_level is one of {', '.join(LOG_LEVELS)}")
+        for name in self.allowed_hosts:
+            require(
+                name == ANY_HOST or HOST_NAME.fullmatch(name) is not None,
+                f"--allowed-host {name!r} is no host name: no port, no pattern; * alone is any",
+            )
 
     @property
     def hosts(self) -> frozenset[str]:
         """Names a request may address this server by; a web page elsewhere has none of them."""
         return frozenset(name.lower() for name in (*LOOPBACK_NAMES, self.host, *self.allowed_hosts))
 
+    def answers_to(self, host: str) -> bool:
+        """Whether a request may be addressed so; `host` is in small letters, without its port.
+
+        An address is no name: whoever makes a browser resolve his own name to this machine cannot
+        make it send an address.
+        """
+        return host in self.hosts or is_address(host) or (ANY_HOST in self.hosts and host != "")
+
+
+def is_address(host: str) -> bool:
+    """Whether that is an IP address, not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a server that listens there."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    if not is_address(host):
+        return host == "localhost"
+    return ipaddress.ip_address(host).is_loopback

@@ -25,7 +25,7 @@ from aerie.server.fields import (
     is_one_prompt,
 )
 from aerie.server.problems import ApiError
-from aerie.server.worker import Ask, Piece
+from aerie.server.samples import Ask, Piece
 
 
 class SglangSampling(Choosing):

@@ -6,107 +6,18 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any
 
-from aerie.api import Completion, Engine, Update
-from aerie.engine.params import SamplingParams
+from aerie.api import Engine, Update
 from aerie.engine.round_tree import round_tree
-from aerie.errors import AerieError
-from aerie.server.problems import ApiError
+from aerie.errors import AerieError, EngineFailedError
+from aerie.server.problems import RETRY_LATER, ApiError
 from aerie.server.rounds import describe_round
-from aerie.text.chat import ChatTemplate
+from aerie.server.samples import Accepted, Ask, End, Group, Item, Loaded, Piece, Round, Seat, State
 
 LOG = logging.getLogger("aerie.server")
-RETRY_SECONDS = 1
-
-
-class State(Enum):
-    """Whether requests can be taken in."""
-
-    LOADING = "loading"
-    READY = "ready"
-    DRAINING = "draining"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """What the thread works with."""
-
-    engine: Engine
-    template: ChatTemplate
-
-
-@dataclass(frozen=True)
-class Ask:
-    """One sample of one prompt."""
-
-    prompt: Sequence[int]
-    params: SamplingParams
-    sample_index: int
-
-    @property
-    def n_tokens(self) -> int:
-        """The most it can occupy."""
-        return len(self.prompt) + self.params.max_tokens
-
-
-def prompt_tokens(asks: Sequence[Ask]) -> int:
-    """Tokens of the prompts; samples of one prompt share it."""
-    return sum(len(ask.prompt) for ask in asks if ask.sample_index == 0)
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """All samples of a group are in the engine; nothing comes before it but an exception."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """What a step added to one sample."""
-
-    index: int
-    text: str
-    token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
-class End:
-    """A sample is over."""
-
-    index: int
-    completion: Completion
-
-
-@dataclass(frozen=True)
-class Round:
-    """The tree of a round and what became of it, for those who asked to see them."""
-
-    index: int
-    tree: dict[str, Any]
-
-
-Item = Accepted | Piece | Round | End | Exception
-
-
-@dataclass(eq=False)
-class Group:
-    """The samples of one HTTP request; `items` belongs to the event loop."""
-
-    asks: tuple[Ask, ...]
-    shows_rounds: bool = False
-    items: asyncio.Queue[Item] = field(default_factory=asyncio.Queue)
-    ids: dict[int, int] = field(default_factory=dict)  # engine id: index, of those that run
-    is_closed: bool = False
-
-    @property
-    def n_tokens(self) -> int:
-        """The most all of them can occupy."""
-        return sum(ask.n_tokens for ask in self.asks)
+STOP_SECONDS = 10.0
 
 
 class Worker:
@@ -120,8 +31,9 @@ class Worker:
         self._load = load
         self._most = max_pending_tokens
         self._todo: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._groups: dict[int, Group] = {}  # by engine id; the thread's own
+        self._seats: dict[int, Seat] = {}  # by engine id; the thread's own
         self._sent: list[tuple[Group, Item]] = []
+        self._open: set[Group] = set()  # the event loop's own
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -131,35 +43,62 @@ class Worker:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the step it is in; nobody is served any more."""
+        """End the thread after the step it is in; one that loads or hangs is left to itself."""
         self._todo.put(None)
-        self._thread.join()
+        self._thread.join(STOP_SECONDS if self.loaded is not None or self.failure else 0)
 
     def drain(self) -> None:
         """Take in nothing new; what runs goes on."""
         if self.state is not State.FAILED:
             self.state = State.DRAINING
 
+    def give_up(self) -> None:
+        """End what still runs; its clients are told."""
+        for group in tuple(self._open):
+            group.items.put_nowait(ApiError(503, "the server ends before this request does"))
+            self.leave(group)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return not self._open
+
+    def counts(self) -> tuple[int, int]:
+        """Samples that hold a slot, and samples that wait for one."""
+        seats = tuple(self._seats.values())
+        n_waiting = sum(seat.is_waiting for seat in seats)
+        return len(seats) - n_waiting, n_waiting
+
     def ready(self) -> Loaded:
         """Engine and template, or the reason why there is nothing to serve with."""
         if self.state is not State.READY or self.loaded is None:
             reason = "the engine failed; see the server's log" if self.failure else self.state.value
-            retry = {} if self.failure else {"retry-after": str(RETRY_SECONDS)}
-            raise ApiError(503, f"not available: {reason}", headers=retry)
+            raise ApiError(
+                503, f"not available: {reason}", headers={} if self.failure else RETRY_LATER
+            )
         return self.loaded
 
     async def enter(self, asks: Sequence[Ask], shows_rounds: bool = False) -> Group:
         """Hand samples to the engine; returns when it has taken them all in, or raises."""
         self.ready()
         group = Group(tuple(asks), shows_rounds)
+        if group.n_tokens > self._most:
+            raise ApiError(
+                400,
+                f"these may need {group.n_tokens} tokens, the server takes in {self._most}:"
+                " lower max_tokens or n, or send fewer or shorter prompts",
+                "max_tokens",
+                "context_length_exceeded",
+            )
         if self.pending_tokens + group.n_tokens > self._most:
             raise ApiError(
                 429,
                 f"{self.pending_tokens} tokens are pending, these may need {group.n_tokens} more,"
                 f" the limit is {self._most}: retry later or lower max_tokens",
-                headers={"retry-after": str(RETRY_SECONDS)},
+                headers=RETRY_LATER,
             )
         self.pending_tokens += group.n_tokens
+        self._open.add(group)
         self._todo.put(lambda: self._submit(group))
         try:
             first = await group.items.get()
@@ -175,6 +114,7 @@ class Worker:
         """Nobody waits for these any more: what still runs is cancelled before the next step."""
         if not group.is_closed:
             group.is_closed = True
+            self._open.remove(group)
             self.pending_tokens -= group.n_tokens
             self._todo.put(lambda: self._abandon(group))
 
@@ -200,12 +140,18 @@ class Worker:
         return True
 
     def _step(self, engine: Engine) -> None:
+        began = time.monotonic()
         updates = engine.step()
+        if engine.failure is not None:
+            raise EngineFailedError(engine.failure)
+        for seat in self._seats.values():
+            if seat.started is None and not seat.is_waiting:
+                seat.started = began
         self._show(engine)
         for update in updates:
-            group = self._groups.get(update.request_id)
-            if group is not None:
-                self._tell(engine, group, update)
+            own = self._seats.get(update.request_id)
+            if own is not None:
+                self._tell(engine, own, update)
         self._hand_out()
 
     def _show(self, engine: Engine) -> None:
@@ -214,33 +160,41 @@ class Worker:
         if outcome is None:
             return
         for row, request_id in enumerate(outcome.request_ids):
-            group = self._groups.get(request_id)
-            if group is not None and group.shows_rounds:
+            seat = self._seats.get(request_id)
+            if seat is not None and seat.group.shows_rounds:
                 tree = describe_round(round_tree(outcome, row), engine.tokenizer)
-                self._sent.append((group, Round(group.ids[request_id], tree)))
+                self._sent.append((seat.group, Round(seat.index, tree)))
 
-    def _tell(self, engine: Engine, group: Group, update: Update) -> None:
-        request = engine.core.request(update.request_id)
-        index = group.ids[update.request_id]
+    def _tell(self, engine: Engine, seat: Seat, update: Update) -> None:
+        group, index, request = seat.group, seat.index, seat.request
         n_all = len(request.output)
         span = slice(n_all - len(update.token_ids), n_all)
         logprobs = tuple(request.logprobs[span]) if request.params.logprobs else ()
         self._sent.append((group, Piece(index, update.text, update.token_ids, logprobs)))
         if update.finish_reason is not None:
-            del self._groups[update.request_id], group.ids[update.request_id]
-            self._sent.append((group, End(index, engine.collect(update.request_id))))
+            del self._seats[update.request_id]
+            group.ids.remove(update.request_id)
+            completion = engine.collect(update.request_id)
+            started = seat.started or time.monotonic()
+            self._sent.append((group, End(index, completion, seat.entered, started)))
 
     def _submit(self, group: Group) -> None:
+        if group.is_closed:
+            return  # its client left while it waited here
         if self.state is State.FAILED or self.loaded is None:
             self._sent.append((group, _gone()))
             return
-        engine = self.loaded.engine
+        engine, now = self.loaded.engine, time.monotonic()
         try:
             for index, ask in enumerate(group.asks):
                 request_id = engine.submit(ask.prompt, ask.params, ask.sample_index)
-                group.ids[request_id] = index
-                self._groups[request_id] = group
-        except AerieError as error:
+                group.ids.add(request_id)
+                request = engine.core.request(request_id)
+                self._seats[request_id] = Seat(group, index, request, now)
+        except EngineFailedError:
+            self._sent.append((group, _gone()))
+            raise
+        except Exception as error:  # it belongs to this request, which ends alone
             self._abandon(group)
             self._sent.append((group, error))
             return
@@ -249,7 +203,7 @@ class Worker:
     def _abandon(self, group: Group) -> None:
         for request_id in group.ids:
             assert self.loaded is not None
-            del self._groups[request_id]
+            del self._seats[request_id]
             self.loaded.engine.abandon(request_id)
         group.ids.clear()
 
@@ -269,12 +223,13 @@ class Worker:
     def _fail(self, failure: Exception) -> None:
         # What aerie raises on purpose says what to do; anything else is ours to find.
         is_known = isinstance(failure, AerieError)
-        self.failure = str(failure) if is_known else f"{type(failure).__name__}: {failure}"
-        LOG.error("the engine failed: %s", self.failure, exc_info=None if is_known else failure)
+        words = str(failure) if is_known else f"{type(failure).__name__}: {failure}"
+        LOG.error("the engine failed: %s", words, exc_info=None if is_known else failure)
+        self.failure = words
         self.state = State.FAILED
-        waiting = set(self._groups.values())
-        self._sent = [(group, _gone()) for group in waiting]
-        self._groups.clear()
+        waiting = {seat.group for seat in self._seats.values()}
+        self._sent += [(group, _gone()) for group in waiting]
+        self._seats.clear()
         for group in waiting:
             group.ids.clear()
         self._hand_out()

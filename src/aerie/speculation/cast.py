@@ -39,6 +39,11 @@ class Cast:
         self._batch = 0
         self._prices: Prices | None = None
 
+    @property
+    def reason(self) -> str:
+        """It never does without."""
+        return "policy cast drafts at least one layer in every round"
+
     def open(self, situation: Situation) -> Growth | None:
         """Look the costs up."""
         self._batch = situation.batch

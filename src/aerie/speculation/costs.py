@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.config.values import read_integer, read_number
 from aerie.errors import UsageError
 
 FORMAT = "aerie-costs"
 VERSION = 1
+MOST_SECONDS = 3600.0  # of one part of a round: more is no measurement
 
 
 @dataclass(frozen=True)
@@ -114,37 +117,50 @@ class CostTable:
         )
 
     def save(self, path: Path) -> None:
-        """Write the table as JSON."""
+        """Write the table as JSON; whoever reads the file meanwhile finds the old one whole."""
         parts = {"verify": self.verify, "draft": self.draft, "extend": self.extend}
         rows = {name: [asdict(s) for s in part.samples] for name, part in parts.items()}
         head = {"format": FORMAT, "version": VERSION, "provenance": dict(self.provenance)}
-        path.write_text(json.dumps({**head, **rows}, indent=1) + "\n")
+        unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
+        unfinished.write_text(json.dumps({**head, **rows}, indent=1) + "\n", encoding="utf-8")
+        os.replace(unfinished, path)
 
 
 def load_costs(path: Path) -> CostTable:
     """Read a table; a file of another kind or version is refused by name."""
     try:
-        values = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
             f"cost table {path} cannot be read: {error}; run aerie tune costs"
         ) from error
-    kind = (values.get("format"), values.get("version"))
-    if kind != (FORMAT, VERSION):
+    known = values if isinstance(values, dict) else {}
+    kind, provenance = (known.get("format"), known.get("version")), known.get("provenance", {})
+    if kind != (FORMAT, VERSION) or not isinstance(provenance, dict):
         raise UsageError(
-            f"{path} is {kind[0]} version {kind[1]}, not {FORMAT} version {VERSION}:"
+            f"{path} is {kind[0]!r:.40} version {kind[1]!r:.40}, not {FORMAT} version {VERSION}:"
             " run aerie tune costs again"
         )
-    parts = {name: _surface(path, name, values) for name in ("verify", "draft", "extend")}
-    return CostTable(**parts, provenance=values.get("provenance", {}))
+    parts = {name: _surface(path, name, known.get(name)) for name in ("verify", "draft", "extend")}
+    return CostTable(**parts, provenance=provenance)
 
 
-def _surface(path: Path, name: str, values: Mapping[str, Any]) -> Surface:
+def _surface(path: Path, name: str, entries: Any) -> Surface:
     try:
-        samples = tuple(Sample(**entry) for entry in values[name])
-    except (KeyError, TypeError) as error:
+        samples = tuple(_sample(**entry) for entry in entries)
+    except (TypeError, UsageError) as error:
         raise UsageError(f"{path}: the samples of {name} are malformed: {error}") from error
-    wrong = [s for s in samples if not (s.seconds > 0 and s.batch > 0 and s.rows > 0)]
+    # Written so that NaN is wrong as well.
+    wrong = [s for s in samples if not (0 < s.seconds < MOST_SECONDS and s.batch > 0 < s.rows)]
     if not samples or wrong:
         raise UsageError(f"{path}: {name} needs positive samples, got {wrong[:1] or 'none'}")
     return Surface(samples)
+
+
+def _sample(batch: Any, context: Any, rows: Any, seconds: Any) -> Sample:
+    return Sample(
+        read_integer("batch", batch),
+        read_integer("context", context),
+        read_integer("rows", rows),
+        read_number("seconds", seconds),
+    )

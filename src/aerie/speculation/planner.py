@@ -8,6 +8,7 @@ there is no threshold to set (docs/planner.md).
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,9 +20,10 @@ from aerie.speculation.calibration import Calibration, accepted_nodes, admissibl
 from aerie.speculation.costs import CostTable, Prices
 from aerie.speculation.forest import choose_forest
 from aerie.speculation.policy import Gains, Growth, Situation, TreeShape
-from aerie.speculation.running import Floats, Running, Spell
+from aerie.speculation.running import Floats, Forecast, Running, Spell
 from aerie.speculation.tree import DraftTree, Verdict, best_nodes
 
+LOG = logging.getLogger(__name__)
 # An exploring round takes time for half its worth, so it goes deeper and wider by the same rule.
 EXPLORING = 0.5
 CONTEXT_STEP = 256  # costs are looked up once for contexts this close
@@ -61,6 +63,8 @@ class Planner:
         self._explore_every = explore_every
         self._n_rounds = 0
         self._prices: dict[tuple[int, int], Prices] = {}
+        self._forecast: tuple[Situation, Forecast] | None = None
+        self._is_said = False
 
     def open(self, situation: Situation) -> Growth | None:
         """Draft unless plain decoding is expected to be faster; look again now and then."""
@@ -68,16 +72,34 @@ class Planner:
         if not situation.batch:
             return None
         prices = self.prices(situation)
-        plain = situation.batch / prices.plain
         forecast = self.running.forecast(situation.batch, prices, self.shape)
-        if not self.spell.allows(forecast > plain):
+        self._forecast = (situation, forecast)
+        if not self.spell.allows(forecast.pays):
+            self._say_once()
             return None
         self._n_rounds += 1
         is_exploring = bool(self._explore_every) and self._n_rounds % self._explore_every == 0
-        rate = max(self.running.rate(situation.batch, forecast), plain)
+        rate = self.running.rate(situation.batch, situation.batch * forecast.rate)
+        rate = max(rate, situation.batch / prices.plain)
         rate *= EXPLORING if is_exploring else 1.0
         self.last = Round(situation, prices, rate, is_exploring, prices.extend)
         return self
+
+    @property
+    def reason(self) -> str:
+        """Why the last round drafted, or did not: costs, gain and break-even in one sentence."""
+        if self._forecast is None:
+            return "no round was planned yet"
+        situation, forecast = self._forecast
+        verb = "drafts" if forecast.pays else "drafts nothing"
+        where = f"batch {situation.batch}, context {situation.context:.0f}"
+        return f"the planner {verb} at {where}: {forecast}"
+
+    def _say_once(self) -> None:
+        """In the log, the first time that plain decoding is expected to be faster."""
+        if not self._is_said:
+            self._is_said = True
+            LOG.info("%s", self.reason)
 
     def prices(self, situation: Situation) -> Prices:
         """The costs of a situation, looked up once."""

@@ -23,6 +23,13 @@ class TreeShape:
     depth: int
     verify: int
 
+    def __str__(self) -> str:
+        """In the words of a page or a log."""
+        if self.verify == 1:
+            return "plain decoding"
+        kind = "a chain" if self.top_k == 1 else f"a tree of top-k {self.top_k},"
+        return f"{kind} of depth {self.depth}, {self.verify} rows verified,"
+
     @property
     def capacity(self) -> int:
         """Nodes per request, the root and every candidate included."""
@@ -58,6 +65,11 @@ class Policy(Protocol):
         """The largest tree it ever asks for."""
         ...
 
+    @property
+    def reason(self) -> str:
+        """Why the last round drafted, or did not, in one sentence for people."""
+        ...
+
     def open(self, situation: Situation) -> Growth | None:
         """How this round drafts; None: it does not, and the draft may do nothing at all."""
         ...
@@ -76,6 +88,11 @@ class FixedTree:
     """The same shape every round: chains, and EAGLE-2's dynamic trees."""
 
     shape: TreeShape
+
+    @property
+    def reason(self) -> str:
+        """It was asked for."""
+        return f"{self.shape} in every round"
 
     def open(self, situation: Situation) -> Growth | None:
         """Always where somebody decodes; a tree of one node needs no draft."""

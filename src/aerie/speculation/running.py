@@ -53,6 +53,40 @@ class Pace:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """The draft that is expected to do best, beside a round without one; per request."""
+
+    levels: int
+    tokens: float  # that the draft adds
+    seconds: float  # of a round with it, all requests together
+    plain: float  # seconds of a round without
+
+    @property
+    def pays(self) -> bool:
+        """Whether it is expected to be faster than plain decoding."""
+        return self.tokens > self.break_even
+
+    @property
+    def break_even(self) -> float:
+        """Tokens it would have to add."""
+        return self.seconds / self.plain - 1
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second of one request."""
+        return (1 + self.tokens) / self.seconds
+
+    def __str__(self) -> str:
+        """In the words of a page or a log."""
+        extra = 1e3 * (self.seconds - self.plain)
+        return (
+            f"the best draft ({self.levels} level{'s' * (self.levels > 1)}) costs {extra:.1f} ms on"
+            f" top of a round of {1e3 * self.plain:.1f} ms and is expected to add"
+            f" {self.tokens:.2f} tokens; it breaks even at {self.break_even:.2f}"
+        )
+
+
 @dataclass(eq=False)
 class Running:
     """Averages over drafting rounds, per request."""
@@ -74,14 +108,15 @@ class Running:
         """[depth] tokens to expect from the next level, for one unit of this level's gain."""
         return self.grown / self.gains
 
-    def forecast(self, batch: int, prices: Prices, shape: TreeShape) -> float:
-        """Tokens per second at the best depth, if rounds go on as they have been."""
+    def forecast(self, batch: int, prices: Prices, shape: TreeShape) -> Forecast:
+        """The best depth, if rounds go on as they have been."""
         # A level that was not drafted lately remembers better times than the one above it.
         gained = np.cumsum(np.minimum.accumulate(self.accepted))
         rows = batch * np.minimum(1 + np.cumsum(self.verified), shape.verify)
         seconds = prices.verify[np.rint(rows).astype(np.int64)] + prices.extend
         seconds = seconds + prices.draft[1] * np.arange(shape.depth)
-        return float((batch * (1 + gained) / seconds).max())
+        best = int(((1 + gained) / seconds).argmax())
+        return Forecast(best + 1, float(gained[best]), float(seconds[best]), prices.plain)
 
     def rate(self, batch: int, forecast: float) -> float:
         """The running speed of a batch size in tokens per second."""

@@ -1,8 +1,9 @@
 """Chat: messages to a prompt, by the template that comes with the model.
 
 A template is a program. It comes from the model directory, never from a request, and runs in
-jinja2's immutable sandbox, which stops access to Python and not long loops: `render` bounds what
-comes out, and whoever renders for others bounds the time (the server does, off its event loop).
+jinja2's immutable sandbox, which stops access to Python; long loops and large values it does not
+stop. `render` bounds what comes out. Whoever renders for others does it in a process of its own,
+which can be ended (`render_process.py`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
-from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
+from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes, pass_context
 from jinja2.ext import Extension
 from jinja2.parser import Parser
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from aerie.errors import CheckpointError, UsageError
@@ -34,6 +36,7 @@ class ChatTemplate:
     """The chat templates of one model; a model without any has an empty one."""
 
     templates: Mapping[str, Template]
+    sources: Mapping[str, str]  # what they were compiled from
     tokens: Mapping[str, str]  # bos_token, eos_token, …: what a template may write
     origin: str  # where the templates come from, or where they were looked for
     max_chars: int = MAX_PROMPT_CHARS
@@ -124,7 +127,7 @@ def compile_chat_template(
                 f"{origin}: chat template {name!r} does not parse: {error} (line {line}); "
                 "download it again or correct it"
             ) from error
-    return ChatTemplate(templates, dict(tokens), origin)
+    return ChatTemplate(templates, dict(sources), dict(tokens), origin)
 
 
 def _named_sources(value: object, path: Path) -> dict[str, str]:
@@ -153,12 +156,23 @@ def _name_and_template(entry: object) -> tuple[object, object]:
 def _environment() -> ImmutableSandboxedEnvironment:
     """What public templates are written for: the settings and helpers that transformers gives."""
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols", _Generation],
+        # What is constant would be computed by whoever compiles, 10**10**9 too: the optimizer
+        # does it, and so does every output unless it must wait for a context.
+        optimized=False,
+        finalize=_at_render,
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     return environment
+
+
+@pass_context
+def _at_render(_: Context, value: object) -> object:
+    return value
 
 
 class _Generation(Extension):

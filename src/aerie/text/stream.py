@@ -20,8 +20,8 @@ class TextStream:
     """Incremental decoding of one text.
 
     All pushes and then `finish`, joined, are `tokenizer.decode` of all ids, whatever the groups.
-    Each token costs O(1), amortised. An id that is not in the vocabulary is refused before
-    anything changes. `finish` is called once, last.
+    Each token costs O(1), amortised. An id that no token has, as the padding of an embedding
+    gives, has no text. `finish` is called once, last.
     """
 
     def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True) -> None:
@@ -33,8 +33,10 @@ class TextStream:
 
     def push(self, ids: Sequence[int]) -> str:
         """Take the next ids; return the text that no later id can change."""
-        self._tokenizer.check_ids(ids)
-        kept = [token_id for token_id in ids if token_id not in self._skipped]
+        has_text = self._tokenizer.has_text
+        kept = [
+            token_id for token_id in ids if token_id not in self._skipped and has_text(token_id)
+        ]
         return self._pieces.push(kept) if kept else ""
 
     def finish(self) -> str:

@@ -14,7 +14,7 @@ from tests.unit.engine.cores import CHEAP
 
 def test_a_small_session_reports_every_policy(tmp_path: Path) -> None:
     contract = Contract(batches=(2,), contexts=(32,), tokens=16, least=8, repeats=1)
-    session = run_session(contract, CHEAP.costs, False, lambda text: None)
+    session = run_session(contract, CHEAP, False, lambda text: None)
     points = session.payload["points"]
     assert [point["policy"] for point in points] == list(POLICIES)
     assert all(point["tokens_per_second"] > 0 for point in points)

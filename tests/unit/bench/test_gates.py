@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aerie.bench.gates.ages import WHOLE, Ages, read_ages
 from aerie.bench.gates.data import Folder, Gate
+from aerie.bench.gates.earlier import keep_columns
 from aerie.bench.gates.gate import judge, read_gates
 from aerie.bench.gates.run import TOKEN, require_token
 from aerie.bench.gpu.contract import read_contract
@@ -98,6 +101,51 @@ def test_a_speed_needs_the_parity_of_its_own_kernels(
     assert not verdict.passed and reason in verdict.reason
 
 
+THEN = {WHOLE: SHA, "attention": "a", "kernels/triton_gpu": "t", "kernels/pytorch": "p"}
+AGES = Ages({**THEN, "attention": "b"}, {"0123abc" + "0" * 33: THEN})
+
+
+def test_kernels_go_by_the_hash_of_their_commit_as_well(tmp_path: Path) -> None:
+    """Rows carry the hash of their day; a matrix made later knows the sources by another."""
+    known = AGES.backend_at("0123abc", "triton")
+    folder = write(tmp_path, made_rows(), {"sources_sha256": known})
+    assert not judge([RATIO], folder)[0].passed
+    assert judge([RATIO], replace(folder, ages=AGES))[0].passed
+
+
+def test_a_figure_of_older_sources_passes_and_says_which(tmp_path: Path) -> None:
+    folder = write(tmp_path, made_rows())
+    assert judge([RATIO], folder)[0].changed == ()
+    verdict, attention = judge(
+        [RATIO, replace(RATIO, sources="gpu kernels")], replace(folder, ages=AGES)
+    )
+    assert verdict.passed and verdict.changed == ("attention",)
+    assert attention.passed and attention.changed == ()
+    rows = [replace(row, source_sha256="cd" * 32) for row in made_rows()]
+    (dirty,) = judge([RATIO], replace(write(tmp_path, rows), ages=AGES))
+    assert dirty.passed and dirty.changed == ("sources were not those of 0123abc",)
+
+
+def test_columns_that_figures_need_stay_when_the_matrix_is_made_again(tmp_path: Path) -> None:
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    folder = write(reports, made_rows(), {"device": "cpu"})
+    shutil.copytree("gates", tmp_path / "gates")
+    (tmp_path / "gates/gpu.toml").write_text(
+        f'[[gates]]\nname = "a"\ncheck = "ratio"\nfile = "{RAW}"\nfloor = 2.0\n'
+        'policy = "spec-3"\nparity = "triton"\n',
+        encoding="utf-8",
+    )
+    assert keep_columns(tmp_path, {SHA}) == []  # the new matrix has them, too
+    (kept,) = keep_columns(tmp_path, {"cd" * 32})
+    matrix = json.loads((reports / "p0_parity_matrix.json").read_text(encoding="utf-8"))
+    matrix["columns"][0]["sources_sha256"] = "cd" * 32
+    (reports / "p0_parity_matrix.json").write_text(json.dumps(matrix), encoding="utf-8")
+    assert judge([RATIO], folder)[0].passed
+    kept.unlink()
+    assert not judge([RATIO], folder)[0].passed
+
+
 def test_a_slow_baseline_and_few_pairs_do_not_count(tmp_path: Path) -> None:
     slow = [replace(row, ceiling_ms=3.0) for row in made_rows()]
     (verdict,) = judge([RATIO], write(tmp_path, slow))
@@ -160,18 +208,19 @@ def test_shipped_gates_are_readable_and_named_once() -> None:
     assert {g.scenario for g in gates if g.suite != "recorded"} <= scenarios
 
 
-def test_committed_rows_hold_the_seeds_gates_and_edited_ones_do_not() -> None:
+def test_committed_rows_hold_their_gates_and_edited_ones_do_not() -> None:
     gates = [gate for gate in read_gates(Path("gates")) if gate.suite in ("micro", "full")]
     reports = Path("reports")
-    found = judge(gates, Folder(reports))
+    ages = read_ages(Path())
+    found = judge(gates, Folder(reports, ages=ages))
     assert not [verdict.name for verdict in found if not verdict.passed]
     rows = [
         replace(row, seconds=2 * row.seconds) if row.policy == "spec-3" else row
         for row in read_rows(reports / RAW)
     ]
-    assert not all(v.passed for v in judge(gates, Folder(reports, rows)))
+    assert not all(v.passed for v in judge(gates, Folder(reports, rows, ages=ages)))
     untraced = [replace(row, commit="unknown") for row in read_rows(reports / RAW)]
-    assert not any(v.passed for v in judge(gates, Folder(reports, untraced)))
+    assert not any(v.passed for v in judge(gates, Folder(reports, untraced, ages=ages)))
 
 
 def test_an_unknown_check_is_refused(tmp_path: Path) -> None:

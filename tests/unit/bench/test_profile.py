@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aerie.attention.triton import TileKey, load_tiles
+from aerie.bench.kernels.attention import label
 from aerie.bench.profile.busy import busy_shares
 from aerie.bench.profile.bytes import Load, round_traffic, total_bytes
 from aerie.bench.profile.plot import draw_roofline, draw_timeline
 from aerie.bench.profile.point import POLICIES, Filled, Point, prompts_at, room_at
 from aerie.bench.profile.ranges import NAMES, with_ranges
+from aerie.bench.profile.report import TIMELINE
 from aerie.bench.profile.session import Session, Sizes
 from aerie.bench.profile.stages import run_stage
 from aerie.bench.profile.trace import OUTSIDE, covered, read_trace, trace_rounds
-from aerie.bench.profile.tuning import SWEEP, check_tiles
+from aerie.bench.profile.tuning import check_tiles
 from aerie.bench.round.setup import RoundSetup
 from aerie.bench.round.speed import step_bytes
 from aerie.config import GraphConfig
@@ -135,28 +139,44 @@ def test_ranges_are_named_and_change_nothing(engine: str, pair: LargePair) -> No
     assert texts[0] == texts[1]
 
 
-def test_shipped_tiles_are_within_three_percent_of_the_sweep() -> None:
-    sweep = json.loads(SWEEP.read_text(encoding="utf-8"))
-    found = check_tiles(sweep)
-    assert {entry["batch"] for entry in found} == {1, 4}
-    assert all(entry["ok"] for entry in found)
-    for trial in sweep["points"][0]["trials"][1:]:
-        trial["microseconds"] = 0.9 * sweep["points"][0]["trials"][0]["microseconds"]
-    assert not check_tiles(sweep)[0]["ok"]
+def swept(trials: dict[str, float], batch: int = 1, columns: int = 32768) -> dict[str, Any]:
+    """One point of a sweep, at a key that the shipped table has."""
+    key = TileKey(queries=16, columns=columns, batch=batch, head_dim=128, element_bytes=2)
+    listed = [{"tile": tile, "microseconds": us} for tile, us in trials.items()]
+    where = {"rows": 1, "columns": columns, "batch": batch, "is_tree": True}
+    return {"key": asdict(key), **where, "trials": listed}
 
 
-def test_busy_shares_are_of_the_files() -> None:
-    found = busy_shares(SWEEP.parent)
-    assert [(entry.policy, entry.batch) for entry in found] == [
-        ("plain", 1),
-        ("tree3", 1),
-        ("plain", 4),
-        ("tree3", 4),
+def test_a_tile_is_held_against_the_fastest_of_its_sweep() -> None:
+    key = TileKey(queries=16, columns=32768, batch=1, head_dim=128, element_bytes=2)
+    own = label(load_tiles().choose(key).tile)
+    sweeps = [
+        swept({own: 40.0, "other": 41.0}),
+        swept({own: 40.0, "other": 39.0}),  # 2.6 % behind
+        swept({own: 40.0, "other": 36.0}),  # 11 %
+        swept({"other": 36.0}),  # never timed
+        swept({own: 40.0, "other": 20.0}, batch=4, columns=1024),  # not asked for
     ]
-    for entry in found:
-        assert 0.9 < entry.of_round <= entry.within_graphs <= 1
-        # Rounds follow each other without a gap, and a traced one may be a little slower.
-        assert entry.kernels_us < entry.graphs_us < 1.02 * entry.round_us
+    found = check_tiles({"points": sweeps})
+    assert [entry["ok"] for entry in found] == [True, True, False, False]
+    assert [entry["ratio_to_best"] for entry in found[:3]] == [1.0, 1.0256, 1.1111]
+    assert found[3]["ratio_to_best"] == float("inf")
+
+
+def test_busy_is_what_kernels_cover_of_a_round(tmp_path: Path) -> None:
+    point = {"policy": "tree3", "context": 64, "batch": 1, "round_ms": 0.2, "round_mean_ms": 0.125}
+    (tmp_path / "profile_kernels.json").write_text(json.dumps({"points": [point]}), "utf-8")
+    spans = [(0, 50), (40, 20), (70, 30)]  # start and length: 60 covered, a gap of 10, then 30
+    named = {"policy": "tree3", "context": 64, "batch": 1}
+    rows = [{**named, "start_us": start, "us": us} for start, us in spans]
+    rows.append({**named, "batch": 4, "start_us": 60, "us": 10})  # of another point
+    with (tmp_path / TIMELINE).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    (found,) = busy_shares(tmp_path)
+    assert (found.kernels_us, found.graphs_us, found.round_us) == (90, 100, 125)
+    assert (found.within_graphs, found.of_round) == (0.9, 0.72)
 
 
 def test_kernels_stage_writes_its_files(tmp_path: Path, pair: LargePair) -> None:

@@ -5,21 +5,27 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from aerie.bench.gates.gate import Verdict
-from aerie.bench.report.checks import Evidence, judge
+from aerie.bench.gates.ages import WHOLE, Ages
+from aerie.bench.gates.gate import Verdict, read_gates
+from aerie.bench.report.checks import Evidence, Parity, judge
 from aerie.bench.report.origin import origin_of
-from aerie.bench.report.pages import MANIFEST, evidence_files
+from aerie.bench.report.pages import OLDER, evidence_files, without_ages
 from aerie.bench.report.plots import stamp, stamp_of
+from aerie.bench.report.results import Result, code_of_test, find_test
 from aerie.bench.report.rows import Artifact, Check, Row, read_artifacts, read_sections
 from aerie.bench.report.traffic import effective, traffic
 from aerie.bench.report.write import Judges, make, missing_review
+from aerie.cli.main import app
 from aerie.errors import UsageError
+from aerie.kernels.registry import BACKENDS
 from tests.laws.tree import ROOT
 
 COMMIT = "0123456789abcdef"
@@ -41,12 +47,53 @@ def checkout(tmp_path: Path) -> Path:
     signed = {**RECORD, "provenance": {"commit": COMMIT}}
     write(tmp_path / "reports/signed.json", json.dumps(signed))
     write(tmp_path / "reports/unsigned.json", json.dumps(RECORD))
-    write(tmp_path / "tests/unit/test_one.py", "def test_that() -> None: ...\n")
+    write(tmp_path / TESTS, SOURCE)
     return tmp_path
 
 
-def evidence(root: Path, gates: tuple[Verdict, ...] = (), **parity: str) -> Evidence:
-    return Evidence(root, [Artifact("reports/*", "aerie measure", "measured")], gates, parity)
+TESTS = "tests/unit/test_one.py"
+NAMES = (
+    "test_that",
+    "test_failed",
+    "test_skipped",
+    "test_changed",
+    "test_half",
+    "test_returns_at_once",
+)
+SOURCE = "".join(f"def {name}() -> None:\n    assert 1 + 1 == 2\n\n\n" for name in NAMES) + (
+    "def test_new() -> None:\n    assert 1 + 1 == 2\n\n\n"
+    'def test_emptied() -> None:\n    """It said much."""\n    assert True\n'
+)
+
+
+def results(root: Path) -> dict[str, dict[str, Result]]:
+    """A run of the tests above, after which some of them were edited."""
+    outcomes = {"test_failed": "failed", "test_skipped": "skipped"}
+    found = {}
+    for name in NAMES:
+        function = find_test(root, f"{TESTS}::{name}")
+        assert function is not None
+        found[f"{TESTS}::{name}"] = Result(outcomes.get(name, "passed"), code_of_test(function))
+    later = SOURCE.replace(
+        "def test_changed() -> None:\n", "def test_changed() -> None:\n    f()\n"
+    )
+    later = later.replace("def test_that() -> None:\n", "def test_that() -> None:\n    # Why.\n")
+    at_once = "def test_returns_at_once() -> None:\n"
+    write(root / TESTS, later.replace(at_once, f"{at_once}    return\n"))
+    name = f"{TESTS}::test_half"
+    return {"make test": found, "make slow": {name: Result("failed", found[name].code)}}
+
+
+NOW = {"attention": "a", "kernels": "k"}
+THEN = {WHOLE: "0" * 64, "attention": "a", "kernels": "earlier"}
+
+
+def evidence(root: Path, gates: tuple[Verdict, ...] = (), **parity: Parity) -> Evidence:
+    artifacts = [
+        Artifact("reports/signed.json", "aerie measure", "measured", sources="gpu attention"),
+        Artifact("reports/*", "aerie measure", "measured"),
+    ]
+    return Evidence(root, artifacts, gates, parity, Ages(NOW, {COMMIT: THEN}), results(root))
 
 
 def record(field: str, bound: str, value: object, path: str = "reports/signed.json") -> Check:
@@ -65,14 +112,21 @@ def record(field: str, bound: str, value: object, path: str = "reports/signed.js
         (record("runs.n=5.ms", "at_most", 2.0), "open", "no field"),
         (record("ok", "equals", True), "pass", ""),
         (record("ok", "equals", 1), "fail", "found True"),
-        (record("lost", "at_least", 0), "fail", "found None"),
+        (record("lost", "at_least", 0), "open", "was not measured at 1 of 1"),
         (record("absent", "equals", 0), "open", "no field absent"),
         (record("ok", "equals", True, "reports/unsigned.json"), "open", "names no commit"),
         (record("ok", "equals", True, "reports/none.json"), "open", "is missing"),
         (Check("file", "reports/signed.json"), "pass", ""),
         (Check("file", "reports/unsigned.json"), "open", "names no commit"),
-        (Check("test", "tests/unit/test_one.py::test_that"), "pass", ""),
-        (Check("test", "tests/unit/test_one.py::test_tha"), "open", "no test"),
+        (Check("test", f"{TESTS}::test_that"), "pass", ""),
+        (Check("test", f"{TESTS}::test_tha"), "fail", "no test"),
+        (Check("test", f"{TESTS}::test_failed"), "fail", "test_failed failed"),
+        (Check("test", f"{TESTS}::test_skipped"), "fail", "test_skipped skipped"),
+        (Check("test", f"{TESTS}::test_half"), "fail", "test_half failed"),
+        (Check("test", f"{TESTS}::test_emptied"), "fail", "asserts nothing"),
+        (Check("test", f"{TESTS}::test_returns_at_once"), "fail", "asserts nothing"),
+        (Check("test", f"{TESTS}::test_changed"), "stale", "changed: run the tests again"),
+        (Check("test", f"{TESTS}::test_new"), "stale", "new: run the tests again"),
         (Check("test", "tests/gpu/test_one.py::test_that"), "open", "on a GPU only"),
         (Check("parity", "hls"), "fail", "no parity matrix was read"),
         (Check("gate", "micro_*"), "open", "no gate micro_*"),
@@ -81,7 +135,7 @@ def record(field: str, bound: str, value: object, path: str = "reports/signed.js
 def test_checks(checkout: Path, check: Check, status: str, said: str) -> None:
     judged = judge(Row("1", "it holds", (check,)), evidence(checkout))
     assert judged.status == status
-    assert said in " ".join(judged.notes)
+    assert said in " ".join((*judged.notes, *judged.changed))
 
 
 def gate(name: str, value: float | None, passed: bool) -> Verdict:
@@ -93,20 +147,32 @@ def gate(name: str, value: float | None, passed: bool) -> Verdict:
 def test_one_failing_gate_fails_the_row(checkout: Path) -> None:
     row = Row("1", "fast", (Check("gate", "micro_*"),), kernels="triton")
     good, bad = gate("micro_a", 2.5, True), gate("micro_b", 1.5, False)
-    assert judge(row, evidence(checkout, (good,), triton="")).status == "pass"
+    assert judge(row, evidence(checkout, (good,), triton=Parity())).status == "pass"
     assert judge(row, evidence(checkout, (gate("micro_a", None, False),))).status == "open"
-    judged = judge(row, evidence(checkout, (good, bad), triton=""))
+    judged = judge(row, evidence(checkout, (good, bad), triton=Parity()))
     assert judged.status == "fail"
     assert judged.notes == ("micro_b: 1.5 (≥ 2), too low",)
 
 
-def test_speed_needs_parity_of_the_same_sources(checkout: Path) -> None:
+def test_speed_needs_parity(checkout: Path) -> None:
     row = Row("1", "fast", (Check("gate", "micro_*"),), kernels="triton")
     found = (gate("micro_a", 2.5, True),)
-    judged = judge(row, evidence(checkout, found, triton="it was made with other sources"))
-    assert judged.status == "fail"
-    assert "other sources" in judged.notes[0]
+    broken = judge(row, evidence(checkout, found, triton=Parity("2 cases of the matrix fail")))
+    assert broken.status == "fail" and "2 cases" in broken.notes[0]
     assert judge(row, evidence(checkout, found)).status == "fail"
+    older = judge(row, evidence(checkout, found, triton=Parity("", "it has other sources")))
+    assert older.status == "stale"
+    assert older.changed == ("parity of triton: it has other sources",)
+
+
+def test_older_sources_are_told_beside_a_figure_that_passes(checkout: Path) -> None:
+    good, bad = record("ratio", "at_least", 2.0), record("ratio", "at_least", 3.0)
+    fresh = evidence(checkout)
+    older = replace(fresh, ages=Ages({**NOW, "attention": "b"}, fresh.ages.commits))
+    assert judge(Row("1", "it holds", (good,)), fresh).status == "pass"
+    stale = judge(Row("1", "it holds", (good,)), older)
+    assert (stale.status, stale.changed) == ("stale", ("attention",))
+    assert judge(Row("1", "it holds", (bad,)), older).status == "fail"
 
 
 def test_what_is_missing_keeps_a_row_open(checkout: Path) -> None:
@@ -164,12 +230,12 @@ def test_rows_are_read_strictly(tmp_path: Path, rows: str, said: str) -> None:
         read_sections(tmp_path)
 
 
-def small(root: Path, checks: str) -> None:
+def small(root: Path, checks: str, artifact: str = "") -> None:
     rows = f"{ROW}kill = true\nchecks = [{checks}]\n"
     write(root / "scorecard/1.toml", f'title = "t"\nabout = "a"\n{rows}')
     write(
         root / "scorecard/artifacts.toml",
-        '[[artifact]]\npath = "reports/*"\ncommand = "aerie x"\nkind = "measured"\n',
+        '[[artifact]]\npath = "reports/*"\ncommand = "aerie x"\nkind = "measured"\n' + artifact,
     )
 
 
@@ -185,12 +251,12 @@ def test_stale_files_are_named_then_written(checkout: Path) -> None:
     small(checkout, '{ record = "reports/signed.json", field = "ratio", at_least = 2.0 }')
     judges = Judges((), {})
     assert make(checkout, judges, writes=False).written == (
-        "reports/scorecard.md",
         "reports/manifest.csv",
+        "reports/scorecard.md",
     )
     assert not (checkout / "reports/scorecard.md").exists()
     made = make(checkout, judges, writes=True)
-    assert made.unsigned == ("reports/scorecard.md", "reports/unsigned.json")
+    assert made.unsigned == ("reports/unsigned.json",)
     assert make(checkout, judges, writes=False).written == ()
     manifest = (checkout / "reports/manifest.csv").read_text("utf-8").splitlines()
     rows = {row["file"]: row for row in csv.DictReader(manifest)}
@@ -198,6 +264,43 @@ def test_stale_files_are_named_then_written(checkout: Path) -> None:
     assert rows["reports/unsigned.json"]["commit"] == "unknown"
     write(checkout / "reports/signed.json", json.dumps({"ratio": 9}))
     assert "reports/manifest.csv" in make(checkout, judges, writes=False).written
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_page_that_only_lacks_ages_is_told_apart(checkout: Path) -> None:
+    checks = '{ record = "reports/signed.json", field = "ratio", at_least = 2.0 }'
+    small(checkout, checks, 'sources = "gpu attention"')
+    then = {COMMIT: {WHOLE: "", "attention": "a"}}
+    make(checkout, Judges((), {}, ages=Ages({"attention": "a"}, then)), writes=True)
+    fresh = (checkout / "reports/scorecard.md").read_text("utf-8")
+    later = Judges((), {}, ages=Ages({"attention": "b"}, then))
+    found = make(checkout, later, writes=False)
+    assert found.written == found.aged == ("reports/scorecard.md",)
+    make(checkout, later, writes=True)
+    aged = (checkout / "reports/scorecard.md").read_text("utf-8")
+    assert "**stale** (changed since: attention): ratio 2.5" in aged and "| t | 0 | 1 |" in aged
+    assert without_ages(aged) == without_ages(fresh) == fresh
+    table = "| gate | 2.5 | {} |\n\n{}![picture](a.png)\n"
+    stale = table.format("stale", f"{OLDER} (changed since: attention, engine)\n\n")
+    assert without_ages(stale) == table.format("pass", "")
+    small(checkout, checks.replace("2.0", "2.1"), 'sources = "gpu attention"')
+    assert make(checkout, later, writes=False).aged == ()
+
+
+@pytest.mark.parametrize("floor", [2.0, 3.0])
+@pytest.mark.usefixtures("alone")
+def test_a_failing_row_is_an_exit_status(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, floor: float
+) -> None:
+    small(checkout, f'{{ record = "reports/signed.json", field = "ratio", at_least = {floor} }}')
+    write(checkout / "reports/redesign_review.md", "reviewed")
+    for folder in ("gates", "contracts"):
+        write(checkout / folder / "a.toml", "")
+    monkeypatch.chdir(checkout)
+    monkeypatch.setattr("aerie.cli.report.judges", lambda root: Judges((), {}))
+    for options in ((), ("--check",)):
+        run = CliRunner().invoke(app, ["report", *options])
+        assert run.exit_code == (floor > 2.5), run.output
 
 
 @pytest.mark.usefixtures("alone")
@@ -222,21 +325,16 @@ def test_a_picture_says_what_it_was_drawn_from(tmp_path: Path) -> None:
     assert image.imread(path).shape[:2] == (2, 2)
 
 
-# Every promise of the seeds: numbered items, rows of the mapping, work packages, milestones, risks.
-LIST = {
-    "0.1": 7, "0.2": 2, "0.3": 2, "1": 6, "2": 6, "3": 5, "4": 5, "5": 4, "6": 3, "7": 3, "8": 3
-}  # fmt: skip
-PLAN = {"1": 4, "3": 3, "4": 3, "5": 4}
-
-
-def test_every_promise_has_a_row() -> None:
-    ids = {row.id for section in read_sections(ROOT) for row in section.rows}
-    wanted = {f"WP{n}" for n in range(8)} | {f"M{n}" for n in range(5)}
-    wanted |= {f"risk {n}" for n in range(1, 5)} | {f"map {n}" for n in range(1, 9)}
-    wanted |= {f"003 {part}.{n}" for part, count in LIST.items() for n in range(1, count + 1)}
-    wanted |= {f"004 {part}.{n}" for part, count in PLAN.items() for n in range(1, count + 1)}
-    assert wanted <= ids, sorted(wanted - ids)
-    assert len([name for name in ids if name.startswith("004 6 ")]) == 5
+def test_every_row_names_evidence_that_can_exist_or_says_why_not() -> None:
+    rows = [row for section in read_sections(ROOT) for row in section.rows]
+    assert not [row.id for row in rows if not (row.checks or row.missing or row.not_needed)]
+    gates = [gate.name for gate in read_gates(ROOT / "gates")]
+    backends = [info.name for info in BACKENDS]
+    for row in rows:
+        assert row.kernels in ("", *backends), row.id
+        for check in row.checks:
+            known = {"gate": gates, "parity": backends}.get(check.subject)
+            assert known is None or any(fnmatch(name, check.target) for name in known), check
 
 
 def test_every_file_of_evidence_has_its_command() -> None:
@@ -244,22 +342,12 @@ def test_every_file_of_evidence_has_its_command() -> None:
     artifacts = read_artifacts(ROOT)
     names = evidence_files(ROOT)
     strange = [n for n in names if not any(fnmatch(n, known.path) for known in artifacts)]
-    assert set(strange) <= {MANIFEST}, strange
-
-
-def test_named_tests_exist() -> None:
-    found = Evidence(ROOT, read_artifacts(ROOT), (), {})
-    checks = [c for s in read_sections(ROOT) for row in s.rows for c in row.checks]
-    rows = [Row(c.target, "", (c,)) for c in checks if c.subject == "test"]
-    absent = [row.id for row in rows if judge(row, found).status != "pass"]
-    assert not absent, absent
+    assert not strange, strange
 
 
 def test_the_operator_page_names_what_exists() -> None:
     """Every command, script, contract and page that the operator is told of is there."""
     from typer.main import get_command
-
-    from aerie.cli.main import app
 
     text = (ROOT / "docs/operator.md").read_text("utf-8")
     for path in set(
@@ -297,7 +385,9 @@ def test_traffic_before_and_after() -> None:
     assert (tree.before, tree.after) == (400 + 150, 450)
     assert tree.around_weights == 3.0
     found = traffic(rows)
-    assert (found["fusion"], found["fusion_in_place"]) == (round(550 / 450, 3), 1.0)
-    point = found["points"][1]
-    assert (point["speculation"], point["product"]) == (round(1108 / 450, 3), round(1346 / 450, 3))
+    assert found["fusion"] == round(550 / 450, 3)
+    assert found["fusion_without_gather"] == 1.0
+    assert found["speculation"] == round(1108 / 450, 3)
+    assert found["product"] == round(1346 / 450, 3)
+    assert found["by_point"]["product"] == {"1 x 1024": found["product"]}
     assert (found["kind"], found["provenance"]["commit"]) == ("modelled", COMMIT)

@@ -16,7 +16,7 @@ from aerie.parity.dump import find_dumps, read_dump
 SHAPE = (
     *("--speculative-num-steps", "2", "--speculative-eagle-topk", "2"),
     *("--speculative-num-draft-tokens", "4", "--max-new-tokens", "8"),
-    *("--pages", "16", "--threads", "1"),
+    *("--n-pages", "16", "--threads", "1"),
 )
 SIZES = {
     "num_hidden_layers": 9,

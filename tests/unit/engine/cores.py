@@ -23,9 +23,9 @@ from tests.unit.models import pairs
 from tests.unit.models.trained_pair import BOUNDARIES, train
 
 DATA = Path(__file__).parents[2] / "data"
-CHEAP = PlannerConfig(costs=str(DATA / "costs_cheap.json"), explore_every=3)
+CHEAP = PlannerConfig(str(DATA / "costs_cheap.json"), explore_every=3, foreign_costs=True)
 # Drafting hardly ever pays: spells without drafts, looks, and coming back.
-DEAR = PlannerConfig(costs=str(DATA / "costs_dear.json"), explore_every=2)
+DEAR = PlannerConfig(str(DATA / "costs_dear.json"), explore_every=2, foreign_costs=True)
 
 LIMITS = Limits(context=96, vocabulary=pairs.VOCAB, eos_ids=(5,))
 
@@ -47,7 +47,7 @@ def write_pair(directory: Path) -> Path:
 
 
 def load_pair(directory: Path, numerics: str) -> Pair:
-    config = ModelConfig(numerics=numerics)
+    config = ModelConfig(device="cpu", numerics=numerics)
     target = load_target(directory / "target", config)
     return Pair(target, load_draft(directory / "head", target, config))
 
@@ -56,7 +56,7 @@ def core(pair: Pair, numerics: str = "exact", **settings: Any) -> EngineCore:
     """An engine over the pair; settings are those of the slices, by name."""
     speculation = settings.pop("speculation", SpeculationConfig())
     config = EngineConfig(
-        model=ModelConfig(numerics=numerics),
+        model=ModelConfig(device="cpu", numerics=numerics),
         cache=CacheConfig(
             n_pages=settings.pop("n_pages", 256),
             page_size=settings.pop("page_size", 4),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -46,6 +48,7 @@ SAMPLING = {
     },
 }
 Job = tuple[list[int], SamplingParams]
+Plainly = Callable[[str, int], tuple[list[Job], list[list[int]]]]
 # Chunk size and page size of the runs at each batch size; large batches are slow in exact mode.
 RUNS = {
     1: ((1, 1), (3, 2), (7, 3), (64, 16)),
@@ -92,27 +95,59 @@ def run_in_random_order(engine: EngineCore, jobs: list[Job], rng: random.Random)
     return [engine.request(ids[index]).output for index in range(len(jobs))]
 
 
+def run_and_compare(
+    pair: Pair, proposer: str, jobs: list[Job], plain: list[list[int]], cut: tuple[int, int]
+) -> None:
+    """An engine whose prompts are cut into chunks, and its KV into pages, writes the same."""
+    chunk, page_size = cut
+    rng = random.Random(f"{proposer}/{len(jobs)}/{cut}/{jobs[0][1].temperature}")
+    engine = core(
+        pair,
+        speculation=SPECULATION[proposer],
+        planner=PLANNERS.get(proposer, CHEAP),
+        max_batch=rng.choice([1, 3, 17]),
+        chunk=chunk,
+        page_size=page_size,
+        n_pages=4096 // page_size,
+    )
+    assert run_in_random_order(engine, jobs, rng) == plain
+    assert_pool_is_unheld(engine)
+
+
+@pytest.fixture(scope="module")
+def plainly(pair: Pair) -> Plainly:
+    """Jobs and what plain decoding writes; every proposer gets the same, so they are kept."""
+
+    @cache
+    def run(sampling: str, batch: int) -> tuple[list[Job], list[list[int]]]:
+        jobs = make_jobs(random.Random(f"{sampling}/{batch}"), batch, sampling)
+        return jobs, outputs(core(pair, speculation=PLAIN, max_batch=4), jobs)
+
+    return run
+
+
 @pytest.mark.parametrize("batch", RUNS)
 @pytest.mark.parametrize("sampling", SAMPLING)
 @pytest.mark.parametrize("proposer", SPECULATION)
 def test_same_tokens_as_plain_decoding(
-    pair: Pair, proposer: str, sampling: str, batch: int
+    pair: Pair, plainly: Plainly, proposer: str, sampling: str, batch: int
 ) -> None:
-    rng = random.Random(f"{proposer}/{sampling}/{batch}")
-    jobs = make_jobs(rng, batch, sampling)
+    """One cut each: over the four ways of sampling every proposer meets all cuts of its batch."""
+    jobs, plain = plainly(sampling, batch)
+    turn = list(SPECULATION).index(proposer) + list(SAMPLING).index(sampling)
+    run_and_compare(pair, proposer, jobs, plain, RUNS[batch][turn % len(RUNS[batch])])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", RUNS)
+@pytest.mark.parametrize("sampling", SAMPLING)
+@pytest.mark.parametrize("proposer", SPECULATION)
+def test_same_tokens_at_every_cut(pair: Pair, proposer: str, sampling: str, batch: int) -> None:
+    """All cuts, and for every proposer prompts of its own."""
+    jobs = make_jobs(random.Random(f"{proposer}/{sampling}/{batch}"), batch, sampling)
     plain = outputs(core(pair, speculation=PLAIN, max_batch=4), jobs)
-    for chunk, page_size in RUNS[batch]:
-        engine = core(
-            pair,
-            speculation=SPECULATION[proposer],
-            planner=PLANNERS.get(proposer, CHEAP),
-            max_batch=rng.choice([1, 3, 17]),
-            chunk=chunk,
-            page_size=page_size,
-            n_pages=4096 // page_size,
-        )
-        assert run_in_random_order(engine, jobs, rng) == plain
-        assert_pool_is_unheld(engine)
+    for cut in RUNS[batch]:
+        run_and_compare(pair, proposer, jobs, plain, cut)
 
 
 @pytest.mark.parametrize("proposer", SPECULATION)

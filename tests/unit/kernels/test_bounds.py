@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,16 @@ import pytest
 
 from aerie.errors import KernelBoundsError, KernelDtypeError, UnknownNameError, UsageError
 from aerie.kernels import catalogue
+from aerie.kernels.card import Port
 from aerie.kernels.formula import Formula
+from aerie.kernels.kernel import Kernel
 from aerie.kernels.status import MEANINGS, Status
 from tests.parity.backend import each_backend, kernels_of, run, run_with_status
-from tests.unit.kernels.examples import EXAMPLES
-from tests.unit.kernels.spoiled import ALL, BY_DATA, HOST, Spoiled
+from tests.unit.kernels.examples import EXAMPLES, Inputs
+from tests.unit.kernels.findings import Findings
+from tests.unit.kernels.spoiled import ALL, Spoiled
 
-each_example = pytest.mark.parametrize("example", EXAMPLES)
+each_kernel = pytest.mark.parametrize("kernel", catalogue())
 OTHER_DTYPES = ("float64", "int16")
 
 
@@ -23,12 +27,17 @@ def call(backend: str, spoiled: Spoiled) -> Any:
     return kernels_of(backend)[spoiled.kernel](**spoiled.inputs())
 
 
-@each_backend
-@each_example
-def test_example_is_accepted(backend: str, example: str) -> None:
-    kernel, build = EXAMPLES[example]
-    found = run(backend, kernel, **build())
-    assert not getattr(found, "status", np.zeros(1)).any()
+def examples_of(kernel: str) -> list[tuple[str, Callable[[], Inputs]]]:
+    return [(name, build) for name, (owner, build) in EXAMPLES.items() if owner == kernel]
+
+
+def test_findings_name_every_case_that_fails() -> None:
+    with pytest.raises(pytest.fail.Exception) as caught, Findings() as found:
+        for name, error in (("first", ValueError), ("second", ValueError), ("third", TypeError)):
+            with found.case(name), pytest.raises(TypeError):
+                raise error("wrong")
+    assert "first" in str(caught.value) and "second" in str(caught.value)
+    assert "third" not in str(caught.value)
 
 
 def test_every_kernel_has_an_example_and_a_mistake() -> None:
@@ -37,8 +46,22 @@ def test_every_kernel_has_an_example_and_a_mistake() -> None:
 
 
 @each_backend
-@pytest.mark.parametrize("spoiled", ALL, ids=str)
-def test_error_names_value_and_limit(backend: str, spoiled: Spoiled) -> None:
+@each_kernel
+def test_error_names_value_and_limit(backend: str, kernel: str) -> None:
+    with Findings() as found:
+        for name, build in examples_of(kernel):
+            with found.case(f"{name}: as it is"):
+                result = run(backend, kernel, **build())
+                assert not getattr(result, "status", np.zeros(1)).any()
+        for spoiled in (entry for entry in ALL if entry.kernel == kernel):
+            with found.case(spoiled):
+                assert_error_names_value_and_limit(backend, spoiled)
+            with found.case(f"{spoiled}, as a status word"):
+                assert_status_word_says_the_same(backend, spoiled)
+        assert_every_argument_is_looked_at(found, kernels_of(backend)[kernel])
+
+
+def assert_error_names_value_and_limit(backend: str, spoiled: Spoiled) -> None:
     with pytest.raises(spoiled.error) as caught:
         call(backend, spoiled)
     error = caught.value
@@ -51,67 +74,55 @@ def test_error_names_value_and_limit(backend: str, spoiled: Spoiled) -> None:
         assert tuple(error.status) == spoiled.status
 
 
-@each_backend
-@pytest.mark.parametrize("spoiled", HOST, ids=str)
-def test_host_checks_raise_in_either_mode(backend: str, spoiled: Spoiled) -> None:
-    with pytest.raises(KernelBoundsError):
-        run_with_status(backend, spoiled.kernel, **spoiled.inputs())
+def assert_status_word_says_the_same(backend: str, spoiled: Spoiled) -> None:
+    """What the host finds raises in either mode; what the data show is a word."""
+    if spoiled.status is None:
+        with pytest.raises(KernelBoundsError):
+            run_with_status(backend, spoiled.kernel, **spoiled.inputs())
+    else:
+        found = run_with_status(backend, spoiled.kernel, **spoiled.inputs())
+        assert tuple(found.status.tolist()) == spoiled.status
 
 
-@each_backend
-@pytest.mark.parametrize("spoiled", BY_DATA, ids=str)
-def test_status_word_says_the_same(backend: str, spoiled: Spoiled) -> None:
-    found = run_with_status(backend, spoiled.kernel, **spoiled.inputs())
-    assert tuple(found.status.tolist()) == spoiled.status
+def assert_every_argument_is_looked_at(found: Findings, call: Kernel) -> None:
+    """Each of them in another dtype, with another number of axes, or not at all."""
+    card = catalogue()[call.card.name]
+    for example, build in examples_of(card.name):
+        for port in (port for port in card.inputs if port.name in build()):
+            for dtype in OTHER_DTYPES:
+                with found.case(f"{example}: {port.name} as {dtype}"):
+                    assert_dtype_is_refused(call, build(), port, dtype)
+            with found.case(f"{example}: {port.name} with an axis more"):
+                assert_axes_are_refused(call, build(), port)
+        for name in card.required:
+            with found.case(f"{example}: no {name}"):
+                inputs = build()
+                del inputs[name]
+                with pytest.raises(UsageError, match=name):
+                    call(**inputs)
+        name = card.inputs[0].name
+        with found.case(f"{example}: {name}x"), pytest.raises(UnknownNameError) as caught:
+            call(**build(), **{f"{name}x": 1})
+        with found.case(f"{example}: the name nearest to {name}x"):
+            assert name in caught.value.near
 
 
-@each_backend
-@each_example
-def test_other_dtypes_are_refused(backend: str, example: str) -> None:
-    kernel, build = EXAMPLES[example]
-    for port in catalogue()[kernel].inputs:
-        if port.name not in build():
-            continue
-        for dtype in OTHER_DTYPES:
-            inputs = build()
-            inputs[port.name] = inputs[port.name].astype(dtype)
-            with pytest.raises(KernelDtypeError) as caught:
-                kernels_of(backend)[kernel](**inputs)
-            assert (caught.value.value, caught.value.limit) == (dtype, port.dtypes)
-            for name in (port.name, dtype, *port.dtypes):
-                assert name in str(caught.value)
+def assert_dtype_is_refused(call: Kernel, inputs: Inputs, port: Port, dtype: str) -> None:
+    inputs[port.name] = inputs[port.name].astype(dtype)
+    with pytest.raises(KernelDtypeError) as caught:
+        call(**inputs)
+    assert (caught.value.value, caught.value.limit) == (dtype, port.dtypes)
+    for name in (port.name, dtype, *port.dtypes):
+        assert name in str(caught.value)
 
 
-@each_backend
-@each_example
-def test_another_number_of_axes_is_refused(backend: str, example: str) -> None:
-    kernel, build = EXAMPLES[example]
-    for port in catalogue()[kernel].inputs:
-        if port.name not in build():
-            continue
-        inputs = build()
-        inputs[port.name] = inputs[port.name][None]
-        with pytest.raises(KernelBoundsError) as caught:
-            kernels_of(backend)[kernel](**inputs)
-        n_axes = len(port.shape)
-        assert (caught.value.value, caught.value.limit) == (n_axes + 1, n_axes)
-        assert port.name in str(caught.value)
-
-
-@each_backend
-@each_example
-def test_missing_and_unknown_arguments(backend: str, example: str) -> None:
-    kernel, build = EXAMPLES[example]
-    card = catalogue()[kernel]
-    for name in card.required:
-        inputs = build()
-        del inputs[name]
-        with pytest.raises(UsageError, match=name):
-            kernels_of(backend)[kernel](**inputs)
-    name = card.inputs[0].name
-    with pytest.raises(UnknownNameError) as caught:
-        kernels_of(backend)[kernel](**build(), **{f"{name}x": 1})
-    assert name in caught.value.near
+def assert_axes_are_refused(call: Kernel, inputs: Inputs, port: Port) -> None:
+    inputs[port.name] = inputs[port.name][None]
+    with pytest.raises(KernelBoundsError) as caught:
+        call(**inputs)
+    n_axes = len(port.shape)
+    assert (caught.value.value, caught.value.limit) == (n_axes + 1, n_axes)
+    assert port.name in str(caught.value)
 
 
 COMBINATIONS = [
@@ -130,13 +141,12 @@ COMBINATIONS = [
 
 
 @each_backend
-@pytest.mark.parametrize(("example", "changes", "text"), COMBINATIONS)
-def test_impossible_combinations(
-    backend: str, example: str, changes: dict[str, Any], text: str
-) -> None:
-    kernel, build = EXAMPLES[example]
-    with pytest.raises(UsageError, match=text):
-        kernels_of(backend)[kernel](**(build() | changes))
+def test_impossible_combinations(backend: str) -> None:
+    with Findings() as found:
+        for example, changes, text in COMBINATIONS:
+            kernel, build = EXAMPLES[example]
+            with found.case(f"{kernel} {changes}"), pytest.raises(UsageError, match=text):
+                kernels_of(backend)[kernel](**(build() | changes))
 
 
 def test_every_status_has_a_meaning() -> None:

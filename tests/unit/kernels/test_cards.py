@@ -1,42 +1,47 @@
 """Cards as data: formulas evaluate, names are those of the contract, limits can be printed."""
 
+import inspect
 import json
 from pathlib import Path
 
 import pytest
 
 from aerie.errors import UnknownNameError
-from aerie.kernels import catalogue, load
+from aerie.kernels import catalogue, load, numpy_cpu, pytorch, reference
 from aerie.kernels.binding import bind
 from aerie.kernels.card import Card
 from aerie.kernels.cases import cases_for
 from aerie.kernels.formula import Dim, Formula
 
 CARDS = tuple(catalogue().values())
-NAMES = {
-    "K1": ["draft_tree_layer_score_index_gen_op"],
-    "K2": ["update_cumu_draft_state"],
-    "K3": ["calculate_work_deltas"],
-    "K4": ["fused_tree_mask_operator"],
-    "K5": ["convert_logits_to_probas"],
-    "K6": ["draft_tree_reject_sample", "sample_target_tokens"],
-    "K7": ["update_verify_result"],
-    "K8": ["compute_kv_indices"],
-    "K9": ["calculate_verify_kv_qo_ms"],
-    "K10a": ["assign_draft_cache_locs_operator"],
-    "K10b": ["assign_req_to_token_pool_operator"],
-    "K10c": ["update_node_data"],
-    "K11": ["draft_replay_input_operator"],
-    "K12": ["extend_replay_input_operator"],
-    "K13": ["build_active_slots"],
-}
+TABLES = {"reference": reference.KERNELS, "numpy": numpy_cpu.KERNELS, "pytorch": pytorch.KERNELS}
 
 
-def test_names_and_numbers_are_those_of_the_contract() -> None:
-    found: dict[str, list[str]] = {}
-    for card in CARDS:
-        found.setdefault(card.number, []).append(card.name)
-    assert found == NAMES
+def test_numbers_have_no_gap() -> None:
+    digits = {int("".join(filter(str.isdigit, card.number))) for card in CARDS}
+    assert digits == set(range(1, max(digits) + 1))
+
+
+@pytest.mark.parametrize("backend", TABLES)
+def test_backends_take_the_arguments_of_the_card(backend: str) -> None:
+    """By name: an array that a card gains, loses or renames is one in every backend, or fails."""
+    for name, entry in TABLES[backend].items():
+        card = catalogue()[name]
+        for function, more in (
+            (entry.run, {"status"} if entry.check else set()),
+            (entry.check, set()),
+        ):
+            if function is None:
+                continue
+            parameters = inspect.signature(function).parameters.values()
+            named = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+            takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+            expected = card.arguments | more
+            assert named <= expected if takes_any else named == expected, (name, function)
+            needed = {
+                p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty
+            }
+            assert needed <= card.required | more, (name, function)
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.name)

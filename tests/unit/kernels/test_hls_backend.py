@@ -14,10 +14,11 @@ from aerie.kernels import catalogue, load
 from aerie.kernels.cases import cases_for
 from aerie.kernels.cases.case import Case
 from aerie.kernels.hls import build as building
-from aerie.kernels.hls.bind import CSimulation, adopt
+from aerie.kernels.hls.bind import CSimulation
 from aerie.kernels.hls.build import FOLDER, Sources, build, cache_folder, cached_library
 from aerie.kernels.hls.signature import FIRST_BOUND, hls_card
 from aerie.kernels.hls.table import implementations
+from aerie.kernels.host import adopt
 from aerie.kernels.implementation import Implementation
 from aerie.kernels.registry import Kernel, Kernels, backend_info, why_unavailable
 from aerie.parity.run import run_parity
@@ -33,7 +34,7 @@ K1, K8 = "draft_tree_layer_score_index_gen_op", "compute_kv_indices"
 def test_a_port_of_one_kernel_runs_on_its_base() -> None:
     base = load("reference")
     card = hls_card(catalogue()[K8])
-    own = Kernel(card, implementations([K8])[K8], lambda a, w: adopt(a, "cpu", w), True)
+    own = Kernel(card, implementations([K8])[K8], adopt, True)
     mixed = Kernels("hls", "cpu", "raise", {**base, K8: own})
     for name in (K8, "calculate_work_deltas"):
         assert not run_parity(mixed, base, cases_for(name)[:9]).failed

@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aerie.errors import KernelError, UsageError
+from aerie.errors import KernelArgumentError, KernelError, UsageError
 from aerie.kernels import catalogue, load
-from aerie.kernels.binding import bind, dtype_name
+from aerie.kernels.arguments import check_memory, dtype_name
+from aerie.kernels.binding import bind
 from aerie.kernels.card import Card, Port
 from aerie.kernels.cases import cases_for
 from aerie.kernels.pytorch import KERNELS, adopt, sampling
@@ -59,15 +60,18 @@ def test_what_cannot_be_shared_is_copied_or_refused(made: np.ndarray) -> None:
 
 
 def test_a_tensor_of_another_device_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match=r"loaded for cuda.*lives on cpu"):
-        adopt(torch.zeros(1), "cuda", False)
-    with pytest.raises(UsageError, match=r"loaded for cpu.*lives on meta"):
-        adopt(torch.zeros(1, device="meta"), "cpu", False)
+    card = catalogue()["calculate_work_deltas"]
+    with pytest.raises(KernelArgumentError, match=r"loaded for cuda.*lives on cpu"):
+        check_memory(card, {"work_scores": torch.zeros(1, 4)}, "cuda")
+    with pytest.raises(KernelArgumentError, match=r"loaded for cpu.*lives on meta"):
+        check_memory(card, {"work_scores": torch.zeros(1, 4, device="meta")}, "cpu")
 
 
 def test_numpy_cannot_be_written_on_an_accelerator() -> None:
-    with pytest.raises(UsageError, match=r"copied to cuda.*pass a tensor"):
-        adopt(np.zeros(1), "cuda", True)
+    card = catalogue()["build_active_slots"]
+    with pytest.raises(KernelArgumentError, match=r"copied to cuda.*pass a tensor"):
+        check_memory(card, {"accept_count": np.zeros(1, np.int64)}, "cuda")
+    check_memory(card, {"seq_len": np.zeros(1, np.int64)}, "cuda")
 
 
 @pytest.mark.parametrize("value", [[1, 2], 3, None])

@@ -10,9 +10,10 @@ import pytest
 
 from aerie.errors import KernelBoundsError, KernelError
 from aerie.kernels import catalogue
-from aerie.kernels.cases import Case, all_cases, cases_for
+from aerie.kernels.cases import all_cases, cases_for
 from tests.parity.backend import each_backend, kernels_of, run, run_with_status, starts
 from tests.unit.kernels.examples import EXAMPLES, Inputs
+from tests.unit.kernels.findings import Findings
 from tests.unit.kernels.spoiled import ALL, BY_DATA, REFUSED, Spoiled
 
 
@@ -27,26 +28,29 @@ def read_only_inputs(kernel: str, inputs: Inputs) -> Inputs:
     return {name: value for name, value in inputs.items() if name not in written}
 
 
-@each_backend
-@pytest.mark.parametrize("spoiled", ALL, ids=str)
-def test_a_refused_call_writes_nothing(backend: str, spoiled: Spoiled) -> None:
-    inputs = spoiled.inputs()
-    before = photograph(inputs)
-    with pytest.raises(KernelError):
-        kernels_of(backend)[spoiled.kernel](**inputs)
-    assert photograph(inputs) == before
-
-
 REFUSING = [case for case in all_cases() if case.expects]
+each_kernel = pytest.mark.parametrize("kernel", catalogue())
 
 
 @each_backend
-@pytest.mark.parametrize("case", REFUSING, ids=lambda case: f"{case.kernel}-{case.name}")
-def test_a_refused_case_writes_nothing(backend: str, case: Case) -> None:
-    inputs = case.build()
+@each_kernel
+def test_a_refused_call_writes_nothing(backend: str, kernel: str) -> None:
+    with Findings() as found:
+        for spoiled in (entry for entry in ALL if entry.kernel == kernel):
+            with found.case(spoiled):
+                assert_nothing_is_written(backend, kernel, spoiled.inputs(), KernelError)
+        for case in (entry for entry in REFUSING if entry.kernel == kernel):
+            with found.case(case.name):
+                assert case.expects is not None
+                assert_nothing_is_written(backend, kernel, case.build(), case.expects)
+
+
+def assert_nothing_is_written(
+    backend: str, kernel: str, inputs: Inputs, expected: type[KernelError]
+) -> None:
     before = photograph(inputs)
-    with pytest.raises(case.expects):
-        kernels_of(backend)[case.kernel](**inputs)
+    with pytest.raises(expected):
+        kernels_of(backend)[kernel](**inputs)
     assert photograph(inputs) == before
 
 
@@ -56,19 +60,19 @@ def test_refusing_cases_cover_every_card_that_refuses() -> None:
 
 
 @each_backend
-@pytest.mark.parametrize("kernel", catalogue())
+@each_kernel
 def test_inputs_that_are_only_read_stay(backend: str, kernel: str) -> None:
-    for case in cases_for(kernel):
-        if case.expects:
-            continue
-        inputs = case.build()
-        before = photograph(read_only_inputs(kernel, inputs))
-        try:
-            run(backend, kernel, **inputs)
-        except KernelBoundsError:
-            # Only a backend with tighter bounds of its own may refuse what the card allows.
-            assert kernels_of(backend)[kernel].card.limits != catalogue()[kernel].limits, case.name
-        assert photograph(read_only_inputs(kernel, inputs)) == before, case.name
+    with Findings() as found:
+        for case in (entry for entry in cases_for(kernel) if not entry.expects):
+            with found.case(case.name):
+                inputs = case.build()
+                before = photograph(read_only_inputs(kernel, inputs))
+                try:
+                    run(backend, kernel, **inputs)
+                except KernelBoundsError:
+                    # Only a backend with tighter bounds of its own may refuse what the card allows.
+                    assert kernels_of(backend)[kernel].card.limits != catalogue()[kernel].limits
+                assert photograph(read_only_inputs(kernel, inputs)) == before
 
 
 # Kernels whose requests do not share an output buffer: entry b of every array is request b's own.
@@ -82,8 +86,14 @@ def part(name: str, array: Any, b: int) -> Any:
 
 
 @each_backend
-@pytest.mark.parametrize("spoiled", [entry for entry in REFUSED if entry.example in APART], ids=str)
-def test_other_requests_get_their_own_results(backend: str, spoiled: Spoiled) -> None:
+def test_other_requests_get_their_own_results(backend: str) -> None:
+    with Findings() as found:
+        for spoiled in (entry for entry in REFUSED if entry.example in APART):
+            with found.case(f"{spoiled.kernel} {spoiled}"):
+                assert_others_get_their_own_results(backend, spoiled)
+
+
+def assert_others_get_their_own_results(backend: str, spoiled: Spoiled) -> None:
     kernel, build = EXAMPLES[spoiled.example]
     card = catalogue()[kernel]
     good, bad = build(), spoiled.inputs()
@@ -108,8 +118,14 @@ ASSIGNING = ("draft_locations", "pool_locations")
 
 
 @each_backend
-@pytest.mark.parametrize("spoiled", [e for e in BY_DATA if e.example in ASSIGNING], ids=str)
-def test_tables_keep_the_rows_of_refused_requests(backend: str, spoiled: Spoiled) -> None:
+def test_tables_keep_the_rows_of_refused_requests(backend: str) -> None:
+    with Findings() as found:
+        for spoiled in (entry for entry in BY_DATA if entry.example in ASSIGNING):
+            with found.case(f"{spoiled.kernel} {spoiled}"):
+                assert_table_keeps_the_rows(backend, spoiled)
+
+
+def assert_table_keeps_the_rows(backend: str, spoiled: Spoiled) -> None:
     kernel, build = EXAMPLES[spoiled.example]
     good, bad = build(), spoiled.inputs()
     before = bad["req_to_token"].copy()
@@ -126,12 +142,13 @@ def test_tables_keep_the_rows_of_refused_requests(backend: str, spoiled: Spoiled
 
 @each_backend
 def test_extend_replay_writes_all_or_nothing(backend: str) -> None:
-    for spoiled in BY_DATA:
-        if spoiled.example == "extend_replay":
-            inputs = spoiled.inputs()
-            before = photograph(inputs)
-            run_with_status(backend, spoiled.kernel, **inputs)
-            assert photograph(inputs) == before
+    with Findings() as found:
+        for spoiled in (entry for entry in BY_DATA if entry.example == "extend_replay"):
+            with found.case(f"{spoiled.kernel} {spoiled}"):
+                inputs = spoiled.inputs()
+                before = photograph(inputs)
+                run_with_status(backend, spoiled.kernel, **inputs)
+                assert photograph(inputs) == before
 
 
 # Kernels with flat outputs: a refused request takes no room in them.
@@ -159,8 +176,14 @@ def segments(result: SimpleNamespace, indptr: str, arrays: tuple[str, ...]) -> l
 
 
 @each_backend
-@pytest.mark.parametrize("spoiled", [e for e in BY_DATA if e.example in FLAT], ids=str)
-def test_a_refused_request_takes_no_room(backend: str, spoiled: Spoiled) -> None:
+def test_a_refused_request_takes_no_room(backend: str) -> None:
+    with Findings() as found:
+        for spoiled in (entry for entry in BY_DATA if entry.example in FLAT):
+            with found.case(f"{spoiled.kernel} {spoiled}"):
+                assert_takes_no_room(backend, spoiled)
+
+
+def assert_takes_no_room(backend: str, spoiled: Spoiled) -> None:
     kernel, build = EXAMPLES[spoiled.example]
     expected = run(backend, kernel, **build())
     found = run_with_status(backend, kernel, **spoiled.inputs())
@@ -180,14 +203,18 @@ def test_a_refused_request_takes_no_room(backend: str, spoiled: Spoiled) -> None
 
 @each_backend
 def test_a_refused_commit_is_not_listed(backend: str) -> None:
-    for spoiled in REFUSED:
-        if spoiled.example != "commit":
-            continue
-        inputs = spoiled.inputs()
-        found = run_with_status(backend, spoiled.kernel, **inputs)
-        assert found.new_seq_len.tolist() == [6, int(inputs["seq_len"][1]), 8]
-        assert found.unfinished.tolist() == [0, 2, -1]
-        assert found.unfinished_count.tolist() == [2]
-        assert found.out_indptr.tolist() == starts([2, 0, 1]).tolist()
-        assert (found.kv_src[: found.move_count[0]].tolist()) == [186]
-        assert (found.free[: found.free_count[0]].tolist()) == [186, 148]
+    with Findings() as found:
+        for spoiled in (entry for entry in REFUSED if entry.example == "commit"):
+            with found.case(f"{spoiled.kernel} {spoiled}"):
+                assert_is_not_listed(backend, spoiled)
+
+
+def assert_is_not_listed(backend: str, spoiled: Spoiled) -> None:
+    inputs = spoiled.inputs()
+    found = run_with_status(backend, spoiled.kernel, **inputs)
+    assert found.new_seq_len.tolist() == [6, int(inputs["seq_len"][1]), 8]
+    assert found.unfinished.tolist() == [0, 2, -1]
+    assert found.unfinished_count.tolist() == [2]
+    assert found.out_indptr.tolist() == starts([2, 0, 1]).tolist()
+    assert (found.kv_src[: found.move_count[0]].tolist()) == [186]
+    assert (found.free[: found.free_count[0]].tolist()) == [186, 148]

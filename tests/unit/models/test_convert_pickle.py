@@ -18,7 +18,7 @@ from torch import Tensor
 import aerie
 from aerie.attention import pytorch
 from aerie.errors import WeightFileError
-from aerie.models.convert_pickle import Limits, convert
+from aerie.models.convert_pickle import Limits, convert, main
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
@@ -171,3 +171,19 @@ def test_existing_output_is_kept(tmp_path: Path) -> None:
         convert(tmp_path / "in", tmp_path / "out")
     with pytest.raises(WeightFileError, match="found none"):
         convert(tmp_path / "out", tmp_path / "new")
+
+
+def test_a_disk_that_refuses_ends_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_pickled(tmp_path / "in", some_tensors())
+    (tmp_path / "in" / "gone.json").symlink_to(
+        tmp_path / "nowhere"
+    )  # a companion that is not there
+    convert(tmp_path / "in", tmp_path / "out")
+    (tmp_path / "file").write_text("")
+    inside = str(tmp_path / "file" / "out")
+    monkeypatch.setattr("sys.argv", ["convert_pickle", str(tmp_path / "in"), inside])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2 and "File exists" in capsys.readouterr().err

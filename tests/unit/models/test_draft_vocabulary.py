@@ -20,6 +20,7 @@ from aerie.models.draft_vocabulary import (
     choose_ids,
     count_ids,
     head_ids,
+    output_weight,
     read_counts,
     save_counts,
     slice_head,
@@ -93,7 +94,9 @@ def test_count_file(tmp_path: Path) -> None:
     good = json.loads((tmp_path / "a" / "counts.json").read_text())
     for change, message in (
         ({"counts": {"4": 1}}, "'4' is no id"),
-        ({"counts": {"1": -1}}, "positive whole numbers"),
+        ({"counts": {"9" * 400: 1}}, "is no id"),
+        ({"counts": {"1": -1}}, "numbers from 1, below"),
+        ({"counts": {"1": 1 << 63}}, "numbers from 1, below"),
         ({"forced": [4]}, "ids below 4"),
         ({"vocab_size": None}, "vocab_size: missing"),
     ):
@@ -127,7 +130,10 @@ def test_slicing_at_load_and_in_files(tmp_path: Path, target: Decoder, case: str
     known = head_ids(head)
     ids = known[torch.tensor([0, 3, 4, 9, len(known) - 1])]
     sliced = slice_head(head, ids)
-    assert torch.equal(drafts(sliced), drafts(head)[:, torch.searchsorted(known, ids)])
+    rows = torch.searchsorted(known, ids)
+    assert torch.equal(output_weight(sliced), output_weight(head)[rows])
+    # Not the last bit: a library may multiply a narrower matrix by another kernel.
+    torch.testing.assert_close(drafts(sliced), drafts(head)[:, rows], rtol=0, atol=1e-5)
     assert torch.equal(sliced.to_target(torch.arange(5)), ids)
     assert sliced.summary.geometry.draft_vocab_size == 5
     assert any("sliced from" in entry.reason for entry in sliced.summary.resolved)

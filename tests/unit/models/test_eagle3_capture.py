@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aerie.errors import ConfigFieldError, UsageError
 from aerie.models.eagle3_capture import DeclaredCaptures, resolve_boundaries
 from aerie.models.eagle3_names import normalise, normalise_all
 
@@ -32,6 +33,22 @@ def test_resolution(
     assert "layer outputs" in str(resolved)
 
 
+def test_every_error_names_the_option() -> None:
+    for declared, n_layers in (
+        (DeclaredCaptures((2, 4, 9), None, None), 8),  # beyond the target
+        (DeclaredCaptures(None, None, 4), 36),  # counted, not named
+        (DeclaredCaptures(None, None, None), 6),  # too small for the default
+    ):
+        with pytest.raises(ConfigFieldError, match=rf"\(0 to {n_layers}\) as taps, as in taps=\("):
+            resolve_boundaries(declared, None, n_layers)
+
+
+@pytest.mark.parametrize("taps", [(2, 4, 9), (-1, 2, 3), (2, 2, 4)])
+def test_a_wrong_option_is_the_callers_mistake(taps: tuple[int, ...]) -> None:
+    with pytest.raises(UsageError, match=r"taps are boundaries .* boundaries 0 to 8 and each may"):
+        resolve_boundaries(DeclaredCaptures((2, 4, 5), None, None), taps, 8)
+
+
 @pytest.mark.parametrize(
     ("stored", "normal"),
     [
@@ -54,5 +71,5 @@ def test_names(stored: str, normal: str) -> None:
 def test_collisions_are_offences() -> None:
     table = normalise_all(["fc.weight", "model.fc.weight", "layers.0.rotary_emb.inv_freq"])
     assert list(table.stored) == ["fc.weight"]
-    assert table.dropped == ("layers.0.rotary_emb.inv_freq",)
+    assert table.buffers == ("layers.0.rotary_emb.inv_freq",)
     assert [offence.kind for offence in table.offences] == ["ambiguous"]

@@ -144,6 +144,18 @@ def everything_at_once(config: dict[str, Any], tensors: dict[str, Tensor]) -> No
 
 # What is broken, in which dialect, the error, and what its message must say.
 BROKEN: dict[str, tuple[str, Change, type[CheckpointError], tuple[str, ...]]] = {
+    "a whole model": (
+        "official",
+        without("fc.weight", "midlayer.hidden_norm.weight"),
+        TensorMismatchError,
+        ("Every EAGLE-3 head has a hidden_norm: this is a whole model, or another kind",),
+    ),
+    "no draft vocabulary": (
+        "official",
+        with_tensors(lm_head__weight=torch.zeros(0, 32), d2t=torch.zeros(0, dtype=torch.int64)),
+        TensorMismatchError,
+        ("empty (1)", "lm_head has no values"),
+    ),
     "missing fc": ("official", without("fc.weight"), TensorMismatchError, ("missing", "fc.weight")),
     "fc of a wrong width": (
         "official",
@@ -333,7 +345,7 @@ BROKEN: dict[str, tuple[str, Change, type[CheckpointError], tuple[str, ...]]] = 
         "specforge",
         with_nested(eagle_aux_hidden_state_layer_ids=[-1, 3, 4]),
         ConfigFieldError,
-        ("is not a list of layer numbers",),
+        ("[-1, 3, 4] is not a list of", "whole numbers from 0 on"),
     ),
     "counted but unnamed states": (
         "official",
@@ -357,7 +369,7 @@ BROKEN: dict[str, tuple[str, Change, type[CheckpointError], tuple[str, ...]]] = 
         "official",
         with_fields(architectures=["LlamaForCausalLMEagle4"]),
         UnsupportedArchitectureError,
-        ("Did you mean LlamaForCausalLMEagle3",),
+        ("'LlamaForCausalLMEagle4' is not an EAGLE-3 head that aerie knows. Known: Llama",),
     ),
     "parallel draft step": (
         "official",
@@ -439,8 +451,14 @@ def test_options_win_and_say_so(tmp_path: Path, target: Decoder) -> None:
 
 def test_option_of_the_wrong_length(tmp_path: Path, target: Decoder) -> None:
     pairs.write_head(tmp_path, pairs.CASES["official"])
-    with pytest.raises(TensorMismatchError, match="reads 3 states, the convention names"):
+    with pytest.raises(TensorMismatchError, match=r"(?s)names \(2, 4\).*Give the 3 boundaries"):
         load(tmp_path, target, boundaries=(2, 4))
+
+
+def test_option_for_a_head_that_reads_none(tmp_path: Path, target: Decoder) -> None:
+    pairs.write_head(tmp_path, pairs.CASES["modelopt_final_state"])
+    with pytest.raises(UsageError, match="this head has none: use_aux_hidden_state is false"):
+        load(tmp_path, target, boundaries=(2, 4, 5))
 
 
 def test_small_target_has_no_default(tmp_path: Path) -> None:
@@ -468,12 +486,17 @@ def test_shared_output_keeps_the_target_dtype(tmp_path: Path, target: Decoder) -
         load(tmp_path, target, dtype=torch.float16)
 
 
-def test_derived_buffers_are_ignored(tmp_path: Path, target: Decoder) -> None:
-    case = pairs.CASES["official"]
+def test_rotary_tables_are_left_out_if_they_are_the_configs(
+    tmp_path: Path, target: Decoder
+) -> None:
+    case, name = pairs.CASES["official"], "midlayer.self_attn.rotary_emb.inv_freq"
     tensors = pairs.stored_tensors(case)
-    tensors["midlayer.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+    tensors[name] = 10000.0 ** -(torch.arange(0, pairs.HEAD_DIM, 2) / pairs.HEAD_DIM)
     pairs.save(tmp_path, case.config, tensors)
     assert load(tmp_path, target).taps == case.boundaries
+    pairs.save(tmp_path, case.config, tensors | {name: torch.ones(4)})
+    with pytest.raises(TensorMismatchError, match=f"{name} is not what config.json implies"):
+        load(tmp_path, target)
 
 
 def test_wrong_inputs_are_refused(tmp_path: Path, target: Decoder) -> None:

@@ -132,6 +132,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
         {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}},
         ["rope_theta: 10000.0 here but 5.0 in rope_parameters"],
     ),
+    "rope_without_end": (
+        CONFIG,
+        {"rope_theta": 1e-30, "rope_scaling": {"type": "linear", "factor": 1e-30}},
+        ["rope_theta: 1e-30 and this factor give endless frequencies"],
+    ),
     "partial_rotation": (CONFIG, {"partial_rotary_factor": 0.5}, ["partial_rotary_factor"]),
     "no_yarn_for_gpt_oss": (GPT_OSS, {"rope_scaling": None}, ["rope_scaling: missing"]),
     "windows_on_llama": (
@@ -151,12 +156,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "mxfp4_on_llama": (
         CONFIG,
         {"quantization_config": {"quant_method": "mxfp4"}},
-        ["quantization_config: mxfp4 is not supported for"],
+        ["quant_method 'mxfp4' is not supported", "Supported for this architecture: gptq"],
     ),
     "other_quantization": (
         GPT_OSS,
         {"quantization_config": {"quant_method": "awq"}},
-        ["quant_method 'awq'"],
+        ["quant_method 'awq' is not supported: it is AWQ", "architecture: mxfp4 (experts), plain"],
     ),
     "two_architectures": (CONFIG, {"architectures": ["A", "B"]}, ["architectures: must name"]),
     "several_at_once": (
@@ -176,8 +181,28 @@ def test_refusals_name_every_field(case: str) -> None:
         assert fragment in str(caught.value)
 
 
-def test_unknown_architecture_lists_the_known() -> None:
-    with pytest.raises(UnsupportedArchitectureError, match="Did you mean LlamaForCausalLM"):
-        find_architecture("LLamaForCausalLM")
-    with pytest.raises(UnsupportedArchitectureError, match="Supported: LlamaForCausalLM"):
-        find_architecture("T5")
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("LLaMAForCausalLM", "LlamaForCausalLM"),
+        ("LamaForCausalLM", "LlamaForCausalLM"),
+        ("Qwen3ForCasualLM", "Qwen3ForCausalLM"),
+        ("gpt_oss_for_causal_lm", "GptOssForCausalLM"),
+        # Public architectures with names near a supported one: each is another model.
+        *[
+            (f"{family}ForCausalLM", None)
+            for family in (
+                *("DeepseekV3", "Gemma2", "Granite", "Llama4", "Llava", "Mllama", "Phi3"),
+                *("Qwen", "Qwen2Moe", "Qwen3Moe", "Qwen3Next", "SmolLM3"),
+            )
+        ],
+        ("T5", None),
+        ("LlamaForCausalLMEagle3", "It is a draft head"),
+    ],
+)
+def test_unknown_architecture_lists_the_known(name: str, meant: str | None) -> None:
+    with pytest.raises(UnsupportedArchitectureError, match="Supported: LlamaForCausalLM") as caught:
+        find_architecture(name)
+    hints = {None: "not supported. Supported", "It is a draft head": "It is a draft head"}
+    hint = hints.get(meant, f"Did you mean {meant}?")
+    assert hint in str(caught.value)

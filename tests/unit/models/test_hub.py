@@ -60,8 +60,8 @@ def test_an_incomplete_snapshot_prints_the_command(cache: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tiny", "../../etc/passwd", "a/b/c", "org/..", "", "/nowhere"])
 def test_what_is_not_an_id(name: str, cache: Path) -> None:
-    with pytest.raises(HubError, match=r"neither a directory nor a hub id|is not in"):
-        find_model(name or "?", {"HF_HUB_CACHE": str(cache)})
+    with pytest.raises(HubError, match=r"neither a directory nor a hub id|is not in|is a file"):
+        find_model(name, {"HF_HUB_CACHE": str(cache)})
 
 
 @pytest.mark.parametrize("revision", ["../../x", "a/b", ""])
@@ -74,3 +74,25 @@ def test_a_poisoned_reference_cannot_leave_the_cache(cache: Path) -> None:
     (cache / "models--org--tiny-model" / "refs" / "main").write_text("../../..")
     with pytest.raises(HubError, match="hf download"):
         find_model("org/tiny-model", {"HF_HUB_CACHE": str(cache)})
+
+
+def test_what_cannot_be_looked_up(cache: Path) -> None:
+    for name in ("x" * 5000, "~nobody-of-that-name/model"):
+        with pytest.raises(HubError, match="cannot be looked up"):
+            find_model(name, {"HF_HUB_CACHE": str(cache)})
+    (cache / "models--org--tiny-model" / "refs" / "main").write_bytes(b"\xff\xfe")
+    with pytest.raises(HubError, match="hf download"):
+        find_model("org/tiny-model", {"HF_HUB_CACHE": str(cache)})
+
+
+def test_gguf_is_named_before_a_download_is_advised(cache: Path, tmp_path: Path) -> None:
+    (cache / "models--org--tiny-model" / "blobs" / "abc").unlink()
+    snapshot = cache / "models--org--tiny-model" / "snapshots" / COMMIT
+    (snapshot / "tiny-Q4_K_M.gguf").write_bytes(b"GGUF")
+    with pytest.raises(HubError, match=r"holds tiny-Q4_K_M\.gguf: GGUF is llama\.cpp's format"):
+        find_model("org/tiny-model", {"HF_HUB_CACHE": str(cache)})
+    with pytest.raises(HubError, match=r"is a file, not a model directory; GGUF is llama\.cpp's"):
+        find_model(str(snapshot / "tiny-Q4_K_M.gguf"), {})
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(HubError, match="give the directory that holds it"):
+        find_model(str(tmp_path / "model.safetensors"), {})

@@ -240,7 +240,7 @@ FILE_CASES: dict[str, tuple[Callable[[Path], object], str]] = {
         r"needs \d+ bytes, its span has 4096",
     ),
     "negative_shape": (lambda d: _edit_entry(d, QUERY, shape=[-32, -32]), "impossible shape"),
-    "unknown_dtype": (lambda d: _edit_entry(d, QUERY, dtype="Q3"), "dtype Q3"),
+    "unknown_dtype": (lambda d: _edit_entry(d, QUERY, dtype="Q3"), "dtype 'Q3'"),
     "overlap": (_overlap, "the one before it ends at"),
     "nothing_there": (lambda d: (d / SINGLE).unlink(), "nothing to load"),
     "single_and_index": (lambda d: (d / INDEX).write_text("{}"), "remove the stale one"),
@@ -267,12 +267,14 @@ INDEX_CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "sub_folder": (lambda d: _edit_index(d, NORM, "a/x.safetensors"), "not a file name"),
     "backslash": (lambda d: _edit_index(d, NORM, "..\\x.safetensors"), "not a file name"),
     "not_safetensors": (lambda d: _edit_index(d, NORM, "config.json"), "not a file name"),
-    "not_json": (lambda d: (d / INDEX).write_text("{"), "not a safetensors index"),
-    "no_weight_map": (lambda d: (d / INDEX).write_text("{}"), "not a safetensors index"),
+    "not_json": (lambda d: (d / INDEX).write_text("{"), r"index\.json is not JSON"),
+    "no_weight_map": (lambda d: (d / INDEX).write_text("{}"), "it has no weight_map"),
     "list_weight_map": (
         lambda d: (d / INDEX).write_text('{"weight_map": []}'),
-        "not a safetensors index",
+        "it has no weight_map",
     ),
+    "number_for_a_shard": (lambda d: _edit_index(d, NORM, 5), "shard 5 of .* is not a file name"),
+    "long_shard": (lambda d: _edit_index(d, NORM, "x" * 300 + ".safetensors"), "not a file name"),
     "missing_shard": (
         lambda d: (d / "model-00002-of-00002.safetensors").unlink(),
         "model-00002-of-00002.safetensors: not found",
@@ -311,7 +313,7 @@ CONFIG_CASES: dict[str, tuple[str, type[AerieError], str]] = {
     "unknown_architecture": (
         json.dumps(CONFIG | {"architectures": ["Qwen4ForCausalLM"]}),
         UnsupportedArchitectureError,
-        "Did you mean Qwen3ForCausalLM.*Supported: LlamaForCausalLM, Qwen2",
+        "'Qwen4ForCausalLM' is not supported. Supported: LlamaForCausalLM, Qwen2",
     ),
     "impossible_size": (
         json.dumps(CONFIG | {"hidden_size": 1 << 40}),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+import aerie
+from aerie import Engine
 from aerie.attention import pytorch
-from aerie.errors import ProbeError, UnknownNameError
+from aerie.errors import ProbeError, UnknownNameError, UsageError
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
@@ -48,28 +52,36 @@ def test_right_reading_passes(tmp_path: Path, pair: TrainedPair, fields: dict[st
     assert len(report.rows) == 6
 
 
-# A head of these captured states, saved by someone who counts differently.
-MISREAD = {
-    "boundaries saved as layer outputs": {"eagle_config": {IDS: list(BOUNDARIES)}},
-    "layer outputs saved as boundaries": {IDS: OUTPUTS},
-    "the other residual": {IDS: list(BOUNDARIES), "norm_before_residual": True},
-    "shifted and the other residual": {IDS: OUTPUTS, "norm_before_residual": True},
+TAPS = f"Load it with taps={BOUNDARIES}"
+RESIDUAL = "Set norm_before_residual to false in the head's config.json"
+
+# A head of these captured states, saved by someone who counts differently; what to do about it.
+MISREAD: dict[str, tuple[dict[str, Any], str]] = {
+    "boundaries saved as layer outputs": ({"eagle_config": {IDS: list(BOUNDARIES)}}, TAPS),
+    "layer outputs saved as boundaries": ({IDS: OUTPUTS}, TAPS),
+    "the other residual": ({IDS: list(BOUNDARIES), "norm_before_residual": True}, RESIDUAL),
+    "shifted and the other residual": (
+        {IDS: OUTPUTS, "norm_before_residual": True},
+        f"{TAPS}. {RESIDUAL}",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", MISREAD)
 def test_wrong_reading_is_caught(tmp_path: Path, pair: TrainedPair, name: str) -> None:
-    directory = pair.write_head(tmp_path, **MISREAD[name])
-    head = load(pair, directory)
+    fields, advice = MISREAD[name]
+    head = load(pair, pair.write_head(tmp_path, **fields))
     with pytest.raises(ProbeError) as caught:
         probe_at_load(pair.target, head, "refuse")
     message = str(caught.value)
     assert f"boundaries {list(BOUNDARIES)} = layer outputs {OUTPUTS}, residual x" in message
-    assert f"boundaries={BOUNDARIES} and is_residual_normed=False" in message
+    assert f"residual x. {advice}.\n" in message
     assert "(configured)" in message
-    # The advice is right: read that way, the same file passes.
-    repaired = load(pair, directory, boundaries=BOUNDARIES, is_residual_normed=False)
-    report = probe_at_load(pair.target, repaired, "refuse")
+    # The advice is right: followed to the letter, it makes the same head pass.
+    if RESIDUAL in advice:
+        pair.write_head(tmp_path, **fields | {"norm_before_residual": False})
+    options = {"boundaries": BOUNDARIES} if TAPS in advice else {}
+    report = probe_at_load(pair.target, load(pair, tmp_path, **options), "refuse")
     assert report is not None and report.problem is None
     with pytest.warns(ProbeWarning, match="when read as"):
         assert probe_at_load(pair.target, head, "warn") is not None
@@ -104,7 +116,7 @@ def test_built_in_text_through_a_tokenizer(tmp_path: Path, pair: TrainedPair) ->
     def encode(text: str) -> list[int]:
         return [ord(character) % pairs.VOCAB for character in text]
 
-    texts = read_built_in(encode, "cpu")
+    texts = read_built_in(encode, pair.target)
     assert [len(text) for text in texts.texts] == [N_TOKENS]
     assert probe_head(pair.target, head, texts).n_pairs == N_TOKENS - 1
     assert probe_at_load(pair.target, head, "off", encode) is None
@@ -117,6 +129,23 @@ def test_neighbours_stay_inside_the_target(tmp_path: Path, pair: TrainedPair) ->
     assert readings == [Reading((0, 4, 8), False), Reading((0, 4, 8), True)]
     final = pairs.write_head(tmp_path / "final", pairs.CASES["modelopt_final_state"])
     assert len(neighbours(load(pair, final), n_layers)) == 2
+
+
+def test_taps_are_an_option_of_the_engine() -> None:
+    pair = Path(aerie.__file__).parent / "assets/pair"
+
+    def taps_of(**settings: Any) -> tuple[int, ...]:
+        directories = str(pair / "target"), str(pair / "head")
+        engine = Engine.load(*directories, speculation={"policy": "fixed"}, **settings)
+        return engine.core.parts.proposer.taps
+
+    own = taps_of(probe="refuse")
+    lower = tuple(boundary - 1 for boundary in own)
+    with pytest.raises(ProbeError, match=re.escape(f"Load it with taps={own}")):
+        taps_of(probe="refuse", taps=list(lower))
+    assert taps_of(probe="off", taps=np.array(lower)) == lower
+    with pytest.raises(UsageError, match="taps is '2,4', must be a list of integers"):
+        taps_of(taps="2,4")
 
 
 @pytest.mark.parametrize(

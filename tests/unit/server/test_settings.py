@@ -18,6 +18,10 @@ from aerie.server.settings import ServerSettings, is_loopback
         ({"api_key": "with\nline break"}, "8 printable"),
         ({"port": 70_000}, "port"),
         ({"metrics_compat": "other"}, "vllm"),
+        ({"log_level": "loud"}, "debug, info"),
+        ({"allowed_hosts": ("*.example",)}, "no pattern"),
+        ({"allowed_hosts": ("name:80",)}, "no port"),
+        ({"allowed_hosts": ("",)}, "no host name"),
     ],
     ids=str,
 )

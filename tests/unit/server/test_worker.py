@@ -3,16 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from aerie import Engine, SamplingParams
-from aerie.errors import UsageError
+from aerie.errors import EngineFailedError, UsageError
 from aerie.server.problems import ApiError
-from aerie.server.worker import Ask, End, Loaded, Piece, State, Worker
+from aerie.server.samples import Ask, End, Group, Loaded, Piece, State
+from aerie.server.worker import Worker
 from aerie.text.chat import compile_chat_template
 
+Kind = TypeVar("Kind")
 PROMPT = (1, 2, 3, 4)
 NO_TEMPLATE = compile_chat_template({}, {}, "a test")
 
@@ -42,6 +44,13 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(test(), 60))  # type: ignore[arg-type]
 
 
+async def first_of(kind: type[Kind], group: Group) -> Kind:
+    """The first item of a kind that a group is told; what comes before it is dropped."""
+    while not isinstance(item := await group.items.get(), kind):
+        pass
+    return item
+
+
 def test_pieces_join_to_the_completion(engine: Engine) -> None:
     async def scenario() -> None:
         async with running(lambda: Loaded(engine, NO_TEMPLATE)) as worker:
@@ -68,13 +77,74 @@ def test_an_impossible_sample_takes_its_group_with_it_and_nothing_else(engine: E
             other = await worker.enter([ask(30)])
             with pytest.raises(UsageError, match="vocabulary"):
                 await worker.enter([ask(), Ask((10**6,), SamplingParams(), 0)])
-            while not isinstance(item := await other.items.get(), End):
-                pass
+            item = await first_of(End, other)
             assert len(item.completion.token_ids) == 30
             worker.leave(other)
 
     run(scenario)
-    assert engine.core.is_idle and not engine._open
+    assert engine.core.is_idle and not engine.open_requests
+
+
+def test_what_breaks_while_it_is_taken_in_breaks_alone(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with running(lambda: Loaded(engine, NO_TEMPLATE)) as worker:
+            other = await worker.enter([ask(30)])
+            with monkeypatch.context() as patched:
+                patched.setattr(engine, "submit", _broken)
+                with pytest.raises(RuntimeError, match="out of luck"):
+                    await worker.enter([ask()])
+            assert worker.state is State.READY
+            item = await first_of(End, other)
+            assert len(item.completion.token_ids) == 30
+            worker.leave(other)
+
+    run(scenario)
+    assert engine.core.is_idle and not engine.open_requests
+
+
+def test_what_can_never_fit_is_not_told_to_come_again(engine: Engine) -> None:
+    async def scenario() -> None:
+        async with running(lambda: Loaded(engine, NO_TEMPLATE), limit=5_000) as worker:
+            with pytest.raises(ApiError, match="takes in 5000") as refused:
+                await worker.enter([ask(3_000), ask(3_000)])
+            error = refused.value
+            assert (error.status, error.code) == (400, "context_length_exceeded")
+            assert "retry-after" not in error.headers and worker.is_quiet
+
+    run(scenario)
+
+
+def test_who_runs_and_who_waits_is_counted(engine: Engine) -> None:
+    most = engine.core.config.scheduler.max_batch
+
+    async def scenario() -> None:
+        async with running(lambda: Loaded(engine, NO_TEMPLATE), limit=10**6) as worker:
+            group = await worker.enter([ask(300) for _ in range(most + 3)])
+            while worker.counts() != (most, 3):
+                await asyncio.sleep(0.005)
+            worker.leave(group)
+            while worker.counts() != (0, 0):
+                await asyncio.sleep(0.005)
+
+    run(scenario)
+
+
+def test_what_still_runs_at_the_end_is_told_so(engine: Engine) -> None:
+    async def scenario() -> None:
+        async with running(lambda: Loaded(engine, NO_TEMPLATE)) as worker:
+            group = await worker.enter([ask(4_000)])
+            worker.drain()
+            assert not worker.is_quiet
+            worker.give_up()
+            assert worker.is_quiet and worker.pending_tokens == 0
+            item = await first_of(ApiError, group)
+            assert "the server ends" in str(item)
+            while not engine.core.is_idle:
+                await asyncio.sleep(0.005)
+
+    run(scenario)
 
 
 def test_who_leaves_frees_the_queue(engine: Engine) -> None:
@@ -93,7 +163,7 @@ def test_who_leaves_frees_the_queue(engine: Engine) -> None:
                 await asyncio.sleep(0.01)
 
     run(scenario)
-    assert not engine._open
+    assert not engine.open_requests
 
 
 def test_a_failed_engine_is_said_to_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,14 +173,49 @@ def test_a_failed_engine_is_said_to_everybody(monkeypatch: pytest.MonkeyPatch) -
         async with running(lambda: Loaded(own, NO_TEMPLATE)) as worker:
             group = await worker.enter([ask(4_000)])
             monkeypatch.setattr(own, "step", _broken)
-            while not isinstance(item := await group.items.get(), Exception):
-                pass
-            assert isinstance(item, ApiError) and item.status == 503
+            item = await first_of(ApiError, group)
+            assert item.status == 503
             assert worker.state is State.FAILED and "out of luck" in worker.failure
             worker.leave(group)
             with pytest.raises(ApiError) as late:
                 await worker.enter([ask()])
             assert late.value.status == 503 and "luck" not in str(late.value)
+
+    run(scenario)
+
+
+def test_an_engine_that_says_it_failed_is_believed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with running(lambda: Loaded(engine, NO_TEMPLATE)) as worker:
+            group = await worker.enter([ask(4_000)])
+            monkeypatch.setattr(engine.core, "failure", "no memory left")
+            item = await first_of(ApiError, group)
+            assert item.status == 503
+            assert worker.state is State.FAILED and "no memory left" in worker.failure
+            worker.leave(group)
+
+    run(scenario)
+    monkeypatch.undo()
+    engine.abandon_all()
+
+
+def test_an_engine_that_fails_while_it_takes_in_tells_who_asked(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed(*_: object) -> int:
+        raise EngineFailedError("no memory left")
+
+    async def scenario() -> None:
+        async with running(lambda: Loaded(engine, NO_TEMPLATE)) as worker:
+            monkeypatch.setattr(engine, "submit", failed)
+            with pytest.raises(ApiError) as told:
+                await worker.enter([ask()])
+            assert told.value.status == 503
+            while worker.state is not State.FAILED:
+                await asyncio.sleep(0.005)
+            assert worker.is_quiet and worker.failure == "no memory left"
 
     run(scenario)
 
@@ -133,12 +238,11 @@ def test_draining_takes_in_nothing_new(engine: Engine) -> None:
             worker.drain()
             with pytest.raises(ApiError, match="draining"):
                 await worker.enter([ask()])
-            while not isinstance(item := await group.items.get(), End):
-                pass
+            item = await first_of(End, group)
             assert len(item.completion.token_ids) == 20
 
     run(scenario)
 
 
-def _broken() -> Any:
+def _broken(*_: object) -> Any:
     raise RuntimeError("out of luck")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from aerie.speculation.costs import CostTable, Sample, Surface
 from aerie.speculation.planner import Planner
-from aerie.speculation.policy import Situation, TreeShape
+from aerie.speculation.policy import FixedTree, Situation, TreeShape
 from aerie.speculation.running import FIRST_SPELL, PROBE_ROUNDS, Spell
 from tests.unit.speculation.chains import accepting, chain
 
@@ -117,6 +118,24 @@ def test_drafts_that_are_never_accepted_are_given_up_and_taken_up_again() -> Non
     assert 0 < sum(unlucky[60:]) <= 0.15 * 140  # looks between ever longer spells
     lucky = play(planner, 600, 4)
     assert all(lucky[-50:])
+
+
+def test_a_planner_that_drafts_nothing_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    planner = Planner(SHAPE, table(draft=40.0, row=20.0), 0)
+    assert planner.reason == "no round was planned yet"
+    with caplog.at_level(logging.INFO, logger="aerie"):
+        opened = [planner.open(HERE) for _ in range(FIRST_SPELL)]
+    assert opened == [None] * FIRST_SPELL
+    # One level: a row and an extension on top of a round, for 0.75 tokens at first.
+    assert planner.reason == (
+        "the planner drafts nothing at batch 1, context 512: the best draft (1 level) costs 20.5 ms"
+        " on top of a round of 10.0 ms and is expected to add 0.75 tokens; it breaks even at 2.05"
+    )
+    assert caplog.messages == [planner.reason]
+    assert Planner(SHAPE, table(), 0).open(HERE) is not None
+    assert FixedTree(SHAPE).reason == (
+        "a tree of top-k 4, of depth 8, 32 rows verified, in every round"
+    )
 
 
 def test_spells_double_and_looks_are_short() -> None:

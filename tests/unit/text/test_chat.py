@@ -175,3 +175,11 @@ def test_request_cannot_replace_a_helper() -> None:
         single("{{ bos_token }}{{ messages[0].content }}", bos_token="<s>").render([message])
         == "<s>a"
     )
+
+
+@pytest.mark.parametrize(
+    "expression", ["10 ** (10 ** 9)", "'%999999999d' % 1", "'a' | center(4000000000)"]
+)
+def test_what_is_constant_is_not_computed_by_who_compiles(expression: str) -> None:
+    for source in (f"{{{{ {expression} }}}}", f"{{% set x = {expression} %}}"):
+        assert single("{% if messages[0].role == 'bad' %}" + source + "{% endif %}").templates

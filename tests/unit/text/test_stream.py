@@ -11,7 +11,6 @@ pytest.importorskip("hypothesis", reason="property tests need hypothesis")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aerie.errors import UsageError
 from aerie.text import stream as stream_module
 from aerie.text.stream import REPLACEMENT, TextStream
 from tests.unit.text.vocabularies import LINES, MAKERS, groups_of, tokenizer
@@ -83,13 +82,14 @@ def test_a_run_of_bytes_waits_for_its_end() -> None:
     assert stream.push([bad]) + stream.finish() == REPLACEMENT * 3
 
 
-def test_a_refused_id_changes_nothing() -> None:
-    known = tokenizer("byte_level")
+@pytest.mark.parametrize("name", MAKERS)
+def test_ids_of_an_embeddings_padding_have_no_text(name: str) -> None:
+    known = tokenizer(name)
     stream = TextStream(known)
-    ids = known.encode("fox")
-    with pytest.raises(UsageError, match="not in the vocabulary"):
-        stream.push([*ids, known.vocab_size])
-    assert stream.push(ids) + stream.finish() == "fox"
+    ids = known.encode("a b", add_special_tokens=False)
+    padded = [known.vocab_size, *ids, known.vocab_size + 7]
+    assert stream.push(padded) + stream.finish() == known.decode(ids)
+    assert known.token_bytes(known.vocab_size) == b""
 
 
 @pytest.mark.parametrize("name", MAKERS)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+import time
 from pathlib import Path
 
 import pytest
 import tokenizers.models
+import tokenizers.normalizers
 
 from aerie.errors import CheckpointError, UsageError
 from aerie.text.files import MAX_BYTES
@@ -24,6 +28,76 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 def test_round_trip(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.encode(text) == [0, *tokenizer.encode(text, add_special_tokens=False)]
+
+
+TEXTS = [
+    "",
+    " ",
+    "\x00",
+    "a\u0301",
+    "\ufffd",
+    "𝔘𐀀",
+    END,
+    f"a{TURN} b",
+    f"{TURN}{END}",
+    " <plain>中心",
+]
+TEXTS += [*LINES, "".join(LINES) * 50, " " * 999, "ab" * 999, "e\u0301" * 99]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("is_special", [True, False])
+def test_ids_are_those_of_the_librarys_plain_call(
+    tmp_path: Path, name: str, is_special: bool
+) -> None:
+    tokenizer = load_tokenizer(save(tmp_path, MAKERS[name]()))
+    for text in TEXTS:
+        want = tokenizer.backend.encode(text, add_special_tokens=is_special).ids
+        assert tokenizer.encode(text, is_special) == want, text[:40]
+
+
+def test_other_threads_run_while_a_text_is_encoded(tokenizer: Tokenizer) -> None:
+    """With the interpreter lock held to the end there would be one pause, as long as it all."""
+    text = "".join(LINES) * 4000
+    ticks, is_over = [time.monotonic()], threading.Event()
+
+    def tick() -> None:
+        while not is_over.wait(0.002):
+            ticks.append(time.monotonic())
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        tokenizer.encode(text)
+    finally:
+        is_over.set()
+        thread.join()
+    seconds = ticks[-1] - ticks[0]
+    assert max(b - a for a, b in itertools.pairwise(ticks)) < max(0.5 * seconds, 0.05)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_no_text_has_fewer_tokens_than_its_length_says(tmp_path: Path, name: str) -> None:
+    tokenizer = load_tokenizer(save(tmp_path, MAKERS[name]()))
+    for text in (*TEXTS, max(tokenizer.backend.get_vocab(), key=len) * 100):
+        assert tokenizer.least_tokens(len(text.encode())) <= tokenizer.count(text), text[:40]
+    assert (tokenizer.least_tokens(100_000) > 1000) is (name != "word_piece")
+
+
+def test_a_normalizer_may_shorten_a_text(tmp_path: Path) -> None:
+    backend = byte_level()
+    backend.add_tokens(["\u0390"])
+    backend.normalizer = tokenizers.normalizers.NFC()
+    tokenizer = load_tokenizer(save(tmp_path, backend))
+    text = "\u1fbe\u0308\u0301" * 100
+    assert 1 <= tokenizer.least_tokens(len(text.encode())) <= tokenizer.count(text)
+
+
+def test_a_token_that_swallows_blanks_leaves_no_bound(tmp_path: Path) -> None:
+    backend = byte_level()
+    backend.add_tokens([tokenizers.AddedToken("<mask>", lstrip=True)])
+    tokenizer = load_tokenizer(save(tmp_path, backend))
+    assert tokenizer.count(" " * 9999 + "<mask>") == 1 and tokenizer.least_tokens(9999) == 0
 
 
 def test_special_tokens_are_shown_on_request(tokenizer: Tokenizer) -> None:

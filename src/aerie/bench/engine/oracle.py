@@ -47,6 +47,11 @@ class Recording:
         self.shape = shape
         self.trees: list[list[Recorded]] = []
 
+    @property
+    def reason(self) -> str:
+        """It records."""
+        return "every tree is drafted and none verified, to be recorded"
+
     def open(self, situation: Situation) -> Growth | None:
         """Always."""
         return self if situation.batch else None

@@ -18,7 +18,7 @@ from aerie.bench.engine.oracle import best_choice, record
 from aerie.bench.engine.run import Bed, interleave
 from aerie.bench.engine.summary import Place, summarise
 from aerie.bench.provenance import provenance
-from aerie.config import LIMITS
+from aerie.config import LIMITS, PlannerConfig
 from aerie.speculation.costs import CostTable
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import Situation, TreeShape
@@ -39,17 +39,17 @@ class Setting:
     note: Note
 
 
-def open_setting(contract: Contract, costs: str | None, note: Note) -> Setting:
+def open_setting(contract: Contract, costs: PlannerConfig, note: Note) -> Setting:
     """The built-in pair with room for the largest point, and the costs it plans from."""
     largest = max(contract.contexts)
     most = max(contract.batches)
     # Long prompts share their documents' pages; everything else is a request's own.
     slots = 4 * largest + most * (SHORT + contract.tokens + 512) + 128 * SHORT
-    settings: dict[str, Any] = {"costs": costs} if costs else {}
     engine = Engine.load(
+        device="cpu",
         cache={"n_pages": slots // PAGE, "page_size": PAGE},
         scheduler={"max_batch": most},
-        planner=settings,
+        planner=costs,
     )
     planner = engine.core.parts.policy
     assert isinstance(planner, Planner), "an engine without a shape plans"

@@ -56,7 +56,7 @@ def _planner(engine: Engine) -> Planner:
 
 def draw_plan(path: Path) -> None:
     """One round of a batch of three: every request has its own tree."""
-    engine = Engine.load()
+    engine = Engine.load(device="cpu")
     params = SamplingParams(max_tokens=200, temperature=0.0, ignore_eos=True)
     for text in PROMPTS.values():
         engine.submit(text, params)
@@ -137,7 +137,7 @@ def _post_order(children: dict[int, list[int]]) -> list[int]:
 
 def draw_calibration(path: Path) -> None:
     """How often paths of a score were accepted, by the draft's word and by the planner's."""
-    engine = Engine.load()
+    engine = Engine.load(device="cpu")
     policy = _planner(engine)
     params = SamplingParams(max_tokens=160, temperature=0.0, ignore_eos=True)
     prompts = choose_prompts(SHORT, engine.tokenizer.encode)

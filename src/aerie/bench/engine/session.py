@@ -20,6 +20,7 @@ from aerie.bench.engine.place import (
 from aerie.bench.engine.plot import draw, write_points, write_runs
 from aerie.bench.engine.summary import Place, payload
 from aerie.bench.engine.transformers_rival import against_transformers
+from aerie.config import PlannerConfig
 from aerie.speculation.costs import CostTable
 
 ORIGIN = ("commit", "source_sha256", "device", "torch", "threads", "date")
@@ -63,7 +64,7 @@ class Session:
 
 
 def run_session(
-    contract: Contract, costs: str | None, with_transformers: bool, note: Note
+    contract: Contract, costs: PlannerConfig, with_transformers: bool, note: Note
 ) -> Session:
     """Run every place of a contract."""
     setting = open_setting(contract, costs, note)

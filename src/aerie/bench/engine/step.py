@@ -172,6 +172,7 @@ def _range(values: Sequence[float]) -> dict[str, float]:
 def open_engine(method: str, batch: int, **settings: Any) -> Engine:
     """The built-in pair with one of the methods; prompts are read anew every time."""
     return Engine.load(
+        device="cpu",
         speculation=METHODS[method],
         scheduler={"max_batch": batch},
         cache={"prefix_reuse": False},

@@ -43,7 +43,7 @@ def load_rival() -> Callable[[list[int], int], None]:
 def against_transformers(setting: Setting) -> Interval:
     """Plain decoding over transformers' generate: same pair, prompts and threads, interleaved."""
     generate = load_rival()
-    plain = Engine.load(speculation={"method": "none"}, cache={"prefix_reuse": False})
+    plain = Engine.load(device="cpu", speculation={"method": "none"}, cache={"prefix_reuse": False})
     groups_of = choose_prompts(SHORT, setting.encode)
     contract, note = setting.contract, setting.note
     n_new, ratios = contract.tokens, []

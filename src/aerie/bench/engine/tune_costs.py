@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aerie.api import find_pair
-from aerie.assemble import choose_backend, graphs_core, load_draft, load_target, scratch_cores
-from aerie.assemble_costs import describe_pair
+from aerie.assemble import graphs_core, load_draft, load_target, scratch_cores
+from aerie.assemble_costs import describe_costs, describe_pair
 from aerie.bench.provenance import provenance
-from aerie.bench.round.setup import PAGE, RoundSetup
-from aerie.config import CacheConfig, EngineConfig, ModelConfig, require
+from aerie.bench.round.setup import RoundSetup
+from aerie.config import EngineConfig, require
 from aerie.engine.engine import Limits
-from aerie.engine.measure import FULL, Grid, measure_costs
+from aerie.engine.measure import FULL, Grid, Progress, measure_costs
 from aerie.engine.measure_device import DeviceGrid, measure_device_costs
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.speculation.costs import CostTable
 
-Note = Callable[[str], None]
 Keep = Callable[[CostTable], None]
 
 
@@ -26,8 +25,7 @@ Keep = Callable[[CostTable], None]
 class Asked:
     """What is measured, and where."""
 
-    model: ModelConfig
-    engine: str  # "eager" or "graphs"
+    config: EngineConfig  # everything chosen
     geometry: str | None  # of the inflated built-in pair
     batches: tuple[int, ...]
     contexts: tuple[int, ...] | None  # None: those of the engine's grid
@@ -35,50 +33,39 @@ class Asked:
     repeats: int
 
 
-def tune(asked: Asked, note: Note, keep: Keep) -> CostTable:
+def tune(asked: Asked, progress: Progress, keep: Keep) -> CostTable:
     """Run real rounds of forced shapes at every point of a grid; `keep` what is measured so far."""
-    rest = (asked.most_rows, asked.repeats)
-    if asked.engine == "graphs":
-        contexts = asked.contexts or DeviceGrid().contexts
-        return tune_rounds(asked, DeviceGrid(asked.batches, contexts, *rest), note, keep)
-    require(asked.geometry is None, "--geometry is for engine graphs")
-    grid = Grid(asked.batches, asked.contexts or FULL.contexts, *rest, FULL.most_tokens)
-    return tune_costs(asked.model, grid, note)
-
-
-def tune_costs(config: ModelConfig, grid: Grid, note: Note) -> CostTable:
-    """Of the eager loop."""
-    target, head = _load(config)
-    geometry = target.geometry
-    limits = Limits(geometry.max_positions, geometry.vocab_size, ())
-    make = scratch_cores(EngineConfig(model=config), target, head, limits)
-    record = {"kind": "measured", "model": config.model or "built-in", **provenance(config.device)}
-    return measure_costs(make, grid, record, note)
-
-
-def tune_rounds(asked: Asked, grid: DeviceGrid, note: Note, keep: Keep) -> CostTable:
-    """Of captured rounds."""
-    config = EngineConfig(model=asked.model, cache=CacheConfig(page_size=PAGE))
-    if asked.geometry is None:
-        target, head = _load(asked.model, PAGE)
-    else:
-        require(asked.model.model is None, "--geometry inflates the built-in pair, not --model")
-        pair = RoundSetup(asked.model.device, asked.model.dtype, asked.geometry).load()
-        target, head = pair.target, pair.head
-    core = graphs_core(replace(config, backend=choose_backend(config).value), target, head, grid)
+    config, rest = asked.config, (asked.most_rows, asked.repeats)
+    model = config.model
+    is_captured = config.engine == "graphs"
+    require(is_captured or asked.geometry is None, "--geometry is for engine graphs")
+    target, head = _load(config, asked.geometry, progress)
     record = {
         "kind": "measured",
-        "model": asked.model.model or "built-in",
+        "model": model.model or "built-in",
         "geometry": asked.geometry or "as loaded",
-        "pair": describe_pair(target, head),
-        **provenance(asked.model.device),
+        **provenance(model.device),
+        **describe_costs(config, describe_pair(target, head)),
     }
-    return measure_device_costs(core, grid, record, note, keep)
+    if is_captured:
+        grid = DeviceGrid(asked.batches, asked.contexts or DeviceGrid().contexts, *rest)
+        core = graphs_core(config, target, head, grid)
+        return measure_device_costs(core, grid, record, progress, keep)
+    coarse = Grid(asked.batches, asked.contexts or FULL.contexts, *rest, FULL.most_tokens)
+    limits = Limits(target.geometry.max_positions, target.geometry.vocab_size, ())
+    return measure_costs(scratch_cores(config, target, head, limits), coarse, record, progress)
 
 
-def _load(config: ModelConfig, page_size: int = 1) -> tuple[Decoder, Eagle3Head]:
-    target_dir, draft_dir = find_pair(config.model, config.draft)
-    require(draft_dir is not None, "costs are those of a pair: give draft=DIR")
+def _load(
+    config: EngineConfig, geometry: str | None, progress: Progress
+) -> tuple[Decoder, Eagle3Head]:
+    model, page_size = config.model, config.cache.page_size
+    if geometry is not None:
+        require(model.model is None, "--geometry inflates the built-in pair, not --model")
+        pair = RoundSetup(model.device, model.dtype, geometry).load()
+        return pair.target, pair.head
+    target_dir, draft_dir = find_pair(model.model, model.draft)
+    require(draft_dir is not None, "costs are those of a pair: give its head with --draft")
     assert draft_dir is not None
-    target = load_target(target_dir, config, page_size)
-    return target, load_draft(draft_dir, target, config, page_size)
+    target = load_target(target_dir, model, page_size, progress)
+    return target, load_draft(draft_dir, target, model, page_size)

@@ -129,6 +129,13 @@ def _drift(gate: Gate, folder: Folder) -> float:
     return abs(left / right - 1.0)
 
 
+def _tiles(gate: Gate, folder: Folder) -> float:
+    """Shipped attention tiles over the fastest of the sweep that chose them, the worst of all."""
+    from aerie.bench.profile.tuning import check_tiles
+
+    return max(float(entry["ratio_to_best"]) for entry in check_tiles(folder.record(gate.file)))
+
+
 CHECKS: dict[str, Callable[[Gate, Folder], float]] = {
     "ratio": _ratio,
     "best_fixed": _best_fixed,
@@ -141,4 +148,5 @@ CHECKS: dict[str, Callable[[Gate, Folder], float]] = {
     "drift": _drift,
     "round_tax": _round_tax,
     "plain_share": _plain_share,
+    "tiles": _tiles,
 }

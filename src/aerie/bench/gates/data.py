@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.gates.ages import UNTOLD, Ages, Measured
 from aerie.bench.gpu.rows import Row, newest, read_rows
 from aerie.bench.gpu.summary import LEAST_PAIRS, PLANNER
 
@@ -32,6 +35,7 @@ class Gate:
     context: int | None = None
     policy: str = PLANNER
     path: str = ""  # in a JSON record: names with dots; `key=value,…` picks an entry
+    sources: str = "gpu engine"  # one of `ages.KINDS`: what the figure depends on
 
 
 class Refused(Exception):
@@ -45,6 +49,15 @@ class Folder:
     root: Path
     rows: Sequence[Row] | None = None
     least_pairs: int = LEAST_PAIRS
+    ages: Ages = UNTOLD
+
+    def measured(self, gate: Gate) -> set[Measured]:
+        """The sources a gate's figure was measured with."""
+        if gate.file.endswith(".csv"):
+            rows = [row for own in self.places(gate).values() for row in own]
+            return {Measured(row.commit, row.source_sha256) for row in rows}
+        made = [self.record(name)["provenance"] for name in gate.file.split()]
+        return {Measured(origin["commit"], origin["source_sha256"]) for origin in made}
 
     def record(self, name: str) -> Any:
         """A JSON file that names its commit, sources and device."""
@@ -59,10 +72,13 @@ class Folder:
 
     def places(self, gate: Gate) -> dict[tuple[str, int, int], list[Row]]:
         """Rows of the points a gate is about, by point, the last session of each."""
-        rows = read_rows(self.root / gate.file) if self.rows is None else self.rows
+        if self.rows is None:
+            last = read_newest(self.root / gate.file)
+        else:
+            last = newest(self.rows)
         found = {
             key: own
-            for key, own in newest(rows).items()
+            for key, own in last.items()
             if gate.scenario in ("*", key[0])
             and gate.batch in (None, key[1])
             and gate.context in (None, key[2])
@@ -73,6 +89,21 @@ class Folder:
         for own in found.values():
             _require_origin(gate.file, own)
         return found
+
+
+def read_newest(path: Path) -> dict[tuple[str, int, int], list[Row]]:
+    """By point, the rows of a raw file's last session there; the same contents are read once."""
+    return _newest(path, content_hash(path)) if path.is_file() else {}
+
+
+@lru_cache(maxsize=4)
+def _newest(path: Path, digest: str) -> dict[tuple[str, int, int], list[Row]]:
+    return newest(read_rows(path))
+
+
+def content_hash(path: Path) -> str:
+    """What tells whether a file must be read again; its time may not, within one tick."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _require_origin(name: str, rows: Sequence[Row]) -> None:

@@ -120,7 +120,10 @@ class Bed:
 
     def _lane(self, terms: PolicyTerms) -> Lane:
         speculation = terms.speculation()
-        config = replace(self._config, speculation=speculation, planner=PlannerConfig(terms.costs))
+        # A rehearsal on a CPU plans from the table of the GPU it is for.
+        is_rehearsal = not self._config.model.device.startswith("cuda")
+        planner = PlannerConfig(terms.costs, foreign_costs=is_rehearsal)
+        config = replace(self._config, speculation=speculation, planner=planner)
         head = self._parts.proposer
         assert isinstance(head, Eagle3Proposer), "the engine needs a draft head"
         shape = tree_shape(speculation)

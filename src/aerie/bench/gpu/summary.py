@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from aerie.bench.engine.summary import Interval, interval
@@ -27,7 +28,13 @@ class Pairs:
     @property
     def interval(self) -> Interval:
         """Median and 90 % interval."""
-        return interval(self.values)
+        return _interval(self.values)
+
+
+@lru_cache(maxsize=1024)
+def _interval(values: tuple[float, ...]) -> Interval:
+    """Resampling is slow, and tables and gates ask for the same points again."""
+    return interval(values)
 
 
 def pairs(rows: Sequence[Row], policy: str, other: str = PLAIN) -> Pairs:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import torch
 
@@ -14,6 +15,7 @@ from aerie.bench.kernels.gemm_candidates import SHAPES, plans_for
 from aerie.errors import UsageError
 
 SWEEP = Path(aerie.__file__).parents[2] / "reports" / "attention_sweep_h200.json"
+TILES = Path(aerie.__file__).parent / "attention" / "triton" / "tiles.json"
 WITHIN = 1.03  # of the sweep's fastest tile
 LONG = 8192  # columns from which batches of four are held to it
 # A product no tile was made for, and numbers of rows between two buckets.
@@ -37,17 +39,13 @@ def check_tuning(device: str) -> dict[str, Any]:
 
 def check_tiles(sweep: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Swept points of batch 1, and of batch 4 from LONG columns on: shipped against fastest."""
-    from aerie.attention.triton import TileKey, load_tiles
-    from aerie.bench.kernels.attention import label
-
-    shipped = load_tiles()
+    shipped = _shipped()
     found = []
     for point in sweep["points"]:
         if point["batch"] > 1 and point["columns"] < LONG:
             continue
         times = {trial["tile"]: trial["microseconds"] for trial in point["trials"]}
-        choice = shipped.choose(TileKey(**point["key"]))
-        own, best = label(choice.tile), min(times.values())
+        own, best = shipped.get(_key(point["key"]), ""), min(times.values())
         ratio = times[own] / best if own in times else float("inf")
         found.append(
             {
@@ -59,10 +57,23 @@ def check_tiles(sweep: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "us": times.get(own),
                 "best_us": best,
                 "ratio_to_best": round(ratio, 4),
-                "ok": choice.is_tuned and ratio <= WITHIN,
+                "ok": ratio <= WITHIN,
             }
         )
     return found
+
+
+def _shipped() -> dict[tuple[tuple[str, int], ...], str]:
+    """Names of the shipped tiles by their keys, read as JSON: gates need no Triton."""
+    from aerie.bench.kernels.attention import label
+
+    entries = json.loads(TILES.read_text(encoding="utf-8"))["entries"]
+    tiles: list[tuple[dict[str, int], Any]] = [(e["key"], e["tile"]) for e in entries]
+    return {_key(key): label(cast(Any, SimpleNamespace(**tile))) for key, tile in tiles}
+
+
+def _key(fields: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(fields.items()))
 
 
 def check_products(device: str) -> dict[str, Any]:

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.gates.ages import UNTOLD, Ages
 from aerie.bench.gates.gate import Verdict
-from aerie.bench.report.origin import Origin, origin_of
+from aerie.bench.gpu.contract import read_contract
+from aerie.bench.report.baseline import BASELINE, hold
+from aerie.bench.report.origin import Origin, changed_since, origin_of
+from aerie.bench.report.results import (
+    PASSED,
+    Result,
+    code_of_test,
+    find_test,
+    is_empty,
+    results_of,
+)
 from aerie.bench.report.rows import Artifact, Check, Row
 
-PASS, FAIL, OPEN, NOT_NEEDED = "pass", "fail", "open", "not needed"
-STATUSES = (PASS, FAIL, OPEN, NOT_NEEDED)
+# A stale row would pass, but something it stands on has changed since.
+PASS, STALE, FAIL, OPEN, NOT_NEEDED = "pass", "stale", "fail", "open", "not needed"
+STATUSES = (PASS, STALE, FAIL, OPEN, NOT_NEEDED)
 _ON_A_GPU = "tests/gpu/"
 _BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
     "at_least": lambda found, bound: found >= bound,
@@ -25,13 +36,23 @@ _BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 @dataclass(frozen=True)
+class Parity:
+    """What the parity matrix says of a backend; empty texts where there is nothing to say."""
+
+    failed: str = ""  # cases that fail, or that there is no matrix of it
+    changed: str = ""  # what was changed since the matrix was made
+
+
+@dataclass(frozen=True)
 class Evidence:
     """Everything the rows are judged by."""
 
     root: Path
     artifacts: Sequence[Artifact]
     gates: Sequence[Verdict]
-    parity: Mapping[str, str]  # by backend: why the parity matrix does not speak for it, or ""
+    parity: Mapping[str, Parity]  # by backend
+    ages: Ages = UNTOLD
+    results: Mapping[str, Mapping[str, Result]] = field(default_factory=dict)  # of the last runs
 
 
 @dataclass(frozen=True)
@@ -42,6 +63,7 @@ class Finding:
     note: str
     place: str
     origin: Origin | None = None
+    changed: tuple[str, ...] = ()  # what is not as it was when the evidence was made
 
 
 @dataclass(frozen=True)
@@ -52,50 +74,88 @@ class Judged:
     status: str
     notes: tuple[str, ...]
     findings: tuple[Finding, ...]
+    changed: tuple[str, ...] = ()  # why it is stale
 
 
 def judge(row: Row, evidence: Evidence) -> Judged:
-    """A row fails if one check fails, and passes if all do."""
+    """A row fails if one check fails, and passes if all do; stale if it stands on older sources."""
     if row.not_needed:
         return Judged(row, NOT_NEEDED, (row.not_needed,), ())
     findings = tuple(found for check in row.checks for found in _look(check, evidence))
     open_notes = [found.note for found in findings if found.status == OPEN]
     failures = [found.note for found in findings if found.status == FAIL]
+    changed = [part for found in findings for part in found.changed]
     if row.missing:
         open_notes.append(row.missing)
     if not findings and not row.missing:
         open_notes.append("no evidence is named")
-    if row.kernels and not open_notes and (reason := _parity_reason(row.kernels, evidence)):
+    if row.kernels and not open_notes:
         # Missing parity blocks a claim about speed, however good the number is.
-        failures.append(f"parity of {row.kernels}: {reason}")
-    status = FAIL if failures else OPEN if open_notes else PASS
-    notes = failures + open_notes or [found.note for found in findings if found.note]
-    return Judged(row, status, tuple(dict.fromkeys(notes)), findings)
+        (parity,) = _parity(Check("parity", row.kernels), evidence)
+        failures += [parity.note] if parity.status == FAIL else []
+        changed += parity.changed
+    status = FAIL if failures else OPEN if open_notes else STALE if changed else PASS
+    said = [found.note for found in findings if found.note and found.status == PASS]
+    notes = failures or open_notes + said
+    unique = tuple(sorted(set(changed))) if status == STALE else ()
+    return Judged(row, status, tuple(dict.fromkeys(notes)), findings, unique)
 
 
 def _look(check: Check, evidence: Evidence) -> Iterable[Finding]:
-    looks = {"test": _test, "file": _file, "record": _record, "gate": _gate, "parity": _parity}
+    looks = {
+        "test": _test,
+        "file": _file,
+        "record": _record,
+        "gate": _gate,
+        "parity": _parity,
+        "contract": _contract,
+    }
     return looks[check.subject](check, evidence)
 
 
 def _test(check: Check, evidence: Evidence) -> list[Finding]:
-    path, _, name = check.target.partition("::")
-    file = evidence.root / path
-    if path.startswith(_ON_A_GPU):
-        return [Finding(OPEN, f"{check.target} runs on a GPU only, not in CI", path)]
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    if not re.search(rf"^(async )?def {re.escape(name)}\(", text, re.MULTILINE):
-        return [Finding(OPEN, f"no test {check.target}", path)]
-    return [Finding(PASS, "", check.target)]
+    """By the last full run: a test that is gone, empty, skipped or failed proves nothing."""
+    if check.target.startswith(_ON_A_GPU):
+        return [Finding(OPEN, f"{check.target} runs on a GPU only, not in CI", check.target)]
+    function = find_test(evidence.root, check.target)
+    if function is None:
+        return [Finding(FAIL, f"no test {check.target}", check.target)]
+    if is_empty(function):
+        return [Finding(FAIL, f"{check.target} asserts nothing", check.target)]
+    said, code = results_of(evidence.results, check.target), code_of_test(function)
+    bad = [result for result in said if result.code == code and result.outcome != PASSED]
+    if bad:
+        return [Finding(FAIL, f"{check.target} {bad[0].outcome}", check.target)]
+    # A test of which some ids are slow has two results; one that is older spoils the other.
+    if said and all(result.code == code for result in said):
+        return [Finding(PASS, "", check.target)]
+    word = "changed" if said else "new"
+    return [Finding(PASS, "", check.target, None, (f"{check.target} {word}: run the tests again",))]
 
 
 def _file(check: Check, evidence: Evidence) -> list[Finding]:
-    origin = origin_of(evidence.root, check.target, evidence.artifacts)
-    if not (evidence.root / check.target).exists():
-        return [Finding(OPEN, f"{check.target} is missing", check.target, origin)]
-    if check.target.startswith("reports/") and not origin.is_known:
-        return [Finding(OPEN, f"{check.target} names no commit", check.target, origin)]
-    return [Finding(PASS, "", check.target, origin)]
+    target = check.target
+    origin = origin_of(evidence.root, target, evidence.artifacts)
+    if not (evidence.root / target).exists():
+        return [Finding(OPEN, f"{target} is missing", target, origin)]
+    if target.startswith("reports/") and not origin.is_known:
+        return [Finding(OPEN, f"{target} names no commit", target, origin)]
+    changed = changed_since(evidence.root, target, evidence.artifacts, evidence.ages)
+    return [Finding(PASS, "", target, origin, changed)]
+
+
+def _contract(check: Check, evidence: Evidence) -> list[Finding]:
+    """Every point of a contract was measured, often enough, and says so where it varies."""
+    origin = origin_of(evidence.root, BASELINE, evidence.artifacts)
+    held = hold(evidence.root, read_contract(evidence.root / check.target))
+    if held.faults:
+        return [Finding(FAIL, "; ".join(held.faults), BASELINE, origin)]
+    changed = (f"{check.target} changed",) if held.has_other_terms else ()
+    said = Finding(OPEN if held.missing else PASS, held.note, BASELINE, origin, changed)
+    if not held.missing:
+        return [said]
+    absent = f"{check.target}: no rows of {', '.join(held.missing)}"
+    return [said, Finding(OPEN, absent, BASELINE, origin)]
 
 
 def _record(check: Check, evidence: Evidence) -> list[Finding]:
@@ -107,15 +167,20 @@ def _record(check: Check, evidence: Evidence) -> list[Finding]:
     place, origin = check.target, found.origin
     if not figures:
         return [Finding(OPEN, f"{check.target} has no field {check.field}", place, origin)]
-    wrong = [figure for figure in figures if not _holds(check, figure)]
+    measured = [figure for figure in figures if figure is not None]
+    wrong = [figure for figure in measured if not _holds(check, figure)]
     if wrong:
         return [Finding(FAIL, f"{check}: found {wrong[0]}", place, origin)]
-    return [Finding(PASS, _shown(check, figures), place, origin)]
+    if len(measured) < len(figures):
+        n_absent = len(figures) - len(measured)
+        note = f"{check.field} of {place} was not measured at {n_absent} of {len(figures)}"
+        return [Finding(OPEN, note, place, origin)]
+    return [Finding(PASS, _shown(check, figures), place, origin, found.changed)]
 
 
 def _holds(check: Check, figure: object) -> bool:
-    # A figure that was not measured is no figure, and True is not 1.
-    if figure is None or isinstance(figure, bool) != isinstance(check.value, bool):
+    # True is not 1.
+    if isinstance(figure, bool) != isinstance(check.value, bool):
         return False
     return _BOUNDS[check.bound](figure, check.value)
 
@@ -165,7 +230,7 @@ def _of_gate(gate: Verdict, evidence: Evidence) -> Finding:
         return Finding(OPEN, gate.reason, place, origin)
     note = f"{gate.name}: {gate.value:.4g} ({shown_floor(gate)})"
     if gate.passed:
-        return Finding(PASS, note, place, origin)
+        return Finding(PASS, note, place, origin, gate.changed)
     return Finding(FAIL, f"{note}, {gate.reason}", place, origin)
 
 
@@ -177,11 +242,8 @@ def shown_floor(gate: Verdict) -> str:
 def _parity(check: Check, evidence: Evidence) -> list[Finding]:
     place = "reports/p0_parity_matrix.json"
     origin = origin_of(evidence.root, place, evidence.artifacts)
-    reason = _parity_reason(check.target, evidence)
-    status = FAIL if reason else PASS
-    note = f"parity of {check.target}: {reason}" if reason else ""
-    return [Finding(status, note, place, origin)]
-
-
-def _parity_reason(backend: str, evidence: Evidence) -> str:
-    return evidence.parity.get(backend, "no parity matrix was read")
+    found = evidence.parity.get(check.target, Parity(failed="no parity matrix was read"))
+    if found.failed:
+        return [Finding(FAIL, f"parity of {check.target}: {found.failed}", place, origin)]
+    changed = (f"parity of {check.target}: {found.changed}",) if found.changed else ()
+    return [Finding(PASS, "", place, origin, changed)]

@@ -9,9 +9,12 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.gates.ages import WHOLE, Ages, Measured
+from aerie.bench.gates.data import content_hash
 from aerie.bench.report.rows import Artifact
 
 # A commit as any of our files says it: `commit 0123abc`, `commit: …`, `'commit': '…'`.
@@ -38,65 +41,119 @@ class Origin:
 
 def origin_of(root: Path, name: str, artifacts: Sequence[Artifact]) -> Origin:
     """Command and kind by the table of artifacts, the commit from the file that has it."""
-    known = next((artifact for artifact in artifacts if fnmatch(name, artifact.path)), None)
+    known = _known(name, artifacts)
     if known is None:
         return Origin(_commit(root / name), "", "")
     if known.origin in (BY_HASH, GENERATED):
         return Origin(known.origin, known.command, known.kind)
-    source = root / (known.origin or name)
-    return Origin(_commit(source), known.command, known.kind)
+    return Origin(_commit(root / (known.origin or name)), known.command, known.kind)
+
+
+def changed_since(
+    root: Path, name: str, artifacts: Sequence[Artifact], ages: Ages
+) -> tuple[str, ...]:
+    """Parts of the sources that are not as they were when a file's numbers were measured."""
+    known = _known(name, artifacts)
+    if known is None or not known.sources or known.origin in (BY_HASH, GENERATED):
+        return ()
+    return ages.changed(_records(root / (known.origin or name)).last, known.sources)
+
+
+def last_commits(path: Path) -> set[str]:
+    """Commits of a file's numbers, of raw rows only those that count."""
+    return {commit for record in _records(path).last for commit in record.commit.split()}
+
+
+def _known(name: str, artifacts: Sequence[Artifact]) -> Artifact | None:
+    return next((artifact for artifact in artifacts if fnmatch(name, artifact.path)), None)
 
 
 def _commit(path: Path) -> str:
+    """Every commit that a file's numbers are from; empty if one of them does not say."""
+    found = {commit for record in _records(path).every for commit in record.commit.split() or [""]}
+    return "" if found & set(UNKNOWN) else " ".join(sorted(found))
+
+
+@dataclass(frozen=True)
+class _Records:
+    """What a file's numbers are from; of raw rows, `last` are the last session of each point."""
+
+    every: frozenset[Measured]
+    last: frozenset[Measured]
+
+
+def _records(path: Path) -> _Records:
     if not path.is_file():
-        return ""
-    if path.suffix == ".png":
-        return ""
-    readers = {".json": _of_json, ".csv": _of_csv, ".safetensors": _of_dump}
-    return readers.get(path.suffix, _of_text)(path)
+        return _Records(frozenset(), frozenset())
+    return _read(path, content_hash(path))
 
 
-def _of_json(path: Path) -> str:
+@lru_cache(maxsize=1024)
+def _read(path: Path, digest: str) -> _Records:
+    """The same contents are read once."""
+    if path.suffix == ".csv":
+        return _of_csv(path)
+    readers = {".json": _of_json, ".safetensors": _of_dump, ".png": _of_picture}
+    one = frozenset({readers.get(path.suffix, _of_text)(path)})
+    return _Records(one, one)
+
+
+def _of_json(path: Path) -> Measured:
     """The provenance of a record, or of the parts it was put together from."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        return ""
-    found = sorted(_named_commits(values)) if isinstance(values, dict) else []
-    return " ".join(found)
+        return Measured("")
+    return _provenance(values) if isinstance(values, dict) else Measured("")
 
 
-def _named_commits(values: dict[str, Any]) -> set[str]:
-    for key in ("provenance", "origin"):
-        inner = values.get(key)
+def _provenance(values: dict[str, Any]) -> Measured:
+    for inner in (values.get("provenance"), values.get("origin"), values):
         if isinstance(inner, dict) and isinstance(inner.get("commit"), str):
-            return {inner["commit"]} - set(UNKNOWN)
-    own = values.get("commit")
-    return {own} - set(UNKNOWN) if isinstance(own, str) else set()
+            return Measured(inner["commit"], str(inner.get(WHOLE) or ""))
+    return Measured("")
 
 
-def _of_csv(path: Path) -> str:
+def _of_csv(path: Path) -> _Records:
     """Of a column `commit`, all that occur; of a comment on top otherwise."""
     text = path.read_text(encoding="utf-8")
     rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
     if rows and "commit" in rows[0]:
-        given = [row["commit"] or "" for row in rows]
-        # One row that says nothing spoils the file: nobody can tell which number is meant.
-        return "" if set(given) & set(UNKNOWN) else " ".join(sorted(set(given)))
+        return _Records(_named(rows), _named(_last_sessions(rows)))
     comments = "\n".join(line for line in text.splitlines() if line.startswith("#"))
-    return _in_text(comments)
+    one = frozenset({Measured(_in_text(comments))})
+    return _Records(one, one)
 
 
-def _of_dump(path: Path) -> str:
+def _named(rows: list[dict[str, str]]) -> frozenset[Measured]:
+    return frozenset(Measured(row["commit"] or "", row.get(WHOLE) or "") for row in rows)
+
+
+def _last_sessions(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    place = ("scenario", "batch", "context")
+    if not {"session", *place} <= set(rows[0]):
+        return rows
+    last: dict[tuple[str, ...], str] = {}
+    for row in rows:
+        key = tuple(row[name] for name in place)
+        last[key] = max(last.get(key, ""), row["session"])
+    return [row for row in rows if last[tuple(row[n] for n in place)] == row["session"]]
+
+
+def _of_dump(path: Path) -> Measured:
     """The metadata of a captured kernel call, which stands in front of its arrays."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
-    return str(json.loads(metadata.get("provenance", "{}")).get("commit", ""))
+    return Measured(str(json.loads(metadata.get("provenance", "{}")).get("commit", "")))
 
 
-def _of_text(path: Path) -> str:
-    return _in_text(path.read_text(encoding="utf-8", errors="replace"))
+def _of_picture(path: Path) -> Measured:
+    return Measured("")  # it has no room for it: an artifact names the file it was drawn from
+
+
+def _of_text(path: Path) -> Measured:
+    return Measured(_in_text(path.read_text(encoding="utf-8", errors="replace")))
 
 
 def _in_text(text: str) -> str:

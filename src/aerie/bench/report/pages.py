@@ -5,12 +5,23 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from aerie.bench.report.checks import FAIL, OPEN, PASS, STATUSES, Evidence, Finding, Judged
+from aerie.bench.report.checks import (
+    FAIL,
+    OPEN,
+    PASS,
+    STALE,
+    STATUSES,
+    Evidence,
+    Finding,
+    Judged,
+)
 from aerie.bench.report.origin import origin_of, short
+from aerie.bench.report.results import RESULTS
 from aerie.bench.report.rows import Section
 
 SCORECARD, MANIFEST = "reports/scorecard.md", "reports/manifest.csv"
@@ -22,15 +33,23 @@ EVIDENCE = (
     "src/aerie/assets/pair/*.json",
     "tests/data/dumps/**/*.safetensors",
 )
+# The manifest itself, and what changes with the sources and with every run of the tests.
+UNLISTED = (MANIFEST, SCORECARD, RESULTS)
 _HEAD = """# Scorecard
 
 Written by `aerie report` from the rows in `scorecard/` and the files of this checkout;
-`aerie report --check` fails when it is out of date. **pass**: every check of the row holds;
-**fail**: one does not; **open**: evidence is missing, the command beside it makes it. A row about
-speed also fails while the parity matrix is below 100 % for that backend, or was made from other
-kernel sources. `commit` is what the artifact says of itself. kind: measured, c-sim, rtl-sim,
-modelled; test: shown by a test that CI runs with every change.
+`aerie report --check` fails when it is out of date or a row fails. **pass**: every check of the row
+holds; **stale**: so it does, but something it stands on was changed since, as it says; **fail**: a
+check does not hold; **open**: evidence is missing, the command beside it makes it. Sources are
+compared without comments. A row about speed also fails while the parity matrix is below 100 % for
+that backend. `commit` is what the artifact says of itself. kind: measured, c-sim, rtl-sim,
+modelled; test: shown by a test, judged by its result in the last full run.
 """
+# How pages say that something is older, and the counts that change with it.
+OLDER = "stale: passes, measured with older sources"
+_CHANGED = re.compile(rf"^{OLDER} \(changed since: [^)]*\)\n\n| \(changed since: [^)]*\)", re.M)
+_STALE = re.compile(rf"\| {STALE} \|$|\*\*{STALE}\*\*(?= \()", re.M)
+_COUNTS = re.compile(r"^(\| [^|]+ \|) (\d+) \| (\d+) ((\| \d+ ){3}\|)$", re.M)
 
 
 Sections = Sequence[tuple[Section, Sequence[Judged]]]
@@ -42,8 +61,8 @@ def render_scorecard(sections: Sections, unsigned: Sequence[str]) -> str:
     lines = [_HEAD, _counts(sections), "", *_kill(every), ""]
     for section, rows in sections:
         lines += [f"## {section.title}", "", section.about, ""]
-        lines += ["| item | what | status | kind | artifact | commit | command |"]
-        lines += ["|---|---|---|---|---|---|---|"]
+        lines += ["| item | what | status | kind | artifact | commit | command | origin |"]
+        lines += ["|---|---|---|---|---|---|---|---|"]
         lines += [_line(judged) for judged in rows] + [""]
     if unsigned:
         lines += ["## Artifacts without provenance", ""]
@@ -68,6 +87,7 @@ def kill_holds(judged: Iterable[Judged]) -> list[Judged]:
 def _kill(every: Sequence[Judged]) -> list[str]:
     criteria = [judged for judged in every if judged.row.kill]
     words = {PASS: "does not hold", FAIL: "HOLDS", OPEN: "not decided"}
+    words[STALE] = words[PASS]
     lines = ["Kill criteria:", ""]
     lines += [f"- {one.row.id}: {words[one.status]}{_because(one)}" for one in criteria]
     if kill_holds(every):
@@ -76,12 +96,25 @@ def _kill(every: Sequence[Judged]) -> list[str]:
 
 
 def _because(judged: Judged) -> str:
-    return f" ({'; '.join(judged.notes)})" if judged.notes else ""
+    said = f" ({'; '.join(judged.notes)})" if judged.notes else ""
+    return said + shown_changes(judged.changed)
+
+
+def shown_changes(changed: Sequence[str]) -> str:
+    """What a page says behind a figure whose sources are not as they were."""
+    return f" (changed since: {', '.join(changed)})" if changed else ""
+
+
+def without_ages(page: str) -> str:
+    """A page as if nothing that it stands on had changed since."""
+    page = _CHANGED.sub("", _STALE.sub(lambda found: found[0].replace(STALE, PASS), page))
+    return _COUNTS.sub(lambda m: f"{m[1]} {int(m[2]) + int(m[3])} | 0 {m[4]}", page)
 
 
 def _line(judged: Judged) -> str:
     row = judged.row
-    status = f"**{judged.status}**" + (f": {'; '.join(judged.notes)}" if judged.notes else "")
+    status = f"**{judged.status}**{shown_changes(judged.changed)}"
+    status += f": {'; '.join(judged.notes)}" if judged.notes else ""
     places = dict.fromkeys(found.place for found in judged.findings)
     commits = dict.fromkeys(
         short(found.origin.commit) for found in judged.findings if found.origin is not None
@@ -94,6 +127,7 @@ def _line(judged: Judged) -> str:
         ", ".join(f"`{place}`" for place in places),
         ", ".join(commit for commit in commits if commit),
         _command(judged),
+        row.origin,
     )
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
@@ -116,7 +150,7 @@ def _command(judged: Judged) -> str:
 def evidence_files(root: Path) -> list[str]:
     """Every file of evidence, by path."""
     found = {path for pattern in EVIDENCE for path in root.glob(pattern) if path.is_file()}
-    return sorted(path.relative_to(root).as_posix() for path in found)
+    return sorted({path.relative_to(root).as_posix() for path in found} - set(UNLISTED))
 
 
 def unsigned_files(evidence: Evidence, names: Iterable[str]) -> list[str]:
@@ -131,8 +165,6 @@ def render_manifest(evidence: Evidence, names: Iterable[str], fresh: Mapping[str
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("file", "sha256", "commit", "command", "kind"))
     for name in names:
-        if name == MANIFEST:
-            continue
         data = fresh[name] if name in fresh else (evidence.root / name).read_bytes()
         origin = origin_of(evidence.root, name, evidence.artifacts)
         digest = hashlib.sha256(data).hexdigest()

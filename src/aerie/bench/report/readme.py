@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.gates.gate import Verdict
 from aerie.bench.report.readme_gpu import render_gates, render_rounds
 
 _BEGIN, _END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -14,14 +16,14 @@ DECODING = Path("reports/compare_cpu.json")
 ENGINES = (Path("reports/engine_bench_cpu.json"), Path("reports/engine_bench_cpu_8k.json"))
 
 
-def render() -> str:
-    """README.md of the current folder with its measured table made anew."""
-    text = Path("README.md").read_text(encoding="utf-8")
+def render(root: Path, gates: Sequence[Verdict]) -> str:
+    """README.md of a checkout with its measured table made anew."""
+    text = (root / "README.md").read_text(encoding="utf-8")
     head, _, rest = text.partition(_BEGIN)
     tail = rest.partition(_END)[2]
-    decoding = json.loads(DECODING.read_text(encoding="utf-8"))
-    engines = [_engine(json.loads(path.read_text(encoding="utf-8")), path) for path in ENGINES]
-    parts = (render_gates(), render_rounds(), _decoding(decoding), *engines)
+    decoding = json.loads((root / DECODING).read_text(encoding="utf-8"))
+    engines = [_engine(json.loads((root / p).read_text(encoding="utf-8")), p) for p in ENGINES]
+    parts = (render_gates(root, gates), render_rounds(root), _decoding(decoding), *engines)
     tables = "\n".join(part for part in parts if part)
     return f"{head}{_BEGIN}\n{tables}{_END}{tail}"
 
@@ -92,12 +94,3 @@ def _engine(raw: dict[str, Any], path: Path) -> str:
             f" {rival['high']:.2f}) times the speed of transformers' generate, batch 1.",
         ]
     return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    """Rewrite README.md of the current folder."""
-    Path("README.md").write_text(render(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

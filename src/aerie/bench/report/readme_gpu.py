@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.gates.data import Folder
-from aerie.bench.gates.gate import judge, read_gates
-from aerie.bench.gpu.rows import read_rows
-from aerie.bench.report.checks import shown_floor
+from aerie.bench.gates.data import read_newest
+from aerie.bench.gates.gate import Verdict
+from aerie.bench.report.checks import OPEN, PASS, STALE, shown_floor
+from aerie.bench.report.pages import OLDER, shown_changes
 
 BASELINE = Path("reports/h200_baseline_raw.csv")
 SUMMARY = Path("reports/h200_baseline_summary.json")
@@ -29,11 +30,11 @@ SHOWN = (
 Line = tuple[str, str, str, str]  # what, floor, measured, raw
 
 
-def render_rounds() -> str:
+def render_rounds(root: Path) -> str:
     """One round on a GPU, each figure from its own record; empty without a record of speed."""
-    if not SPEED.is_file():
+    if not (root / SPEED).is_file():
         return ""
-    speed = _read(SPEED)
+    speed = _read(root / SPEED)
     made = speed["provenance"]
     lines = [
         f"Captured rounds of the pair inflated to the Llama-3.1-8B geometry, {made['device']},"
@@ -43,7 +44,7 @@ def render_rounds() -> str:
         "",
         "| what | floor | measured | raw |",
         "|---|---:|---:|---|",
-        *(f"| {' | '.join(line)} |" for line in (*_speed(speed), *_rival(), *_lossless())),
+        *(f"| {' | '.join(line)} |" for line in (*_speed(speed), *_rival(root), *_lossless(root))),
     ]
     return "\n".join(lines) + "\n"
 
@@ -81,10 +82,10 @@ def _speed(speed: dict[str, Any]) -> list[Line]:
     ]
 
 
-def _rival() -> list[Line]:
-    if not RIVAL.is_file():
+def _rival(root: Path) -> list[Line]:
+    if not (root / RIVAL).is_file():
         return []
-    rival = _read(RIVAL)
+    rival = _read(root / RIVAL)
     measured = (
         f"{rival['ratio']:.2f} times ({rival['aerie_ms']:.2f}, {rival['transformers_ms']:.2f} ms)"
     )
@@ -92,24 +93,23 @@ def _rival() -> list[Line]:
     return [(what, f"≥ {rival['floor']}", measured, _link(RIVAL))]
 
 
-def _lossless() -> list[Line]:
-    if not LOSSLESS.is_file():
+def _lossless(root: Path) -> list[Line]:
+    if not (root / LOSSLESS).is_file():
         return []
-    found = _read(LOSSLESS)
+    found = _read(root / LOSSLESS)
     shown = [
         f"{name} {own['identical']} of {own['texts']}" for name, own in found["policies"].items()
     ]
     return [("texts equal to plain decoding, fp32", "all", ", ".join(shown), _link(LOSSLESS))]
 
 
-def render_gates() -> str:
+def render_gates(root: Path, found: Sequence[Verdict]) -> str:
     """The gates a reader asks about first, floor beside figure; empty while none has data."""
-    found = judge(read_gates(Path("gates")), Folder(Path("reports")))
     shown = [gate for gate in found if any(fnmatch(gate.name, name) for name in SHOWN)]
     if all(gate.value is None for gate in shown):
         return ""
     n_passed = sum(gate.passed for gate in found)
-    last = read_rows(BASELINE)[-1]
+    last = max((rows[-1] for rows in read_newest(root / BASELINE).values()), key=lambda r: r.date)
     lines = [
         f"Against plain decoding on one {last.device}, the pair inflated to the Llama-3.1-8B"
         f" geometry, bf16, held-out text, policies in turns (torch {last.torch}, {last.date[:10]};"
@@ -121,19 +121,21 @@ def render_gates() -> str:
     ]
     for gate in shown:
         figure = "" if gate.value is None else f"{gate.value:.3f}"
-        verdict = "pass" if gate.passed else f"**fail**: {gate.reason}"
-        if gate.value is None:
-            verdict = "open"
+        verdict = STALE if gate.changed else PASS
+        if not gate.passed:
+            verdict = OPEN if gate.value is None else f"**fail**: {gate.reason}"
         lines.append(f"| {gate.name} | {shown_floor(gate)} | {figure} | {verdict} |")
-    lines += ["", f"![the planner beside the best fixed policy]({PICTURE})", "", _loops()]
+    changed = sorted({part for gate in shown for part in gate.changed})
+    lines += ["", f"{OLDER}{shown_changes(changed)}"] if changed else []
+    lines += ["", f"![the planner beside the best fixed policy]({PICTURE})", "", _loops(root)]
     return "\n".join(lines) + "\n"
 
 
-def _loops() -> str:
+def _loops(root: Path) -> str:
     """How much of each text stood in it before: a loop is easy to draft."""
     shares = {
         point["scenario"]: point["repeated_8gram_share"]
-        for point in _read(SUMMARY)["points"]
+        for point in _read(root / SUMMARY)["points"]
         if point["policy"] == "spec-3" and point["scenario"].startswith(("full", "fresh"))
     }
     shown = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())

@@ -8,12 +8,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from aerie.errors import UsageError
+from aerie.bench.gates.ages import KINDS
+from aerie.errors import UnknownNameError, UsageError
 
 FOLDER = Path("scorecard")
 ARTIFACTS = "artifacts.toml"
 # What a check looks at, and what a figure of a record is held against.
-SUBJECTS = ("test", "record", "file", "gate", "parity")
+SUBJECTS = ("test", "record", "file", "gate", "parity", "contract")
 BOUNDS = ("at_least", "at_most", "equals")
 
 
@@ -22,7 +23,7 @@ class Check:
     """One piece of evidence: exactly one subject; a record also names a field and a bound."""
 
     subject: str  # one of SUBJECTS
-    target: str  # a test, a path, a pattern of gate names, or a kernel backend
+    target: str  # a test, a path, a pattern of gate names, a kernel backend, or a contract
     field: str = ""
     bound: str = ""  # one of BOUNDS
     value: object = None
@@ -35,7 +36,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Row:
-    """One promise of the seeds. Without checks it is open, unless it is not needed."""
+    """One promise. Without checks it is open, unless it is not needed."""
 
     id: str
     what: str
@@ -45,6 +46,7 @@ class Row:
     not_needed: str = ""  # the reason
     kernels: str = ""  # a claim about speed: the backend whose parity it depends on
     kill: bool = False  # if it fails, features stop until the design was reviewed
+    origin: str = ""  # the item of the list that asked for it
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,15 @@ class Section:
 class Artifact:
     """Files that one command writes; `origin` is the file that says where their numbers are from.
 
-    `origin` is the file itself when empty. `kind` is what every table here must say.
+    `origin` is the file itself when empty. `kind` is what every table here must say. `sources`
+    names what the numbers depend on, one of `gates.ages.KINDS`; empty: on no source of ours.
     """
 
     path: str  # a pattern, relative to the repository root; the first that matches counts
     command: str
     kind: str
     origin: str = ""
+    sources: str = ""
 
 
 def read_sections(root: Path) -> list[Section]:
@@ -86,7 +90,11 @@ def read_artifacts(root: Path) -> list[Artifact]:
     """What writes each file of evidence."""
     path = root / FOLDER / ARTIFACTS
     given = tomllib.loads(path.read_text(encoding="utf-8"))
-    return [_fill(Artifact, entry, path) for entry in given["artifact"]]
+    found: list[Artifact] = [_fill(Artifact, entry, path) for entry in given["artifact"]]
+    for artifact in found:
+        if artifact.sources and artifact.sources not in KINDS:
+            raise UnknownNameError(f"sources of {artifact.path!r}", artifact.sources, KINDS)
+    return found
 
 
 def _section(path: Path) -> Section:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.gates.ages import UNTOLD, Ages
 from aerie.bench.gates.gate import Verdict
-from aerie.bench.report.checks import STATUSES, Evidence, Judged, judge
+from aerie.bench.report.checks import FAIL, STALE, STATUSES, Evidence, Judged, Parity, judge
 from aerie.bench.report.pages import (
     MANIFEST,
     REVIEW,
@@ -19,8 +20,10 @@ from aerie.bench.report.pages import (
     render_manifest,
     render_scorecard,
     unsigned_files,
+    without_ages,
 )
 from aerie.bench.report.plots import PLOTS, redraw, stale_plots
+from aerie.bench.report.results import read_results
 from aerie.bench.report.rows import read_artifacts, read_sections
 from aerie.bench.report.tables import TABLES, Table, rebuild
 
@@ -34,8 +37,14 @@ class Report:
     """What the checkout's evidence says."""
 
     written: tuple[str, ...]  # files that were out of date
+    aged: tuple[str, ...]  # of these, such as only do not tell yet what was changed since
     judged: tuple[Judged, ...]
     unsigned: tuple[str, ...]
+
+    @property
+    def failed(self) -> list[Judged]:
+        """Rows that fail."""
+        return [one for one in self.judged if one.status == FAIL]
 
     @property
     def needs_review(self) -> list[str]:
@@ -47,14 +56,15 @@ class Report:
         counts = Counter(one.status for one in self.judged)
         return {
             "scorecard": {status: counts[status] for status in STATUSES},
-            "failed": [
-                {"row": one.row.id, "notes": list(one.notes)}
+            "failed": [{"row": one.row.id, "notes": list(one.notes)} for one in self.failed],
+            "stale": [
+                {"row": one.row.id, "changed": list(one.changed)}
                 for one in self.judged
-                if one.status == "fail"
+                if one.status == STALE
             ],
             "without_provenance": list(self.unsigned),
             "kill_criteria": self.needs_review,
-            "stale": list(self.written),
+            "out_of_date": list(self.written),
         }
 
 
@@ -63,8 +73,9 @@ class Judges:
     """What other parts of the program say about the evidence, asked by the command."""
 
     gates: Sequence[Verdict]
-    parity: Mapping[str, str]  # by backend: why the parity matrix does not speak for it, or ""
-    tables: Sequence[Table] = ()  # pages of packages that this one does not stand on
+    parity: Mapping[str, Parity]  # by backend
+    tables: Sequence[Table] = ()  # pages that need them, or packages this one does not stand on
+    ages: Ages = UNTOLD
 
 
 def make(root: Path, judges: Judges, writes: bool) -> Report:
@@ -78,21 +89,32 @@ def make(root: Path, judges: Judges, writes: bool) -> Report:
         if not (changed and writes):
             break
         _write(root, {path: made[path] for path in changed})
-    written = _plots(root, writes)  # of the tables above, so after them
+    plots = _plots(root, writes)  # of the tables above, so after them
     artifacts = read_artifacts(root)
-    evidence = Evidence(root, artifacts, judges.gates, judges.parity)
+    evidence = Evidence(
+        root, artifacts, judges.gates, judges.parity, judges.ages, read_results(root)
+    )
     judged = [
         (section, [judge(row, evidence) for row in section.rows]) for section in read_sections(root)
     ]
-    names = sorted({*evidence_files(root), SCORECARD} - {MANIFEST})
+    names = evidence_files(root)
     unsigned = unsigned_files(evidence, names)
-    pages = {SCORECARD: render_scorecard(judged, unsigned).encode()}
-    pages[MANIFEST] = render_manifest(evidence, names, {**fresh, **pages}).encode()
-    stale = {path: text for path, text in pages.items() if text != _bytes(root / path)}
+    pages = {
+        SCORECARD: render_scorecard(judged, unsigned).encode(),
+        MANIFEST: render_manifest(evidence, names, fresh).encode(),
+    }
+    fresh |= {path: text for path, text in pages.items() if text != _bytes(root / path)}
+    aged = [path for path, text in fresh.items() if _is_only_aged(root / path, text)]
     if writes:
-        _write(root, stale)
+        _write(root, {path: text for path, text in pages.items() if path in fresh})
     every = tuple(one for _, rows in judged for one in rows)
-    return Report((*written, *sorted(fresh), *stale), every, tuple(unsigned))
+    return Report((*plots, *sorted(fresh)), tuple(aged), every, tuple(unsigned))
+
+
+def _is_only_aged(path: Path, text: bytes) -> bool:
+    """Whether a page lacks nothing but that something it stands on has changed since."""
+    is_told = path.suffix == ".md" and path.is_file()
+    return is_told and without_ages(text.decode()) == without_ages(path.read_text("utf-8"))
 
 
 def _plots(root: Path, writes: bool) -> list[str]:
@@ -114,7 +136,7 @@ def _write(root: Path, pages: Mapping[str, bytes]) -> None:
 
 
 def missing_review(root: Path, report: Report) -> str:
-    """What to do first when a kill criterion holds and nobody has reviewed the design."""
+    """What to do first when a kill criterion holds and the design was not reviewed."""
     if report.needs_review and not (root / REVIEW).exists():
         return f"kill criteria hold ({', '.join(report.needs_review)}): write {REVIEW} first"
     return ""

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-
-from aerie.attention.rows import Bounds, causal_rows
+from aerie.bench.comparison import logits_after
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
@@ -122,23 +120,12 @@ def _divergences(
             continue
         index = next(i for i, (a, b) in enumerate(zip(own, text, strict=True)) if a != b)
         choices = own[index], text[index]
-        pairs = [_logits_after(t, [*prompt, *own[:index]])[[*choices]] for t in targets]
+        pairs = [logits_after(t, [*prompt, *own[:index]])[[*choices]] for t in targets]
         gap, own_gap = (float((pair[0] - pair[1]).abs()) for pair in pairs)
         step = 2.0 ** (math.floor(math.log2(float(pairs[0].abs().max()))) + 1 - BF16_BITS)
         ulps = round(gap / step, 3)
         found.append(Divergence(policy, number, index, *choices, gap, ulps, own_gap))
     return found
-
-
-def _logits_after(target: Decoder, tokens: list[int]) -> torch.Tensor:
-    """What the target says after a text, from a fresh prefill. [vocab] f32"""
-    device, n = target.embedding.device, len(tokens)
-    ends = torch.tensor([0, n], dtype=torch.int32, device=device)
-    slots = torch.arange(1, n + 1, dtype=torch.int32, device=device)
-    ids = torch.tensor(tokens, device=device)
-    rows = causal_rows(ids, ends, ends, slots, Bounds(n, n))
-    last = torch.tensor([n - 1], device=device)
-    return target.forward(rows, target.allocate_pool(n + 1), last).logits[0]
 
 
 def heldout_prompts(pair: LargePair, n_prompts: int, n_tokens: int) -> list[list[int]]:

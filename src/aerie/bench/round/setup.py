@@ -56,6 +56,7 @@ class RoundSetup:
     layer_ops: str = "auto"
     linear: str = "auto"
     costs: str | None = None  # what a planner plans from; None: what an engine finds by itself
+    foreign_costs: bool = False  # they may be of another device or pair
 
     @property
     def model(self) -> ModelConfig:
@@ -94,7 +95,7 @@ class RoundSetup:
             graphs=room.graphs,
             scheduler=SchedulerConfig(max_batch=room.batch, prefill_chunk=room.chunk),
             speculation=speculation,
-            planner=PlannerConfig(self.costs),
+            planner=PlannerConfig(self.costs, foreign_costs=self.foreign_costs),
             backend=self.backend,
             engine=self.engine,
         )

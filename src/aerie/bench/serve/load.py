@@ -73,7 +73,7 @@ class Turn:
 def measure(load: Load, advance: Callable[[], None]) -> dict[str, Any]:
     """Every number of clients: engine, streams and whole answers in turns."""
     torch.set_num_threads(1)  # as the server does for this pair
-    engine = Engine.load(speculation=CHAIN)
+    engine = Engine.load(device="cpu", speculation=CHAIN)
     points = []
     for n_clients in load.clients:
         prompts = [f"# {index}\n{STARTS[index % len(STARTS)]}" for index in range(n_clients)]

@@ -167,9 +167,7 @@ class Reader(wiring.Component):
             self.command_ready.eq(room),
             asked.w_data.eq(Cat(self.command_address >> 3, n_beats)),
             asked.w_en.eq(push),
-            taken.w_data.eq(
-                Cat(self.command_address[0:3], self.command_count, self.command_size)
-            ),
+            taken.w_data.eq(Cat(self.command_address[0:3], self.command_count, self.command_size)),
             taken.w_en.eq(push),
             split.i_first.eq(asked.r_data[0:ADDRESS]),
             split.i_beats.eq(asked.r_data[ADDRESS:]),
@@ -258,9 +256,7 @@ class Writer(wiring.Component):
             self.command_ready.eq(room),
             asked.w_data.eq(Cat(self.command_address >> 3, n_beats)),
             asked.w_en.eq(push),
-            given.w_data.eq(
-                Cat(self.command_address[0:7], self.command_count, self.command_size)
-            ),
+            given.w_data.eq(Cat(self.command_address[0:7], self.command_count, self.command_size)),
             given.w_en.eq(push),
             split.i_first.eq(asked.r_data[0:ADDRESS]),
             split.i_beats.eq(asked.r_data[ADDRESS:]),

@@ -62,9 +62,7 @@ class CardEngine(wiring.Component):
         self.upstream_empty, self.downstream_full = Signal(), Signal()
         self.items, self.item_cycles = Signal(8), Signal()
         self.extra_in, self.extra_out = Signal(8), Signal(8)
-        is_stalled = (
-            self.stall_read | self.stall_write | self.upstream_empty | self.downstream_full
-        )
+        is_stalled = self.stall_read | self.stall_write | self.upstream_empty | self.downstream_full
         m.d.comb += [
             registers.i_done.eq(self.done),
             registers.i_bytes_in.eq(self.reader.o_bytes + self.extra_in),
@@ -76,10 +74,7 @@ class CardEngine(wiring.Component):
                 self.upstream_empty & ~self.stall_read & ~self.stall_write
             ),
             registers.i_downstream_full.eq(
-                self.downstream_full
-                & ~self.upstream_empty
-                & ~self.stall_read
-                & ~self.stall_write
+                self.downstream_full & ~self.upstream_empty & ~self.stall_read & ~self.stall_write
             ),
             registers.i_items.eq(self.items),
             registers.i_item_cycles.eq(self.item_cycles),

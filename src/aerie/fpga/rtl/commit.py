@@ -165,9 +165,7 @@ class VerifyResult(CardEngine):
             with m.If(counted_loop(m, self.place, is_there, self.argument("D") + 1)):
                 m.next = "JUDGE"
         with m.State("JUDGE"):
-            found = table_refusal(
-                self, self.scalars["pool"], self.scalars["prefix"], self.n_rows
-            )
+            found = table_refusal(self, self.scalars["pool"], self.scalars["prefix"], self.n_rows)
             is_broken = (self.n_rows != 0) & (~ascends | (last >= self.n_rows))
             with m.If(self.refusal == 0):
                 with m.If(is_deep):

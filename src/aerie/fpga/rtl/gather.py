@@ -65,9 +65,7 @@ class Gather(wiring.Component):
         m = Module()
         width = ROW + MOST_CHILDREN + ROW
         m.submodules.jobs = jobs = SyncFIFO(width=width, depth=JOBS)
-        m.submodules.buffer = buffer = Memory(
-            shape=self.bus, depth=2 * self.most_beats, init=[]
-        )
+        m.submodules.buffer = buffer = Memory(shape=self.bus, depth=2 * self.most_beats, init=[])
         self.fill, self.drain = buffer.write_port(), buffer.read_port(domain="comb")
         m.d.comb += [
             jobs.w_data.eq(Cat(self.i_source, self.i_children, self.i_first_child)),

@@ -207,9 +207,7 @@ class LayerScores(CardEngine):
             key = key_of(self.scores.word_select(place, FLOAT))
             whole = Cat(Const(self.candidates - 1 - place, self.index), key)
             is_used = place < self.argument("n")
-            m.d.comb += self.sorter.i_records.word_select(place, record).eq(
-                Mux(is_used, whole, 0)
-            )
+            m.d.comb += self.sorter.i_records.word_select(place, record).eq(Mux(is_used, whole, 0))
 
     def _sort(self, m: Module) -> None:
         """One vector through the network."""
@@ -272,9 +270,7 @@ class LayerScores(CardEngine):
         parent = Signal(4)
         with m.State("GATHER"):
             # One child a cycle finds its parent; a refused request has no rows to give.
-            here = self.sorted.word_select(
-                self.place[0 : self.index], FLOAT + self.index
-            )
+            here = self.sorted.word_select(self.place[0 : self.index], FLOAT + self.index)
             m.d.comb += slots.addr.eq((self.candidates - 1 - here[0 : self.index])[0 : self.index])
             for slot, mask in enumerate(masks):
                 hit = (slots.data == slot) & (self.refusal == 0)

@@ -203,9 +203,7 @@ class TreeTop(CardEngine):
                 gave = self.gives(m, value)
                 if name == "BEST":
                     m.d.comb += [
-                        self.frontier_in.addr.eq(
-                            Cat(self.place[0:4], self._bank(1), self.request)
-                        ),
+                        self.frontier_in.addr.eq(Cat(self.place[0:4], self._bank(1), self.request)),
                         self.frontier_in.data.eq(score),
                         self.frontier_in.en.eq(gave),
                     ]
@@ -235,9 +233,7 @@ class TreeTop(CardEngine):
             old = self._old_score()
             is_free = self.kept_old + self.place < self.argument("verify_num")
             displaces = ~is_free & (kept_now != 0) & (new > old)
-            m.d.comb += total.eq(
-                Mux(is_first, 0, mass) + gain_step(new, old, is_free, displaces)
-            )
+            m.d.comb += total.eq(Mux(is_first, 0, mass) + gain_step(new, old, is_free, displaces))
             m.d.sync += [mass.eq(total), kept.eq(kept_now - displaces)]
             m.d.sync += self.gains[self.place + 1].eq(self.gains[self.place + 1] + total)
             with m.If(counted_loop(m, self.place, Const(1), top_k)):

@@ -43,7 +43,9 @@ class Image:
         """An array as it is in memory now."""
         like = self.arrays[name]
         start = self.places[name]
-        found = np.frombuffer(bytes((memory or self.memory)[start : start + like.nbytes]), like.dtype)
+        found = np.frombuffer(
+            bytes((memory or self.memory)[start : start + like.nbytes]), like.dtype
+        )
         return found.reshape(like.shape)
 
     def seal(self) -> None:

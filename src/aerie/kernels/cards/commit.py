@@ -47,7 +47,7 @@ VERIFY_RESULT = Card(
         reads("draft_tokens", I64, ("R",), "from K10c"),
         reads("qo_indptr", I32, ("B+1",), "first row of each request"),
         reads("seq_len", I64, _EACH, "tokens with KV in the target, root excluded"),
-        reads("length_limit", I64, _EACH, "most tokens the request may hold"),
+        reads("length_limit", I64, _EACH, "most tokens the request may hold; any int64"),
         reads("stop_tokens", I64, ("B", "S"), "stop ids, -1 for none"),
         reads("req_to_token", I32, ("P", "L"), "request-to-slot table"),
         reads("req_pool_indices", I64, _EACH, "table row of each request"),

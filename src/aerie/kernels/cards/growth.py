@@ -41,7 +41,8 @@ LAYER_SCORES = Card(
     summary=(
         "Score the W*K candidates of a layer, sort them all, gather the hidden rows of the best K."
         " A probability is read as min(max(p, 0), 1), NaN as 0; the path score is the float32"
-        " product with the parent's. Column t*K+j is the j-th choice of frontier slot t."
+        " product with the parent's, which may be any float: a product that is NaN stays NaN."
+        " Column t*K+j is the j-th choice of frontier slot t."
     ),
     axes=(BATCH, WIDTH, TOP_K, HIDDEN_SIZE, DRAFT_VOCAB),
     scalars=(Scalar("cumu_count", "int", 1, 4096, "nodes stored before this layer"),),
@@ -65,7 +66,10 @@ LAYER_SCORES = Card(
         Refusal(Status.OUT_OF_RANGE, "VD", "a draft token has no entry in hot_token_id"),
         Refusal(Status.NOT_INJECTIVE, "1", "hot_token_id repeats a target id (all requests)"),
     ),
-    ties="Equal scores keep candidate order: the lower candidate index comes first.",
+    ties=(
+        "Equal scores keep candidate order: the lower candidate index comes first. NaN comes behind"
+        " every number."
+    ),
     cost=cost(
         "B*(12*W*K + 4*W + E*K*H)",
         "B*(24*W*K + 16*K + E*K*H)",
@@ -82,7 +86,9 @@ CUMULATIVE_STATE = Card(
     summary=(
         "Store the layer's W*K nodes with their links, emit the next frontier's candidates and"
         " keep the running order of scores. Takes path scores, never conditional probabilities."
-        " compat stores score * 0.9999 from depth 2 on, once, never compounded."
+        " compat stores score * 0.9999 from depth 2 on, once, never compounded. Scores may be any"
+        " floats in any order: sort_scores becomes the first of a stable descending sort of the old"
+        " ones and the layer's. Depths wrap around int64."
     ),
     axes=(BATCH, WIDTH, TOP_K, NODES, VERIFY, FED),
     scalars=(
@@ -130,7 +136,7 @@ CUMULATIVE_STATE = Card(
         Refusal(Status.CANDIDATE, "W*K", "a sort index is not a candidate"),
         Refusal(Status.DUPLICATE_SIBLING, "1", "a frontier slot proposes one token twice"),
     ),
-    ties="sort_scores: on equal scores the older entry stays in front.",
+    ties="sort_scores: on equal scores the older entry stays in front; NaN comes last.",
     cost=cost(
         "B*(24*W*K + 8*W + W*F + 4*M)",
         "B*(44*W*K + 8*W + 12*K + K*F + 8*M + 4*K)",
@@ -145,8 +151,11 @@ WORK_DELTAS = Card(
     version=1,
     summary=(
         "G[k]: mean over the batch of the extra score mass that verifying k of the new nodes"
-        " brings, at verify_num nodes in all. G[0] = 0, never decreasing, concave. Increments and"
-        " their sum in float64, requests ascending, rounded to float32 once. An empty batch: 0."
+        " brings, at verify_num nodes in all. Each new score takes a free slot (worth 0) while"
+        " there is one, then the smallest old score's that no new one took before, and gains what"
+        " it is above that, or nothing; NaN and equal infinities gain nothing. G[0] = 0, never"
+        " decreasing, concave for descending runs. Increments and their sum in float64, requests"
+        " ascending, rounded to float32 once. An empty batch: 0."
     ),
     axes=(BATCH, Axis("C", 1, MAX_VERIFY + 10, "length of both runs together")),
     scalars=(

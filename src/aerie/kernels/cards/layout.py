@@ -50,7 +50,7 @@ NODE_DATA = Card(
         reads("seq_len", I64, ("B",), "tokens with KV in the target, root excluded"),
         returns("qo_indptr", I32, _INDPTR, "first row of each request"),
         returns("draft_tokens", I64, _ROW, "token of each row", -1),
-        returns("positions", I64, _ROW, "seq_len + depth"),
+        returns("positions", I64, _ROW, "seq_len + depth, wrapping around int64"),
         returns("parent_row", I64, _ROW, "row of the parent, -1 for the root", -1),
         returns("first_child_row", I64, _ROW, "row of the first child", -1),
         returns("next_sibling_row", I64, _ROW, "row of the next sibling", -1),

@@ -105,7 +105,8 @@ TOKEN_POOL = Card(
     summary=(
         "Write freshly allocated slots into the request-to-slot table for [start, end) of each"
         " request; out_cache_loc is flat, and request b takes its share after the shares"
-        " max(end - start, 0) of all requests before it, refused ones included."
+        " max(end - start, 0) of all requests before it, refused ones included. Neither differences"
+        " nor sums of them wrap."
     ),
     axes=(BATCH, TABLE_ROWS, TABLE_WIDTH, Axis("C", 0, 1 << 24, "slots given in all")),
     ports=(

@@ -103,7 +103,7 @@ EXTEND_REPLAY = Card(
         reads("positions", I64, ("R",), "position of each row"),
         reads("out_cache_loc", I32, ("R",), "KV slot each row writes"),
         reads("hidden", HIDDEN, ("R", "H"), "target features of each row"),
-        reads("extend_len", I64, _EACH, "rows of each request, at least 1"),
+        reads("extend_len", I64, _EACH, "rows of each request, at least 1; summed modulo 2^64"),
         _SEQ_LEN,
         _POOL_ROW,
         updates("static_input_ids", I64, ("T",), "padding: 0"),

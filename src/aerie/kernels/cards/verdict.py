@@ -26,8 +26,12 @@ _LAYOUT = reads("qo_indptr", I32, ("B+1",), "first row of each request")
 _BROKEN_LAYOUT = Refusal(
     Status.BROKEN_LAYOUT, "R", "qo_indptr falls below an earlier entry, or passes the rows"
 )
-_NOT_FINITE = Refusal(Status.NOT_FINITE, "0", "NaN or +inf in a row; value = the row")
-_ALL_MASKED = Refusal(Status.ALL_MASKED, "1", "a row of -inf alone; value = the row")
+_NOT_FINITE = Refusal(
+    Status.NOT_FINITE, "0", "NaN or +inf in a row, given or after the division; value = the row"
+)
+_ALL_MASKED = Refusal(
+    Status.ALL_MASKED, "1", "a row of -inf alone, given or after the division; value = the row"
+)
 
 PROBABILITIES = Card(
     number="K5",
@@ -130,7 +134,8 @@ TARGET_TOKENS = Card(
         " positions + 1, sample_index, 0), word id mod 4, v = (word + 1/2) / 2^32,"
         " g = float32(-log(-log1p(-v))) from float64. T < 1e-6 is greedy: no division, no noise."
         " The path of a row is its ancestors and itself without row 0, which the committed counts"
-        " already hold."
+        " already hold. Counts may be any int32, and are added in int64; positions, seed and"
+        " sample_index may be any int64."
     ),
     axes=(BATCH, ROWS, VOCAB),
     ports=(

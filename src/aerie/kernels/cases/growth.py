@@ -47,6 +47,16 @@ def _runs(
     }
 
 
+# Two free slots, then the old scores from the last on; equal infinities and NaN gain nothing.
+_NOT_FINITE = np.array(
+    [
+        [np.nan, np.nan, np.nan, np.nan, 0.5, np.nan, 0.25, 0.125],
+        [1.0, 0.5, 0.25, 0.125, np.nan, 0.5, np.nan, 0.5],
+        [np.inf, np.inf, 0.5, -np.inf, 0.5, 0.5, -np.inf, -np.inf],
+        [1.0, -np.inf, -np.inf, -np.inf, -np.inf, -0.5, -np.inf, 0.5],
+    ]
+)
+
 _ROWS = (
     row("b1_first_layer_k8", "first_layer", batch=1, old=1, top_k=8, verify=64),
     row("b1_k1_smallest", "smallest", batch=1, old=1, top_k=1, verify=1),
@@ -84,6 +94,19 @@ _ROWS = (
     row("b3_old7_k1", "one_choice", batch=3, old=7, top_k=1, verify=7),
     row("b64_old20_k5_one_request_gains", "mixed", None,
         put("work_scores", np.s_[1:, 20:], 0.0), batch=64, old=20, top_k=5, verify=20),
+    row("b4_old4_k4_not_finite", "score_nan score_infinite", None,
+        put("work_scores", ..., _NOT_FINITE), batch=4, old=4, top_k=4, verify=6),
+    row("b1_old4_k4_infinite_gain", "score_infinite", None, put("work_scores", (0, 4), np.inf),
+        batch=1, old=4, top_k=4, verify=4),
+    row("b3_old4_k4_all_minus_infinity", "score_infinite all_equal", None,
+        put("work_scores", ..., -np.inf), batch=3, old=4, top_k=4, verify=5),
+    row("b2_old5_k5_not_sorted", "unsorted", None,
+        put("work_scores", ..., [0.5, 0.1, 0.9, 0.3, 0.7, 0.2, 0.8, 0.4, 0.6, 0.1]),
+        batch=2, old=5, top_k=5, verify=6),
+    row("b2_old3_k5_negative", "p_negative", None, put("work_scores", np.s_[:, 2:5], -0.5),
+        batch=2, old=3, top_k=5, verify=5),
+    row("b2_old2_k8_past_float32", "score_huge", None, put("work_scores", ..., 3e38),
+        batch=2, old=2, top_k=8, verify=10),
     row("old_past_verify", "beyond_verify", BOUNDS, batch=2, old=9, top_k=3, verify=8),
     row("k_past_scores", "beyond_run", BOUNDS, setting(node_top_k=9), batch=2, old=5, top_k=3,
         verify=8),

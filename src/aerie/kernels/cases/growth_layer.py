@@ -11,6 +11,7 @@ from aerie.kernels.cases.table import (
     DATA,
     DTYPE,
     blank,
+    both,
     cases,
     cast,
     put,
@@ -51,6 +52,9 @@ def _layer(
     return inputs
 
 
+# Zero times infinity is NaN, and so is NaN times anything: behind every number, -inf included.
+_NOT_FINITE = np.array([[np.nan, 1, 0.5], [np.inf, -np.inf, 0.25], [np.nan, -1, np.nan]])
+
 _ROWS = (
     row("b1_w1_k8_first_layer", "first_layer", shape=(1, 1, 8)),
     row("b1_w1_k1", "smallest", shape=(1, 1, 1)),
@@ -77,6 +81,9 @@ _ROWS = (
     row("b3_w3_k5_infinite", "p_infinite", shape=(3, 3, 5), kind="infinite"),
     row("b3_w4_k4_subnormal", "p_tiny", shape=(3, 4, 4), kind="tiny"),
     row("b2_w8_k8_parents_tie", "ties", None, put("last_layer_scores", ..., 0.25), shape=(2, 8, 8)),
+    row("b3_w3_k4_parents_not_finite", "score_nan score_infinite", None,
+        both(put("last_layer_scores", ..., _NOT_FINITE), put("topk_probas", np.s_[:, ::3], 0.0)),
+        shape=(3, 3, 4)),
     row("b3_w2_k6_no_hidden", "hidden_0", shape=(3, 2, 6), hidden=(0, "float32")),
     row("b3_w2_k6_h1_fp16", "hidden_1 fp16", shape=(3, 2, 6), hidden=(1, "float16")),
     row("b5_w3_k4_h64_fp16", "hidden_64 fp16", shape=(5, 3, 4), hidden=(64, "float16")),

@@ -99,6 +99,7 @@ _MASK_ROWS = (
         seq=(30, 0, 2)),
     row("sequence_past_table", "refused table", BOUNDS, put("seq_len", 1, 15)),
     row("sequence_negative", "refused table negative", BOUNDS, put("seq_len", 1, -1)),
+    row("sequence_at_int64", "refused table int64", BOUNDS, put("seq_len", 1, 2**63 - 1)),
     row("pool_row_past_table", "refused pool", BOUNDS, put("req_pool_indices", 2, 5)),
     row("pool_row_negative", "refused pool negative", BOUNDS, put("req_pool_indices", 0, -1)),
     row("layout_falls", "refused layout", DATA, put("qo_indptr", 1, 9), n_columns=20),

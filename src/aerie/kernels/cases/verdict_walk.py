@@ -211,6 +211,8 @@ _MATCHED: tuple[Row, ...] = (
     row("match_b3_depth_room", "match depth_room", shapes=("chain3", "star4", "comb5"), depth=127),
     row("match_b2_deep_tree_short_walk", "match depth_not_reached",
         shapes=("chain6", "chain4"), accept="none", depth=0),
+    row("match_b3_tokens_apart_above_bit_51", "match tokens_edge", None,
+        put("draft_tokens", np.s_[5:8], [5, 5 + 2**51, 5 - 2**63]), **_STAR),
     row("match_b3_cousins_share_token", "match cousins", None,
         both(put("draft_tokens", np.s_[5:11], [1, 2, 1, 2, 1, 2]),
              put("target_tokens", np.s_[4:11], 2)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aerie.errors import KernelBoundsError, UsageError
+from aerie.errors import KernelBoundsError
 from aerie.kernels.binding import bind
 from aerie.kernels.card import Card, Port
 from aerie.kernels.hls.signature import (
@@ -28,18 +27,6 @@ Array = NDArray[Any]
 
 # Fresh results hold this byte, so that an entry a kernel forgets is wrong and not luckily zero.
 POISON = 0xA5
-
-
-def adopt(array: Any, device: str, is_written: bool) -> Any:
-    """NumPy arrays as they are, CPU tensors as views of the same memory; nothing else."""
-    if isinstance(array, np.ndarray):
-        return array
-    if getattr(getattr(array, "device", None), "type", None) != "cpu":
-        raise UsageError(f"backend hls takes arrays in the memory of a CPU, got {type(array)}")
-    if str(array.dtype) == "torch.bfloat16":
-        # Rows are moved as bits. The tensor proves that torch is loaded.
-        array = array.view(sys.modules["torch"].uint16)
-    return array.detach().numpy()
 
 
 class CSimulation:
@@ -126,6 +113,8 @@ class CSimulation:
             else:
                 array = np.asarray(value, np.int32) if entry.role == "list" else value
                 packed = np.ascontiguousarray(array)
+                if not packed.flags.aligned:
+                    packed = packed.copy()
                 copies.append((array if entry.is_written else packed, packed))
                 passed.append(ctypes.c_void_p(packed.ctypes.data))
         code = function(*passed)

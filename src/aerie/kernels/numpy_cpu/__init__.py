@@ -1,5 +1,6 @@
 """NumPy backend for engines on a CPU: vectorised, few operations, small arrays first."""
 
-from aerie.kernels.numpy_cpu.table import KERNELS, adopt
+from aerie.kernels.host import adopt
+from aerie.kernels.numpy_cpu.table import KERNELS
 
 __all__ = ["KERNELS", "adopt"]

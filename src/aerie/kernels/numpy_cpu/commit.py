@@ -64,8 +64,11 @@ def update_verify_result(
     ]
     check_table_span(refusals, req_to_token, req_pool_indices, seq_len, spans.count)
     tokens, bonus, stops = draft_tokens.tolist(), bonus_token.tolist(), stop_tokens.tolist()
-    room = (length_limit - seq_len - 1).tolist()  # seq_len tokens and the root are there already
     lengths, table_rows = seq_len.tolist(), req_pool_indices.tolist()
+    # seq_len tokens and the root are there already; Python's integers, for a limit may be any.
+    room = [
+        limit - length - 1 for limit, length in zip(length_limit.tolist(), lengths, strict=True)
+    ]
     new_lengths, finished = lengths.copy(), [False] * batch
     out = _Batch()
     for b, (first, size, path) in enumerate(zip(firsts, sizes, paths, strict=True)):

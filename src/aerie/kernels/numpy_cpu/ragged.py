@@ -16,6 +16,7 @@ Ints = NDArray[np.int64]
 Slots = NDArray[np.int32]
 
 MAX_VERIFY = 128
+INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,11 @@ def check_table_span(
     n_requests, width = table.shape
     refusals.add(Status.TABLE_ROW, outside(pool_row, n_requests), pool_row)
     refusals.add(Status.NEGATIVE_LENGTH, seq_len < 0, seq_len)
-    # Not seq_len + count > width: that sum may pass int64.
-    refusals.add(Status.OUT_OF_RANGE, seq_len > width - count, seq_len + count)
+    # Not seq_len + count > width: that sum may pass int64, and names its end then.
+    is_past = seq_len > width - count
+    if is_past.any():
+        ends = np.add(np.minimum(seq_len, INT64_MAX - count), count)
+        refusals.add(Status.OUT_OF_RANGE, is_past, ends)
 
 
 def running(counts: Ints) -> Ints:

@@ -111,7 +111,7 @@ def _path_tokens(
 def _penalised(scores: Floats, spans: Spans, path: Ints, options: Options) -> Floats:
     """Penalties over committed and path tokens, then the bias; every step rounds to float32."""
     if _PENALTIES & options.keys():
-        produced = np.zeros(scores.shape, np.int32)
+        produced = np.zeros(scores.shape, np.int64)  # a count of int32's largest may grow
         if "output_counts" in options:
             produced += options["output_counts"][spans.owner]
         np.add.at(produced, (path[0], path[1]), 1)

@@ -1,14 +1,7 @@
-"""The NumPy backend's kernels by name, and how it takes tensors in."""
+"""The NumPy backend's kernels by name."""
 
 from __future__ import annotations
 
-import sys
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
-from aerie.errors import UsageError
 from aerie.kernels.implementation import Implementation
 from aerie.kernels.numpy_cpu import commit, growth, layout, memory, replay, sampling, verdict
 
@@ -27,26 +20,3 @@ KERNELS: dict[str, Implementation] = {
         (replay.build_active_slots, None),
     )
 }
-
-
-def adopt(array: Any, device: str, is_written: bool) -> NDArray[Any]:
-    """Take NumPy arrays as they are and CPU tensors as views; refuse everything else."""
-    if type(array) is np.ndarray:
-        return array
-    try:
-        return array.numpy()
-    except (AttributeError, TypeError, RuntimeError):
-        return _adopt_slowly(array, device)
-
-
-def _adopt_slowly(array: Any, device: str) -> NDArray[Any]:
-    """What `Tensor.numpy` does not take: bfloat16, and tensors that ask for gradients."""
-    if isinstance(array, np.ndarray):
-        return array
-    if getattr(getattr(array, "device", None), "type", None) != "cpu":
-        raise UsageError(f"backend numpy takes NumPy arrays and CPU tensors, got {type(array)}")
-    if str(array.dtype) == "torch.bfloat16":
-        # NumPy has no bfloat16: its bit patterns travel as uint16. The tensor proves that torch
-        # is loaded, so this module need not import it.
-        array = array.view(sys.modules["torch"].uint16)
-    return np.asarray(array.detach().numpy())

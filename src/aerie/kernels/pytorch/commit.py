@@ -51,8 +51,9 @@ def update_verify_result(
     is_stop &= steps <= accept_count[:, None]
     # run stands for a run without a stop token
     until_stop = torch.where(is_stop, steps + 1, run + 1).amin(dim=1)
-    # seq_len tokens and the root are committed already.
-    room = (length_limit - seq_len - 1).clamp_min_(0)
+    # seq_len tokens and the root are committed already. A limit below 0 is none at all, and its
+    # difference might wrap.
+    room = (length_limit.clamp_min(0) - seq_len - 1).clamp_min_(0)
     n_emitted = torch.minimum(torch.minimum(accept_count + 1, until_stop), room)
     finished = live & ((until_stop == n_emitted) | (n_emitted == room))
     n_emitted = n_emitted * live

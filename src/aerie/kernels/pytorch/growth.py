@@ -29,7 +29,8 @@ def draft_tree_layer_score_index_gen_op(
     probas = topk_probas.nan_to_num(0.0).clamp_(0.0, 1.0)
     curr = probas.reshape(batch, width, top_k) * last_layer_scores[:, :, None]
     curr = curr.reshape(batch, candidates)
-    sorted_scores, order = torch.sort(curr, dim=1, descending=True, stable=True)
+    # Ascending on the negated scores, which leaves NaN behind; descending, torch has it in front.
+    negated, order = torch.sort(-curr, dim=1, stable=True)
     chosen = order[:, :top_k]
     parents = chosen // top_k
     # [B, K] flat row of each chosen candidate's parent in input_hidden
@@ -37,7 +38,7 @@ def draft_tree_layer_score_index_gen_op(
     hidden = input_hidden.index_select(0, slots.reshape(-1))
     outputs = {
         "curr_layer_scores": curr,
-        "sort_layer_scores": sorted_scores,
+        "sort_layer_scores": -negated,
         "sort_layer_indices": order,
         "cache_topk_indices": chosen + cumu_count,
         "parent_indices_in_layer": parents,
@@ -154,13 +155,13 @@ def update_cumu_draft_state(
     old_scores = torch.where(ok, sort_scores[:, :n_old], 0.0)
     work_scores = torch.cat([old_scores, output_scores], dim=1)
     # Old entries stand in front and the sort is stable: on equality the older one stays ahead.
-    merged = torch.cat([sort_scores[:, :n_old], sort_layer_scores], dim=1)
-    merged = torch.sort(merged, dim=1, descending=True, stable=True).values
-    _store(sort_scores[:, :n_new], merged[:, :n_new], ok)
+    merged = -torch.cat([sort_scores[:, :n_old], sort_layer_scores], dim=1)
+    merged = torch.sort(merged, dim=1, stable=True).values
+    _store(sort_scores[:, :n_new], -merged[:, :n_new], ok)
 
     # [B, K] flat row of each chosen child's parent in input_tree_mask
     parents = chosen // top_k + torch.arange(0, batch * width, width, device=device)[:, None]
-    mask = input_tree_mask.flatten(0, 1).index_select(0, parents.view(-1))
+    mask = input_tree_mask.flatten(0, 1).index_select(0, parents.reshape(-1))
     mask = mask.view(batch, top_k, input_tree_mask.shape[2])
     mask[:, :, fed_count : fed_count + top_k].diagonal(dim1=1, dim2=2).fill_(True)
     return {
@@ -189,9 +190,11 @@ def calculate_work_deltas(
     # kept. Once all old ones are out, a new score could only displace a better new one.
     n_free = min(verify_num - n_old, node_top_k)
     n_met = min(node_top_k - n_free, n_old)
-    gained = work_scores[:, n_old : n_old + n_free + n_met].double()  # [B, n_free + n_met]
-    met = work_scores[:, n_old - n_met : n_old].flip(1).double()
-    gained[:, n_free:].sub_(met).clamp_min_(0.0)
+    new = work_scores[:, n_old : n_old + n_free + n_met].double()  # [B, n_free + n_met]
+    met = torch.zeros_like(new)
+    met[:, n_free:] = work_scores[:, n_old - n_met : n_old].flip(1)
+    # NaN is above nothing, and gains nothing.
+    gained = torch.where(new > met, new - met, 0.0)
     totals = gains[1:].narrow(0, 0, n_free + n_met)
     torch.sum(gained, dim=0, out=totals)
     return {"G": gains.cumsum_(0).div_(batch).float()}

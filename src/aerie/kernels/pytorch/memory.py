@@ -42,7 +42,7 @@ def compute_kv_indices(
     asked = length.sum(dim=1).masked_fill_(refusals.refused, 0).cumsum(0)
     refusals.add(Status.KV_CAPACITY, asked > kv_capacity, asked)
     ok = ~refusals.refused[:, None]  # [B, 1]
-    indptr = offsets((length * ok).view(-1))
+    indptr = offsets((length * ok).reshape(-1))
     prefixes = (prefix[:, None] * ok).expand(batch, width)
     pool_rows = req_pool_indices[:, None].expand(batch, width)
     lists = SlotLists(req_to_token, pool_rows.reshape(-1), prefixes.reshape(-1))
@@ -51,7 +51,7 @@ def compute_kv_indices(
     first = (indptr[:-1].view(batch, width) + prefixes - 1)[:, :, None]
     entry = torch.where(tree_mask & ok[:, :, None], chain + first, kv_capacity)
     slots = fed_slots[:, None].expand_as(entry)
-    indices.scatter_(0, entry.view(-1), slots.reshape(-1))
+    indices.scatter_(0, entry.reshape(-1), slots.reshape(-1))
     return {
         "kv_indptr": indptr.int(),
         "kv_indices": indices[:kv_capacity],

@@ -12,10 +12,7 @@ from aerie.kernels.pytorch.refusals import Refusals, first_true
 from aerie.kernels.status import Status
 
 MAX_VERIFY = 128
-
-# A sibling's sort key: parent above, token below. Parents are node ids or rows, at most 12 bits.
-_TOKEN_BITS = 51
-_LOWEST = -(2**63)
+INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -102,8 +99,9 @@ def check_table_span(
     outside = (pool_row < 0) | (pool_row >= n_requests)
     refusals.add(Status.TABLE_ROW, outside, pool_row)
     refusals.add(Status.NEGATIVE_LENGTH, seq_len < 0, seq_len)
-    # Not seq_len + count > width: that sum may pass int64.
-    refusals.add(Status.OUT_OF_RANGE, seq_len > width - count, seq_len + count)
+    # Not seq_len + count > width: that sum may pass int64, and names its end then.
+    end = seq_len.clamp_max(INT64_MAX - count) + count
+    refusals.add(Status.OUT_OF_RANGE, seq_len > width - count, end)
 
 
 @dataclass(frozen=True)
@@ -136,16 +134,18 @@ class SlotLists:
 def repeated_sibling(parent: Tensor, tokens: Tensor, is_node: Tensor) -> tuple[Tensor, Tensor]:
     """Whether two nodes of a request share parent and token, and such a token. [B, n] -> [B], [B]
 
-    `parent` is at least -1 and below 4096. Tokens are told apart by their low 51 bits.
+    `parent` is at least -1 where there is a node.
     """
     batch, size = tokens.shape
     if size < 2:
         none = torch.zeros(batch, dtype=torch.bool, device=tokens.device)
         return none, none.long()
-    mask = (1 << _TOKEN_BITS) - 1
-    key = (parent << _TOKEN_BITS) | (tokens & mask)
-    unique = torch.arange(_LOWEST, _LOWEST + size, device=tokens.device)
-    ordered = torch.where(is_node, key, unique).sort(dim=1).values
-    is_twin = ordered[:, 1:] == ordered[:, :-1]
-    twin = ordered.gather(1, is_twin.byte().argmax(dim=1, keepdim=True))
-    return is_twin.any(dim=1), (twin & mask)[:, 0]
+    # Others than nodes get parents of their own.
+    own = torch.arange(-2, -2 - size, -1, device=tokens.device)
+    # By token, then stably by parent: nodes that share both become neighbours.
+    by_token, order = tokens.sort(dim=1, stable=True)
+    group, order = torch.where(is_node, parent, own).gather(1, order).sort(dim=1, stable=True)
+    ordered = by_token.gather(1, order)
+    is_twin = (group[:, 1:] == group[:, :-1]) & (ordered[:, 1:] == ordered[:, :-1])
+    twin = ordered.gather(1, first_true(is_twin)[:, None])
+    return is_twin.any(dim=1), twin[:, 0]

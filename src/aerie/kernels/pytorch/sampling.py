@@ -131,16 +131,16 @@ def _with_paths(
 
 
 def _produced(rows: _Rows, output_counts: Tensor | None, vocab: int) -> Tensor | None:
-    """How often each id stands in the committed output and the row's path. int32 [R, V]"""
+    """How often each id stands in the committed output and the row's path. [R, V]"""
     if output_counts is None and rows.tokens is None:
         return None
     if output_counts is None:
         size = (rows.owner.shape[0], vocab)
-        produced = torch.zeros(size, dtype=torch.int32, device=rows.owner.device)
+        produced = torch.zeros(size, dtype=torch.int64, device=rows.owner.device)
     else:
-        produced = output_counts.index_select(0, rows.owner)
+        produced = output_counts.index_select(0, rows.owner).long()
     if rows.tokens is not None and rows.on_path is not None:
-        produced.scatter_add_(1, rows.tokens, rows.on_path.int())
+        produced.scatter_add_(1, rows.tokens, rows.on_path.long())
     return produced
 
 

@@ -1,5 +1,6 @@
 """NumPy reference: the living definition of the kernels. Obvious first, fast never."""
 
-from aerie.kernels.reference.table import KERNELS, adopt
+from aerie.kernels.host import adopt
+from aerie.kernels.reference.table import KERNELS
 
 __all__ = ["KERNELS", "adopt"]

@@ -14,10 +14,14 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+# Cards say where NaN and infinities go, and that sums of int64 wrap: neither is worth a warning.
+quiet = np.errstate(invalid="ignore", over="ignore")
+
 # Captured runs discount stored scores from depth 2 on by this factor (compat mode).
 COMPAT_DISCOUNT = np.float32(0.9999)
 
 
+@quiet
 def draft_tree_layer_score_index_gen_op(
     *,
     topk_probas: Floats,
@@ -44,7 +48,7 @@ def draft_tree_layer_score_index_gen_op(
             continue
         probas = np.clip(np.nan_to_num(topk_probas[b], nan=0.0), 0.0, 1.0)
         curr[b] = probas.astype(np.float32) * np.repeat(last_layer_scores[b], top_k)
-        # Stable on the negated scores: equal scores keep candidate order.
+        # Stable on the negated scores: equal scores keep candidate order, NaN comes last.
         order[b] = np.argsort(-curr[b], kind="stable")
         sorted_scores[b] = curr[b][order[b]]
         best[b] = cumu_count + order[b, :top_k]
@@ -106,6 +110,7 @@ def check_cumu_draft_state(
     return refusals.words()
 
 
+@quiet
 def update_cumu_draft_state(
     *,
     cumu_tokens: Ints,
@@ -168,6 +173,7 @@ def update_cumu_draft_state(
     }
 
 
+@quiet
 def calculate_work_deltas(
     *, work_scores: Floats, node_top_k: int, verify_num: int
 ) -> dict[str, Any]:
@@ -176,12 +182,12 @@ def calculate_work_deltas(
     n_old = total - node_top_k
     gains = np.zeros(node_top_k + 1, np.float64)
     for b in range(batch):
+        # What each new score displaces: nothing while there is room, then the old ones, last first.
         old = [float(score) for score in work_scores[b, :n_old]]
+        displaced = [0.0] * (verify_num - n_old) + old[::-1]
         mass = 0.0
         for k, score in enumerate(work_scores[b, n_old:].astype(np.float64)):
-            if n_old + k < verify_num:
-                mass += score
-            elif old and score > old[-1]:
-                mass += score - old.pop()
+            if k < len(displaced) and score > displaced[k]:
+                mass += score - displaced[k]
             gains[k + 1] += mass
     return {"G": (gains / max(batch, 1)).astype(np.float32)}

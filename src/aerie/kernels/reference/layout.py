@@ -55,7 +55,7 @@ def update_node_data(
         for row, node in enumerate(nodes):
             flat = first + row
             tokens[flat] = cumu_tokens[b, node]
-            positions[flat] = seq_len[b] + cumu_deltas[b, node]
+            positions[flat] = (seq_len[b : b + 1] + cumu_deltas[b, node])[0]  # wraps, in silence
             if row > 0:
                 parent = row_of[int(prev_indexs[b, node])]
                 parent_row[flat] = parent

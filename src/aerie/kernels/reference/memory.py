@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def check_draft_cache_locs(
     """K10a, before anything is written."""
     refusals = _check_spans(req_to_token, req_pool_indices, start, end)
     for b in range(len(start)):
-        needed = int(end[b] - start[b])
+        needed = int(end[b]) - int(start[b])
         if needed > out_cache_loc.shape[1]:
             refusals.add(b, Status.SLOT_CAPACITY, needed)
         _check_slots(refusals, b, out_cache_loc[b, : max(needed, 0)])
@@ -118,8 +119,10 @@ def assign_req_to_token_pool_operator(
 
 
 def _shares(start: Ints, end: Ints) -> list[slice]:
-    bounds = np.concatenate([[0], np.cumsum(np.maximum(end - start, 0))])
-    return [slice(int(bounds[b]), int(bounds[b + 1])) for b in range(len(start))]
+    # Python's integers: what a refused request asks for may pass int64.
+    sizes = [max(int(e) - int(s), 0) for s, e in zip(start, end, strict=True)]
+    bounds = list(accumulate(sizes, initial=0))
+    return [slice(*pair) for pair in pairwise(bounds)]
 
 
 def _check_spans(table: Slots, pool_rows: Ints, start: Ints, end: Ints) -> Refusals:

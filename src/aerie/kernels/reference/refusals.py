@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from aerie.kernels.status import Status
 
+INT64_MAX = 2**63 - 1
+
 
 class Refusals:
     """`status[B]` and `detail[B]` of one call, filled request by request."""
@@ -19,7 +21,8 @@ class Refusals:
         """Refuse a request, unless an earlier check already did."""
         if self.status[request] == Status.OK:
             self.status[request] = code
-            self.detail[request] = value
+            # Sums of two lengths may pass int64; how far does not matter.
+            self.detail[request] = min(value, INT64_MAX)
 
     def refused(self, request: int) -> bool:
         """True once a request has a status."""

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
-
-import numpy as np
-
-from aerie.errors import UsageError
 from aerie.kernels.implementation import Implementation
 from aerie.kernels.reference import commit, growth, layout, memory, replay, verdict
 
@@ -39,16 +33,3 @@ KERNELS: dict[str, Implementation] = {
     ),
     "build_active_slots": Implementation(replay.build_active_slots),
 }
-
-
-def adopt(array: Any, device: str, is_written: bool) -> Any:
-    """Take NumPy arrays as they are and CPU tensors as views; refuse everything else."""
-    if isinstance(array, np.ndarray):
-        return array
-    if getattr(getattr(array, "device", None), "type", None) == "cpu":
-        if str(array.dtype) == "torch.bfloat16":
-            # NumPy has no bfloat16: the reference carries the bit patterns.
-            # The tensor proves torch is loaded, so this module need not import it.
-            array = array.view(sys.modules["torch"].uint16)
-        return array.detach().numpy()
-    raise UsageError(f"backend reference takes NumPy arrays on {device}, got {type(array)}")

@@ -13,6 +13,7 @@ from aerie.kernels.triton_gpu.device import (
     OUT_OF_RANGE,
     TABLE_ROW,
     TOO_DEEP,
+    end_of,
     refuse,
     request_span,
 )
@@ -66,7 +67,8 @@ def _measure_kernel(
         status, detail, TABLE_ROW, (table_row < 0) | (table_row >= n_table), table_row
     )
     status, detail = refuse(status, detail, NEGATIVE_LENGTH, length < 0, length)
-    status, detail = refuse(status, detail, OUT_OF_RANGE, length > width - count, length + count)
+    is_past = length > width - count
+    status, detail = refuse(status, detail, OUT_OF_RANGE, is_past, end_of(length, count))
     is_live = (status == 0) & (count > 0)
     n_accepted = tl.where(is_live, n_accepted, 0)
 
@@ -76,8 +78,9 @@ def _measure_kernel(
         is_stop |= (token == tl.load(stops + request * n_stops + stop)).to(tl.int32)
     is_stop = (is_stop > 0) & (token >= 0) & (step <= n_accepted)
     until_stop = tl.min(tl.where(is_stop, step + 1, run + 1), axis=0)
-    # seq_len tokens and the root are committed already.
-    room = tl.maximum(tl.load(length_limit + request) - length - 1, 0)
+    # seq_len tokens and the root are committed already. A limit below 0 is none at all, and its
+    # difference might wrap.
+    room = tl.maximum(tl.maximum(tl.load(length_limit + request), 0) - length - 1, 0)
     n_emitted = tl.minimum(tl.minimum(n_accepted + 1, until_stop), room)
     is_last = is_live & ((until_stop == n_emitted) | (n_emitted == room))
     n_emitted = tl.where(is_live, n_emitted, 0)

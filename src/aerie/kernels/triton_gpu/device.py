@@ -22,20 +22,29 @@ BAD_PARAMETER = tl.constexpr(Status.BAD_PARAMETER.value)
 TABLE_ROW = tl.constexpr(Status.TABLE_ROW.value)
 CANDIDATE = tl.constexpr(Status.CANDIDATE.value)
 NEGATIVE_LENGTH = tl.constexpr(Status.NEGATIVE_LENGTH.value)
-# Larger than any index and any token a message names.
-FAR = tl.constexpr(1 << 62)
+# The largest int64: no index passes it, and no token.
+FAR = tl.constexpr((1 << 63) - 1)
 
 
 @triton.jit
-def rank_descending(key, is_entry, BLOCK: tl.constexpr):
-    """Place of every entry of `key[BLOCK]` in descending order, the lower index first on ties.
+def order_key(x):
+    """int32 in the order of the floats: one key for both zeros, NaN below everything."""
+    # Minus zero plus zero is zero.
+    bits = (x + 0.0).to(tl.int32, bitcast=True)
+    # As sign and magnitude: of negative numbers the larger bits are the smaller number.
+    return tl.where(x == x, bits ^ ((bits >> 31) & 0x7FFFFFFF), -0x7FFFFFFF)
+
+
+@triton.jit
+def rank_descending(values, is_entry, BLOCK: tl.constexpr):
+    """Place of every entry of `values[BLOCK]` in descending order, the lower index first on ties.
 
     A comparison of all pairs: right for any number of entries, and no step waits for another.
     """
     here = tl.arange(0, BLOCK)
-    other = tl.where(is_entry, key, float("-inf"))
-    before = other[None, :] > key[:, None]
-    before |= (other[None, :] == key[:, None]) & (here[None, :] < here[:, None])
+    key = order_key(values)
+    before = key[None, :] > key[:, None]
+    before |= (key[None, :] == key[:, None]) & (here[None, :] < here[:, None])
     before &= is_entry[None, :]
     return tl.sum(before.to(tl.int32), axis=1)
 
@@ -61,6 +70,12 @@ def refuse(status, detail, code, applies, value):
     """Status word and detail after one more check; an earlier refusal stays."""
     is_new = applies & (status == 0)
     return tl.where(is_new, code, status), tl.where(is_new, value, detail)
+
+
+@triton.jit
+def end_of(length, count):
+    """length + count, a number that a message names; int64's largest where the sum passes it."""
+    return tl.minimum(length, -count + FAR) + count
 
 
 @triton.jit

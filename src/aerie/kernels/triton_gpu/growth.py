@@ -18,7 +18,7 @@ from aerie.kernels.triton_gpu.growth_device import (
     write_gains,
     write_mask,
 )
-from aerie.kernels.triton_gpu.launch import as_bytes, block, row_stride, words
+from aerie.kernels.triton_gpu.launch import as_bytes, block, packed, row_stride, words, write_back
 
 # One variant for every layer's sizes: a value of 1 or a multiple of 16 would compile another one.
 _SIZES = ("width", "top_k", "count", "columns", "n_old", "n_new", "fed_count")
@@ -200,8 +200,9 @@ def _store_kernel(
     tl.store(best_out + request * top_k + child, tl.where(is_ok, best, 0.0), mask=is_child)
     tl.store(best_tokens_out + request * top_k + child, best_tokens, mask=is_child)
     layer = tl.load(layer_sorted + row + here, mask=is_entry, other=0.0)
+    rank = rank_descending(layer, is_entry, C)
     merge_scores(
-        sort_scores, sort_stride, work_out, request, is_ok, layer, here, is_entry, best, top_k,
+        sort_scores, sort_stride, work_out, request, is_ok, layer, rank, is_entry, best, top_k,
         n_old, n_new, K, M, True,
     )  # fmt: skip
     write_mask(
@@ -239,15 +240,17 @@ def update_cumu_draft_state(
     stores = (cumu_tokens, cumu_scores, cumu_deltas, prev_indexs, next_indexs, side_indexs)
     if batch:
         best, best_tokens, work, mask = outputs.values()
+        rows = [packed(array) for array in (*stores, sort_scores)]
         _store_kernel[(batch,)](
-            *stores, *(row_stride(store) for store in stores), sort_scores,
-            row_stride(sort_scores), curr_layer_scores.contiguous(), topk_tokens.contiguous(),
+            *rows[:-1], *map(row_stride, rows[:-1]), rows[-1], row_stride(rows[-1]),
+            curr_layer_scores.contiguous(), topk_tokens.contiguous(),
             sort_layer_scores.contiguous(), sort_layer_indices.contiguous(),
             frontier_indexs.contiguous(), as_bytes(input_tree_mask), status, best, best_tokens,
             work, as_bytes(mask), width, top_k, columns, cumu_count, n_old, n_new, fed_count,
             COMPAT=compat, C=candidate_block(candidates), W=WIDEST, K=WIDEST, M=LONGEST,
             F=block(columns, 64),
         )  # fmt: skip
+        write_back(rows, (*stores, sort_scores))
     return outputs
 
 

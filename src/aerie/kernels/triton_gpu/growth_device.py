@@ -11,6 +11,8 @@ from aerie.kernels.triton_gpu.device import (
     FAR,
     OUT_OF_RANGE,
     first_where,
+    order_key,
+    rank_descending,
     refuse,
 )
 
@@ -121,20 +123,25 @@ def merge_scores(
     """Emit `work_scores`, then keep the first `n_new` of the old order merged with the layer's.
 
     `layer[C]` are this layer's scores in any order, `rank[C]` their places in descending order.
+    WORK is for K2 by itself, which takes old scores in any order; a round's are sorted.
     """
     place = tl.arange(0, M)
     is_old = place < n_old
     row = sort_scores + request * sort_stride
     old = tl.load(row + place, mask=is_old, other=0.0)
+    old_rank = place
     if WORK:
+        old_rank = rank_descending(old, is_old, M)
         child = tl.arange(0, K)
         work_row = work_scores + request * (n_old + top_k)
         tl.store(work_row + place, tl.where(is_ok, old, 0.0), mask=is_old)
         tl.store(work_row + n_old + child, tl.where(is_ok, best, 0.0), mask=child < top_k)
     # Two descending runs: an entry's place is its own plus what of the other run comes first.
-    above = (layer[None, :] > old[:, None]) & is_entry[None, :]
-    old_place = place + tl.sum(above.to(tl.int32), axis=1)
-    at_least = (old[:, None] >= layer[None, :]) & is_old[:, None]
+    old_key = order_key(old)
+    layer_key = order_key(layer)
+    above = (layer_key[None, :] > old_key[:, None]) & is_entry[None, :]
+    old_place = old_rank + tl.sum(above.to(tl.int32), axis=1)
+    at_least = (old_key[:, None] >= layer_key[None, :]) & is_old[:, None]
     layer_place = rank + tl.sum(at_least.to(tl.int32), axis=0)
     # Every thread must have read the old order before any of it is overwritten.
     tl.debug_barrier()
@@ -177,10 +184,12 @@ def gains_of(old_row, best, rank, n_old, top_k, n_free, is_row):
     """
     n_met = tl.minimum(top_k - n_free, n_old)
     is_meeting = (rank >= n_free) & (rank < n_free + n_met) & is_row
+    # A free slot holds nothing to displace.
     met = tl.load(old_row + (n_old - 1 - (rank - n_free)), mask=is_meeting, other=0.0)
+    met = met.to(tl.float64)
     new = best.to(tl.float64)
-    gained = tl.where(rank < n_free, new, tl.maximum(new - met.to(tl.float64), 0.0))
-    return tl.where((rank < n_free + n_met) & is_row, gained, 0.0)
+    # NaN is above nothing, and gains nothing.
+    return tl.where((new > met) & (rank < n_free + n_met) & is_row, new - met, 0.0)
 
 
 @triton.jit

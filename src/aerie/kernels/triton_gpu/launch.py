@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 import triton
 from torch import Tensor
 
 from aerie.errors import UsageError
+from aerie.kernels import tensors
 
 MAX_BATCH = 128
 MAX_VERIFY = 128
@@ -19,6 +23,17 @@ def refuse_device(kind: str) -> str | None:
     if triton.knobs.runtime.interpret:
         return None
     return "Triton runs on a CPU in its interpreter only: set TRITON_INTERPRET=1 before starting"
+
+
+def adopt(array: Any, device: str, is_written: bool) -> Tensor:
+    """As every backend on tensors does it; in the interpreter, what is only read is copied.
+
+    The interpreter knows memory by the address where it begins, so that no two arguments may
+    begin at the same one.
+    """
+    tensor = tensors.adopt(array, device, is_written)
+    is_kept = device != "cpu" or (is_written and tensor.numel() > 0)
+    return tensor if is_kept else tensor.clone()
 
 
 def block(size: int, least: int = 1) -> int:
@@ -47,6 +62,18 @@ def row_stride(array: Tensor) -> int:
             " Triton kernels take adjacent entries: pass a contiguous tensor"
         )
     return array.stride(0)
+
+
+def packed(array: Tensor) -> Tensor:
+    """An array to be written in place, or a packed copy of it where its entries lie apart."""
+    return array if array.dim() < 2 or array.stride(-1) == 1 else array.contiguous()
+
+
+def write_back(copies: Sequence[Tensor], arrays_out: Sequence[Tensor | None]) -> None:
+    """Copies that stood for arrays written in place go back to where those lie."""
+    for copy, array in zip(copies, arrays_out, strict=True):
+        if array is not None and copy is not array:
+            array.copy_(copy)
 
 
 def as_bytes(flags: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from aerie.kernels.triton_gpu.launch import as_bytes, block
+from aerie.kernels.triton_gpu.launch import as_bytes, block, write_back
 
 ROW_BLOCK = 1024
 
@@ -74,12 +74,15 @@ def build_active_slots(
     n_rows = 1 if rows is None else rows.shape[1]
     n_clearing = 0 if rows is None else triton.cdiv(n_slots * n_rows, ROW_BLOCK)
     bits = None if ancestor_bits is None else ancestor_bits.view(torch.int32)
+    lengths = seq_len.contiguous()
+    emptied = (accept_count, draft_tokens, bits)
+    # An array that is not given is never touched; any other stands in its place.
+    packed = [lengths if array is None else array.contiguous() for array in emptied]
     _active_kernel[(1 + n_clearing,)](
-        as_bytes(finished), as_bytes(eos_terminated), seq_len.contiguous(),
-        length_limit.contiguous(), seq_len if accept_count is None else accept_count,
-        seq_len if draft_tokens is None else draft_tokens, seq_len if bits is None else bits,
+        as_bytes(finished), as_bytes(eos_terminated), lengths, length_limit.contiguous(), *packed,
         *outputs.values(), n_slots, n_rows, HAS_COUNT=accept_count is not None,
         HAS_TOKENS=draft_tokens is not None, HAS_BITS=bits is not None,
         S=block(n_slots, 256), R=ROW_BLOCK,
     )  # fmt: skip
+    write_back(packed, emptied)
     return outputs

@@ -15,6 +15,7 @@ from aerie.kernels.triton_gpu.device import (
     OUT_OF_RANGE,
     ROW_CAPACITY,
     TABLE_ROW,
+    end_of,
     refuse,
 )
 from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, words
@@ -48,7 +49,7 @@ def _check_table(status, detail, pool_row, length, count, n_table, width, is_lan
     status, detail = refuse(status, detail, TABLE_ROW, outside, pool_row)
     status, detail = refuse(status, detail, NEGATIVE_LENGTH, length < 0, length)
     # Not length + count > width: that sum may pass int64.
-    return refuse(status, detail, OUT_OF_RANGE, length > width - count, length + count)
+    return refuse(status, detail, OUT_OF_RANGE, length > width - count, end_of(length, count))
 
 
 @triton.jit(do_not_specialize=_SIZES)

@@ -1,241 +1,153 @@
-"use strict";
-// Decodes over the server's own API and draws every round. Model text only ever becomes textContent.
+// The live view: decodes over the server's own API, draws every round, races plain decoding.
 
-const SVG = "http://www.w3.org/2000/svg";
-const COLUMN = 128, LINE = 34, WIDTH = 104, HEIGHT = 26, MARGIN = 10;
-const at = (id) => document.getElementById(id);
+import { readAbout, showAbout, showWhy } from "./view/about.js";
+import { Decoding } from "./view/decoding.js";
+import { at, element } from "./view/dom.js";
+import { showFigures } from "./view/figures.js";
+import { heldKey, takeKeyFromAddress } from "./view/key.js";
+import { listen } from "./view/keys.js";
+import { race } from "./view/race.js";
+import { Replay } from "./view/replay.js";
+import { call, completion } from "./view/server.js";
+import { TextView } from "./view/text.js";
 
-const state = { rounds: [], parts: [], tokens: 0, follows: true, controller: null };
+const replay = new Replay((number, round) => text.show(number, round));
+const text = new TextView((number) => replay.choose(number));
+let about = null;
+let controller = null;
 
-at("ask").addEventListener("submit", (event) => {
-  event.preventDefault();
-  run(decode);
-});
-at("race").addEventListener("click", () => run(race));
-at("stop").addEventListener("click", () => state.controller && state.controller.abort());
-at("round").addEventListener("input", () => {
-  const number = Number(at("round").value);
-  state.follows = number === state.rounds.length - 1;
-  show(number);
-});
-// A link to /#run shows a decoding at once.
-if (location.hash === "#run") run(decode);
+function asked() {
+  return {
+    prompt: at("prompt").value,
+    max_tokens: Number(at("tokens").value),
+    temperature: Number(at("temperature").value),
+    seed: Number(at("seed").value),
+  };
+}
 
-function run(job) {
+async function run(job) {
+  if (controller) return;
+  controller = new AbortController();
   at("problem").hidden = true;
   working(true);
-  job().catch((error) => {
+  try {
+    about ??= await meet();
+    await job(controller.signal);
+  } catch (error) {
     if (error.name !== "AbortError") complain(error.message);
-  }).finally(() => working(false));
+  } finally {
+    controller = null;
+    working(false);
+  }
 }
 
-async function decode() {
-  begin(at("prompt").value);
-  for await (const { name, body } of completion({ show_rounds: true })) take(name, body);
-}
-
-// Neither of the two is shown its rounds: that would slow one of them down.
-async function race() {
-  const lanes = [];
-  at("result").hidden = false;
-  for (const [name, speculative] of [["plain", false], ["speculative", true]]) {
-    const lane = { name, text: "", tokens: 0, began: performance.now(), seconds: 0 };
-    lanes.push(lane);
-    for await (const { body } of completion({ speculative })) {
-      if (body.usage) lane.tokens = body.usage.completion_tokens;
-      else lane.text += body.choices[0].text;
-      lane.seconds = (performance.now() - lane.began) / 1000;
-      bars("lanes", lanes.map((own) => [own.name, own.seconds, `${own.seconds.toFixed(2)} s`]));
+async function decode(signal) {
+  const wish = asked(), speculative = at("drafts").value === "on";
+  const decoding = begin(wish.prompt, `Decoded here, by ${about.model}`);
+  const began = performance.now();
+  const options = { ...wish, speculative, show_rounds: about.why_no_rounds === null };
+  for await (const { name, body } of completion(options, signal)) {
+    if (name === "round") {
+      decoding.takeRound(body);
+      replay.grow();
+    } else if (body.usage) {
+      decoding.end(body, (performance.now() - began) / 1000);
+    } else {
+      text.add(decoding.takeText(body.choices[0].text));
     }
+    showFigures(decoding);
   }
-  const [plain, other] = lanes;
-  const same = plain.text === other.text ? "the same text" : "texts that differ (a near tie: --numerics exact has none)";
-  at("verdict").textContent = `${other.tokens} tokens, ${same}: ${(plain.seconds / other.seconds).toFixed(2)} times plain decoding.`;
+  about = await readAbout();
+  showWhy(about, decoding, speculative);
 }
 
-// Events of one completion, until it is done.
-async function* completion(options) {
-  state.controller = new AbortController();
-  const answer = await fetch("v1/completions", {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    signal: state.controller.signal,
-    body: JSON.stringify({
-      prompt: at("prompt").value,
-      max_tokens: Number(at("tokens").value),
-      temperature: Number(at("temperature").value),
-      seed: Number(at("seed").value),
-      stream: true,
-      stream_options: { include_usage: true },
-      ...options,
-    }),
-  });
-  if (!answer.ok) throw new Error((await answer.json()).error.message);
-  for await (const { name, data } of events(answer.body)) {
-    if (data === "[DONE]") return;
-    const body = JSON.parse(data);
-    if (body.error) throw new Error(body.error.message);
-    yield { name, body };
-  }
+function begin(prompt, origin) {
+  const decoding = new Decoding(prompt);
+  text.begin(prompt);
+  replay.begin(decoding.rounds);
+  showFigures(decoding);
+  at("why").hidden = true;
+  at("origin").textContent = origin;
+  for (const button of at("examples").children) button.removeAttribute("aria-pressed");
+  return decoding;
 }
 
-// Server-sent events: blocks of lines, separated by an empty one.
-async function* events(body) {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    const blocks = (rest + value).split("\n\n");
-    rest = blocks.pop();
-    for (const block of blocks) {
-      const fields = Object.fromEntries(block.split("\n").map((line) => line.split(/: (.*)/s)));
-      yield { name: fields.event || "message", data: fields.data };
-    }
-  }
+async function meet() {
+  const found = await readAbout();
+  showAbout(found);
+  return found;
 }
 
-function take(name, body) {
-  if (name === "round") {
-    state.rounds.push(body);
-    at("round").max = state.rounds.length - 1;
-    at("round").disabled = false;
-    figures();
-    if (state.follows) show(state.rounds.length - 1);
-  } else if (body.usage) {
-    state.tokens = body.usage.completion_tokens;
-    figures();
-  } else if (body.choices[0].text) {
-    add(body.choices[0].text);
-  }
-}
-
-function begin(prompt) {
-  Object.assign(state, { rounds: [], parts: [], tokens: 0, follows: true });
-  at("text").replaceChildren(element("span", "prompt", prompt));
-  at("tree").replaceChildren();
-  at("round").disabled = true;
-  figures();
-}
-
-function add(text) {
-  const number = state.rounds.length - 1;
-  const part = element("span", number % 2 ? "part odd" : "part", text);
-  part.addEventListener("click", () => {
-    state.follows = false;
-    show(number);
-  });
-  state.parts.push({ number, part });
-  at("text").append(part);
-  at("text").scrollTop = at("text").scrollHeight;
-  if (state.follows) mark(number);
-}
-
-function figures() {
-  const counts = state.rounds.map((round) => round.n_accepted);
-  const tokens = state.tokens || counts.reduce((sum, count) => sum + count + 1, 0);
-  at("n-tokens").textContent = tokens;
-  at("n-rounds").textContent = counts.length;
-  at("n-saved").textContent = Math.max(0, tokens - counts.length);
-  at("length").textContent = counts.length ? (tokens / counts.length).toFixed(2) : "–";
-  const deepest = Math.max(0, ...counts);
-  const histogram = Array.from({ length: deepest + 1 }, (_, depth) => counts.filter((c) => c === depth).length);
-  bars("depths", (counts.length ? histogram : []).map((count, depth) => [depth, count, count]));
-}
-
-// Rows of a name, a length and what to write behind it.
-function bars(id, rows) {
-  const most = Math.max(...rows.map((row) => row[1]), 1e-9);
-  at(id).replaceChildren(...rows.flatMap(([name, length, words]) => {
-    const bar = element("div", name === "plain" ? "bar plain" : "bar", "");
-    bar.style.width = `${(100 * length) / most}%`;
-    return [element("span", "", String(name)), bar, element("span", "", String(words))];
+// Something to look at before anything is asked: real rounds, decoded before and shipped.
+async function offerExamples() {
+  const kept = await (await fetch("view/examples.json")).json();
+  at("prompt").value ||= kept.asked.prompt;
+  at("temperature").value = kept.asked.temperature;
+  at("seed").value = kept.asked.seed;
+  at("tokens").value = kept.asked.max_tokens;
+  at("examples").replaceChildren(...kept.examples.map((example) => {
+    const button = element("button", "", example.name);
+    button.type = "button";
+    button.addEventListener("click", () => showExample(kept, example, button));
+    return button;
   }));
+  if (!controller) at("examples").firstElementChild.click();
 }
 
-function show(number) {
-  const round = state.rounds[number];
-  at("round").value = number;
-  at("round-name").textContent = `${number + 1} of ${state.rounds.length}`;
-  mark(number);
-  at("tree").replaceChildren(draw(round));
+function showExample(kept, example, button) {
+  if (controller) return;
+  const origin = `An example of the built-in pair, decoded on ${kept.made.date.slice(0, 10)}`;
+  const decoding = begin(kept.asked.prompt, origin);
+  button.setAttribute("aria-pressed", "true");
+  for (const round of example.rounds) decoding.takeRound(round);
+  decoding.total = { tokens: example.tokens, passes: example.rounds.length };
+  text.add(decoding.takeText(example.text));
+  showFigures(decoding);
+  replay.refresh();
+  // The round that says most: the longest accepted path, the most that was drafted beside it.
+  const weights = decoding.rounds.map((round) => 1000 * round.n_accepted + round.nodes.length);
+  replay.choose(weights.indexOf(Math.max(...weights)));
 }
 
-function mark(number) {
-  for (const { number: own, part } of state.parts) part.classList.toggle("chosen", own === number);
-}
-
-// Leaves on lines of their own, parents between their children, the target's own token last.
-function draw(round) {
-  const nodes = round.nodes.map((node) => ({ ...node, kind: node.is_accepted ? "accepted" : "", children: [] }));
-  let last = 0;
-  nodes.forEach((node, index) => {
-    if (node.parent >= 0) nodes[node.parent].children.push(index);
-    if (node.is_accepted) last = index;
+// With a key a browser cannot open these by itself.
+function openWithKey(event) {
+  if (!heldKey()) return;
+  event.preventDefault();
+  const link = event.currentTarget;
+  run(async () => {
+    const answer = await call(link.getAttribute("href"));
+    window.open(URL.createObjectURL(await answer.blob()), "_blank");
   });
-  nodes.push({ text: round.bonus, parent: last, score: null, kind: "own", children: [] });
-  nodes[last].children.push(nodes.length - 1);
-  let line = 0, widest = 0;
-  const place = (index, column) => {
-    const node = nodes[index];
-    const lines = node.children.map((child) => place(child, column + 1));
-    node.x = MARGIN + column * COLUMN;
-    node.line = lines.length ? (lines[0] + lines[lines.length - 1]) / 2 : line++;
-    node.y = MARGIN + node.line * LINE;
-    widest = Math.max(widest, node.x + WIDTH + MARGIN);
-    return node.line;
-  };
-  place(0, 0);
-  const picture = shape("svg", { width: widest, height: 2 * MARGIN + line * LINE });
-  for (const node of nodes) {
-    if (node.parent < 0) continue;
-    const from = nodes[node.parent];
-    const middle = from.x + WIDTH + (COLUMN - WIDTH) / 2;
-    const path = `M${from.x + WIDTH} ${from.y + HEIGHT / 2} H${middle} V${node.y + HEIGHT / 2} H${node.x}`;
-    picture.append(shape("path", { d: path, class: node.kind }));
-  }
-  for (const node of nodes) picture.append(box(node));
-  return picture;
-}
-
-function box(node) {
-  const group = shape("g", { class: node.kind });
-  group.append(shape("rect", { x: node.x, y: node.y, width: WIDTH, height: HEIGHT, rx: 5 }));
-  const label = shape("text", { x: node.x + 6, y: node.y + 17 });
-  const written = JSON.stringify(node.text).slice(1, -1).replaceAll(" ", "·");
-  label.textContent = written.length > 9 ? `${written.slice(0, 8)}…` : written || "∅";
-  group.append(label);
-  if (node.score !== null && node.parent >= 0) {
-    const score = shape("text", { x: node.x + WIDTH - 6, y: node.y + 17, class: "score", "text-anchor": "end" });
-    score.textContent = node.score.toFixed(2);
-    group.append(score);
-  }
-  const title = shape("title", {});
-  title.textContent = node.kind === "own" ? `${written}: the target's own` : `${written}, score ${node.score}`;
-  group.append(title);
-  return group;
-}
-
-function shape(name, attributes) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  return made;
-}
-
-function element(name, kind, text) {
-  const made = document.createElement(name);
-  if (kind) made.className = kind;
-  made.textContent = text;
-  return made;
 }
 
 function working(is) {
-  at("run").disabled = is;
-  at("race").disabled = is;
+  for (const id of ["run", "race"]) at(id).disabled = is;
+  for (const button of at("examples").children) button.disabled = is;
   at("stop").disabled = !is;
+  document.body.ariaBusy = String(is);
 }
 
 function complain(message) {
   at("problem").textContent = message;
   at("problem").hidden = false;
 }
+
+at("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  run(decode);
+});
+at("race").addEventListener("click", () => run((signal) => race(asked(), readAbout, signal)));
+at("stop").addEventListener("click", () => controller?.abort());
+for (const link of at("links").children) link.addEventListener("click", openWithKey);
+listen({
+  run: () => at("ask").requestSubmit(),
+  stop: () => { replay.pause(); controller?.abort(); },
+  step: (by) => replay.move(by),
+  play: () => replay.toggle(),
+});
+
+takeKeyFromAddress();
+await offerExamples();
+// A link to /#run shows a decoding at once.
+if (location.hash === "#run") run(decode);
+else meet().then((found) => { about ??= found; }, (error) => complain(error.message));

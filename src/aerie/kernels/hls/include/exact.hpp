@@ -74,6 +74,13 @@ place_limb:
     return parts.is_negative ? negated(value) : value;
 }
 
+// Stands for an infinite term of a sum: no sum of floats reaches it, and its mean is infinite.
+inline Exact beyond_all() {
+    Exact value = {};
+    value.limb[LIMBS - 1] = 1U << 12;
+    return value;
+}
+
 inline bool is_below_zero(const Exact& a) { return (a.limb[LIMBS - 1] >> 31) != 0; }
 
 inline bool is_below(const Exact& a, const Exact& b) {

@@ -180,23 +180,30 @@ place_scores:
     }
 }
 
+// What a score has above the one it displaces; NaN is above nothing.
+inline Exact gain_of(float score, float displaced) {
+    if (!(score > displaced)) {
+        return Exact{};
+    }
+    return is_infinite(score) || is_infinite(displaced)
+               ? beyond_all()
+               : sum_of(exactly(score), exactly(-displaced));
+}
+
 // What verifying k of the new scores brings beside the old ones, added to gains[k].
 inline void weigh_new(const float (&scores)[Config::MAX_WORK], std::int32_t old_count,
                       std::int32_t top_k, std::int32_t verify_num,
                       Exact (&gains)[Config::MAX_TOP_K + 1]) {
-    std::int32_t kept = old_count;
     Exact mass = {};
 weigh_each:
     for (std::int32_t k = 0; k < Config::MAX_TOP_K; ++k) {
         if (k >= top_k) {
             break;
         }
-        const float score = scores[old_count + k];
-        if (old_count + k < verify_num) {
-            mass = sum_of(mass, exactly(score));
-        } else if (kept > 0 && score > scores[kept - 1]) {
-            mass = sum_of(mass, sum_of(exactly(score), exactly(-scores[kept - 1])));
-            --kept;
+        // A free slot first, then the old scores, the smallest first.
+        const std::int32_t met = verify_num - 1 - k;
+        if (met >= 0) {
+            mass = sum_of(mass, gain_of(scores[old_count + k], met < old_count ? scores[met] : 0.0F));
         }
         gains[k + 1] = sum_of(gains[k + 1], mass);
     }

@@ -212,7 +212,7 @@ inline Refusal check_draft_locs(const Spans& spans, std::int32_t b, std::int32_t
                                 In<std::int32_t> out_cache_loc) {
     Refusal refusal;
     check_span(refusal, spans, b, B, P, L);
-    const std::int64_t needed = wrapping_difference(spans.end[b], spans.start[b]);
+    const std::int64_t needed = span_of(spans.start[b], spans.end[b]);
     if (needed > T) {
         refuse(refusal, Status::SLOT_CAPACITY, needed);
     }
@@ -264,10 +264,7 @@ requests:
 // Slots of the flat list taken up to and including request b, refused ones included. A sum that
 // would wrap into the list again stays at the largest number.
 inline std::int64_t taken_with(std::int64_t taken, const Spans& spans, std::int32_t b) {
-    constexpr std::int64_t MOST = 0x7FFFFFFFFFFFFFFFLL;
-    const std::int64_t needed = wrapping_difference(spans.end[b], spans.start[b]);
-    const std::int64_t share = needed > 0 ? needed : 0;
-    return taken > MOST - share ? MOST : taken + share;
+    return saturating_sum(taken, span_of(spans.start[b], spans.end[b]));
 }
 
 // K10b: request b takes its share behind the shares of all before it; `taken` goes on to the next.

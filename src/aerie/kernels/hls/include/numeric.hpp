@@ -27,6 +27,8 @@ constexpr float INFINITE = __builtin_huge_valf();
 
 inline bool is_nan(float x) { return x != x; }
 
+inline bool is_infinite(float x) { return !is_nan(x) && is_nan(x - x); }
+
 inline bool is_finite(float x) { return x - x == 0.0F; }
 
 // A float's bits, and back: what reinterpretation in hardware is, a choice of names.
@@ -63,9 +65,21 @@ inline std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
                                      static_cast<std::uint64_t>(b));
 }
 
-inline std::int64_t wrapping_difference(std::int64_t a, std::int64_t b) {
-    return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) -
-                                     static_cast<std::uint64_t>(b));
+// Where a number is only compared or named, the largest stands for all beyond it; b >= 0.
+constexpr std::int64_t INT64_HIGHEST = 0x7FFFFFFFFFFFFFFFLL;
+
+inline std::int64_t saturating_sum(std::int64_t a, std::int64_t b) {
+    return a > INT64_HIGHEST - b ? INT64_HIGHEST : a + b;
+}
+
+// How far end lies behind start, 0 if it does not.
+inline std::int64_t span_of(std::int64_t start, std::int64_t end) {
+    if (end <= start) {
+        return 0;
+    }
+    const std::uint64_t size = static_cast<std::uint64_t>(end) - static_cast<std::uint64_t>(start);
+    return size > static_cast<std::uint64_t>(INT64_HIGHEST) ? INT64_HIGHEST
+                                                            : static_cast<std::int64_t>(size);
 }
 
 // Place of (row, column) in a table; a slot table passes 32 bits.

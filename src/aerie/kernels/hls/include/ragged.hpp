@@ -67,7 +67,7 @@ inline void check_table(Refusal& refusal, std::int64_t pool_row, std::int64_t se
     } else if (seq_len < 0) {
         refuse(refusal, Status::NEGATIVE_LENGTH, seq_len);
     } else if (seq_len > static_cast<std::int64_t>(L) - n_rows) {
-        refuse(refusal, Status::OUT_OF_RANGE, wrapping_sum(seq_len, n_rows));
+        refuse(refusal, Status::OUT_OF_RANGE, saturating_sum(seq_len, n_rows));
     }
 }
 

@@ -1,0 +1,77 @@
+"""Completions whose tokens are known: decoded by an engine of their own, asked of a server."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from server_under_test import HEADERS, Server
+
+STARTS = (
+    "def read_lines(path):\n",
+    "class Stack:\n    def __init__(self):\n",
+    "import os\n\n\ndef walk(top):\n",
+    "for index, name in enumerate(names):\n",
+    "x = [",
+    "# a comment\n" * 12,
+)
+SPECULATION = {"top_k": 2, "depth": 3, "nodes": 8}  # as EXACT has it
+
+
+@dataclass(frozen=True)
+class Known:
+    """A request and the text that an engine alone gives for it."""
+
+    body: dict[str, Any]
+    text: str
+
+
+def known_asks(n_asks: int, n_tokens: int, seed: int) -> list[Known]:
+    """Greedy and sampled, with and without penalties, stops and drafts."""
+    from aerie import Engine, SamplingParams
+
+    rng = random.Random(seed)
+    engine = Engine.load(numerics="exact", speculation=SPECULATION)
+    found = []
+    for index in range(n_asks):
+        own: dict[str, Any] = {
+            "temperature": rng.choice([0.0, 0.7, 1.0]),
+            "seed": rng.randrange(1 << 40),
+            "top_p": rng.choice([1.0, 0.9]),
+            "top_k": rng.choice([0, 0, 20]),
+            "repetition_penalty": rng.choice([1.0, 1.0, 1.2]),
+            "ignore_eos": True,
+            "speculative": rng.random() < 0.8,
+        }
+        prompt = f"# {index}\n{rng.choice(STARTS)}"
+        most = rng.randint(max(1, n_tokens // 2), n_tokens)
+        (completion,) = engine.generate(prompt, SamplingParams(max_tokens=most, **own))
+        body = {"prompt": prompt, "max_tokens": most, **own}
+        found.append(Known(body, completion.text))
+    return found
+
+
+def streamed(server: Server, known: Known) -> str | None:
+    """The text of a stream that came to its end; None if it did not."""
+    connection = server.connect()
+    try:
+        asked = json.dumps({**known.body, "stream": True})
+        connection.request("POST", "/v1/completions", asked, HEADERS)
+        answer = connection.getresponse()
+        if answer.status != 200:
+            return None
+        text, reason, is_done = "", None, False
+        for line in answer:
+            data = line.strip().removeprefix(b"data: ")
+            if data == b"[DONE]":
+                is_done = True
+            elif data:
+                (choice,) = json.loads(data)["choices"]
+                text, reason = text + choice["text"], choice["finish_reason"] or reason
+        return text if is_done and reason == "length" else None
+    except OSError:
+        return None
+    finally:
+        connection.close()

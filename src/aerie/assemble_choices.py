@@ -1,0 +1,120 @@
+"""What an engine takes where its configuration says auto: each choice with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from aerie.assemble_device import choose_device, choose_dtype, settle_model
+from aerie.assemble_numerics import choose_numerics
+from aerie.config import EngineConfig, ModelConfig, require
+from aerie.errors import UnknownNameError
+from aerie.kernels.registry import backend_info, why_unavailable
+from aerie.models.resolved import Resolved
+
+
+def configured(model: str | None, draft: str | None, settings: dict[str, Any]) -> EngineConfig:
+    """The configuration of `Engine.load`'s arguments, with everything chosen."""
+    own, slices = ({entry.name for entry in fields(kind)} for kind in (ModelConfig, EngineConfig))
+    for name in settings:
+        if name not in own | slices:
+            raise UnknownNameError("setting", name, own | slices)
+    of_model = {name: value for name, value in settings.items() if name in own}
+    others = {name: value for name, value in settings.items() if name not in own}
+    config = EngineConfig.from_mapping(
+        {**others, "model": {**of_model, "model": model, "draft": draft}}
+    )
+    return settled(config)
+
+
+def context_of(config: ModelConfig, own: int) -> int:
+    """Positions of one request: the model's own, or fewer."""
+    asked = config.max_model_len or own
+    require(asked <= own, f"max_model_len is {asked}, the model's context holds {own}")
+    return asked
+
+
+def settled(config: EngineConfig) -> EngineConfig:
+    """The configuration with everything chosen that does not depend on what is loaded."""
+    config = _placed(config)
+    speculation = replace(config.speculation, policy=choose_policy(config).value)
+    config = replace(config, speculation=speculation)
+    engine, backend = choose_engine(config).value, choose_backend(config).value
+    return replace(config, engine=engine, backend=backend)
+
+
+def explain(config: EngineConfig) -> tuple[Resolved[str], ...]:
+    """Every choice of `settled`, as `aerie doctor` prints them."""
+    device = choose_place(config)
+    dtype = choose_dtype(config.model.dtype, device.value)
+    config = _placed(config)
+    chosen = (choose_policy(config), choose_engine(config), choose_backend(config))
+    return (device, dtype, *chosen, *choose_numerics(config.model))
+
+
+def _placed(config: EngineConfig) -> EngineConfig:
+    """The configuration with device and dtype chosen."""
+    model = replace(config.model, device=choose_place(config).value)
+    return replace(config, model=settle_model(model))
+
+
+def choose_place(config: EngineConfig) -> Resolved[str]:
+    """The device, with the reason for it; kernels that were asked for must run there."""
+    if config.model.device == "auto" and config.backend != "auto":
+        devices = backend_info(config.backend).devices
+        if "cuda" not in devices:
+            reason = f"backend {config.backend} runs on {' and '.join(devices)}"
+            return Resolved("device", "cpu", "automatic", reason)
+    return choose_device(config.model.device)
+
+
+def choose_backend(config: EngineConfig) -> Resolved[str]:
+    """The kernel backend, with the reason for it."""
+    if config.backend != "auto":
+        backend_info(config.backend)  # a name that does not exist is an error before any loading
+        return Resolved("backend", config.backend, "config", "asked for")
+    if not config.model.device.startswith("cuda"):
+        reason = "NumPy starts an operation on a small array in a third of torch's time"
+        return Resolved("backend", "numpy", "automatic", reason)
+    missing = why_unavailable(backend_info("triton"))
+    if missing is not None:
+        return Resolved("backend", "pytorch", "automatic", missing)
+    return Resolved("backend", "triton", "automatic", "one launch where PyTorch takes dozens")
+
+
+def choose_policy(config: EngineConfig) -> Resolved[str]:
+    """The policy, with the reason for it."""
+    speculation = config.speculation
+    chosen = speculation.chosen_policy
+    if speculation.policy != "auto":
+        return Resolved("policy", chosen, "config", "asked for")
+    if chosen == "fixed":
+        return Resolved("policy", chosen, "config", "a shape was given, or nothing can be planned")
+    return Resolved("policy", chosen, "automatic", "trees are paid for by measured cost")
+
+
+def choose_engine(config: EngineConfig) -> Resolved[str]:
+    """The loop that runs the rounds. Asked for, it must be possible; automatic, it says why."""
+    obstacle = why_not_captured(config)
+    if config.engine == "graphs":
+        require(obstacle is None, f"engine graphs cannot run this: {obstacle}; use engine auto")
+    if config.engine != "auto":
+        return Resolved("engine", config.engine, "config", "asked for")
+    if obstacle is not None:
+        return Resolved("engine", "eager", "automatic", obstacle)
+    if not config.model.device.startswith("cuda"):
+        return Resolved("engine", "eager", "automatic", "only a GPU gains from captured rounds")
+    reason = "launch by launch, a GPU would wait for the host"
+    return Resolved("engine", "graphs", "automatic", reason)
+
+
+def why_not_captured(config: EngineConfig) -> str | None:
+    """What a configuration asks for that the host must decide within a round, or None."""
+    speculation = config.speculation
+    if speculation.rule != "match":
+        return f"rule {speculation.rule} draws its coins on the host"
+    if "ngram" in speculation.method:
+        return "n-gram paths are looked up in the text on the host"
+    if speculation.method != "none" and speculation.chosen_policy == "cast":
+        return "policy cast decides layer by layer on the host"
+    return None

@@ -1,0 +1,97 @@
+"""Admission: everything about a request is checked here, before anything of it is queued."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from aerie.config import EngineConfig
+from aerie.config.values import read_integers, require
+from aerie.engine.pages import Ledger
+from aerie.engine.params import SamplingParams
+from aerie.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a model and its memory allow one request."""
+
+    context: int
+    vocabulary: int
+    eos_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request that can be run; nothing about it can fail any more but its numbers."""
+
+    tokens: tuple[int, ...]
+    params: SamplingParams
+    seed: int
+    length_limit: int  # most tokens, prompt included
+    stop_ids: tuple[int, ...]
+
+
+def read_prompt(prompt: Any) -> tuple[int, ...]:
+    """Token ids in any container; bytes and booleans are refused, for they look like ids."""
+    if isinstance(prompt, str | bytes | bytearray | memoryview):
+        raise UsageError(f"the prompt is {prompt!r:.60}, must be token ids: encode the text first")
+    # One call for a whole array: reading a tensor id by id takes a second for a long one.
+    listed = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+    return read_integers("the prompt", listed)
+
+
+def check_request(
+    prompt: Any, params: SamplingParams, config: EngineConfig, limits: Limits, room: Room
+) -> Asked:
+    """What is to be run, or UsageError with the value, the limit and what to do."""
+    tokens = read_prompt(prompt)
+    require(bool(tokens), "the prompt is empty: give at least one token")
+    require(
+        len(tokens) < limits.context,
+        f"the prompt has {len(tokens)} tokens, the context holds {limits.context}:"
+        " shorten it or use a model with a longer context",
+    )
+    _check_ids((*tokens, *params.stop_token_ids, *params.logit_bias), limits.vocabulary)
+    length_limit = min(len(tokens) + params.max_tokens, limits.context)
+    room.check(length_limit)
+    plain = params.repetition_penalty == 1 and not params.logit_bias
+    filters = params.top_k or params.top_p < 1 or params.min_p or params.has_penalties
+    require(
+        config.speculation.rule != "coins" or (plain and not filters),
+        "rule coins takes temperature and seed only; use rule match for the other options",
+    )
+    stops = params.stop_token_ids + (() if params.ignore_eos else limits.eos_ids)
+    return Asked(
+        tokens=tokens,
+        params=params,
+        seed=secrets.randbits(63) if params.seed is None else params.seed,
+        length_limit=length_limit,
+        stop_ids=tuple(dict.fromkeys(stops)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    """The KV memory one request can have at the most."""
+
+    ledger: Ledger
+    scratch: int  # positions a round may use beyond the text
+
+    def check(self, length_limit: int) -> None:
+        """Refuse a text that would not fit if it had the whole memory to itself."""
+        needed = length_limit + self.scratch
+        available = (self.ledger.n_pages - 1) * self.ledger.page_size
+        require(
+            needed <= available,
+            f"this request may need {needed} KV slots, the pool has {available}:"
+            " raise cache.n_pages or lower max_tokens",
+        )
+
+
+def _check_ids(ids: Iterable[int], vocabulary: int) -> None:
+    wrong = next((token for token in ids if not 0 <= token < vocabulary), None)
+    if wrong is not None:
+        raise UsageError(f"token id {wrong} is outside the vocabulary of {vocabulary}")

@@ -1,0 +1,44 @@
+"""What a decoder's weights take in memory, known from its config, before any is taken."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+
+import torch
+
+from aerie.errors import UsageError
+from aerie.models.blueprint import expected_tensors
+from aerie.models.geometry import Geometry
+from aerie.models.linear import DENSE
+
+GIGABYTE = 1e9
+
+
+def weight_bytes(geometry: Geometry, dtype: torch.dtype) -> int:
+    """Bytes of the weights as they run: packed ones are unpacked at load."""
+    experts = geometry.experts and replace(geometry.experts, is_mxfp4=False)
+    specs = expected_tensors(replace(geometry, experts=experts), DENSE)
+    n_values = sum(math.prod(spec.shape) for spec in specs if not spec.is_optional)
+    return n_values * dtype.itemsize
+
+
+def refuse_too_large(geometry: Geometry, dtype: torch.dtype, device: torch.device) -> None:
+    """Raise UsageError if a copy of the weights cannot fit into the device's memory at all."""
+    needed, free = weight_bytes(geometry, dtype), device_bytes(device)
+    if needed > free:
+        name = str(dtype).removeprefix("torch.")
+        raise UsageError(
+            f"the weights take {needed / GIGABYTE:.1f} GB in {name}, {device} has "
+            f"{free / GIGABYTE:.1f} GB; use a smaller model, a narrower dtype or another device"
+        )
+
+
+def device_bytes(device: torch.device) -> int:
+    """Memory a model could fill: what is free on a GPU, all there is on the host."""
+    if device.type == "cuda":
+        # What torch keeps for itself after earlier tensors is as good as free.
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,55 @@
+"""The quantisation a config declares: one that is read, or a refusal that says what to use."""
+
+from __future__ import annotations
+
+from aerie.models import foreign
+from aerie.models.fields import Fields, shown
+
+MXFP4, GPTQ = "mxfp4", "gptq"
+SECTION = "quantization_config"
+
+# What is read, in the words of an error.
+READ = {GPTQ: "gptq (4-bit)", MXFP4: "mxfp4 (experts)"}
+PLAIN = "plain F32, BF16 or F16"
+
+# Other places where a quantiser writes its settings, and fields of a section without quant_method.
+SECTIONS = {"quantization": "mlx", "compression_config": "compressed-tensors"}
+UNNAMED = {
+    "load_in_4bit": "bitsandbytes",
+    "load_in_8bit": "bitsandbytes",
+    "quant_algo": "modelopt",
+}
+VARIANTS = ("format", "quant_algo", "fmt", "bits")  # fields that tell variants of a method apart
+
+
+def read_method(config: Fields, supported: str) -> str | None:
+    """`supported` if that is how the weights are stored, None if they are plain.
+
+    Any other method is noted, with what to use in its place.
+    """
+    section = config.section(SECTION)
+    method = _method(config, section)
+    if not method or method == supported:
+        return method or None
+    what = foreign.METHODS.get(method, "a quantisation aerie does not know")
+    variants = [f"{name} {shown(section.values[name])}" for name in VARIANTS if section.has(name)]
+    told = f", {', '.join(variants)}" if variants else ""
+    instead = foreign.INSTEAD.get(method, foreign.ORIGINAL)
+    config.note(
+        SECTION,
+        f"quant_method {method!r} is not supported: it is {what}{told}; {instead}. Supported for "
+        f"this architecture: {READ[supported]}, {PLAIN}",
+    )
+    return None
+
+
+def _method(config: Fields, section: Fields) -> str | None:
+    if section.has("quant_method"):
+        return section.text("quant_method")
+    for name, method in SECTIONS.items():
+        if config.has(name):
+            return method
+    for name, method in UNNAMED.items():
+        if section.has(name):
+            return method
+    return section.text("quant_method") if config.has(SECTION) else None

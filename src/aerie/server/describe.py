@@ -1,0 +1,47 @@
+"""What is served and how it goes, in a line each: for the terminal and the log."""
+
+from __future__ import annotations
+
+from aerie.server.metrics import Standing, Totals
+from aerie.server.samples import Loaded
+
+
+def describe_engine(name: str, loaded: Loaded) -> str:
+    """Model, dtype, device, context, memory, policy and draft."""
+    core = loaded.engine.core
+    config, speculation = core.config, core.config.speculation
+    limits = speculation.limits
+    if speculation.method == "none":
+        drafts = "no drafts"
+    else:
+        head = config.model.draft or ("its own head" if config.model.model is None else "no head")
+        by = f"{speculation.method} ({head})" if "eagle3" in speculation.method else "ngram"
+        shape = f"depth {limits.depth}, top-k {limits.top_k}, {limits.nodes} nodes at most"
+        drafts = f"drafts by {by}, policy {speculation.chosen_policy}, {shape}"
+    ledger = core.parts.memory.ledger
+    n_slots = (ledger.n_pages - 1) * ledger.page_size
+    rounds = "captured rounds" if core.rounds is not None else "eager rounds"
+    return (
+        f"{name}: {config.model.dtype} on {config.model.device}, {config.backend} kernels,"
+        f" {rounds};"
+        f" context {core.limits.context} tokens, KV for {n_slots} tokens,"
+        f" {config.scheduler.max_batch} at a time; {drafts}"
+    )
+
+
+def describe_load(
+    added: Totals, now: Standing, seconds: float, why: str | None = None
+) -> str | None:
+    """How the last seconds went; None where nothing happened. `why` is the policy's own reason."""
+    if not (added.prompt_tokens or added.generation_tokens or now.num_requests_running):
+        return None
+    n_drafts = added.num_drafts
+    accepted = f"{1 + added.num_accepted_tokens / n_drafts:.2f}" if n_drafts else "none"
+    if not n_drafts and why:
+        accepted += f" ({why})"
+    return (
+        f"{added.generation_tokens / seconds:.1f} tokens/s out, "
+        f"{added.prompt_tokens / seconds:.1f} in; running {now.num_requests_running}, "
+        f"waiting {now.num_requests_waiting}, KV {100 * now.kv_cache_usage_perc:.1f} %, "
+        f"acceptance {accepted}"
+    )

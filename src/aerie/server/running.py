@@ -1,0 +1,156 @@
+"""One request under way: what the engine decides becomes an answer, counted on its way."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from aerie.api import Completion
+from aerie.server.answers import DONE, Answer, event, round_event
+from aerie.server.metrics import Metrics
+from aerie.server.notes import Note, note_of
+from aerie.server.problems import ApiError, ClientLeft, of_failure
+from aerie.server.samples import End, Group, Piece, Round, prompt_tokens
+from aerie.server.sglang import SglangAnswer
+from aerie.server.worker import Worker
+
+Result = TypeVar("Result")
+# Status words of a sample that failed by what was asked for, not by what computed it.
+ASKED_FOR = ("BAD_PARAMETER", "ALL_MASKED")
+
+
+async def unless_left(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of some work; cancelled as soon as nobody waits for it."""
+    task = asyncio.create_task(work)
+    leaving = asyncio.create_task(_disconnect(request))
+    try:
+        await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientLeft
+        return task.result()
+    finally:
+        task.cancel()
+        leaving.cancel()
+
+
+async def _disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class Stream(StreamingResponse):
+    """Leaves with its client, even one that was gone before the first chunk."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.chunks(), media_type="text/event-stream")
+        self.run = run
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.run.leave()
+
+
+@dataclass(eq=False)
+class Run:
+    """One request under way."""
+
+    worker: Worker
+    metrics: Metrics
+    group: Group
+    answer: Answer | SglangAnswer
+    request: Request
+    ended: dict[int, Completion] = field(default_factory=dict)
+    first: dict[int, float] = field(default_factory=dict)  # when a sample had its first piece,
+    last: dict[int, float] = field(default_factory=dict)  # and when its last
+
+    @property
+    def note(self) -> Note:
+        """What its log line will say."""
+        return note_of(self.request.scope)
+
+    def leave(self) -> None:
+        """Nobody waits any more; once is enough."""
+        if len(self.ended) < len(self.group.asks) and self.note.problem is None:
+            self.note.problem = "the client left"
+        self.worker.leave(self.group)
+
+    async def whole(self) -> Response:
+        """Everything at once, unless the client leaves before."""
+        try:
+            await unless_left(self.request, self._collect())
+            return JSONResponse(self.answer.body(self._completions()))
+        finally:
+            self.leave()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Chunks as they are decided; a client that leaves ends the generator, and the samples."""
+        try:
+            for opening in self.answer.openings():
+                yield event(opening)
+            async for item in self._items():
+                if isinstance(item, End):
+                    yield event(self.answer.last(item.index, item.completion))
+                elif isinstance(item, Round):
+                    yield round_event(item.index, item.tree)
+                elif item.text or item.logprobs:
+                    yield event(self.answer.chunk(item))
+            for closing in self.answer.closings(self._completions()):
+                yield event(closing)
+            yield DONE
+        except ApiError as error:
+            # The status is long sent: the stream says it, and ends without [DONE].
+            self.note.problem = f"{error.status} in its stream: {error}"
+            self.metrics.refused(error.status)
+            yield event(error.body())
+
+    async def _collect(self) -> None:
+        async for _ in self._items():
+            pass
+
+    async def _items(self) -> AsyncIterator[Piece | Round | End]:
+        """Pieces and ends of all samples, until the last end; counted on the way."""
+        self.metrics.entered(prompt_tokens(self.group.asks))
+        while len(self.ended) < len(self.group.asks):
+            item = await self.group.items.get()
+            if isinstance(item, Exception):
+                raise of_failure(item)
+            if isinstance(item, Piece) and item.token_ids:
+                self._count(item)
+            if isinstance(item, End):
+                _refuse_failed(item.completion)
+                self.ended[item.index] = item.completion
+                first = self.first.get(item.index)
+                self.metrics.ended(self.group.asks[item.index], item, self.note.began, first)
+            if isinstance(item, Piece | Round | End):
+                yield item
+        self.note.end(prompt_tokens(self.group.asks), self._completions())
+
+    def _count(self, piece: Piece) -> None:
+        now = time.monotonic()
+        before = self.last.get(piece.index)
+        if before is None:
+            self.first[piece.index] = now
+            self.metrics.first_text(now - self.note.began)
+        self.metrics.grew(len(piece.token_ids), None if before is None else now - before)
+        self.last[piece.index] = now
+
+    def _completions(self) -> list[Completion]:
+        return [self.ended[index] for index in sorted(self.ended)]
+
+
+def _refuse_failed(completion: Completion) -> None:
+    """A sample that the engine gave up on: it failed alone."""
+    error = completion.error
+    if error is not None:
+        is_asked = any(word in error for word in ASKED_FOR)
+        raise ApiError(400 if is_asked else 500, f"this request failed, others go on: {error}")

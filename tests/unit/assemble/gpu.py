@@ -1,0 +1,22 @@
+"""A GPU that is not there: what torch is asked about one, and nothing that computes."""
+
+import pytest
+import torch
+
+NAME = "NVIDIA H200"
+TOTAL, FREE = 150 << 30, 140 << 30
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, has_bfloat16: bool = True) -> None:
+    """Let torch say that it sees one."""
+    answers = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "get_device_name": lambda device=None: NAME,
+        "is_bf16_supported": lambda including_emulation=True: has_bfloat16,
+        "mem_get_info": lambda device=None: (FREE, TOTAL),
+        "memory_reserved": lambda device=None: 0,
+        "memory_allocated": lambda device=None: 0,
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, answer)

@@ -1,0 +1,106 @@
+"""What auto stands for: one answer for the doctor and for an engine, and errors with a name."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from aerie import api
+from aerie.api import Engine
+from aerie.assemble_choices import settled
+from aerie.assemble_device import choose_dtype, choose_threads, settle_model
+from aerie.cli.main import app
+from aerie.config import EngineConfig, ModelConfig
+from aerie.errors import UsageError
+from tests.unit.assemble import gpu
+
+
+class Loading(Exception):
+    """An engine would be loading by now."""
+
+
+def taken_by_load(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What `Engine.load()` has chosen when it begins to load."""
+    found: dict[str, str] = {}
+
+    def begin(directory: object, config: ModelConfig, *rest: object) -> None:
+        found.update(device=config.device, dtype=config.dtype)
+        raise Loading
+
+    configured = api.configured
+
+    def noted(*arguments: object) -> EngineConfig:
+        config: EngineConfig = configured(*arguments)  # type: ignore[arg-type]
+        policy = config.speculation.policy
+        found.update(engine=config.engine, backend=config.backend, policy=policy)
+        return config
+
+    monkeypatch.setattr(api, "load_target", begin)
+    monkeypatch.setattr(api, "configured", noted)
+    with pytest.raises(Loading):
+        Engine.load()
+    return found
+
+
+def told_by_doctor(names: set[str]) -> dict[str, str]:
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    defaults = json.loads(result.stdout.splitlines()[-1])["defaults"]
+    assert all(entry["reason"] for entry in defaults)
+    return {entry["name"]: entry["value"] for entry in defaults if entry["name"] in names}
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_the_doctor_tells_what_an_engine_takes(
+    has_gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = {"device": "cpu", "dtype": "float32", "engine": "eager", "backend": "numpy"}
+    if has_gpu:
+        gpu.pretend(monkeypatch)
+        wanted = {"device": "cuda", "dtype": "bfloat16", "engine": "graphs", "backend": "triton"}
+    else:
+        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    wanted["policy"] = "planner"
+    told = told_by_doctor(set(wanted))
+    assert taken_by_load(monkeypatch) == told == wanted
+
+
+def test_what_was_asked_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu.pretend(monkeypatch)
+    asked = EngineConfig(ModelConfig(device="cpu", dtype="float16"), engine="graphs")
+    found = settled(asked)
+    assert (found.model, found.engine) == (asked.model, "graphs")
+    assert settled(found) == found
+    assert settled(EngineConfig(backend="numpy")).model.device == "cpu"  # it runs nowhere else
+
+
+def test_a_device_that_is_not_here_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in ("tpu", "mps", "cuda:x", "CPU", ""):
+        with pytest.raises(UsageError, match="cpu, cuda, cuda:N or auto"):
+            Engine.load(device=wrong)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UsageError, match=r"device cuda: .*; use device cpu or auto"):
+        Engine.load(device="cuda")
+    gpu.pretend(monkeypatch)
+    with pytest.raises(UsageError, match="cuda:7: torch sees 1"):
+        Engine.load(device="cuda:7")
+
+
+def test_a_gpu_without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu.pretend(monkeypatch, has_bfloat16=False)
+    assert settle_model(ModelConfig()).dtype == "float32"
+    with pytest.raises(UsageError, match="no bfloat16"):
+        choose_dtype("bfloat16", "cuda")
+
+
+def test_settings_are_read_as_people_write_them() -> None:
+    with pytest.raises(UsageError, match="did you mean dtype"):
+        Engine.load(dtyp="float32")
+    with pytest.raises(UsageError, match="must be a string"):
+        Engine.load(device=5)
+
+
+def test_threads_follow_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.get_num_threads", lambda: 8)
+    assert choose_threads(0, 256, "cpu").value == 1
+    assert choose_threads(3, 256, "cpu").value == 3
+    assert 1 <= choose_threads(0, 4096, "cpu").value <= 8

@@ -1,0 +1,163 @@
+"""Cost tables: measured once, kept, read strictly, repeated after a busy moment, never foreign."""
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerie import assemble, assemble_costs
+from aerie.api import Engine
+from aerie.errors import UsageError
+from aerie.speculation.costs import CostTable, load_costs
+from aerie.speculation.planner import Planner
+
+MADE_UP = Path(__file__).parents[2] / "data" / "costs_cheap.json"
+
+
+class Measuring:
+    """Stands for the measurement: counts, and hands out a table as if it had measured one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.busy: str | None = None
+
+    def __call__(self, make: object, grid: object, record: Any, progress: object) -> CostTable:
+        self.count += 1
+        found = {**record, "busy": self.busy} if self.busy else record
+        return replace(load_costs(MADE_UP), provenance=found)
+
+
+@pytest.fixture
+def measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Measuring:
+    found = Measuring()
+    monkeypatch.setenv("AERIE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(assemble, "measure_costs", found)
+    return found
+
+
+def load(**settings: Any) -> Engine:
+    return Engine.load(device="cpu", cache={"n_pages": 64}, **settings)
+
+
+def table_of(engine: Engine) -> CostTable:
+    planner = engine.core.parts.policy
+    assert isinstance(planner, Planner)
+    return planner.costs
+
+
+def kept(tmp_path: Path) -> Path:
+    (path,) = (tmp_path / "cache" / "costs").iterdir()
+    return path
+
+
+def test_costs_are_measured_once(measuring: Measuring, tmp_path: Path) -> None:
+    load()
+    assert table_of(load()).provenance["kind"] == "measured at load"
+    assert measuring.count == 1
+    assert kept(tmp_path).suffix == ".json"
+    load(numerics="exact")
+    assert measuring.count == 2  # other products, other costs
+
+
+SPOILT: tuple[Callable[[str], str], ...] = (
+    lambda text: "",
+    lambda text: "[" * 100_000,
+    lambda text: "[]",
+    lambda text: text[: len(text) // 2],
+    lambda text: text.replace('"aerie-costs"', '"costs"'),
+    lambda text: text.replace('"rows": 1,', '"rows": "1",', 1),
+    lambda text: text.replace('"rows": 1,', '"rows": NaN,', 1),
+    lambda text: text.replace('"seconds": ', '"seconds": -', 1),
+    lambda text: text.replace('"batch": 1,', "", 1),
+    lambda text: text.replace('"torch": "', '"torch": "1', 1),
+    lambda text: text.replace('"code": "', '"code": "x', 1),
+)
+
+
+def test_a_file_that_is_spoilt_or_of_another_version_is_ignored(
+    measuring: Measuring, tmp_path: Path
+) -> None:
+    provenance = table_of(load()).provenance
+    identity = {name: value for name, value in provenance.items() if name != "kind"}
+    path = kept(tmp_path)
+    whole = path.read_text()
+    assert assemble_costs.kept_costs(identity) == load_costs(path)
+    for spoil in SPOILT:
+        path.write_text(spoil(whole))
+        assert path.read_text() != whole
+        assert assemble_costs.kept_costs(identity) is None
+    load()
+    assert measuring.count == 2 and path.read_text() == whole
+
+
+def test_a_busy_measurement_is_used_said_and_repeated(
+    measuring: Measuring, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    measuring.busy = "other processes took half of its core"
+    load()
+    assert "busy machine (other processes took half of its core)" in caplog.text
+    monkeypatch.setattr(assemble, "is_quiet_now", lambda: True)
+    load()
+    assert measuring.count == 1  # it was just now
+    monkeypatch.setattr(assemble_costs, "AGAIN_SECONDS", -1)
+    monkeypatch.setattr(assemble, "is_quiet_now", lambda: False)
+    load()
+    assert measuring.count == 1
+    measuring.busy = None
+    monkeypatch.setattr(assemble, "is_quiet_now", lambda: True)
+    load()
+    load()
+    assert measuring.count == 2
+
+
+def test_a_cache_that_cannot_be_written_does_no_harm(
+    measuring: Measuring,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("AERIE_CACHE", str(MADE_UP))
+    with caplog.at_level(logging.WARNING):
+        load()
+    assert "the next load measures again" in caplog.text
+
+
+def test_a_foreign_table_is_refused_by_name(measuring: Measuring, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"another device \(it does not say which\)"):
+        load(planner={"costs": str(MADE_UP)})
+    taken = load(planner={"costs": str(MADE_UP), "foreign_costs": True})
+    assert table_of(taken) == load_costs(MADE_UP)
+    h200 = Path(assemble_costs.__file__).parent / "speculation" / "costs_h200.json"
+    said = r"device \(NVIDIA H200, here .*\) and engine \(graphs, here eager\) and pair \(dtype"
+    with pytest.raises(UsageError, match=said):
+        load(planner={"costs": str(h200)})
+    assert measuring.count == 0
+
+
+def test_a_table_measured_here_may_be_given_as_a_file(measuring: Measuring, tmp_path: Path) -> None:
+    load()
+    copy = tmp_path / "costs.json"
+    copy.write_text(kept(tmp_path).read_text())
+    values = json.loads(copy.read_text())
+    values["provenance"]["torch"] = "an older one"
+    copy.write_text(json.dumps(values))
+    load(planner={"costs": str(copy)})
+    assert measuring.count == 1
+
+
+def test_a_shipped_table_goes_first() -> None:
+    folder = Path(assemble_costs.__file__).parent / "speculation"
+    table = load_costs(folder / "costs_h200.json")
+    wanted = {name: table.provenance[name] for name in assemble_costs.ESSENTIAL}
+    assert assemble_costs.shipped_costs(wanted) == table
+    assert assemble_costs.shipped_costs({**wanted, "device": "another"}) is None
+
+
+def test_where_tables_are_kept() -> None:
+    folder = assemble_costs.costs_folder
+    assert folder({"AERIE_CACHE": "/own"}) == Path("/own/costs")
+    assert folder({"XDG_CACHE_HOME": "/shared"}) == Path("/shared/aerie/costs")
+    assert folder({}) == Path("~/.cache/aerie/costs").expanduser()
