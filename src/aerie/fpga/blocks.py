@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from aerie.fpga.rtl.card import CardEngine
-from aerie.fpga.rtl.commit import MAX_STOPS, VerifyResult
+from aerie.fpga.rtl.commit import VerifyResult
+from aerie.fpga.rtl.commit_lists import MAX_STOPS
 from aerie.fpga.rtl.deltas import MOST_NEW, MOST_SCORES, WorkDeltas
 from aerie.fpga.rtl.gather import RowGather
 from aerie.fpga.rtl.layer import ID, LayerScores
@@ -192,18 +193,17 @@ def _deltas_image(inputs: Call, outputs: Call) -> CallImage:
 
 
 def exact_gains(scores: Array, top_k: int, verify_num: int) -> Array:
-    """G as integers of 2^-149, rounded once: what a float64 sum loses beside a large score stays."""
+    """G in integers of 2^-149, rounded once; a float64 sum loses bits beside a large score."""
     batch, length = scores.shape
     n_old = length - top_k
     gains = [0] * (top_k + 1)
     for row in scores:
         units = [_units(bits) for bits in row.view(np.uint32).tolist()]
-        old, mass = units[:n_old], 0
+        displaced = [0] * (verify_num - n_old) + units[:n_old][::-1]
+        mass = 0
         for k, score in enumerate(units[n_old:]):
-            if n_old + k < verify_num:
-                mass += score
-            elif old and score > old[-1]:
-                mass += score - old.pop()
+            if k < len(displaced):
+                mass += max(score - displaced[k], 0)
             gains[k + 1] += mass
     rounded = [_nearest(gain, max(batch, 1)) for gain in gains]
     return flush(np.array(rounded, np.uint32).view(np.float32))

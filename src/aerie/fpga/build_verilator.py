@@ -7,13 +7,13 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from aerie.errors import BackendUnavailableError
+from aerie.fpga.build_yosys import INSTALL
 from aerie.fpga.rtl.card import CardEngine
 from aerie.fpga.rtl.registers import (
     CONTROL,
@@ -30,7 +30,6 @@ from aerie.kernels.hls.build import cache_folder
 HARNESS = Path(__file__).parent / "sim" / "harness.hpp"
 # Verilator's own files compile best with little optimisation: a card runs for seconds, not hours.
 OPTIMISE = "-O1"
-INSTALL = "pip install 'aerie[fpga]'"
 
 _PORT = """
 struct Port_{prefix} {{
@@ -245,25 +244,3 @@ def _checked(command: list[str], folder: Path, environment: dict[str, str]) -> N
     if run.returncode:
         said = (run.stderr or run.stdout).strip()[-4000:]
         raise BackendUnavailableError(f"{Path(command[0]).name} refused the card:\n{said}")
-
-
-def run_yosys(script: str, folder: Path) -> str:
-    """Run a yosys script in a process of its own; returns what it said."""
-    path = folder / "script.ys"
-    path.write_text(script, encoding="utf-8")
-    program = (
-        "import sys\nfrom pyosys import libyosys\ndesign = libyosys.Design()\n"
-        "for line in open(sys.argv[1], encoding='utf-8'):\n"
-        "    if line.strip():\n        libyosys.run_pass(line.strip(), design)\n"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program, str(path)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if run.returncode:
-        said = (run.stdout + run.stderr).strip()[-4000:]
-        raise BackendUnavailableError(f"yosys failed ({INSTALL} brings it):\n{said}")
-    return run.stdout

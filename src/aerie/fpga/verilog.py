@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from amaranth.back import rtlil
 from amaranth.lib.wiring import Component
 
+from aerie.fpga.build_yosys import run_yosys
 from aerie.fpga.rtl.sorter import COMPARATOR, CompareExchange
 
 
@@ -21,8 +22,6 @@ def rtlil_of(component: Component, name: str, comparator_width: int = 0) -> str:
 
 def verilog_of(component: Component, name: str) -> str:
     """The circuit as Verilog."""
-    from aerie.fpga.build_verilator import run_yosys
-
     with TemporaryDirectory() as folder:
         (Path(folder) / "in.il").write_text(rtlil_of(component, name), encoding="utf-8")
         run_yosys(

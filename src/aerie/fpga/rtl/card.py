@@ -8,7 +8,8 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Member
 
-from aerie.fpga.rtl.axi import ADDRESS, WORD, Reader, Writer, read_members, write_members
+from aerie.fpga.rtl.axi import WORD, Reader, Writer
+from aerie.fpga.rtl.bursts import ADDRESS, read_members, write_members
 from aerie.fpga.rtl.registers import Registers, lite_members
 
 BYTE, HALF, SINGLE, DOUBLE = 0, 1, 2, 3  # log2 of an element's bytes

@@ -151,27 +151,25 @@ class WorkDeltas(CardEngine):
                     m.next = "IDLE"
 
     def _weigh(self, m: Module, place: Signal, request: Signal, gains: Array) -> None:
-        """One new score a cycle: it fills a free place, or displaces the least old one kept."""
+        """One new score a cycle: it fills a free place, or meets the least old one not yet met."""
         length, top_k = self.argument("C"), self.argument("node_top_k")
         old_count = (length - top_k)[0:8]
-        mass, kept = Signal(FIXED), Signal(8)
+        mass = Signal(FIXED)
         step, total = Signal(FIXED), Signal(FIXED)
         with m.State("WEIGH"):
             new, old = self.load_new.data, self.load_old.data
-            # The first new score finds all old ones kept and no mass yet.
-            is_first = place == 0
-            kept_now = Mux(is_first, old_count, kept)
+            verify = self.argument("verify_num")
             m.d.comb += [
                 self.load_new.addr.eq(old_count + place),
-                self.load_old.addr.eq((kept_now - 1)[0:8]),
+                self.load_old.addr.eq((verify - 1 - place)[0:8]),
                 self.items.eq(1),
                 self.item_cycles.eq(1),
             ]
-            is_free = old_count + place < self.argument("verify_num")
-            displaces = ~is_free & (kept_now != 0) & (new > old)
+            is_free = old_count + place < verify
+            displaces = ~is_free & (place < verify) & (new > old)
             m.d.comb += step.eq(gain_step(new, old, is_free, displaces))
-            m.d.comb += total.eq(Mux(is_first, 0, mass) + step)
-            m.d.sync += [mass.eq(total), kept.eq(kept_now - displaces)]
+            m.d.comb += total.eq(Mux(place == 0, 0, mass) + step)
+            m.d.sync += mass.eq(total)
             m.d.sync += gains[place + 1].eq(gains[place + 1] + total)
             with m.If(counted_loop(m, place, Const(1), top_k)):
                 m.d.sync += request.eq(request + 1)

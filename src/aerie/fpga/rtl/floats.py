@@ -1,4 +1,4 @@
-"""Floats as bits: sortable keys, the clamp of a probability, and a multiplier that flushes to zero."""
+"""Floats as bits: sortable keys, a probability's clamp, a multiplier that flushes to zero."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from aerie.fpga.rtl.axi import (
+from aerie.fpga.rtl.bursts import (
     ADDRESS,
     BEATS,
     BurstSplitter,
@@ -66,7 +66,7 @@ class Gather(wiring.Component):
         width = ROW + MOST_CHILDREN + ROW
         m.submodules.jobs = jobs = SyncFIFO(width=width, depth=JOBS)
         m.submodules.buffer = buffer = Memory(shape=self.bus, depth=2 * self.most_beats, init=[])
-        self.fill, self.drain = buffer.write_port(), buffer.read_port(domain="comb")
+        self.fill, self.drain = buffer.write_port(), buffer.read_port()
         m.d.comb += [
             jobs.w_data.eq(Cat(self.i_source, self.i_children, self.i_first_child)),
             jobs.w_en.eq(self.i_valid),
@@ -125,6 +125,7 @@ class Gather(wiring.Component):
         m.submodules.tell = tell = BurstSplitter(shift)
         side, active = Signal(), Signal()
         place, beat, child = Signal(16), Signal(4), Signal(4)
+        ahead = Signal(16)
         open_bursts = Signal(16)
         mine = self.children[side]
         is_wanted = mine.bit_select(child, 1)
@@ -141,7 +142,9 @@ class Gather(wiring.Component):
             self.own("awaddr").eq(tell.o_address),
             self.own("awlen").eq(tell.o_length - 1),
             *fixed_signals(self, self.prefix, "aw", self.bus),
-            self.drain.addr.eq(Mux(side, self.most_beats, 0) + place),
+            # A block RAM answers a cycle later, so it is asked for the word after this one.
+            self.drain.addr.eq(Mux(side, self.most_beats, 0) + ahead),
+            self.drain.en.eq(1),
             self.own("wdata").eq(self.drain.data),
             self.own("wstrb").eq(~0),
             self.own("wvalid").eq(active),
@@ -150,6 +153,7 @@ class Gather(wiring.Component):
         ]
         moves = self.own("wvalid") & self.own("wready")
         m.d.comb += [
+            ahead.eq(Mux(starts, 0, place + moves)),
             self.o_bytes_out.eq(Mux(moves, self.bus // 8, 0)),
             self.o_stall_write.eq(active & ~self.own("wready")),
             self.o_moves.eq(moves),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.memory import Memory
 
-from aerie.fpga.rtl.axi import read_members, write_members
+from aerie.fpga.rtl.bursts import read_members, write_members
 from aerie.fpga.rtl.card import DOUBLE, SINGLE, CardEngine, counted_loop
 from aerie.fpga.rtl.checks import NOT_INJECTIVE, OUT_OF_RANGE
 from aerie.fpga.rtl.floats import FLOAT, Multiplier, bits_of_key, clamped_probability, key_of
@@ -94,7 +94,9 @@ class LayerScores(CardEngine):
         for name, (shape, depth) in sizes.items():
             memory = Memory(shape=shape, depth=depth, init=[])
             m.submodules[name] = memory
-            self.ports[name] = memory.write_port(), memory.read_port(domain="comb")
+            # Small ones are answered at once, from LUTs; large ones are block RAM, a cycle later.
+            domain = "sync" if name in ("ids", "seen") else "comb"
+            self.ports[name] = memory.write_port(), memory.read_port(domain=domain)
         m.d.comb += [
             self.gather.i_source_base.eq(self.argument("input_hidden_base")),
             self.gather.i_target_base.eq(self.argument("output_hidden_base")),
@@ -112,29 +114,42 @@ class LayerScores(CardEngine):
         with m.State("ASK_MAP"):
             with m.If(self.reads(m, "hot_token_id", Const(0), size, DOUBLE)):
                 m.next = "TAKE_MAP"
+        entry = Signal(ID)
+        own = (1 << entry[0:6])[0:64]
         with m.State("TAKE_MAP"):
             is_there, value = self.takes(m)
-            own = (1 << value[0:6])[0:64]
             m.d.comb += [
                 ids_in.addr.eq(self.place),
                 ids_in.data.eq(value),
                 ids_in.en.eq(is_there),
                 seen_out.addr.eq(value[6:ID]),
-                seen_in.addr.eq(value[6:ID]),
-                seen_in.data.eq(seen_out.data | own),
-                seen_in.en.eq(is_there),
+                seen_out.en.eq(1),
             ]
-            with m.If(is_there & ((seen_out.data & own) != 0)):
+            with m.If(is_there):
+                m.d.sync += entry.eq(value)
+                m.next = "MARK_MAP"
+        with m.State("MARK_MAP"):
+            m.d.comb += [
+                seen_in.addr.eq(entry[6:ID]),
+                seen_in.data.eq(seen_out.data | own),
+                seen_in.en.eq(1),
+            ]
+            with m.If((seen_out.data & own) != 0):
                 m.d.sync += self.is_repeated.eq(1)
-            with m.If(counted_loop(m, self.place, is_there, size)):
-                m.next = "CLEAR_MAP"
+            m.next = "TAKE_MAP"
+            with m.If(counted_loop(m, self.place, Const(1), size)):
+                m.next = "FIND_MAP"
+        # The bits go again, one entry in two cycles.
+        with m.State("FIND_MAP"):
+            m.d.comb += [ids_out.addr.eq(self.place), ids_out.en.eq(1)]
+            m.next = "CLEAR_MAP"
         with m.State("CLEAR_MAP"):
             m.d.comb += [
-                ids_out.addr.eq(self.place),
                 seen_in.addr.eq(ids_out.data[6:ID]),
                 seen_in.data.eq(0),
                 seen_in.en.eq(1),
             ]
+            m.next = "FIND_MAP"
             with m.If(counted_loop(m, self.place, Const(1), size)):
                 m.next = "REQUEST"
 
@@ -235,11 +250,7 @@ class LayerScores(CardEngine):
         candidate = index[0 : self.index]
         count, top_k = self.argument("n"), self.argument("K")
         current = self.scores.word_select(self.place[0 : self.index], FLOAT)
-        m.d.comb += [
-            tokens.addr.eq(self.place),
-            ids.addr.eq(tokens.data),
-            slots.addr.eq(candidate),
-        ]
+        m.d.comb += [tokens.addr.eq(self.place), slots.addr.eq(candidate)]
         mapped = Mux(self.argument("has_map")[0], ids.data, tokens.data)
         results: tuple[tuple[str, str, Value, Value, int, Value, int], ...] = (
             ("CURRENT", "curr_layer_scores", self.first, count, SINGLE, current, 0),
@@ -254,12 +265,21 @@ class LayerScores(CardEngine):
         )  # fmt: skip
         names = [f"GIVE_{entry[0]}" for entry in results] + ["GATHER"]
         for number, (name, port, at, n, size, value, filler) in enumerate(results):
+            begins = "MAPPED_READ" if name == "MAPPED" else f"{name}_GIVE"
             with m.State(f"GIVE_{name}"):
                 with m.If(self.writes(m, port, at, n, size)):
-                    m.next = f"{name}_GIVE"
+                    m.next = begins
+            if name == "MAPPED":
+                # The map answers a cycle later.
+                with m.State("MAPPED_READ"):
+                    m.d.comb += [ids.addr.eq(tokens.data), ids.en.eq(1)]
+                    m.next = "MAPPED_GIVE"
             with m.State(f"{name}_GIVE"):
                 is_filled = (self.refusal != 0) & (name != "STATUS")
                 gave = self.gives(m, Mux(is_filled, filler, value))
+                if name == "MAPPED":
+                    with m.If(gave):
+                        m.next = begins
                 with m.If(counted_loop(m, self.place, gave, n)):
                     m.next = names[number + 1]
 

@@ -1,4 +1,4 @@
-"""The AXI-Lite map of a card: start, status, counters, arguments; the same layout for every card."""
+"""The AXI-Lite map of a card: start, status, counters, arguments; one layout for every card."""
 
 from __future__ import annotations
 

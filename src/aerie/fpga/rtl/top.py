@@ -5,7 +5,7 @@ from __future__ import annotations
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.memory import Memory
 
-from aerie.fpga.rtl.axi import read_members, write_members
+from aerie.fpga.rtl.bursts import read_members, write_members
 from aerie.fpga.rtl.card import DOUBLE, SINGLE, CardEngine, counted_loop
 from aerie.fpga.rtl.deltas import FIXED, MOST_NEW, MeanOf, gain_step
 from aerie.fpga.rtl.floats import FLOAT, ONE, Multiplier, bits_of_key, clamped_probability, key_of
@@ -89,12 +89,9 @@ class TreeTop(CardEngine):
             shape=FLOAT, depth=2 * MOST_KEPT * self.batch, init=[]
         )
         m.submodules.slots = slots = Memory(shape=4, depth=self.candidates, init=[])
-        self.frontier_in, self.frontier_out = (
-            frontier.write_port(), frontier.read_port(domain="comb"),
-        )  # fmt: skip
-        self.running_in, self.running_out = (
-            running.write_port(), running.read_port(domain="comb"),
-        )  # fmt: skip
+        # Block RAM: asked in one cycle, answered in the next.
+        self.frontier_in, self.frontier_out = frontier.write_port(), frontier.read_port()
+        self.running_in, self.running_out = running.write_port(), running.read_port()
         self.slots_in, self.slots_out = slots.write_port(), slots.read_port(domain="comb")
         m.d.comb += [
             self.gather.i_target_base.eq(self.argument("output_hidden_base")),
@@ -144,12 +141,20 @@ class TreeTop(CardEngine):
             with m.Else(), m.If(self.reads(m, "level_probas", self.read_at, self.n, SINGLE)):
                 m.d.sync += [self.read_at.eq(self.read_at + self.n)]
                 m.d.sync += [self.slot.eq(0), self.in_slot.eq(0)]
+                m.d.comb += [
+                    self.frontier_out.addr.eq(Cat(Const(0, 4), self._bank(0), self.request)),
+                    self.frontier_out.en.eq(1),
+                ]
                 m.next = "PROBAS"
         with m.State("PROBAS"):
             is_there, proba = self.takes(m)
             is_first = self.level == 0
+            # The score of the next slot is asked for with the last child of this one.
+            ends = is_there & (self.in_slot + 1 == self.argument("K"))
+            ahead = (self.slot + ends)[0:4]
             m.d.comb += [
-                self.frontier_out.addr.eq(Cat(self.slot, self._bank(0), self.request)),
+                self.frontier_out.addr.eq(Cat(ahead, self._bank(0), self.request)),
+                self.frontier_out.en.eq(1),
                 self.multiplier.i_valid.eq(is_there),
                 self.multiplier.i_x.eq(clamped_probability(proba[0:FLOAT])),
                 self.multiplier.i_y.eq(Mux(is_first, ONE, self.frontier_out.data)),
@@ -160,8 +165,8 @@ class TreeTop(CardEngine):
             ]
             with m.If(is_there):
                 m.d.sync += self.in_slot.eq(self.in_slot + 1)
-                with m.If(self.in_slot + 1 == self.argument("K")):
-                    m.d.sync += [self.in_slot.eq(0), self.slot.eq(self.slot + 1)]
+                with m.If(ends):
+                    m.d.sync += [self.in_slot.eq(0), self.slot.eq(ahead)]
             with m.If(counted_loop(m, self.place, is_there, self.n)):
                 m.next = "MULTIPLY"
         wait = Signal(range(Multiplier.LATENCY + 1))
@@ -194,7 +199,7 @@ class TreeTop(CardEngine):
             ("BEST", "frontier_nodes", self.best_at, top_k, DOUBLE, self.count + candidate,
              "PARENTS"),
             ("PARENTS", "parent_slots", self.best_at, top_k, DOUBLE, self.slots_out.data,
-             "WEIGH"),
+             "FIRST_OLD"),
         )  # fmt: skip
         for name, port, at, count, size, value, after in results:
             with m.State(name), m.If(self.writes(m, port, at, count, size)):
@@ -224,19 +229,30 @@ class TreeTop(CardEngine):
     def _weigh(self, m: Module) -> None:
         """K3, one of the best new scores a cycle."""
         top_k = self.argument("K")
-        mass, total, kept = Signal(FIXED), Signal(FIXED), Signal(8)
+        mass, total = Signal(FIXED), Signal(FIXED)
+        verify = self.argument("verify_num")
+        with m.State("FIRST_OLD"):
+            m.d.comb += [
+                self.running_out.addr.eq(self._old((verify - 1)[0:8])),
+                self.running_out.en.eq(1),
+            ]
+            m.next = "WEIGH"
         with m.State("WEIGH"):
-            is_first = self.place == 0
-            kept_now = Mux(is_first, self.kept_old, kept)
             new, _ = self._here()
-            m.d.comb += self.running_out.addr.eq(self._old((kept_now - 1)[0:8]))
             old = self._old_score()
-            is_free = self.kept_old + self.place < self.argument("verify_num")
-            displaces = ~is_free & (kept_now != 0) & (new > old)
-            m.d.comb += total.eq(Mux(is_first, 0, mass) + gain_step(new, old, is_free, displaces))
-            m.d.sync += [mass.eq(total), kept.eq(kept_now - displaces)]
+            is_free = self.kept_old + self.place < verify
+            displaces = ~is_free & (self.place < verify) & (new > old)
+            step = gain_step(new, old, is_free, displaces)
+            m.d.comb += [
+                total.eq(Mux(self.place == 0, 0, mass) + step),
+                self.running_out.addr.eq(self._old((verify - 2 - self.place)[0:8])),
+                self.running_out.en.eq(1),
+            ]
+            m.d.sync += mass.eq(total)
             m.d.sync += self.gains[self.place + 1].eq(self.gains[self.place + 1] + total)
             with m.If(counted_loop(m, self.place, Const(1), top_k)):
+                # The merge begins with the first old score.
+                m.d.comb += self.running_out.addr.eq(self._old(Const(0, 8)))
                 m.next = "MERGE"
 
     def _merge(self, m: Module) -> None:
@@ -245,7 +261,7 @@ class TreeTop(CardEngine):
         with m.State("MERGE"):
             record = self.sorted.word_select(new_at[0 : self.index], FLOAT + self.index)
             new = record[self.index :]
-            m.d.comb += self.running_out.addr.eq(self._old(old_at))
+            old_next = Signal(8)
             old = self._old_score()
             has_old, has_new = old_at < self.kept_old, new_at < self.n
             takes_new = ~has_old | (has_new & (new > key_of(old)))
@@ -253,8 +269,11 @@ class TreeTop(CardEngine):
                 self.running_in.addr.eq(Cat(out_at[0:7], self._bank(1), self.request)),
                 self.running_in.data.eq(Mux(takes_new, bits_of_key(new), old)),
                 self.running_in.en.eq(1),
+                old_next.eq(old_at + ~takes_new),
+                self.running_out.addr.eq(self._old(old_next)),
+                self.running_out.en.eq(1),
             ]
-            m.d.sync += [old_at.eq(old_at + ~takes_new), new_at.eq(new_at + takes_new)]
+            m.d.sync += [old_at.eq(old_next), new_at.eq(new_at + takes_new)]
             m.d.sync += out_at.eq(out_at + 1)
             with m.If(out_at + 1 == self.kept_new):
                 m.d.sync += [old_at.eq(0), new_at.eq(0), out_at.eq(0)]
@@ -329,11 +348,16 @@ class TreeTop(CardEngine):
                 m.next = "DRAIN"
             with m.Else():
                 first = (self.request * self.argument("verify_num")[0:8])[0:16]
+                m.d.comb += [
+                    self.running_out.addr.eq(self._old(Const(0, 8))),
+                    self.running_out.en.eq(1),
+                ]
                 with m.If(self.writes(m, "sort_scores", first, self.kept_new, SINGLE)):
                     m.next = "ORDER_GIVE"
         with m.State("ORDER_GIVE"):
-            m.d.comb += self.running_out.addr.eq(self._old(self.place[0:8]))
             gave = self.gives(m, self.running_out.data)
+            ahead = (self.place + gave)[0:8]
+            m.d.comb += [self.running_out.addr.eq(self._old(ahead)), self.running_out.en.eq(1)]
             with m.If(counted_loop(m, self.place, gave, self.kept_new)):
                 m.d.sync += self.request.eq(self.request + 1)
                 m.next = "ORDER"

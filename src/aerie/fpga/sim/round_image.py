@@ -1,4 +1,4 @@
-"""A recorded round as the memory image of the composed top, and what must stand there afterwards."""
+"""A recorded round as the memory image of the composed top, and what must stand there after."""
 
 from __future__ import annotations
 

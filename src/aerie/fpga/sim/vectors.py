@@ -47,8 +47,8 @@ def states(rng: Rng) -> Inputs:
     n, verify = width * top_k, int(rng.integers(1, 129))
     count = int(rng.integers(max(width, 1), 300))
     nodes, fed = count + n, top_k
-    store = {name: np.zeros((BATCH, nodes), np.int64) for name in
-             ("cumu_tokens", "cumu_deltas", "prev_indexs", "next_indexs", "side_indexs")}  # fmt: skip
+    names = ("cumu_tokens", "cumu_deltas", "prev_indexs", "next_indexs", "side_indexs")
+    store = {name: np.zeros((BATCH, nodes), np.int64) for name in names}
     return {
         **store,
         "cumu_scores": np.zeros((BATCH, nodes), np.float32),

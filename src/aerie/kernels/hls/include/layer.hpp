@@ -203,7 +203,8 @@ weigh_each:
         // A free slot first, then the old scores, the smallest first.
         const std::int32_t met = verify_num - 1 - k;
         if (met >= 0) {
-            mass = sum_of(mass, gain_of(scores[old_count + k], met < old_count ? scores[met] : 0.0F));
+            const float displaced = met < old_count ? scores[met] : 0.0F;
+            mass = sum_of(mass, gain_of(scores[old_count + k], displaced));
         }
         gains[k + 1] = sum_of(gains[k + 1], mass);
     }
