@@ -17,6 +17,7 @@ from aerie.cli import (
     demo,
     doctor,
     draft_vocab,
+    fpga,
     gates,
     generate,
     inflate,
@@ -50,6 +51,7 @@ app.command("report")(report.report)
 app.command("serve")(serve.serve)
 app.add_typer(bench.app, name="bench")
 app.add_typer(draft_vocab.app, name="draft-vocab")
+app.add_typer(fpga.app, name="fpga")
 app.add_typer(gates.app, name="gates")
 app.add_typer(parity.app, name="parity")
 app.add_typer(train.app, name="train")

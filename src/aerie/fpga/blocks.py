@@ -74,7 +74,8 @@ def flushed_layer(inputs: Call) -> dict[str, Array]:
     current = flush(probas.astype(np.float32) * np.repeat(parents, top_k, axis=1))
     order = np.argsort(-current, axis=1, kind="stable").astype(np.int64)
     best = order[:, :top_k]
-    rows = inputs["input_hidden"].reshape(batch, width, -1)
+    hidden = inputs["input_hidden"]
+    rows = hidden.reshape(batch, width, hidden.shape[1])
     return {
         "curr_layer_scores": current,
         "sort_layer_scores": np.take_along_axis(current, order, axis=1),
@@ -109,7 +110,7 @@ def _layer_image(inputs: Call, outputs: Call) -> CallImage:
         else:
             image.fresh(name, wanted[name].shape, wanted[name].dtype)
     image.seal()
-    rows = wanted["output_hidden"].reshape(names["B"] * names["K"], -1)
+    rows = wanted["output_hidden"].reshape(names["B"] * names["K"], names["H"])
     wanted["output_hidden"] = padded_rows(rows, BUS) if names["H"] else image.get("output_hidden")
     has_map = inputs.get("hot_token_id") is not None
     registers = {
@@ -131,6 +132,9 @@ def _layer_beyond(inputs: Call) -> str:
     names = bind(catalogue()[_K1], inputs)
     if names["W"] * names["K"] > 64:
         return "W*K > 64"
+    parents = inputs["last_layer_scores"]
+    if not ((parents >= 0) & (parents <= 1)).all():
+        return "a parent's score outside [0, 1]"
     ids = inputs.get("hot_token_id")
     if ids is not None and (len(ids) > 4096 or ids.min() < 0 or ids.max() >= 1 << ID):
         return "the map is longer than 4096, or an id has more than 18 bits"
@@ -165,7 +169,9 @@ def _merge_beyond(inputs: Call) -> str:
         return "W*K > 64"
     old = inputs["sort_scores"][:, : min(names["verify_num"], names["cumu_count"])]
     runs = (old, inputs["sort_layer_scores"])
-    if any((np.diff(run, axis=1) > 0).any() or np.isnan(run).any() for run in runs):
+    if not all(((run >= 0) & np.isfinite(run)).all() for run in runs):
+        return "a score that is negative or not finite"
+    if any((np.diff(run, axis=1) > 0).any() for run in runs):
         return "a run does not descend"
     return ""
 

@@ -21,6 +21,13 @@ from aerie.fpga.tree_runs import run_fused, run_unfused
 FLOOR = 2.0
 # Rows from nodes are K10c, which the seeds count among the supporting kernels: counted apart.
 BESIDE = ("update_node_data",)
+K6_ROWS = "draft_tree_reject_sample"
+GROWTH = (
+    "draft_tree_layer_score_index_gen_op",
+    "update_cumu_draft_state",
+    "calculate_work_deltas",
+    "fused_tree_mask_operator",
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,18 @@ class CellBytes:
         """Unfused over fused."""
         return sum(self.unfused.values()) / sum(self.fused.values())
 
+    @property
+    def walked_only(self) -> float:
+        """The same, were K6 to read no more than the rows it stands on: one for each token."""
+        rows = self.unfused.get(K6_ROWS, 0) // (4 * self.vocab)
+        spared = 4 * self.vocab * max(rows - self.tokens, 0) if self.rule == "coins" else 0
+        return (sum(self.unfused.values()) - spared) / sum(self.fused.values())
+
+    @property
+    def growth_factor(self) -> float:
+        """K1 to K4 alone."""
+        return sum(self.unfused[name] for name in GROWTH) / self.fused["fused_growth"]
+
     def payload(self) -> dict[str, Any]:
         """The row for JSON."""
         before, after = sum(self.unfused.values()), sum(self.fused.values())
@@ -53,6 +72,8 @@ class CellBytes:
             "unfused_per_token": round(before / self.tokens),
             "fused_per_token": round(after / self.tokens),
             "factor": round(self.factor, 4),
+            "walked_only": round(self.walked_only, 4),
+            "growth_factor": round(self.growth_factor, 4),
             "kind": "c-sim",
         }
 

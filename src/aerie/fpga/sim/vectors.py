@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Inputs = dict[str, Any]
 Rng = np.random.Generator
-BATCH = 128
+BATCHES = (1, 7, 32, 128)
 
 
 def probabilities(rng: Rng, shape: tuple[int, ...]) -> Array:
@@ -24,19 +24,24 @@ def probabilities(rng: Rng, shape: tuple[int, ...]) -> Array:
     return np.choose(kind, choices).astype(np.float32)
 
 
-def _descending(scores: Array) -> Array:
+def _batch(rng: Rng) -> int:
+    return int(rng.choice(BATCHES))
+
+
+def descending(scores: Array) -> Array:
+    """Scores as a running order holds them."""
     return -np.sort(-np.clip(np.nan_to_num(scores), 0, 1), axis=1)
 
 
 def layers(rng: Rng) -> Inputs:
     """K1: any width, any number of children, rows of one beat."""
     width, top_k = (int(n) for n in rng.integers(1, 9, 2))
-    n = width * top_k
+    n, batch = width * top_k, _batch(rng)
     return {
-        "topk_probas": probabilities(rng, (BATCH, n)),
-        "topk_tokens": rng.integers(0, 1 << 40, (BATCH, n)),
-        "last_layer_scores": np.clip(np.nan_to_num(probabilities(rng, (BATCH, width))), 0, 1),
-        "input_hidden": rng.integers(0, 1 << 16, (BATCH * width, 8)).astype(np.uint16),
+        "topk_probas": probabilities(rng, (batch, n)),
+        "topk_tokens": rng.integers(0, 1 << 40, (batch, n)),
+        "last_layer_scores": np.clip(np.nan_to_num(probabilities(rng, (batch, width))), 0, 1),
+        "input_hidden": rng.integers(0, 1 << 16, (batch * width, 8)).astype(np.uint16),
         "cumu_count": int(rng.integers(1, 4000)),
     }
 
@@ -46,19 +51,19 @@ def states(rng: Rng) -> Inputs:
     width, top_k = (int(n) for n in rng.integers(1, 9, 2))
     n, verify = width * top_k, int(rng.integers(1, 129))
     count = int(rng.integers(max(width, 1), 300))
-    nodes, fed = count + n, top_k
+    nodes, fed, batch = count + n, top_k, _batch(rng)
     names = ("cumu_tokens", "cumu_deltas", "prev_indexs", "next_indexs", "side_indexs")
-    store = {name: np.zeros((BATCH, nodes), np.int64) for name in names}
+    store = {name: np.zeros((batch, nodes), np.int64) for name in names}
     return {
         **store,
-        "cumu_scores": np.zeros((BATCH, nodes), np.float32),
-        "sort_scores": _descending(probabilities(rng, (BATCH, verify))),
-        "curr_layer_scores": np.zeros((BATCH, n), np.float32),
-        "topk_tokens": np.tile(np.arange(n), (BATCH, 1)),
-        "sort_layer_scores": _descending(probabilities(rng, (BATCH, n))),
-        "sort_layer_indices": np.tile(np.arange(n), (BATCH, 1)),
-        "frontier_indexs": np.tile(np.arange(width), (BATCH, 1)),
-        "input_tree_mask": np.zeros((BATCH, width, fed), np.bool_),
+        "cumu_scores": np.zeros((batch, nodes), np.float32),
+        "sort_scores": descending(probabilities(rng, (batch, verify))),
+        "curr_layer_scores": np.zeros((batch, n), np.float32),
+        "topk_tokens": np.tile(np.arange(n), (batch, 1)),
+        "sort_layer_scores": descending(probabilities(rng, (batch, n))),
+        "sort_layer_indices": np.tile(np.arange(n), (batch, 1)),
+        "frontier_indexs": np.tile(np.arange(width), (batch, 1)),
+        "input_tree_mask": np.zeros((batch, width, fed), np.bool_),
         "cumu_count": count,
         "verify_num": verify,
         "fed_count": 0,
@@ -69,7 +74,7 @@ def works(rng: Rng) -> Inputs:
     """K3: two descending runs for each request, few requests so that means differ."""
     batch = int(rng.integers(1, 9))
     top_k, old = int(rng.integers(1, 11)), int(rng.integers(0, 65))
-    runs = [_descending(probabilities(rng, (batch, size))) for size in (old, top_k)]
+    runs = [descending(probabilities(rng, (batch, size))) for size in (old, top_k)]
     return {
         "work_scores": np.concatenate(runs, axis=1).astype(np.float32),
         "node_top_k": top_k,
@@ -100,7 +105,7 @@ def _layout(rng: Rng, counts: Array) -> Array:
 
 def masks(rng: Rng) -> Inputs:
     """K4: short and long prefixes, trees of up to 40 rows, now and then something broken."""
-    batch, most = 32, int(rng.choice([3, 12, 40]))
+    batch, most = int(rng.choice([1, 8, 32])), int(rng.choice([3, 12, 40]))
     counts, bits = _trees(rng, batch, most)
     width = int(rng.choice([60, 150, 300]))
     length = rng.integers(0, width - most + (5 if rng.random() < 0.1 else 1), batch)
@@ -123,7 +128,7 @@ def masks(rng: Rng) -> Inputs:
 
 def commits(rng: Rng) -> Inputs:
     """K7: paths of every length, stops, limits, now and then something broken."""
-    batch, depth, stops = BATCH, int(rng.integers(0, 9)), int(rng.integers(0, 4))
+    batch, depth, stops = _batch(rng), int(rng.integers(0, 9)), int(rng.integers(0, 4))
     counts = rng.integers(0, 20, batch)
     n_rows = int(counts.sum())
     path = np.full((batch, depth + 1), -1, np.int64)
@@ -160,7 +165,7 @@ def commits(rng: Rng) -> Inputs:
 
 def moves(rng: Rng) -> Inputs:
     """The gather: rows of one to six beats, any source, every target once."""
-    n, n_sources = BATCH, int(rng.integers(1, 40))
+    n, n_sources = _batch(rng), int(rng.integers(1, 40))
     n_bytes = int(rng.integers(1, 192))
     return {
         "moves": np.stack([rng.integers(0, n_sources, n), rng.permutation(n)], axis=1),
