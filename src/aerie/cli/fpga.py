@@ -54,3 +54,79 @@ def count_bytes(
     say(f"scope T at least {least:.2f}; scope D {final.factor:.2f}")
     ok = least >= 2.0 and final.factor >= 4.0 and final.acceptance[0] >= 0.97
     finish({"ok": ok, "scope_t": least, "scope_d": final.factor}, as_json)
+
+
+@app.command("sim")
+def simulate(
+    out: Out = Path("reports"),
+    vectors: Annotated[int, typer.Option(min=64, help="Random vectors a block.")] = 20_000,
+    dumps: Annotated[Path, typer.Option(help="Folder of dumps.")] = Path("tests/data/dumps"),
+    only: Annotated[str, typer.Option(help="Blocks, separated by commas; default: all.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Simulate the RTL bit for bit, count cycles and stalls, write hw_counters.csv."""
+    from aerie.bench.provenance import provenance
+    from aerie.fpga import sim_report
+    from aerie.fpga.blocks import BLOCKS, block_named
+    from aerie.fpga.sim.study import (
+        SimStudy,
+        recorded_rounds,
+        study_block,
+        study_largest,
+        study_top,
+    )
+    from aerie.fpga.tools import versions
+
+    say = console().print
+    blocks = [block_named(name) for name in only.split(",")] if only else list(BLOCKS)
+    rounds = recorded_rounds()
+    studies, tallies = {}, []
+    for block in blocks:
+        made = study_block(block, SimStudy(vectors, dumps), rounds)
+        studies[block.name] = made
+        tallies += [*made.tallies, *(study_largest(block, n) for n in (1, 32))]
+        n_differing = sum(len(tally.differing) for tally in made.tallies)
+        say(f"{block.name}: {n_differing} differ of {sum(t.calls for t in made.tallies)} calls")
+    tallies += study_top(rounds)
+    found = {**sim_report.judged(studies, tallies), "tools": versions()}
+    found["provenance"] = provenance("cpu")
+    rows = [tally.row() for tally in tallies]
+    (out / "hw_counters.csv").write_text(sim_report.counters_csv(tallies), "utf-8")
+    (out / "fpga_sim.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    (out / "fpga_sim.md").write_text(sim_report.render(found, rows), "utf-8")
+    finish({"ok": found["ok"], "differing": found["differing"]}, as_json)
+
+
+@app.command("synth")
+def synthesise(
+    out: Out = Path("reports/synth"),
+    only: Annotated[str, typer.Option(help="Instances, separated by commas.")] = "",
+    work: Annotated[Path | None, typer.Option(help="Keep scripts and logs here.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Synthesise every block for UltraScale+ with yosys: LUT, FF, DSP, BRAM, URAM."""
+    from tempfile import TemporaryDirectory
+
+    from aerie.bench.provenance import provenance
+    from aerie.fpga import synth
+    from aerie.fpga.tools import versions
+
+    chosen = only.split(",") if only else [one.name for one in synth.DEFAULTS]
+    found = []
+    with TemporaryDirectory() as scratch:
+        for instance in (one for one in synth.DEFAULTS if one.name in chosen):
+            found.append(synth.synthesise(instance, (work or Path(scratch)) / instance.name))
+            console().print(f"{instance.name}: {found[-1].takes}")
+    out.mkdir(parents=True, exist_ok=True)
+    origin, tools = provenance("cpu"), versions()
+    record = {
+        "kind": "synthesis (yosys)",
+        "part": synth.PART,
+        "rows": [one.row() for one in found],
+        "cells": {one.name: dict(one.cells) for one in found},
+        "tools": tools,
+        "provenance": origin,
+    }
+    (out / "synth.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    (out / "synth.md").write_text(synth.page(found, tools, origin), "utf-8")
+    finish({"ok": len(found) == len(chosen), "instances": len(found)}, as_json)
