@@ -200,3 +200,46 @@ def pack_weights(
     n_bytes = sum(entry["n_bytes"] for entry in manifest["arrays"].values())
     console().print(f"{len(back)} arrays, {n_bytes:,} bytes over {channels} channels in {out}")
     finish({"ok": same, "arrays": len(back), "bytes": n_bytes}, as_json)
+
+
+@app.command("memory")
+def model_memory(
+    out: Out = Path("reports"),
+    device: Annotated[str, typer.Option(help="Card: v80 or FILE.toml.")] = "v80",
+    as_json: Json = False,
+) -> None:
+    """Model the card's HBM by channel, choose the stripe, and say what a draft round gets."""
+    from aerie.bench.provenance import provenance
+    from aerie.fpga import memory_study
+    from aerie.perf.device import find_device
+    from aerie.perf.hbm import Hbm
+
+    memory = find_device(device).memory
+    hbm = Hbm(peak_gbps=memory.peak_gbps, channels=memory.pseudo_channels)
+    found = memory_study.record(hbm, provenance("cpu"))
+    (out / "fpga_memory.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    (out / "fpga_memory.md").write_text(memory_study.page(found), "utf-8")
+    finish({"ok": True, "stripe": found["stripe"], **found["published"]}, as_json)
+
+
+@app.command("compare")
+def compare_with_gpu(
+    out: Out = Path("reports"),
+    geometry: Annotated[str, typer.Option(help="Sizes of the raced pair.")] = "llama-3.1-8b",
+    as_json: Json = False,
+) -> None:
+    """Race the card against the measured GPU: fpga_vs_h200_summary.md and _raw.csv."""
+    from aerie.bench.provenance import provenance
+    from aerie.bench.report.tables import as_csv
+    from aerie.fpga import race
+
+    origin = provenance("cpu")
+    found = race.race(Path(), geometry)
+    rows = [{**row, "commit": origin["commit"]} for row in found["rows"]]
+    (out / "fpga_vs_h200_raw.csv").write_text(as_csv(rows, "\n"), "utf-8")
+    (out / "fpga_vs_h200_summary.md").write_text(race.page(found, origin), "utf-8")
+    for row in rows:
+        told = ("gpu", "hybrid", "card_alone")
+        speeds = ", ".join(f"{name} {row[f'{name}_tokens_per_second']}" for name in told)
+        console().print(f"{row['policy']} at {row['context']}, {row['side']}: {speeds}")
+    finish({"ok": bool(rows), "rows": len(rows)}, as_json)

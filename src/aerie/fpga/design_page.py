@@ -119,7 +119,7 @@ def _origin(found: Mapping[str, Any]) -> str:
     origin = found["provenance"]
     draft = found["scope_d"]
     return (
-        f"\nScope T: commit `{origin['commit']}`, {origin['date']}, rounds a cell: {found['rounds']}."
+        f"\nScope T: commit `{origin['commit']}`, {origin['date']}, {found['rounds']} a cell."
         f" Scope D: commit `{draft['provenance']['commit']}`, {draft['provenance']['date']},"
         f" {draft['prompts']} held-out prompts.\n"
     )

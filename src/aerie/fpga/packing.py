@@ -19,7 +19,7 @@ from aerie.errors import UsageError
 from aerie.fpga.draft_weights import DraftWeights
 from aerie.fpga.quantise import Array
 
-STRIPE = 1024  # bytes: a row of one pseudo-channel, so that a stripe opens one row
+STRIPE = 512  # bytes: what the model of the memory chooses (`memory_study.py`)
 CHANNELS = 64
 MANIFEST = "manifest.json"
 
