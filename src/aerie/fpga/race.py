@@ -26,6 +26,7 @@ from aerie.speculation.costs import load_costs
 
 MEMORY, COSTS = "reports/fpga_memory.json", "reports/costs_h200.json"
 BASELINE, COUNTERS = "reports/h200_baseline_summary.json", "reports/hw_counters.csv"
+DESIGN = "reports/fusion_design_v1.json"
 SCENARIOS = ("baseline", "fresh-32k")
 WINDOW = 320  # of the built-in head's attention
 
@@ -114,6 +115,7 @@ def race(root: Path, geometry: str) -> dict[str, Any]:
     speed = {"low": speeds[0], "high": speeds[-1]}
     costs = load_costs(root / COSTS)
     drafts = count_drafts(geometry, tree_cycles(root))
+    kept = read_json(root / DESIGN)["scope_d"]["acceptance"]
     rows = []
     for point in read_json(root / BASELINE)["points"]:
         draft = drafts.get(point["policy"])
@@ -124,7 +126,8 @@ def race(root: Path, geometry: str) -> dict[str, Any]:
         steps = (levels - 1) * costs.draft.at(1, context, TOP_K)
         gpu_draft = 1e3 * (costs.extend.at(1, context, 1) + steps)
         for side in BAND:
-            rows.append(_row(point, draft, side, speed[side], card.fabric.clock_mhz, gpu_draft))
+            raced = Raced(side, speed[side], card.fabric.clock_mhz, gpu_draft, kept)
+            rows.append(_row(point, draft, raced))
     return {"rows": rows, "drafts": {name: vars(draft) for name, draft in drafts.items()}}
 
 
@@ -136,34 +139,46 @@ def tree_cycles(root: Path) -> int:
     return int(free["cycles"]) // int(free["calls"])
 
 
-def _row(
-    point: Mapping[str, Any], draft: Draft, side: str, gbps: float, clock: float, gpu_draft: float
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Raced:
+    """One side of the band, and what the other device does meanwhile."""
+
+    side: str
+    gbps: float
+    clock_mhz: float
+    gpu_draft_ms: float
+    acceptance: float  # of the card's draft against the full head
+
+
+def _row(point: Mapping[str, Any], draft: Draft, raced: Raced) -> dict[str, Any]:
+    side, clock, gpu_draft = raced.side, raced.clock_mhz, raced.gpu_draft_ms
     per_dsp, link_us = BAND[side]
-    by_memory, by_products = draft.milliseconds(gbps, per_dsp, clock)
+    by_memory, by_products = draft.milliseconds(raced.gbps, per_dsp, clock)
     tree = draft.tree_cycles / clock / 1e3
     own = max(by_memory, by_products) + tree
     tokens = point["mean_acceptance_length"]
+    fewer = tokens * raced.acceptance
     gpu_round = point["ms_per_round"]
     hybrid = gpu_round - gpu_draft + own + link_us / 1e3
     kept = KV_BYTES * (point["context"] - MEASURED_CONTEXT)
-    verify = (TARGET_BYTES + kept) / gbps / 1e6
+    verify = (TARGET_BYTES + kept) / raced.gbps / 1e6
     alone = own + verify
     return {
         "scenario": point["scenario"], "policy": point["policy"], "batch": 1,
         "context": point["context"], "side": side, "tokens_a_round": tokens,
+        "card_tokens_a_round": round(fewer, 4),
         "gpu_ms_a_round": gpu_round, "gpu_draft_ms": round(gpu_draft, 4),
         "card_draft_ms": round(own, 4), "card_draft_memory_ms": round(by_memory, 4),
         "card_draft_products_ms": round(by_products, 4), "card_tree_ms": round(tree, 4),
         "link_ms": link_us / 1e3, "hybrid_ms_a_round": round(hybrid, 4),
         "card_alone_ms_a_round": round(alone, 4),
         "gpu_tokens_per_second": round(1e3 * tokens / gpu_round, 2),
-        "hybrid_tokens_per_second": round(1e3 * tokens / hybrid, 2),
-        "card_alone_tokens_per_second": round(1e3 * tokens / alone, 2),
+        "hybrid_tokens_per_second": round(1e3 * fewer / hybrid, 2),
+        "card_alone_tokens_per_second": round(1e3 * fewer / alone, 2),
         "gpu_gap_p50_ms": point["gap_ms"]["p50"], "gpu_gap_p99_ms": point["gap_ms"]["p99"],
         "hybrid_gap_p50_ms": round(point["gap_ms"]["p50"] - gpu_round + hybrid, 4),
         "hybrid_gap_p99_ms": round(point["gap_ms"]["p99"] - gpu_round + hybrid, 4),
-        "card_bytes_a_token": round(draft.n_bytes / tokens),
+        "card_bytes_a_token": round(draft.n_bytes / fewer),
         "kind": "projected",
     }  # fmt: skip
 
@@ -206,7 +221,8 @@ def _verdict(found: Mapping[str, Any]) -> str:
     return (
         "Draft on the card, verify on the GPU, tokens/s over the GPU alone:"
         f" {ratios('low', hybrid)} (low), {ratios('high', hybrid)} (high). All on the card:"
-        f" {ratios('low', alone)} and {ratios('high', alone)}: 15 GB of target weights a round at a sixth of the GPU's"
+        f" {ratios('low', alone)} and {ratios('high', alone)}: 15 GB of target weights a round at a"
+        " sixth of the GPU's"
         " bandwidth decide that.\n\n"
         f"Gaps between rounds, GPU alone to both together, high side: {gaps}.\n\n"
         "The two bottlenecks: (1) multipliers: a tree's eight rows a level make the draft a product"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +85,6 @@ class Synthesised:
     what: str
     takes: Mapping[str, float]
     cells: Mapping[str, int]
-    seconds: float
 
     def row(self) -> dict[str, Any]:
         """For the table."""
@@ -100,25 +98,28 @@ class Synthesised:
             **dict(self.takes),
             **shares,
             "part": PART,
-            "seconds": round(self.seconds, 1),
             "kind": "synthesis (yosys)",
         }
 
 
 def synthesise(instance: Instance, folder: Path) -> Synthesised:
-    """Map one circuit; its script, log and statistics stay in the folder."""
+    """Map one circuit; script, log and statistics stay in the folder, and count for the same one."""
     folder.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
     text = rtlil_of(instance.make(), instance.name, instance.comparator)
-    (folder / "in.il").write_text(text, encoding="utf-8")
-    keep = f"setattr -mod -set keep_hierarchy 1 {COMPARATOR}" if instance.comparator else ""
-    log = run_yosys(_SCRIPT.format(top=instance.name, keep=keep), folder)
-    (folder / "yosys.log").write_text(log, encoding="utf-8")
-    found = json.loads((folder / "stat.json").read_text(encoding="utf-8"))["design"]
+    source, result = folder / "in.il", folder / "stat.json"
+    if not (result.is_file() and _netlist(source.read_text("utf-8")) == _netlist(text)):
+        source.write_text(text, encoding="utf-8")
+        keep = f"setattr -mod -set keep_hierarchy 1 {COMPARATOR}" if instance.comparator else ""
+        log = run_yosys(_SCRIPT.format(top=instance.name, keep=keep), folder)
+        (folder / "yosys.log").write_text(log, encoding="utf-8")
+    found = json.loads(result.read_text(encoding="utf-8"))["design"]
     cells = {name: int(count) for name, count in found["num_cells_by_type"].items()}
-    return Synthesised(
-        instance.name, instance.what, resources(cells), cells, time.monotonic() - started
-    )
+    return Synthesised(instance.name, instance.what, resources(cells), cells)
+
+
+def _netlist(text: str) -> str:
+    """A circuit without the lines of Python it came from."""
+    return "\n".join(line for line in text.splitlines() if "attribute \\src" not in line)
 
 
 def resources(cells: Mapping[str, int]) -> dict[str, float]:
@@ -143,7 +144,7 @@ def page(found: Iterable[Synthesised], tools: Mapping[str, str], origin: Mapping
         counts = " | ".join(f"{row[name]:,.10g}" for name in RESOURCES)
         lines.append(
             f"| {one.name} | {one.what} | {counts} | {row['LUT_percent']:.2f} %"
-            f" | {row['BRAM36_percent']:.2f} % | {one.seconds:.0f} |"
+            f" | {row['BRAM36_percent']:.2f} % |"
         )
     said = ", ".join(f"{name} {version}" for name, version in tools.items())
     return (
