@@ -103,7 +103,7 @@ class Synthesised:
 
 
 def synthesise(instance: Instance, folder: Path) -> Synthesised:
-    """Map one circuit; script, log and statistics stay in the folder, and count for the same one."""
+    """Map one circuit; what stays in the folder counts for the same circuit again."""
     folder.mkdir(parents=True, exist_ok=True)
     text = rtlil_of(instance.make(), instance.name, instance.comparator)
     source, result = folder / "in.il", folder / "stat.json"
