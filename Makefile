@@ -4,6 +4,7 @@
 #   make test    what CI runs: checks, then all tests that need no GPU and no patience
 #   make check   lint, format, types
 #   make slow    the tests that take minutes; their log goes to reports/slow_tests.log
+#   make interop clients of other projects against the server, in an environment of their own (7 GB)
 #   make clean   remove the environment, caches and build outputs
 
 PYTHON ?= python3
@@ -31,7 +32,7 @@ QUICK := tests/laws tests/unit/speculation tests/unit/engine/test_engine.py \
 CHOSEN := (not test_lossless or greedy-3 or warm-1) and (not test_backends or numpy)
 
 .DEFAULT_GOAL := test
-.PHONY: demo quick test check slow clean
+.PHONY: demo quick test check slow interop clean
 
 demo: $(RUNTIME)
 	@$(BIN)/aerie generate --compare --show-tree --rounds 8 --max-new-tokens 96
@@ -55,8 +56,12 @@ slow: $(TOOLS)
 	@$(PYTEST) $(FULL) -m slow --durations=30 >> $(SLOW_LOG) 2>&1; \
 		status=$$?; cat $(SLOW_LOG); exit $$status
 
+interop: $(TOOLS)
+	@scripts/interop/install.sh $(PYTHON)
+	@$(BIN)/python -m scripts.interop.run
+
 clean:
-	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .interop build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # torch goes first and exactly: see constraints.txt.

@@ -260,7 +260,7 @@ REFUSED: dict[str, tuple[str, str, Any, int, str | None]] = {
     "tools": (
         "POST",
         "/v1/chat/completions",
-        {"messages": [{"role": "user", "content": "a"}], "tools": []},
+        {"messages": [{"role": "user", "content": "a"}], "tools": [{}]},
         400,
         "tools",
     ),

@@ -41,7 +41,10 @@ class Outcome:
 def refusing_to_synchronise() -> Iterator[None]:
     """Turn every wait of the host for the device into an error."""
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        # torch warns once that the mode is a prototype, after it was set.
+        warnings.filterwarnings("ignore", message="Synchronization debug mode")
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:

@@ -113,6 +113,8 @@ def _spread(array: Any) -> Any:
 
 
 def _misaligned(array: Any) -> Any:
+    if array.dtype.hasobject:
+        return array  # references lie where Python wants them
     memory = np.zeros(array.nbytes + 1, np.uint8)
     moved = memory[1:].view(array.dtype).reshape(array.shape)
     moved[...] = array

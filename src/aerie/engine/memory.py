@@ -116,6 +116,11 @@ class Memory:
             self._rows.append(request.held.row)
             request.held.row = -1
 
+    def forget(self) -> None:
+        """Free every page that is kept for its text alone."""
+        if self._prefixes:
+            self._prefixes.make_room(self.ledger.n_pages)
+
     def audit(self, requests: list[Request]) -> None:
         """The ledger balances and the table says what the pages say."""
         self.ledger.audit(request.held.pages for request in requests)

@@ -6,12 +6,14 @@ import itertools
 import json
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from aerie.api import Completion
 from aerie.engine.request import Statistics
+from aerie.server.fields import StreamOptions
 from aerie.server.samples import Ask, Piece, prompt_tokens
 from aerie.text.tokenizer import Tokenizer
 
@@ -82,7 +84,8 @@ class Answer:
     asks: tuple[Ask, ...]
     tokenizer: Tokenizer
     has_logprobs: bool
-    has_usage: bool = False
+    usage: StreamOptions = field(default_factory=StreamOptions)
+    n_tokens: Counter[int] = field(default_factory=Counter)  # by choice, of a stream so far
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -97,8 +100,11 @@ class Answer:
         n_choices = len(self.asks) if self.form.is_chat else 0
         return [self._chunk(index, role, None, None) for index in range(n_choices)]
 
-    def chunk(self, piece: Piece) -> dict[str, Any]:
-        """What a step added to a choice."""
+    def chunk(self, piece: Piece) -> dict[str, Any] | None:
+        """What a step added to a choice; None: nothing that could be shown."""
+        self.n_tokens[piece.index] += len(piece.token_ids)
+        if not piece.text and not piece.logprobs:
+            return None
         logprobs = None
         if self.has_logprobs:
             logprobs = self.form.logprobs(self.tokenizer, piece.token_ids, piece.logprobs)
@@ -110,7 +116,7 @@ class Answer:
 
     def closings(self, completions: Sequence[Completion]) -> list[dict[str, Any]]:
         """A chunk without choices that says what it took, if that was asked for."""
-        if not self.has_usage:
+        if not self.usage.include_usage:
             return []
         head = self._head(self.form.chunk_kind)
         return [{**head, "choices": [], **self._taken(completions)}]
@@ -132,21 +138,18 @@ class Answer:
         n_prompt = prompt_tokens(self.asks)
         n_output = sum(len(completion.token_ids) for completion in completions)
         statistics = [completion.statistics for completion in completions]
-        usage = {
-            "prompt_tokens": n_prompt,
-            "completion_tokens": n_output,
-            "total_tokens": n_prompt + n_output,
-            "prompt_tokens_details": {
-                "cached_tokens": sum(own.reused_tokens for own in statistics)
-            },
-        }
+        cached = {"cached_tokens": sum(own.reused_tokens for own in statistics)}
+        usage = {**_usage(n_prompt, n_output), "prompt_tokens_details": cached}
         return {"usage": usage, "metrics": {"speculative_decoding": speculation(statistics)}}
 
     def _chunk(
         self, index: int, content: dict[str, Any], logprobs: Any, reason: str | None
     ) -> dict[str, Any]:
         choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
-        return {**self._head(self.form.chunk_kind), "choices": [choice]}
+        chunk = {**self._head(self.form.chunk_kind), "choices": [choice]}
+        if self.usage.continuous_usage_stats:
+            chunk["usage"] = _usage(len(self.asks[index].prompt), self.n_tokens[index])
+        return chunk
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {
@@ -155,6 +158,14 @@ class Answer:
             "created": self.created,
             "model": self.model,
         }
+
+
+def _usage(n_prompt: int, n_output: int) -> dict[str, Any]:
+    return {
+        "prompt_tokens": n_prompt,
+        "completion_tokens": n_output,
+        "total_tokens": n_prompt + n_output,
+    }
 
 
 def speculation(statistics: Sequence[Statistics]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 import aerie
 from aerie.server import problems
 from aerie.server.about import add_about
+from aerie.server.aliases import add_aliases
 from aerie.server.bodies import BoundedRoute
 from aerie.server.fields import (
     ChatRequest,
@@ -72,6 +73,7 @@ def build_app(service: Service) -> ASGIApp:
     _add_models(app, service)
     _add_state(app, service)
     _add_text(app, service)
+    add_aliases(app, service)
     add_about(app, service)
     add_view(app)
     return Guard(app, service.settings, service.metrics.refused)
@@ -98,7 +100,8 @@ def _add_sglang(app: FastAPI, service: Service) -> None:
     @app.get("/server_info")
     async def info() -> dict[str, Any]:
         """Its configuration, in SGLang's words."""
-        return server_info(service.settings.name, service.worker.ready().engine)
+        engine = service.worker.ready().engine
+        return server_info(service.settings.name, engine, service.metrics.registry)
 
 
 def _add_models(app: FastAPI, service: Service) -> None:
@@ -125,6 +128,8 @@ def _add_state(app: FastAPI, service: Service) -> None:
     worker = service.worker
 
     @app.head("/health", include_in_schema=False)
+    @app.get("/health_generate", include_in_schema=False)
+    @app.get("/ping", include_in_schema=False)
     @app.get("/health")
     async def health() -> Response:
         """200 when requests are taken in, else 503 and why."""

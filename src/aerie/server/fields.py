@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from aerie.engine.params import SamplingParams
+from aerie.server.neutral import NEUTRAL, Values, is_neutral
 from aerie.server.problems import ApiError
 
 Text = Annotated[str, Field(max_length=4 * 1024 * 1024)]
@@ -17,40 +19,74 @@ TokenIds = Annotated[
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
 Stops = Stop | Annotated[list[Stop], Field(max_length=16)] | None
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
-StopIds = Annotated[list[int], Field(max_length=48)]
+StopIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=48)]
 MOST_TOKENS = 1 << 21
 MOST_PROMPTS = 64
+LEAST = 1e-6  # of what is divided by or summed up to: far from what float32 takes for 0
+EVERY_TOKEN = 1 << 30  # SGLang's own default of top_k
+# -1, 0 and EVERY_TOKEN: off
+TopK = Annotated[
+    int,
+    Field(ge=-1, le=1 << 18),
+    BeforeValidator(lambda k: 0 if k == EVERY_TOKEN else k),
+]
+
+
+def _describe(schema: dict[str, Any]) -> None:
+    """Say in the schema that null is taken; neutral fields are not told, there are too many."""
+    null, own = {"type": "null"}, schema.get("properties", {})
+    for name in own.keys() - set(schema.get("required", ())):
+        if null not in own[name].get("anyOf", ()):
+            own[name] = {"anyOf": [own[name], null]}
 
 
 class Strict(BaseModel):
-    """No conversion, no unknown field, no NaN."""
+    """No conversion, no unknown field, no NaN; null means that nothing was said."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra=_describe
+    )
+    neutral: ClassVar[Mapping[str, Values]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _pass_over(cls, said: Any) -> Any:
+        """Leave out what asks for nothing."""
+        if not isinstance(said, dict):
+            return said
+        return {name: value for name, value in said.items() if not cls._asks_nothing(name, value)}
+
+    @classmethod
+    def _asks_nothing(cls, name: str, value: object) -> bool:
+        own = cls.model_fields.get(name)
+        if own is not None:
+            return value is None and not own.is_required()
+        return name in cls.neutral and is_neutral(value, cls.neutral[name])
 
 
 class StreamOptions(Strict):
     """Only with `stream`."""
 
+    neutral: ClassVar[Mapping[str, Values]] = {"include_obfuscation": (False,)}
+
     include_usage: bool = False
-
-
-class ResponseFormat(Strict):
-    """Text only: grammars are not served."""
-
-    type: Literal["text"]
+    continuous_usage_stats: bool = False  # in every chunk: what its choice has taken so far
 
 
 class Choosing(Strict):
     """How tokens are chosen: the same words and bounds in every form of a completion."""
 
+    neutral: ClassVar[Mapping[str, Values]] = NEUTRAL
+
     n: int = Field(1, ge=1, le=16)
     temperature: float = Field(1.0, ge=0, le=2)
-    top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=-1, le=1 << 18)  # -1 and 0: off
+    top_p: float = Field(1.0, ge=0, le=1)  # below LEAST one token is left: greedy
+    top_k: TopK = 0
     min_p: float = Field(0.0, ge=0, le=1)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
-    repetition_penalty: float = Field(1.0, gt=0, le=10)
+    repetition_penalty: float = Field(1.0, ge=LEAST, le=10)
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] = Field({}, max_length=1024)
     stop: Stops = None
     ignore_eos: bool = False
 
@@ -60,29 +96,27 @@ class Sampling(Choosing):
 
     model: str | None = None
     max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] = Field({}, max_length=1024)
     seed: Seed | None = None
     stop_token_ids: StopIds = []
     stream: bool = False
     stream_options: StreamOptions | None = None
     speculative: bool = True  # False: without drafts; the same tokens
     show_rounds: bool = False  # with `stream`: every round's tree, as events named `round`
-    response_format: ResponseFormat | None = None
-    user: str | None = Field(None, max_length=256)  # taken, and used for nothing
 
     @property
-    def has_usage(self) -> bool:
-        """Whether a stream closes with its usage."""
-        return self.stream_options is not None and self.stream_options.include_usage
+    def usage(self) -> StreamOptions:
+        """What a stream says about its usage."""
+        return self.stream_options or StreamOptions()
 
     def params(self, max_tokens: int, logprobs: bool) -> SamplingParams:
         """The engine's own form."""
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        is_greedy = self.top_p < LEAST
         return SamplingParams(
             max_tokens=max_tokens,
-            temperature=self.temperature,
+            temperature=0.0 if is_greedy else self.temperature,
             top_k=max(self.top_k, 0),
-            top_p=self.top_p,
+            top_p=1.0 if is_greedy else self.top_p,
             min_p=self.min_p,
             repetition_penalty=self.repetition_penalty,
             presence_penalty=self.presence_penalty,
@@ -100,19 +134,23 @@ class Sampling(Choosing):
 class CompletionRequest(Sampling):
     """POST /v1/completions."""
 
+    # A beginning-of-text token is added where the tokenizer has one.
+    neutral: ClassVar[Mapping[str, Values]] = {**NEUTRAL, "add_special_tokens": (True,)}
+
     prompt: Text | TokenIds | Annotated[list[Text | TokenIds], Field(max_length=MOST_PROMPTS)]
     # The chosen token's own; alternatives are not computed.
     logprobs: int | None = Field(None, ge=0, le=0)
-    echo: Literal[False] = False
 
 
 class ChatRequest(Sampling):
     """POST /v1/chat/completions."""
 
+    # The template writes all there are.
+    neutral: ClassVar[Mapping[str, Values]] = {**NEUTRAL, "add_special_tokens": (False,)}
+
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=4096)
     max_completion_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     logprobs: bool = False
-    top_logprobs: int | None = Field(None, ge=0, le=0)
 
 
 class TokenizeRequest(Strict):

@@ -102,8 +102,8 @@ class Run:
                     yield event(self.answer.last(item.index, item.completion))
                 elif isinstance(item, Round):
                     yield round_event(item.index, item.tree)
-                elif item.text or item.logprobs:
-                    yield event(self.answer.chunk(item))
+                elif (chunk := self.answer.chunk(item)) is not None:
+                    yield event(chunk)
             for closing in self.answer.closings(self._completions()):
                 yield event(closing)
             yield DONE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -71,14 +70,16 @@ class Service:
 
     async def generate(self, asked: GenerateRequest, request: Request) -> Response:
         """POST /generate."""
-        own, loaded = asked.completion(), self.worker.ready()
+        owns, loaded = asked.completions(), self.worker.ready()
 
         async def prepare() -> SglangAnswer:
-            prompts = await self._encode(loaded, own.prompt)
-            asks = _asks(loaded.engine, own, prompts, asked.sampling_params.max_new_tokens)
-            return SglangAnswer(uuid.uuid4().hex, asks, asked.is_one)
+            asks: tuple[Ask, ...] = ()
+            for own in owns:
+                prompts = await self._encode(loaded, own.prompt)
+                asks += _asks(loaded.engine, own, prompts, own.max_tokens or COMPLETION_TOKENS)
+            return SglangAnswer(asked.names(asks), asks, asked.is_one)
 
-        return await self._send(own, await unless_left(request, prepare()), request)
+        return await self._send(owns[0], await unless_left(request, prepare()), request)
 
     async def tokenize(self, asked: TokenizeRequest, request: Request) -> dict[str, Any]:
         """POST /tokenize."""
@@ -147,7 +148,7 @@ class Service:
     def _openai(self, form: Form, asked: Sampling, asks: tuple[Ask, ...]) -> Answer:
         tokenizer = self.worker.ready().engine.tokenizer
         name, has_logprobs = self.settings.name, _has_logprobs(asked)
-        return Answer(form, name, asks, tokenizer, has_logprobs, asked.has_usage)
+        return Answer(form, name, asks, tokenizer, has_logprobs, asked.usage)
 
 
 def _asks(

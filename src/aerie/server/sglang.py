@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
+from prometheus_client import CollectorRegistry
 from pydantic import Field
 
 import aerie
@@ -24,50 +27,79 @@ from aerie.server.fields import (
     TokenIds,
     is_one_prompt,
 )
+from aerie.server.neutral import NEUTRAL, Values
 from aerie.server.problems import ApiError
 from aerie.server.samples import Ask, Piece
+
+Name = Annotated[str, Field(max_length=256)]
 
 
 class SglangSampling(Choosing):
     """`sampling_params`."""
 
     max_new_tokens: int = Field(128, ge=1, le=MOST_TOKENS)
-    stop_token_ids: StopIds | None = None
+    stop_token_ids: StopIds = Field([])
     sampling_seed: Seed | None = None
 
 
 class GenerateRequest(Strict):
     """POST /generate."""
 
+    neutral: ClassVar[Mapping[str, Values]] = NEUTRAL
+
     text: Text | Annotated[list[Text], Field(max_length=MOST_PROMPTS)] | None = None
     input_ids: TokenIds | Annotated[list[TokenIds], Field(max_length=MOST_PROMPTS)] | None = None
-    sampling_params: SglangSampling = Field(
-        default_factory=lambda: SglangSampling.model_validate({})
-    )
+    # A list has one for each prompt.
+    sampling_params: (
+        SglangSampling | Annotated[list[SglangSampling], Field(max_length=MOST_PROMPTS)]
+    ) = Field(default_factory=lambda: SglangSampling.model_validate({}))
+    rid: Name | Annotated[list[Name], Field(max_length=MOST_PROMPTS)] | None = None
     return_logprob: bool = False
     stream: bool = False
 
-    def completion(self) -> CompletionRequest:
-        """The same, as the engine's other clients say it."""
-        prompt = self._prompt
-        if prompt is None or (self.text is not None and self.input_ids is not None):
+    def completions(self) -> list[CompletionRequest]:
+        """The same, as the engine's other clients say it: one, or one for each prompt."""
+        if (self.text is None) == (self.input_ids is None):
             raise ApiError(400, "give text or input_ids, one of the two", "text")
-        own = self.sampling_params.model_dump(exclude={"max_new_tokens", "sampling_seed"})
+        prompt: Any = self._prompt
+        n_prompts = None if is_one_prompt(prompt) else len(prompt)
+        for name in ("sampling_params", "rid"):
+            value = getattr(self, name)
+            if isinstance(value, list) and len(value) != n_prompts:
+                message = f"{name} is a list of {len(value)}: give one entry for each of the list"
+                raise ApiError(400, f"{message} of prompts, or no list", name)
+        if not isinstance(self.sampling_params, list):
+            return [self._completion(prompt, self.sampling_params)]
+        return list(map(self._completion, prompt, self.sampling_params))
+
+    def _completion(self, prompt: object, sampling: SglangSampling) -> CompletionRequest:
+        own = sampling.model_dump(exclude={"max_new_tokens", "sampling_seed"})
         return CompletionRequest.model_validate(
             {
                 **own,
-                "stop_token_ids": own["stop_token_ids"] or [],
                 "prompt": prompt,
-                "seed": self.sampling_params.sampling_seed,
+                "max_tokens": sampling.max_new_tokens,
+                "seed": sampling.sampling_seed,
                 "stream": self.stream,
                 "logprobs": 0 if self.return_logprob else None,
             }
         )
 
+    def names(self, asks: Sequence[Ask]) -> tuple[str, ...]:
+        """What `meta_info.id` calls each sample: by `rid`, else by a name of its own."""
+        given = uuid.uuid4().hex if self.rid is None else self.rid
+        if self.is_one and isinstance(given, str):
+            return (given,)
+        if isinstance(given, str):
+            return tuple(f"{given}_{index}" for index in range(len(asks)))
+        starts = itertools.accumulate(ask.sample_index == 0 for ask in asks)
+        return tuple(given[n_prompts - 1] for n_prompts in starts)
+
     @property
     def is_one(self) -> bool:
         """One object is answered, not a list."""
-        return is_one_prompt(self._prompt) and self.sampling_params.n == 1
+        is_single = isinstance(self.sampling_params, SglangSampling) and self.sampling_params.n == 1
+        return is_one_prompt(self._prompt) and is_single
 
     @property
     def _prompt(self) -> object:
@@ -78,7 +110,7 @@ class GenerateRequest(Strict):
 class SglangAnswer:
     """Text and ids grow from chunk to chunk: SGLang streams what there is, not what was added."""
 
-    id: str
+    names: tuple[str, ...]  # of the samples
     asks: tuple[Ask, ...]
     is_one: bool
     began: float = field(default_factory=time.monotonic)
@@ -93,11 +125,13 @@ class SglangAnswer:
         """Nothing is said before there is text."""
         return []
 
-    def chunk(self, piece: Piece) -> dict[str, Any]:
-        """All of a sample until now."""
+    def chunk(self, piece: Piece) -> dict[str, Any] | None:
+        """All of a sample until now; None: no more can be shown than before."""
         text, ids = self.so_far.get(piece.index, ("", ()))
         text, ids = text + piece.text, ids + piece.token_ids
         self.so_far[piece.index] = (text, ids)
+        if not piece.text and not piece.logprobs:
+            return None
         info = {**self._info(piece.index, len(ids)), "finish_reason": None}
         return {"index": piece.index, "text": text, "output_ids": list(ids), "meta_info": info}
 
@@ -134,10 +168,11 @@ class SglangAnswer:
 
     def _info(self, index: int, n_tokens: int) -> dict[str, Any]:
         n_prompt = len(self.asks[index].prompt)
-        return {"id": self.id, "prompt_tokens": n_prompt, "completion_tokens": n_tokens}
+        name = self.names[index]
+        return {"id": name, "prompt_tokens": n_prompt, "completion_tokens": n_tokens}
 
 
-def server_info(name: str, engine: Engine) -> dict[str, Any]:
+def server_info(name: str, engine: Engine, counted: CollectorRegistry) -> dict[str, Any]:
     """GET /server_info: what SGLang's tools read of a server's configuration."""
     config, core = engine.core.config, engine.core
     speculation = config.speculation
@@ -154,4 +189,12 @@ def server_info(name: str, engine: Engine) -> dict[str, Any]:
         "speculative_num_steps": None if is_off else limits.depth,
         "speculative_eagle_topk": None if is_off else limits.top_k,
         "speculative_num_draft_tokens": None if is_off else limits.nodes,
+        "internal_states": [{"avg_spec_accept_length": _acceptance_length(counted)}],
     }
+
+
+def _acceptance_length(counted: CollectorRegistry) -> float | None:
+    """Of every request that has ended, the bonus token included; None before the first draft."""
+    drafts = counted.get_sample_value("aerie_spec_decode_num_drafts_total")
+    accepted = counted.get_sample_value("aerie_spec_decode_num_accepted_tokens_total")
+    return round(1 + accepted / drafts, 4) if drafts and accepted is not None else None

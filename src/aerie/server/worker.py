@@ -118,6 +118,10 @@ class Worker:
             self.pending_tokens -= group.n_tokens
             self._todo.put(lambda: self._abandon(group))
 
+    def forget(self) -> None:
+        """Drop the KV kept of texts that have ended, before anything that is asked after this."""
+        self._todo.put(self.ready().engine.core.parts.memory.forget)
+
     def _run(self) -> None:
         try:
             self.loaded = self._load()

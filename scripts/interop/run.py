@@ -1,0 +1,190 @@
+"""Run every client of `clients.py`, unmodified, against `aerie serve`, and keep what each said.
+
+    python -m scripts.interop.run [--only NAME ...]      (make interop)
+
+Writes a transcript of each run and a table of them to reports/interop/; ends with status 1 if one
+failed. The clients come from .interop (install.sh).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.interop.clients import Client, clients
+from scripts.server_under_test import EXACT, ROOT, origin, serving
+
+REPORTS = ROOT / "reports/interop"
+PROGRAMS = ".interop/bin"
+NAME, TOKENIZER = "aerie-pair", "src/aerie/assets/pair/target"
+OPTIONS = ("--metrics-compat", "vllm", *EXACT)
+CLIENT_SECONDS = 300
+COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# Where else people are sent is not a result of the run.
+ADDRESS = re.compile(r"https?://(?!127\.0\.0\.1)[^\s\"'<>)\]]+")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run: what was said, and whether that is a pass."""
+
+    client: Client
+    command: str
+    versions: Mapping[str, str]
+    status: int  # -1: it did not end in time
+    seconds: float
+    output: str
+
+    @property
+    def missing(self) -> list[str]:
+        """Proofs that the output does not hold."""
+        return [proof for proof in self.client.proofs if not re.search(proof, self.output)]
+
+    @property
+    def has_passed(self) -> bool:
+        """Ended well, and did what it was to do."""
+        return self.status == 0 and not self.missing
+
+    @property
+    def acceptance(self) -> str:
+        """The acceptance length that the client printed, if it prints one."""
+        found = re.search(self.client.acceptance, self.output) if self.client.acceptance else None
+        return found.group(1) if found else ""
+
+    def transcript(self, made: Mapping[str, object]) -> str:
+        """Command, versions, verdict, output; `made` says by what and where."""
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        return "\n".join(
+            [
+                f"client: {self.client.name}",
+                f"versions: {versions}",
+                f"aerie: {made['aerie']}, commit {made['commit']}, {made['date']}",
+                f"device: {made['device']}",
+                f"server: aerie serve {' '.join(OPTIONS)}",
+                f"command: {self.command}",
+                f"exit status: {self.status}, {self.seconds:.1f} s",
+                *(
+                    f"expected and found: {proof}"
+                    for proof in self.client.proofs
+                    if self.has_passed
+                ),
+                *(f"expected and not found: {proof}" for proof in self.missing),
+                f"verdict: {'passed' if self.has_passed else 'FAILED'}",
+                "output:",
+                "",
+                self.output,
+            ]
+        )
+
+
+def run(client: Client, url: str, scratch: str) -> Outcome:
+    """One client, to its end."""
+    filled = client.arguments.format(url=url, name=NAME, tokenizer=TOKENIZER, scratch=scratch)
+    words = [f"{PROGRAMS}/{client.program}", *shlex.split(filled)]
+    environment = {**os.environ, **client.environment, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    environment |= {"NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
+    environment["TMPDIR"] = scratch  # what a client says of its temporary files names no machine
+    began = time.monotonic()
+    try:
+        ended = subprocess.run(
+            words,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=CLIENT_SECONDS,
+            check=False,
+        )
+        status, output = ended.returncode, ended.stdout
+    except subprocess.TimeoutExpired as late:
+        status, output = -1, late.stdout or b""
+    seconds = time.monotonic() - began
+    shown = f"{client.program} {filled}"
+    settings = " ".join(f"{name}={value}" for name, value in client.environment.items())
+    command = cleaned(f"{settings} {shown}", scratch).strip()
+    text = cleaned(output.decode(errors="replace"), scratch)
+    return Outcome(client, command, versions(client.packages), status, seconds, text)
+
+
+def cleaned(text: str, scratch: str) -> str:
+    """Without colours, overwritten progress, this machine's folders and others' addresses."""
+    for place, shown in ((scratch, "SCRATCH"), (f"{ROOT}/", ""), (str(Path.home()), "~")):
+        text = text.replace(place, shown)
+    text = ADDRESS.sub("(address)", COLOURS.sub("", text))
+    lines = (line.rsplit("\r", 1)[-1].rstrip() for line in text.replace("\r\n", "\n").split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n") + "\n"
+
+
+def versions(packages: tuple[str, ...]) -> dict[str, str]:
+    """Of packages in the clients' environment, and of its Python."""
+    source = (
+        "import importlib.metadata as m, json, platform, sys;"
+        "print(json.dumps({**{p: m.version(p) for p in sys.argv[1:]},"
+        " 'Python': platform.python_version()}))"
+    )
+    asked = [f"{PROGRAMS}/python", "-c", source, *packages]
+    found: dict[str, str] = json.loads(subprocess.check_output(asked, cwd=ROOT, text=True))
+    return found
+
+
+def summary(outcomes: list[Outcome], made: Mapping[str, object]) -> str:
+    """The table of all runs."""
+    rows = [
+        f"| [{o.client.name}]({o.client.name}.txt) | {o.client.packages[0]}"
+        f" {o.versions[o.client.packages[0]]} | {'passed' if o.has_passed else 'FAILED'}"
+        f" | {o.acceptance} |"
+        for o in outcomes
+    ]
+    return "\n".join(
+        [
+            "# Clients of other projects against `aerie serve`",
+            "",
+            f"Written by `make interop`, commit {made['commit']}, {made['date']}; kind:"
+            f" measured. The built-in pair on a CPU ({made['device']}), a fixed tree; every"
+            " client as it is published, on a handful of short prompts, mostly random tokens."
+            " Acceptance lengths are what the clients print; SGLang's is over all requests since"
+            " the start. Times in the transcripts are no benchmark.",
+            "",
+            "| run | client | verdict | acceptance length |",
+            "|---|---|---|---:|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=[])
+    only = parser.parse_args().only
+    chosen = [client for client in clients() if not only or client.name in only]
+    assert chosen, f"there are: {', '.join(client.name for client in clients())}"
+    made = origin()
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    outcomes = []
+    with tempfile.TemporaryDirectory() as scratch, serving(*OPTIONS) as server:
+        for client in chosen:
+            outcome = run(client, f"http://127.0.0.1:{server.port}", scratch)
+            (REPORTS / f"{client.name}.txt").write_text(outcome.transcript(made))
+            verdict = "passed" if outcome.has_passed else f"FAILED, missing {outcome.missing}"
+            print(f"{client.name}: {verdict}, {outcome.seconds:.0f} s", flush=True)
+            outcomes.append(outcome)
+        assert server.call("GET", "/health")[0] == 200, f"the server died: {server.log.read_text()}"
+    if not only:
+        (REPORTS / "README.md").write_text(summary(outcomes, made))
+    return int(not all(outcome.has_passed for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
