@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aerie.fpga import memory_study
+from aerie.fpga import design_page, memory_study
 from aerie.fpga.draft_weights import HeadShape
 from aerie.fpga.race import DSP, Draft, products_of
 from aerie.perf.hbm import Access, Hbm, published, serve
@@ -41,6 +41,7 @@ def test_products_and_time_of_a_draft() -> None:
 @pytest.mark.parametrize(
     ("record", "page", "render"),
     [
+        ("fusion_design_v1.json", "fusion_design_v1.md", design_page.render),
         ("fpga_memory.json", "fpga_memory.md", memory_study.page),
     ],
 )
