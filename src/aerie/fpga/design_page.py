@@ -25,8 +25,10 @@ def judged(found: Mapping[str, Any]) -> bool | None:
 
 def render(found: Mapping[str, Any]) -> str:
     """The page from its record."""
-    text = _HEAD.read_text("utf-8") + _trees(
-        found["scope_t"], "## Scope T, by the rule of coins: the gate (at least 2.0)"
+    text = (
+        _HEAD.read_text("utf-8").rstrip()
+        + "\n"
+        + _trees(found["scope_t"], "## Scope T, by the rule of coins: the gate (at least 2.0)")
     )
     text += _trees(
         found["scope_t_match"],
@@ -42,6 +44,7 @@ def render(found: Mapping[str, Any]) -> str:
 
 def _trees(cells: Sequence[Row], title: str) -> str:
     lines = [
+        "",
         title,
         "",
         "| batch | verify | vocabulary | hidden | tokens | unfused a token | fused a token | factor"
@@ -87,7 +90,9 @@ def _draft(found: Row) -> str:
         "\n".join(lines)
         + "\n\nAcceptance is of the built-in pair, drafts made by the fused region in"
         " C-simulation inside a live engine; the first line is the 16-bit head that the others are"
-        f" compared with (as trained, in float32: {found['float32_length']:.3f} tokens a round)."
+        " compared with; its attention and feed-forward are in 4 bits, as in the seeds' inventory. As"
+        f" trained, in float32, the head reaches {found['float32_length']:.3f}: the last line is"
+        f" {found['lines'][-1]['length'] / found['float32_length']:.3f} of that."
         f" Fusion alone: **{found['fusion']:.2f}**, no floor. All together:"
         f" **{found['final']:.2f}**, floor 4.0."
         f" A smaller draft vocabulary is not among the levers: acceptance falls to {cuts}.\n"
