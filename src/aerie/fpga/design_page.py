@@ -90,8 +90,8 @@ def _draft(found: Row) -> str:
         "\n".join(lines)
         + "\n\nAcceptance is of the built-in pair, drafts made by the fused region in"
         " C-simulation inside a live engine; the first line is the 16-bit head that the others are"
-        " compared with; its attention and feed-forward are in 4 bits, as in the seeds' inventory. As"
-        f" trained, in float32, the head reaches {found['float32_length']:.3f}: the last line is"
+        " compared with; its attention and feed-forward are in 4 bits, as in the seeds' inventory."
+        f" As trained, in float32, the head reaches {found['float32_length']:.3f}: the last line is"
         f" {found['lines'][-1]['length'] / found['float32_length']:.3f} of that."
         f" Fusion alone: **{found['fusion']:.2f}**, no floor. All together:"
         f" **{found['final']:.2f}**, floor 4.0."
