@@ -12,15 +12,14 @@ from torch import Tensor
 
 from aerie.api import Engine
 from aerie.bench.gpu.prompts import PromptBook
-from aerie.fpga.counted import ByteCounter
+from aerie.engine.launch import Direct
 from aerie.fpga.draft_round import DraftRound, FusedChoice
 from aerie.fpga.draft_weights import DraftWeights, weights_of
-from aerie.fpga.hls_proposer import HlsProposer
+from aerie.fpga.hls_draft import DraftCard, HlsDraft
 from aerie.fpga.quantise import Array
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.linear import DenseLinear
 from aerie.requests.params import SamplingParams
-from aerie.speculation.eagle3 import Eagle3Proposer
 
 CONTEXT = 512
 # Texts whose hidden states shape the sketch; none of them is among those that are measured.
@@ -80,9 +79,9 @@ def load_engine(study: Study, **settings: Any) -> Engine:
 
 def head_of(engine: Engine) -> Eagle3Head:
     """The draft head an engine was loaded with."""
-    proposer = engine.core.parts.proposer
-    assert isinstance(proposer, Eagle3Proposer) and isinstance(proposer.head, Eagle3Head)
-    return proposer.head
+    draft = engine.core.parts.draft
+    assert draft is not None and isinstance(draft.head, Eagle3Head)
+    return draft.head
 
 
 def hidden_covariance(study: Study) -> Array:
@@ -130,12 +129,18 @@ def run_fused_lever(
 ) -> LeverRun:
     """Decode with drafts from C-simulation."""
     engine = load_engine(study)
-    parts = engine.core.parts
-    base = parts.proposer
-    assert isinstance(base, Eagle3Proposer)
-    proposer = HlsProposer(base, weights, choice, ByteCounter(), most_kept=keep)
-    object.__setattr__(parts, "proposer", proposer)
-    return LeverRun(decode(engine, study), tuple(proposer.rounds))
+    card = put_card(engine, weights, choice, keep)
+    return LeverRun(decode(engine, study), tuple(card.rounds))
+
+
+def put_card(engine: Engine, weights: DraftWeights, choice: FusedChoice, keep: int) -> DraftCard:
+    """Let a simulated card draft for an engine; it keeps so many rounds."""
+    launcher = engine.core.launcher
+    assert isinstance(launcher, Direct) and launcher.parts.draft is not None
+    draft = launcher.parts.draft
+    card = DraftCard.loaded(weights, choice, draft.pool.n_slots, most_kept=keep)
+    launcher.parts = replace(launcher.parts, draft=HlsDraft.instead_of(draft, card))
+    return card
 
 
 def run_whole_head(study: Study, live_ids: int | None = None) -> Accepted:
