@@ -126,9 +126,9 @@ requests:
                 ++written;
             }
         }
-        // A request that fails late takes its rows back.
-        if (!is_refused(refusal)) {
-            covered = written > covered ? written : covered;
+        // A request that fails late takes its rows back; one without rows has written none.
+        if (!is_refused(refusal) && rows.count > 0) {
+            covered = written;
         }
         status[b] = refusal.status;
         detail[b] = refusal.detail;
