@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aerie.cli.checks import count, in_file, out_file
 from aerie.cli.output import console, finish
 
 if TYPE_CHECKING:
     from aerie.perf.onchip import WeightBlock
     from aerie.perf.sheet import Sheet
 
+_CUDA = "reports/triton_kernel_times_h200.csv"  # only a checkout has it
 _COLUMNS = ("kernel", "B_in", "B_out", "N_ops", "B_onchip", "II/f", "C_total", "T_us", "CUDA us")
 
 
@@ -27,14 +29,14 @@ def budget(
     top_k: Annotated[int, typer.Option(min=1, max=10, help="Children a node.")] = 8,
     depth: Annotated[int, typer.Option(min=1, max=127, help="Levels of the draft.")] = 5,
     verify: Annotated[int, typer.Option(min=1, max=128, help="Rows a request.")] = 32,
-    context: Annotated[int, typer.Option(min=0, help="Tokens before the draft.")] = 1024,
+    context: Annotated[int, count(1, "Tokens before the draft.")] = 1024,
     weights: Annotated[
         str | None, typer.Option(help="Inventory FILE.csv or checkpoint; default: the seeds'.")
     ] = None,
     cuda: Annotated[
-        str, typer.Option(help="Measured GPU times of the kernels.")
-    ] = "reports/triton_kernel_times_h200.csv",
-    plot: Annotated[str | None, typer.Option(help="Draw the rooflines to this file.")] = None,
+        Path | None, in_file(help=f"Measured GPU times of the kernels; default: {_CUDA}.")
+    ] = None,
+    plot: Annotated[Path | None, out_file(help="Draw the rooflines to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")] = False,
 ) -> None:
     """Fill the budget sheet: bytes, operations, cycles, time, and what fits on the chip."""
@@ -46,13 +48,12 @@ def budget(
     rivals = [find_device(name) for name in against.split(",") if name]
     tree = Tree(top_k=top_k, width=width, depth=depth, verify=verify)
     point = Point(find_sizes(geometry), tree, batch, context)
-    sheet = make_sheet(
-        point, find_device(device), rivals, _inventory(weights), read_cuda_times(Path(cuda))
-    )
+    times = read_cuda_times(cuda or Path(_CUDA))
+    sheet = make_sheet(point, find_device(device), rivals, _inventory(weights), times)
     if plot:
         from aerie.perf.roofline_plot import draw_rooflines
 
-        draw_rooflines(sheet.rows, [sheet.device, *rivals], Path(plot))
+        draw_rooflines(sheet.rows, [sheet.device, *rivals], plot)
     if not as_json:
         _show(sheet)
     finish({"ok": True, **sheet.payload()}, as_json)

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from aerie.cli.checks import count, out_folder
 from aerie.cli.output import console, finish
+from aerie.errors import UnknownNameError
 
 app = typer.Typer(help="The hardware design: counted bytes, RTL, synthesis, and the race.")
-Out = Annotated[Path, typer.Option(help="Folder of the reports.")]
+Out = Annotated[Path, out_folder(help="Folder of the reports.")]
 Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
+
+
+def chosen(kind: str, asked: str, known: Iterable[str]) -> list[str]:
+    """Names separated by commas, all of which exist; none: all that do."""
+    names, every = asked.split(",") if asked else [], list(known)
+    for name in names:
+        if name not in every:
+            raise UnknownNameError(kind, name, every)
+    return names or every
 
 
 @app.command("bytes")
 def count_bytes(
     out: Out = Path("reports"),
     scope: Annotated[str, typer.Option(help="t, d or both; the other stays as it is.")] = "t,d",
-    rounds: Annotated[int, typer.Option(min=1, help="Live rounds a cell.")] = 3,
-    prompts: Annotated[int, typer.Option(min=1, help="Held-out prompts for acceptance.")] = 48,
+    rounds: Annotated[int, count(1, "Live rounds a cell.")] = 3,
+    prompts: Annotated[int, count(1, "Held-out prompts for acceptance.")] = 48,
     geometry: Annotated[str, typer.Option(help="Sizes of the draft head.")] = "seeds",
     as_json: Json = False,
 ) -> None:
@@ -28,13 +40,16 @@ def count_bytes(
     from aerie.fpga.byte_study import ByteStudy, draft_record, tree_record
     from aerie.fpga.design_page import judged, render
     from aerie.fpga.levers import Study
+    from aerie.perf.point import find_sizes
 
+    records = {"t": tree_record, "d": draft_record}
+    scopes = chosen("scope", scope, records)
+    find_sizes(geometry)  # an unknown name is said before anything is counted
     path = out / "fusion_design_v1.json"
     found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     study = ByteStudy(rounds, Study(n_prompts=prompts), geometry)
-    for name in scope.split(","):
-        made = {"t": tree_record, "d": draft_record}[name](study, found, console().print)
-        found |= made
+    for name in scopes:
+        found |= records[name](study, found, console().print)
         path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     verdict = judged(found)
     if verdict is not None:
@@ -45,8 +60,10 @@ def count_bytes(
 @app.command("sim")
 def simulate(
     out: Out = Path("reports"),
-    vectors: Annotated[int, typer.Option(min=64, help="Random vectors a block.")] = 20_000,
-    dumps: Annotated[Path, typer.Option(help="Folder of dumps.")] = Path("tests/data/dumps"),
+    vectors: Annotated[int, count(64, "Random vectors a block.")] = 20_000,
+    dumps: Annotated[
+        Path, typer.Option(help="Folder of dumps.", exists=True, file_okay=False)
+    ] = Path("tests/data/dumps"),
     only: Annotated[str, typer.Option(help="Blocks, separated by commas; default: all.")] = "",
     as_json: Json = False,
 ) -> None:
@@ -67,7 +84,8 @@ def simulate(
 
     say = console().print
     origin = provenance("cpu")
-    blocks = [block_named(name) for name in only.split(",")] if only else list(BLOCKS)
+    names = chosen("block", only, [block.name for block in BLOCKS])
+    blocks = [block_named(name) for name in names]
     rounds = recorded_rounds()
     studies, tallies = {}, []
     for block in blocks:
@@ -89,7 +107,7 @@ def simulate(
 def synthesise(
     out: Out = Path("reports/synth"),
     only: Annotated[str, typer.Option(help="Instances, separated by commas.")] = "",
-    work: Annotated[Path | None, typer.Option(help="Keep scripts and logs here.")] = None,
+    work: Annotated[Path | None, out_folder(help="Keep scripts and logs here.")] = None,
     as_json: Json = False,
 ) -> None:
     """Synthesise every block for UltraScale+ with yosys: LUT, FF, DSP, BRAM, URAM."""
@@ -102,10 +120,10 @@ def synthesise(
     from aerie.fpga import synth
 
     origin, tools = provenance("cpu"), versions()
-    chosen = only.split(",") if only else [one.name for one in synth.DEFAULTS]
+    names = chosen("instance", only, [one.name for one in synth.DEFAULTS])
     found = []
     with TemporaryDirectory() as scratch:
-        for instance in (one for one in synth.DEFAULTS if one.name in chosen):
+        for instance in (one for one in synth.DEFAULTS if one.name in names):
             found.append(synth.synthesise(instance, (work or Path(scratch)) / instance.name))
             console().print(f"{instance.name}: {found[-1].takes}")
     out.mkdir(parents=True, exist_ok=True)
@@ -119,13 +137,13 @@ def synthesise(
     }
     (out / "synth.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
     (out / "synth.md").write_text(synth.page(found, tools, origin), "utf-8")
-    finish({"ok": len(found) == len(chosen), "instances": len(found)}, as_json)
+    finish({"ok": len(found) == len(names), "instances": len(found)}, as_json)
 
 
 @app.command("route")
 def place_and_route(
     out: Out = Path("reports/synth"),
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds an instance.")] = 3,
+    seeds: Annotated[int, count(1, "Seeds an instance.")] = 3,
     only: Annotated[str, typer.Option(help="Instances, separated by commas.")] = "",
     as_json: Json = False,
 ) -> None:
@@ -137,9 +155,9 @@ def place_and_route(
     from aerie.fpga import route
 
     origin, tools = provenance("cpu"), versions()
-    chosen = only.split(",") if only else [one.name for one in route.INSTANCES]
+    names = chosen("instance", only, [one.name for one in route.INSTANCES])
     found: list[route.Routed] = []
-    for instance in (one for one in route.INSTANCES if one.name in chosen):
+    for instance in (one for one in route.INSTANCES if one.name in names):
         runs = route.route(instance, range(1, seeds + 1))
         console().print(f"{instance.name}: {[run.megahertz for run in runs]} MHz")
         found += runs
@@ -183,7 +201,7 @@ def sweep_designs(out: Out = Path("reports/synth"), as_json: Json = False) -> No
 
 @app.command("pack")
 def pack_weights(
-    out: Annotated[Path, typer.Option(help="Folder for one file a memory channel.")],
+    out: Annotated[Path, out_folder(help="Folder for one file a memory channel.")],
     channels: Annotated[int, typer.Option(min=1, max=256, help="Pseudo-channels.")] = 64,
     fold: Annotated[bool, typer.Option(help="Norms inside the matrices they feed.")] = True,
     as_json: Json = False,

@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+from aerie.errors import UsageError
+
 Times = dict[tuple[str, int, int], float]  # kernel, batch, rows a request: microseconds
 VARIANT = "triton"
+_FIELDS = {"what", "batch", "rows", "us", "variant"}
 
 
 def read_cuda_times(path: Path) -> Times:
@@ -14,9 +17,12 @@ def read_cuda_times(path: Path) -> Times:
     if not path.is_file():
         return {}
     lines = [line for line in path.read_text("utf-8").splitlines() if not line.startswith("#")]
+    rows = list(csv.DictReader(lines))
+    if rows and not set(rows[0]) >= _FIELDS:
+        raise UsageError(f"{path} has no times of kernels; its columns are {sorted(_FIELDS)}")
     return {
         (row["what"], int(row["batch"]), int(row["rows"])): float(row["us"])
-        for row in csv.DictReader(lines)
+        for row in rows
         if row["variant"] == VARIANT
     }
 
