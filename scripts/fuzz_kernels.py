@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,7 +32,8 @@ import numpy as np
 from aerie.kernels import catalogue, host, load
 from aerie.kernels.hls.bind import CSimulation
 from aerie.kernels.hls.build import FLAGS, FOLDER, SANITIZED, Sources, build, compiler_version
-from aerie.kernels.hls.signature import has_check, hls_card
+from aerie.kernels.hls.signature import FAMILIES, has_check, hls_card, ported_cards
+from aerie.kernels.hls.table import PORTED
 from aerie.kernels.implementation import Implementation
 from aerie.kernels.kernel import Kernel
 from aerie.kernels.registry import Kernels
@@ -94,11 +95,14 @@ def heading(options: argparse.Namespace) -> list[str]:
 
 
 def calls_of(
-    options: argparse.Namespace, mutations: dict[str, Mutate], most: int = MOST_ENTRIES
+    options: argparse.Namespace,
+    mutations: dict[str, Mutate],
+    kernels: Collection[str],
+    most: int = MOST_ENTRIES,
 ) -> Iterator[Call]:
     """The calls of a run, kernel by kernel."""
-    per_kernel = -(-options.calls // len(catalogue()))
-    for kernel in catalogue():
+    per_kernel = -(-options.calls // len(kernels))
+    for kernel in kernels:
         for index in range(per_kernel):
             yield mutated_call(kernel, options.seed, index, mutations, most)
 
@@ -117,7 +121,9 @@ def run_here(options: argparse.Namespace, lines_out: list[str]) -> bool:
 
     most = MOST_INTERPRETED if "triton" in names else MOST_ENTRIES
     tally = run_calls(
-        calls_of(options, MUTATIONS, most), [loaded(name) for name in names], loaded("reference")
+        calls_of(options, MUTATIONS, catalogue(), most),
+        [loaded(name) for name in names],
+        loaded("reference"),
     )
     lines_out += table(tally)
     return not tally.failures
@@ -126,7 +132,7 @@ def run_here(options: argparse.Namespace, lines_out: list[str]) -> bool:
 def run_watched(options: argparse.Namespace, lines_out: list[str]) -> bool:
     """The compiled kernels in a child under the sanitizers, after a control that must fail."""
     libraries = ROOT / "build" / "hls-fuzz"
-    for family in dict.fromkeys(card.family for card in catalogue().values()):
+    for family in FAMILIES:
         build(Sources(family, FOLDER, (*FLAGS, *SANITIZED)), libraries)
     command = [sys.executable, "-m", "scripts.fuzz_kernels", "--libraries", str(libraries)]
     environment = {**os.environ, **sanitizer_environment()}
@@ -175,7 +181,7 @@ def watched(options: argparse.Namespace) -> int:
         simulated._sizes = lambda inputs: {"B": 2, "C": 4, "node_top_k": 3, "verify_num": 4}
         simulated.run(work_scores=np.zeros((1, 4), np.float32), node_top_k=3, verify_num=4)
         return 0
-    tally = run_calls(calls_of(options, ARRAY_MUTATIONS), [kernels], loaded("reference"))
+    tally = run_calls(calls_of(options, ARRAY_MUTATIONS, PORTED), [kernels], loaded("reference"))
     print("\n".join(table(tally)))
     return 1 if tally.failures else 0
 
@@ -188,7 +194,7 @@ def library_of(folder: Path, family: str) -> Path:
 def compiled(folder: Path, mode: str) -> Kernels:
     """The kernels of the hls backend with sanitized libraries."""
     kernels: dict[str, Kernel] = {}
-    for card in map(hls_card, catalogue().values()):
+    for card in ported_cards():
         simulated = CSimulation(card, lambda family: library_of(folder, family))
         check = simulated.check if has_check(card) else None
         entry = Implementation(simulated.run, check)
@@ -200,7 +206,7 @@ def table(tally: Tally) -> list[str]:
     """Counts by kernel and mutation, by outcome, and the differences."""
     mutations = sorted({mutation for _, mutation in tally.calls})
     lines = ["", f"{'mutations of a call':<40}" + "".join(f"{name:>12}" for name in mutations)]
-    for kernel in catalogue():
+    for kernel in dict.fromkeys(kernel for kernel, _ in tally.calls):
         counts = [tally.calls[kernel, mutation] for mutation in mutations]
         lines.append(f"{kernel:<40}" + "".join(f"{count:>12}" for count in counts))
     outcomes = Counter(tally.outcomes)

@@ -3,8 +3,6 @@
 # repository root:  vitis-run --mode hls --tcl scripts/vitis/assign_draft_cache_locs_operator.tcl
 # K10a: Write freshly allocated draft slots into the request-to-slot table for [start, end) of each request; request b takes the first end - start entries of row b of out_cache_loc
 set folder src/aerie/kernels/hls
-set folder_of_dumps [file normalize tests/data/dumps]
-set dumps [lsort [glob -nocomplain -directory $folder_of_dumps assign_draft_cache_locs_operator-*.safetensors]]
 set flags "-std=c++17 -I[file normalize $folder/include]"
 
 open_project -reset build/vitis/assign_draft_cache_locs_operator
@@ -14,6 +12,8 @@ set_top assign_draft_cache_locs_operator
 open_solution -reset solution -flow_target vivado
 set_part {xcv80-lsva4737-2MHP-e-S}
 create_clock -period 3.33 -name clock
+set folder_of_dumps [file normalize tests/data/dumps]
+set dumps [lsort [glob -nocomplain -directory $folder_of_dumps assign_draft_cache_locs_operator-*.safetensors]]
 csim_design -argv [join $dumps " "]
 csynth_design
 exit

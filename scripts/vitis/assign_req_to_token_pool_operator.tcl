@@ -3,8 +3,6 @@
 # repository root:  vitis-run --mode hls --tcl scripts/vitis/assign_req_to_token_pool_operator.tcl
 # K10b: Write freshly allocated slots into the request-to-slot table for [start, end) of each request; out_cache_loc is flat, and request b takes its share after the shares max(end - start, 0) of all requests before it, refused ones included
 set folder src/aerie/kernels/hls
-set folder_of_dumps [file normalize tests/data/dumps]
-set dumps [lsort [glob -nocomplain -directory $folder_of_dumps assign_req_to_token_pool_operator-*.safetensors]]
 set flags "-std=c++17 -I[file normalize $folder/include]"
 
 open_project -reset build/vitis/assign_req_to_token_pool_operator
@@ -14,6 +12,8 @@ set_top assign_req_to_token_pool_operator
 open_solution -reset solution -flow_target vivado
 set_part {xcv80-lsva4737-2MHP-e-S}
 create_clock -period 3.33 -name clock
+set folder_of_dumps [file normalize tests/data/dumps]
+set dumps [lsort [glob -nocomplain -directory $folder_of_dumps assign_req_to_token_pool_operator-*.safetensors]]
 csim_design -argv [join $dumps " "]
 csynth_design
 exit

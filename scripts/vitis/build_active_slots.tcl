@@ -3,8 +3,6 @@
 # repository root:  vitis-run --mode hls --tcl scripts/vitis/build_active_slots.tcl
 # K13: List the slots that still decode: not finished, seq_len below length_limit, not ended by EOS; ascending
 set folder src/aerie/kernels/hls
-set folder_of_dumps [file normalize tests/data/dumps]
-set dumps [lsort [glob -nocomplain -directory $folder_of_dumps build_active_slots-*.safetensors]]
 set flags "-std=c++17 -I[file normalize $folder/include]"
 
 open_project -reset build/vitis/build_active_slots
@@ -14,6 +12,8 @@ set_top build_active_slots
 open_solution -reset solution -flow_target vivado
 set_part {xcv80-lsva4737-2MHP-e-S}
 create_clock -period 3.33 -name clock
+set folder_of_dumps [file normalize tests/data/dumps]
+set dumps [lsort [glob -nocomplain -directory $folder_of_dumps build_active_slots-*.safetensors]]
 csim_design -argv [join $dumps " "]
 csynth_design
 exit

@@ -3,8 +3,6 @@
 # repository root:  vitis-run --mode hls --tcl scripts/vitis/draft_tree_reject_sample.tcl
 # K6: Walk each request's tree from the root and take what the target would have said
 set folder src/aerie/kernels/hls
-set folder_of_dumps [file normalize tests/data/dumps]
-set dumps [lsort [glob -nocomplain -directory $folder_of_dumps draft_tree_reject_sample-*.safetensors]]
 set flags "-std=c++17 -I[file normalize $folder/include]"
 
 open_project -reset build/vitis/draft_tree_reject_sample
@@ -14,6 +12,8 @@ set_top draft_tree_reject_sample
 open_solution -reset solution -flow_target vivado
 set_part {xcv80-lsva4737-2MHP-e-S}
 create_clock -period 3.33 -name clock
+set folder_of_dumps [file normalize tests/data/dumps]
+set dumps [lsort [glob -nocomplain -directory $folder_of_dumps draft_tree_reject_sample-*.safetensors]]
 csim_design -argv [join $dumps " "]
 csynth_design
 exit

@@ -3,8 +3,6 @@
 # repository root:  vitis-run --mode hls --tcl scripts/vitis/extend_replay_input_operator.tcl
 # K12: Copy a ragged extend batch into the static buffers of the smallest captured (batch, rows) bucket that holds it
 set folder src/aerie/kernels/hls
-set folder_of_dumps [file normalize tests/data/dumps]
-set dumps [lsort [glob -nocomplain -directory $folder_of_dumps extend_replay_input_operator-*.safetensors]]
 set flags "-std=c++17 -I[file normalize $folder/include]"
 
 open_project -reset build/vitis/extend_replay_input_operator
@@ -14,6 +12,8 @@ set_top aerie::describe_extend_replay
 open_solution -reset solution -flow_target vivado
 set_part {xcv80-lsva4737-2MHP-e-S}
 create_clock -period 3.33 -name clock
+set folder_of_dumps [file normalize tests/data/dumps]
+set dumps [lsort [glob -nocomplain -directory $folder_of_dumps extend_replay_input_operator-*.safetensors]]
 csim_design -argv [join $dumps " "]
 csynth_design
 exit

@@ -3,8 +3,6 @@
 # repository root:  vitis-run --mode hls --tcl scripts/vitis/fused_tree_mask_operator.tcl
 # K4: KV slot lists (prefix, then the request's own tree rows, both from the table row [0, seq_len + rows)) and the visibility of every (row, column) packed to bits: prefix columns visible, tree columns by ancestor_bits
 set folder src/aerie/kernels/hls
-set folder_of_dumps [file normalize tests/data/dumps]
-set dumps [lsort [glob -nocomplain -directory $folder_of_dumps fused_tree_mask_operator-*.safetensors]]
 set flags "-std=c++17 -I[file normalize $folder/include]"
 
 open_project -reset build/vitis/fused_tree_mask_operator
@@ -14,6 +12,8 @@ set_top fused_tree_mask_operator
 open_solution -reset solution -flow_target vivado
 set_part {xcv80-lsva4737-2MHP-e-S}
 create_clock -period 3.33 -name clock
+set folder_of_dumps [file normalize tests/data/dumps]
+set dumps [lsort [glob -nocomplain -directory $folder_of_dumps fused_tree_mask_operator-*.safetensors]]
 csim_design -argv [join $dumps " "]
 csynth_design
 exit

@@ -3,8 +3,6 @@
 # repository root:  vitis-run --mode hls --tcl scripts/vitis/update_cumu_draft_state.tcl
 # K2: Store the layer's W*K nodes with their links, emit the next frontier's candidates and keep the running order of scores
 set folder src/aerie/kernels/hls
-set folder_of_dumps [file normalize tests/data/dumps]
-set dumps [lsort [glob -nocomplain -directory $folder_of_dumps update_cumu_draft_state-*.safetensors]]
 set flags "-std=c++17 -I[file normalize $folder/include]"
 
 open_project -reset build/vitis/update_cumu_draft_state
@@ -14,6 +12,8 @@ set_top update_cumu_draft_state
 open_solution -reset solution -flow_target vivado
 set_part {xcv80-lsva4737-2MHP-e-S}
 create_clock -period 3.33 -name clock
+set folder_of_dumps [file normalize tests/data/dumps]
+set dumps [lsort [glob -nocomplain -directory $folder_of_dumps update_cumu_draft_state-*.safetensors]]
 csim_design -argv [join $dumps " "]
 csynth_design
 exit

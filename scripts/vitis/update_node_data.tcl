@@ -3,8 +3,6 @@
 # repository root:  vitis-run --mode hls --tcl scripts/vitis/update_node_data.tcl
 # K10c: From the node store and the planner's choice, the flat ragged rows the target verifies: ascending node id inside a request, links as rows within the request, derived from prev_indexs alone
 set folder src/aerie/kernels/hls
-set folder_of_dumps [file normalize tests/data/dumps]
-set dumps [lsort [glob -nocomplain -directory $folder_of_dumps update_node_data-*.safetensors]]
 set flags "-std=c++17 -I[file normalize $folder/include]"
 
 open_project -reset build/vitis/update_node_data
@@ -14,6 +12,8 @@ set_top update_node_data
 open_solution -reset solution -flow_target vivado
 set_part {xcv80-lsva4737-2MHP-e-S}
 create_clock -period 3.33 -name clock
+set folder_of_dumps [file normalize tests/data/dumps]
+set dumps [lsort [glob -nocomplain -directory $folder_of_dumps update_node_data-*.safetensors]]
 csim_design -argv [join $dumps " "]
 csynth_design
 exit

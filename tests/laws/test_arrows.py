@@ -14,7 +14,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "server": ("api", "aerie"),
     "parity": ("api", "perf", "sources"),
     "bench": ("api", "perf", "sources", "aerie"),
-    "fpga": ("api", "perf"),
+    "fpga": ("bench", "parity", "perf"),  # the contract it races on, the dumps it is compared on
     "aerie": ("public",),  # the public names; only the outermost layer may import them back
     "public": ("api",),  # by name, on first use
     "api": ("assemble", "texts"),

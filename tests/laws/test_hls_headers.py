@@ -17,13 +17,18 @@ FORBIDDEN = re.compile(
 )
 STANDARD = re.compile(r"\bstd::(\w+)")
 PLAIN_TYPES = re.compile(r"u?int(?:8|16|32|64)_t")
-# The one file that knows a vendor's mathematics, and what it takes of the standard's.
-SHIM = "numeric.hpp"
-MATHEMATICS = ("exp", "log", "log1p")
+# Files that know a vendor's library: what they include, and what they take of the standard's.
+SHIMS = {
+    "numeric.hpp": (("<cmath>", "<hls_math.h>"), ("exp", "log", "log1p", "sqrt")),
+    "channel.hpp": (("<hls_stream.h>",), ()),
+}
+
+# float64 is what a card asks of the target's own sampling; nothing else may need it.
+DOUBLE = re.compile(r"\bdouble\b")
+WIDE_HEADERS = ("numeric.hpp", "noise.hpp", "sampling.hpp")
 
 INCLUDE = re.compile(r"#include\s+(\S+)")
 OWN_INCLUDE = re.compile(r'"\w+\.hpp"')
-SHIM_INCLUDES = ("<cmath>", "<hls_math.h>")
 
 LOOP = re.compile(r"\bfor\s*\(")
 # From 0, by 1, below a constant: the number of steps is known when the circuit is made.
@@ -33,6 +38,13 @@ FIXED_LOOP = re.compile(
 )
 LABEL = re.compile(r"\s*[a-z_][a-z0-9_]*:")
 FUNCTION = re.compile(r"^inline [\w:<>*& ]*?\b(\w+)\(", re.MULTILINE)
+
+DATAFLOW = "#pragma HLS DATAFLOW"
+# A channel or an array that a region declares, and a call of one of its processes.
+SHARED = re.compile(
+    r"^\s+(?:static )?(?:Channel<[^;()]*>|[\w:]+) (\w+)(?:\[[^;]*\])?(?: = {})?;", re.MULTILINE
+)
+CALL = re.compile(r"^\s*\w+\(", re.MULTILINE)
 
 
 def headers(modules: Iterable[Module]) -> list[Module]:
@@ -59,8 +71,7 @@ def standard_library(modules: Iterable[Module]) -> list[str]:
         for module in headers(modules)
         for number, line in enumerate(module.lines, 1)
         for found in STANDARD.finditer(line)
-        if not PLAIN_TYPES.fullmatch(found.group(1))
-        and not (is_shim(module) and found.group(1) in MATHEMATICS)
+        if not PLAIN_TYPES.fullmatch(found.group(1)) and found.group(1) not in shim(module)[1]
     ]
 
 
@@ -72,12 +83,12 @@ def foreign_includes(modules: Iterable[Module]) -> list[str]:
         if (found := INCLUDE.search(line))
         and not OWN_INCLUDE.fullmatch(found.group(1))
         and found.group(1) != "<cstdint>"
-        and not (is_shim(module) and found.group(1) in SHIM_INCLUDES)
+        and found.group(1) not in shim(module)[0]
     ]
 
 
-def is_shim(module: Module) -> bool:
-    return PurePosixPath(module.path).name == SHIM
+def shim(module: Module) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return SHIMS.get(PurePosixPath(module.path).name, ((), ()))
 
 
 def loose_loops(modules: Iterable[Module]) -> list[str]:
@@ -111,6 +122,35 @@ def recursion(modules: Iterable[Module]) -> list[str]:
     ]
 
 
+def wide_floats(modules: Iterable[Module]) -> list[str]:
+    return [
+        f"{module.at(number)}: float64; use exact sums or the tables of powers"
+        for module in headers(modules)
+        if PurePosixPath(module.path).name not in WIDE_HEADERS
+        for number, line in enumerate(module.lines, 1)
+        if DOUBLE.search(line)
+    ]
+
+
+def shared_channels(modules: Iterable[Module]) -> list[str]:
+    """What the processes of a dataflow region share has one writer and one reader."""
+    out = []
+    for module in headers(modules):
+        for found in FUNCTION.finditer(module.text):
+            body = body_after(module.text, found.end())
+            if DATAFLOW not in body:
+                continue
+            line = module.text.count("\n", 0, found.start()) + 1
+            calls = [part for part in body.split(";") if CALL.search(part)]
+            for name in SHARED.findall(body):
+                n_users = sum(bool(re.search(rf"\b{name}\b", call)) for call in calls)
+                if n_users != 2:
+                    out.append(
+                        f"{module.at(line)}: {name} is used by {n_users} processes, not by 2"
+                    )
+    return out
+
+
 def body_after(text: str, start: int) -> str:
     """The braces that follow a function's parameters, with what is in them."""
     first = text.index("{", start)
@@ -122,7 +162,15 @@ def body_after(text: str, start: int) -> str:
     return text[first:]
 
 
-LAWS = (forbidden_words, standard_library, foreign_includes, loose_loops, recursion)
+LAWS = (
+    forbidden_words,
+    standard_library,
+    foreign_includes,
+    loose_loops,
+    recursion,
+    shared_channels,
+    wide_floats,
+)
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
@@ -157,6 +205,12 @@ OWN = (
 )
 
 
+REGION = (
+    "inline void f(In<int> in, Out<int> out) {{\n#pragma HLS DATAFLOW\n"
+    "    Channel<float, 4> middle;\n    give(in, middle);\n    take(middle, out);\n{}}}"
+)
+
+
 @pytest.mark.parametrize(
     ("law", "text"),
     [
@@ -173,6 +227,9 @@ OWN = (
         (loose_loops, "loop:\nfor (std::int32_t i = 1; i < Config::MAX; ++i) {"),
         (loose_loops, "for (std::int32_t i = 0; i < Config::MAX; ++i) {"),
         (recursion, "inline int f(int a) { return f(a - 1); }"),
+        (wide_floats, "double x = 0.0;"),
+        (shared_channels, REGION.format("    drop(middle);\n")),
+        (shared_channels, REGION.format("    Channel<float, 4> unread;\n")),
         (recursion, "inline int f(int a) { return g(a); }\ninline int g(int a) { return f(a); }"),
     ],
 )
@@ -187,6 +244,8 @@ def test_law_bites(law: Law, text: str) -> None:
         ("other.hpp", "// while new std::vector\nstd::int64_t* free"),
         ("numeric.hpp", "#include <cmath>\ninline double e(double x) { return std::exp(x); }"),
         ("other.hpp", "inline int f(int a) { return g(a); }\ninline int g(int a) { return a; }"),
+        ("other.hpp", REGION.format("")),
+        ("channel.hpp", "#include <hls_stream.h>"),
     ],
 )
 def test_ordinary_headers_are_legal(name: str, text: str) -> None:

@@ -33,7 +33,11 @@ BUDGETS = {
 }
 
 # Files between the soft and the hard limit, each with the reason it is not two files.
-LONG_FILES: dict[str, str] = {}
+LONG_FILES: dict[str, str] = {
+    "src/aerie/fpga/rtl/layer.py": "K1, one state machine",
+    "src/aerie/fpga/rtl/mask.py": "K4, one state machine with its packer",
+    "src/aerie/fpga/rtl/top.py": "the composed card, one state machine",
+}
 
 # `path:Class` with more attributes than the limit, each with the reason it is one value.
 WIDE_CLASSES: dict[str, str] = {
@@ -41,6 +45,11 @@ WIDE_CLASSES: dict[str, str] = {
     "src/aerie/bench/gates/data.py:Gate": "one field per key of a gate's table",
     "src/aerie/bench/gpu/rows.py:Row": "one field per column of the raw rows",
     "src/aerie/requests/params.py:SamplingParams": "one field per public option of a request",
+    "src/aerie/fpga/rtl/card.py:CardEngine": "a circuit's registers: each is an attribute",
+    "src/aerie/fpga/rtl/commit_lists.py:CommitLists": "registers of K7",
+    "src/aerie/fpga/rtl/layer.py:LayerScores": "registers of K1",
+    "src/aerie/fpga/rtl/mask.py:TreeMask": "registers of K4",
+    "src/aerie/fpga/rtl/top.py:TreeTop": "registers of the composed card",
     "src/aerie/kernels/card.py:Card": "a kernel's whole contract; splitting it would scatter it",
 }
 
@@ -53,7 +62,8 @@ KERNELS = tuple(
 # A command's parameters are its options, one annotated name each; a value object would hide them
 # from its own --help.
 COMMANDS = ("src/aerie/cli/**",)
-KERNEL_BODIES = (*KERNELS, "src/aerie/attention/**")
+# A circuit is a kernel as well.
+KERNEL_BODIES = (*KERNELS, "src/aerie/attention/**", "src/aerie/fpga/rtl/**")
 # A Triton kernel takes every pointer, stride and compile-time size one by one.
 ENTRY_POINTS = (*KERNELS, "src/aerie/attention/triton/*kernels.py")
 

@@ -11,11 +11,13 @@ import typer
 import aerie
 from aerie.cli import (
     bench,
+    budget,
     compare,
     convert,
     demo,
     doctor,
     draft_vocab,
+    fpga,
     gates,
     generate,
     inflate,
@@ -37,6 +39,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("budget")(budget.budget)
 app.command("compare")(compare.compare)
 app.command("convert")(convert.convert)
 app.command("demo")(demo.demo)
@@ -48,6 +51,7 @@ app.command("report")(report.report)
 app.command("serve")(serve.serve)
 app.add_typer(bench.app, name="bench")
 app.add_typer(draft_vocab.app, name="draft-vocab")
+app.add_typer(fpga.app, name="fpga")
 app.add_typer(gates.app, name="gates")
 app.add_typer(parity.app, name="parity")
 app.add_typer(train.app, name="train")

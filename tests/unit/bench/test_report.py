@@ -21,7 +21,7 @@ from aerie.bench.report.pages import OLDER, evidence_files, without_ages
 from aerie.bench.report.plots import stamp, stamp_of
 from aerie.bench.report.results import Result, code_of_test, find_test
 from aerie.bench.report.rows import Artifact, Check, Row, read_artifacts, read_sections
-from aerie.bench.report.traffic import design, effective
+from aerie.bench.report.traffic import effective, traffic
 from aerie.bench.report.write import Judges, make, missing_review
 from aerie.cli.main import app
 from aerie.errors import UsageError
@@ -384,7 +384,7 @@ def test_traffic_before_and_after() -> None:
     assert (plain.before, plain.after) == (1000 + 300 + 46, 1108)
     assert (tree.before, tree.after) == (400 + 150, 450)
     assert tree.around_weights == 3.0
-    found = design(rows)
+    found = traffic(rows)
     assert found["fusion"] == round(550 / 450, 3)
     assert found["fusion_without_gather"] == 1.0
     assert found["speculation"] == round(1108 / 450, 3)

@@ -70,6 +70,12 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "--chat-template": (NOWHERE, FOLDER),
     "--metrics-compat": ("grafana",),
     "--log-level": ("loud",),
+    "--scope": ("x", "t,,d"),
+    "--only": ("no-such-block", "layer,,"),
+    "--work": (BELOW_A_FILE,),
+    "--weights": (NOWHERE, FOLDER, str(HERE)),
+    "--cuda": (NOWHERE, FOLDER, str(HERE)),
+    "--plot": (BELOW_A_FILE, FOLDER),
     "suite": ("macro",),
     "pair_folder": (NOWHERE, str(HERE)),
 }
@@ -96,6 +102,7 @@ BESIDE: dict[str, tuple[str, ...]] = {
     "train target": ("--device", "cpu", "--out", "OUT"),
     "train head": ("--device", "cpu", "--out", "OUT"),
     "train pair": ("--device", "cpu", "--out", "OUT"),
+    "fpga pack": ("--out", "OUT"),
     "bench serve": ("--url", "http://127.0.0.1:1"),
 }
 

@@ -134,3 +134,18 @@ def test_every_kernel_but_the_round_s_is_ported() -> None:
     }
     assert set(implementations(PORTED)) == set(PORTED)
     assert all(isinstance(e, Implementation) for e in implementations([K1]).values())
+
+
+@needs_compiler
+def test_rows_before_an_empty_request_are_filled() -> None:
+    """Nobody owns the first two rows, and the request that stands behind them has none."""
+    inputs = {
+        "logits": np.zeros((4, 3), np.float32),
+        "temperature": np.ones(2, np.float32),
+        "qo_indptr": np.array([2, 2, 4], np.int32),
+    }
+    found = [
+        load(backend)["convert_logits_to_probas"](**inputs) for backend in ("reference", "hls")
+    ]
+    assert np.array_equal(found[0].target_probas[:2], np.zeros((2, 3)))
+    assert np.array_equal(found[0].target_probas, found[1].target_probas)

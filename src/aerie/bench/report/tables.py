@@ -24,7 +24,7 @@ from aerie.bench.gpu.rows import read_rows
 from aerie.bench.profile.busy import busy_shares
 from aerie.bench.report import history, traffic
 from aerie.bench.report.baseline import BASELINE
-from aerie.bench.report.traffic import BYTES, DESIGN
+from aerie.bench.report.traffic import BYTES, PAGE
 
 CONTRACT = "contracts/h200.toml"
 PROFILE = "reports/profile_kernels.json"
@@ -201,8 +201,8 @@ TABLES = (
     Table("reports/h200_baseline_summary.md", (BASELINE,), _baseline("h200_baseline_summary.md")),
     Table("reports/kernel_bench_cpu.md", ("reports/kernel_bench_cpu.json",), _kernels),
     Table("reports/profile_busy.json", (PROFILE, "reports/cuda_timeline.csv"), _busy),
-    Table(f"{DESIGN}.json", (BYTES,), traffic.render_json),
-    Table(f"{DESIGN}.md", (BYTES,), traffic.render_page),
+    Table(f"{PAGE}.json", (BYTES,), traffic.render_json),
+    Table(f"{PAGE}.md", (BYTES,), traffic.render_page),
     Table("reports/precision.md", ("reports/precision.json",), _precision),
     Table("reports/fpga_backend_e2e.md", ("reports/fpga_backend_e2e_*.json",), _end_to_end),
     Table("reports/draft_vocabulary.md", ("reports/draft_vocabulary.json",), _draft_vocabulary),

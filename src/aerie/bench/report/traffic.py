@@ -1,4 +1,4 @@
-"""The fusion design's traffic table: bytes per token before and after, from the profile's model.
+"""The GPU's traffic table: bytes per token before and after fusion, from the profile's model.
 
 After is what the profile recorded. Before is the same rounds with the PyTorch definitions of the
 fused operations, whose every intermediate tensor goes to memory and comes back. Both are modelled:
@@ -17,7 +17,7 @@ from typing import Any
 from aerie.models.inflate_geometry import find_geometry
 
 BYTES = "reports/cuda_bytes_per_token.csv"
-DESIGN = "reports/fusion_design_v1"
+PAGE = "reports/gpu_traffic"
 GEOMETRY = "llama-3.1-8b"
 PLAIN = "plain"
 HALF, FULL = 2, 4  # bytes of bf16 and of float32
@@ -89,7 +89,7 @@ def effective(rows: Iterable[Mapping[str, str]]) -> list[Effective]:
     return found
 
 
-def design(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def traffic(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """What fusion saves, what speculation saves, and both: three numbers that are easily mixed up.
 
     Fusion compares a policy with itself, the best one of a point; speculation compares fused plain
@@ -131,7 +131,7 @@ def read_rows(root: Path) -> list[dict[str, str]]:
 
 def render_json(root: Path) -> str:
     """The record."""
-    return json.dumps(design(read_rows(root)), indent=1) + "\n"
+    return json.dumps(traffic(read_rows(root)), indent=1) + "\n"
 
 
 _LEVERS = (
@@ -144,11 +144,11 @@ _LEVERS = (
     ("verification", "a pass over all weights for one token", "a tree's rows share the pass"),
     ("launches", "one by one from the host", "three graphs a round"),
 )
-_HEAD = """# Fusion design, first pass
+_HEAD = """# Bytes of a round on the GPU, unfused and fused
 
 Written by `aerie report` from `cuda_bytes_per_token.csv`; the arithmetic is in
 `src/aerie/bench/report/traffic.py`. kind: modelled, both sides by the same model, with the tokens
-per round that were measured.
+per round that were measured. The FPGA's design is [fusion_design_v1.md](fusion_design_v1.md).
 
 | what | before | after |
 |---|---|---|
@@ -169,9 +169,9 @@ All bytes of a round over the tokens it emitted, GB. *Fusion alone* compares a p
 
 
 def render_page(root: Path) -> str:
-    """The page of the design."""
+    """The page of the GPU's traffic."""
     rows = read_rows(root)
-    found = design(rows)
+    found = traffic(rows)
     lines = [
         f"| {one.context} | {one.batch} | {one.policy} | {one.tokens_per_round:.2f}"
         f" | {one.before / 1e9:.3f} | {one.after / 1e9:.3f} | {one.before / one.after:.2f}"

@@ -6,21 +6,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal, localcontext
 from pathlib import Path
 
 from aerie.kernels.card import Axis, Card, Scalar
 from aerie.kernels.cards import axes
 from aerie.kernels.catalogue import catalogue
+from aerie.kernels.hls import drafter_cards as drafter
+from aerie.kernels.hls.drafter_cards import DRAFTER_CARDS
+from aerie.kernels.hls.fused_cards import FUSED_CARDS, FUSED_NODES, MAX_LEVELS
+from aerie.kernels.hls.fused_draft_card import FUSED_DRAFT_CARDS
 from aerie.kernels.hls.generate_outside import render_bench, render_script
 from aerie.kernels.hls.limits import MAX_CANDIDATES, MAX_HIDDEN
 from aerie.kernels.hls.signature import (
-    FAMILIES,
     FIRST_BOUND,
     Bound,
     Parameter,
     bounds,
     check_parameters,
     has_check,
+    metered_parameters,
     parameters,
     ported_cards,
     wrapped,
@@ -35,15 +40,19 @@ HEADER = "// Generated from the cards: python -m aerie.kernels.hls.generate\n"
 def pages() -> dict[str, str]:
     """Every generated file by its path in the repository."""
     cards = ported_cards()
+    tops = [*cards, *FUSED_CARDS, *DRAFTER_CARDS, *FUSED_DRAFT_CARDS]
+    families = dict.fromkeys(card.family for card in tops)
     made = {
         f"{FOLDER}/include/config.hpp": render_config(),
-        f"{FOLDER}/include/bounds.hpp": render_bounds(cards),
+        f"{FOLDER}/include/bounds.hpp": render_bounds(tops),
+        f"{FOLDER}/include/powers.hpp": render_powers(),
     }
-    for family in FAMILIES:
-        members = [card for card in cards if card.family == family]
+    for family in families:
+        members = [card for card in tops if card.family == family]
         made[f"{FOLDER}/bridge/{family}.cpp"] = render_bridge(family, members)
     for card in cards:
         made[f"{FOLDER}/tb/{card.name}.cpp"] = render_bench(card)
+    for card in tops:
         made[f"scripts/vitis/{card.name}.tcl"] = render_script(card)
     return made
 
@@ -65,8 +74,18 @@ def _constants() -> list[tuple[str, int, str]]:
         ("MAX_CANDIDATES", MAX_CANDIDATES, "candidates of one layer, W*K"),
         ("MAX_HIDDEN_WORDS", 2 * MAX_HIDDEN, "16-bit words of a hidden row"),
         ("MAX_NODES", axes.NODES.high, axes.NODES.meaning),
+        ("FUSED_NODES", FUSED_NODES, "nodes of a request that a fused region keeps on chip"),
+        ("MAX_LEVELS", MAX_LEVELS, "levels of a fused draft"),
+        ("MAX_DRAFT_ROWS", drafter.MAX_DRAFT_ROWS, "rows of a level, all requests"),
+        ("MAX_DRAFT_WIDTH", drafter.MAX_DRAFT_WIDTH, "widest row of a draft head"),
+        ("MAX_GROUP", drafter.MAX_GROUP, "numbers of a weight that share a scale"),
+        ("MAX_HEADS", drafter.MAX_HEADS, "attention heads"),
+        ("MAX_HEAD_DIM", drafter.MAX_HEAD_DIM, "width of a head"),
+        ("MAX_TOP", drafter.MAX_TOP, "candidates of a row that are scored again"),
+        ("RESIDENT_BYTES", drafter.RESIDENT_BYTES, "bytes of a resident weight"),
         ("MAX_VERIFY", axes.MAX_VERIFY, "rows of one request"),
         ("MAX_MERGED", axes.VERIFY.high + MAX_CANDIDATES, "old scores and a layer's"),
+        ("MAX_WORK", axes.MAX_VERIFY + axes.TOP_K.high, "both runs of K3"),
         ("MAX_FED", axes.FED.high, axes.FED.meaning),
         ("MAX_ROWS", axes.ROWS.high, axes.ROWS.meaning),
         ("MAX_VOCAB", axes.VOCAB.high, axes.VOCAB.meaning),
@@ -169,13 +188,42 @@ def _violation(bound: Bound) -> str:
     return f"{bound.name} < {bound.axis.low} || {bound.name} > {bound.axis.high}"
 
 
+def render_powers() -> str:
+    """Tables of 2^(i/256) and 2^(i/65536), in [1, 2), as multiples of 2^-31."""
+    lines = [
+        HEADER,
+        "// Powers of two for the upper and the next eight bits of a fraction, in 2^-31.",
+    ]
+    lines += ["#pragma once\n", "#include <cstdint>\n", "namespace aerie {"]
+    for name, steps in (("COARSE_POWERS", 256), ("FINE_POWERS", 65536)):
+        values = [power_of_two(index, steps) for index in range(256)]
+        lines.append(f"\nconstexpr std::uint32_t {name}[256] = {{")
+        for start in range(0, 256, 4):
+            lines.append("    " + " ".join(f"{value}U," for value in values[start : start + 4]))
+        lines.append("};")
+    return "\n".join([*lines, "\n}  // namespace aerie\n"])
+
+
+def power_of_two(index: int, steps: int) -> int:
+    """2^(index/steps) in 2^-31, rounded; in decimal arithmetic, so the same on every machine."""
+    with localcontext() as context:
+        context.prec = 40
+        power = Decimal(2) ** (Decimal(index) / steps) * 2**31
+        return int(power.to_integral_value())
+
+
 def render_bridge(family: str, cards: list[Card]) -> str:
     """The C functions of a family: bounds first, then the kernel."""
     lines = [
         HEADER,
         f"// C functions of the family {family}: host scalars checked, then the kernel.",
     ]
-    lines += ['#include "bounds.hpp"', f'#include "{family}.hpp"\n']
+    lines += ['#include "bounds.hpp"', f'#include "{family}.hpp"', '#include "ports.hpp"\n']
+    lines += ["#ifndef __SYNTHESIS__", "// Counters of the arrays of the last call, in its order."]
+    lines += [
+        f'extern "C" const aerie::Meter* {family}_meters() {{ return aerie::latest_call(); }}'
+    ]
+    lines += ["#endif\n"]
     for card in cards:
         lines += [_top(card, card.name, parameters(card)), ""]
         if has_check(card):
@@ -186,17 +234,26 @@ def render_bridge(family: str, cards: list[Card]) -> str:
 def _top(card: Card, name: str, listed: tuple[Parameter, ...]) -> str:
     pragmas = [_interface(entry) for entry in listed]
     host = [entry.name for entry in _host_parameters(card)]
-    call = wrapped(f"    aerie::{name}(", [entry.name for entry in listed], ");")
+    ports = metered_parameters(listed)
+    arguments = [
+        f"aerie::metered({entry.name}, meters[{ports.index(entry)}])"
+        if entry in ports
+        else entry.name
+        for entry in listed
+    ]
+    call = wrapped(f"    aerie::{name}(", arguments, ");")
     head = written_signature(f'extern "C" std::int32_t {name}', listed)
     return "\n".join(
         [
             f"{head} {{",
+            f"    static aerie::Meter meters[{len(ports)}];",
             *pragmas,
             "#pragma HLS INTERFACE s_axilite port=return",
             wrapped(f"    const std::int32_t bound = aerie::bounds::{card.name}(", host, ");"),
             "    if (bound != 0) {",
             "        return bound;",
             "    }",
+            f"    aerie::begin_call(meters, {len(ports)});",
             call,
             "    return 0;",
             "}",

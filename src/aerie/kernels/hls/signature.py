@@ -21,6 +21,8 @@ INDENT = " " * 8
 
 C_TYPES: Mapping[str, str] = {
     "float32": "float",
+    # Weights and activations of a draft head, as their bits.
+    "float16": "std::uint16_t",
     "int32": "std::int32_t",
     "int64": "std::int64_t",
     "uint8": "std::uint8_t",
@@ -72,8 +74,11 @@ def ported_cards() -> tuple[Card, ...]:
 
 
 def has_check(card: Card) -> bool:
-    """Whether the host can ask for the refusals without the writes."""
-    return bool(card.written and card.refusals)
+    """Whether the host can ask for the refusals without the writes.
+
+    A fused region decides them as it goes, and what it writes by then is its own.
+    """
+    return bool(card.written and card.refusals) and not card.family.startswith("fused")
 
 
 def parameters(card: Card) -> tuple[Parameter, ...]:
@@ -104,6 +109,11 @@ def check_parameters(card: Card) -> tuple[Parameter, ...]:
     kept = [entry for entry in parameters(card) if entry.name not in results]
     written = ("status", "detail")
     return tuple(replace(entry, is_written=entry.name in written) for entry in kept)
+
+
+def metered_parameters(listed: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+    """The arrays among them: what lies in external memory, and whose bytes are counted."""
+    return tuple(entry for entry in listed if entry.role in ("array", "detail"))
 
 
 def size_names(card: Card) -> tuple[str, ...]:

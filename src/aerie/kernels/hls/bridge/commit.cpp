@@ -3,6 +3,12 @@
 // C functions of the family commit: host scalars checked, then the kernel.
 #include "bounds.hpp"
 #include "commit.hpp"
+#include "ports.hpp"
+
+#ifndef __SYNTHESIS__
+// Counters of the arrays of the last call, in its order.
+extern "C" const aerie::Meter* commit_meters() { return aerie::latest_call(); }
+#endif
 
 extern "C" std::int32_t update_verify_result(
         std::int32_t B, std::int32_t D, std::int32_t R, std::int32_t S, std::int32_t P,
@@ -16,6 +22,7 @@ extern "C" std::int32_t update_verify_result(
         std::int64_t* unfinished, std::int32_t* unfinished_count, std::int32_t* kv_src,
         std::int32_t* kv_dst, std::int32_t* move_count, std::int32_t* free,
         std::int32_t* free_count, std::int32_t* status, std::int64_t* detail) {
+    static aerie::Meter meters[25];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=D
 #pragma HLS INTERFACE s_axilite port=R
@@ -52,10 +59,20 @@ extern "C" std::int32_t update_verify_result(
     if (bound != 0) {
         return bound;
     }
+    aerie::begin_call(meters, 25);
     aerie::update_verify_result(
-        B, D, R, S, P, L, accept_index, accept_count, bonus_token, draft_tokens, qo_indptr,
-        seq_len, length_limit, stop_tokens, req_to_token, req_pool_indices, out_tokens,
-        out_indptr, out_rows, rows_indptr, new_seq_len, finished, unfinished, unfinished_count,
-        kv_src, kv_dst, move_count, free, free_count, status, detail);
+        B, D, R, S, P, L, aerie::metered(accept_index, meters[0]),
+        aerie::metered(accept_count, meters[1]), aerie::metered(bonus_token, meters[2]),
+        aerie::metered(draft_tokens, meters[3]), aerie::metered(qo_indptr, meters[4]),
+        aerie::metered(seq_len, meters[5]), aerie::metered(length_limit, meters[6]),
+        aerie::metered(stop_tokens, meters[7]), aerie::metered(req_to_token, meters[8]),
+        aerie::metered(req_pool_indices, meters[9]), aerie::metered(out_tokens, meters[10]),
+        aerie::metered(out_indptr, meters[11]), aerie::metered(out_rows, meters[12]),
+        aerie::metered(rows_indptr, meters[13]), aerie::metered(new_seq_len, meters[14]),
+        aerie::metered(finished, meters[15]), aerie::metered(unfinished, meters[16]),
+        aerie::metered(unfinished_count, meters[17]), aerie::metered(kv_src, meters[18]),
+        aerie::metered(kv_dst, meters[19]), aerie::metered(move_count, meters[20]),
+        aerie::metered(free, meters[21]), aerie::metered(free_count, meters[22]),
+        aerie::metered(status, meters[23]), aerie::metered(detail, meters[24]));
     return 0;
 }

@@ -3,6 +3,12 @@
 // C functions of the family growth: host scalars checked, then the kernel.
 #include "bounds.hpp"
 #include "growth.hpp"
+#include "ports.hpp"
+
+#ifndef __SYNTHESIS__
+// Counters of the arrays of the last call, in its order.
+extern "C" const aerie::Meter* growth_meters() { return aerie::latest_call(); }
+#endif
 
 extern "C" std::int32_t draft_tree_layer_score_index_gen_op(
         std::int32_t B, std::int32_t W, std::int32_t K, std::int32_t H, std::int32_t VD,
@@ -13,6 +19,7 @@ extern "C" std::int32_t draft_tree_layer_score_index_gen_op(
         std::int64_t* cache_topk_indices, std::int64_t* parent_indices_in_layer,
         std::uint16_t* output_hidden, std::int64_t* mapped_tokens, std::int32_t* status,
         std::int64_t* detail) {
+    static aerie::Meter meters[14];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=W
 #pragma HLS INTERFACE s_axilite port=K
@@ -41,11 +48,18 @@ extern "C" std::int32_t draft_tree_layer_score_index_gen_op(
     if (bound != 0) {
         return bound;
     }
+    aerie::begin_call(meters, 14);
     aerie::draft_tree_layer_score_index_gen_op(
-        B, W, K, H, VD, E, cumu_count, has_hot_token_id, topk_probas, topk_tokens,
-        last_layer_scores, input_hidden, hot_token_id, curr_layer_scores, sort_layer_scores,
-        sort_layer_indices, cache_topk_indices, parent_indices_in_layer, output_hidden,
-        mapped_tokens, status, detail);
+        B, W, K, H, VD, E, cumu_count, has_hot_token_id, aerie::metered(topk_probas, meters[0]),
+        aerie::metered(topk_tokens, meters[1]), aerie::metered(last_layer_scores, meters[2]),
+        aerie::metered(input_hidden, meters[3]), aerie::metered(hot_token_id, meters[4]),
+        aerie::metered(curr_layer_scores, meters[5]),
+        aerie::metered(sort_layer_scores, meters[6]),
+        aerie::metered(sort_layer_indices, meters[7]),
+        aerie::metered(cache_topk_indices, meters[8]),
+        aerie::metered(parent_indices_in_layer, meters[9]),
+        aerie::metered(output_hidden, meters[10]), aerie::metered(mapped_tokens, meters[11]),
+        aerie::metered(status, meters[12]), aerie::metered(detail, meters[13]));
     return 0;
 }
 
@@ -60,6 +74,7 @@ extern "C" std::int32_t update_cumu_draft_state(
         const std::uint8_t* input_tree_mask, float* output_scores, std::int64_t* output_tokens,
         float* work_scores, std::uint8_t* output_tree_mask, std::int32_t* status,
         std::int64_t* detail) {
+    static aerie::Meter meters[19];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=W
 #pragma HLS INTERFACE s_axilite port=K
@@ -95,11 +110,19 @@ extern "C" std::int32_t update_cumu_draft_state(
     if (bound != 0) {
         return bound;
     }
+    aerie::begin_call(meters, 19);
     aerie::update_cumu_draft_state(
-        B, W, K, N, M, F, cumu_count, verify_num, fed_count, compat, cumu_tokens, cumu_scores,
-        cumu_deltas, prev_indexs, next_indexs, side_indexs, sort_scores, curr_layer_scores,
-        topk_tokens, sort_layer_scores, sort_layer_indices, frontier_indexs, input_tree_mask,
-        output_scores, output_tokens, work_scores, output_tree_mask, status, detail);
+        B, W, K, N, M, F, cumu_count, verify_num, fed_count, compat,
+        aerie::metered(cumu_tokens, meters[0]), aerie::metered(cumu_scores, meters[1]),
+        aerie::metered(cumu_deltas, meters[2]), aerie::metered(prev_indexs, meters[3]),
+        aerie::metered(next_indexs, meters[4]), aerie::metered(side_indexs, meters[5]),
+        aerie::metered(sort_scores, meters[6]), aerie::metered(curr_layer_scores, meters[7]),
+        aerie::metered(topk_tokens, meters[8]), aerie::metered(sort_layer_scores, meters[9]),
+        aerie::metered(sort_layer_indices, meters[10]),
+        aerie::metered(frontier_indexs, meters[11]), aerie::metered(input_tree_mask, meters[12]),
+        aerie::metered(output_scores, meters[13]), aerie::metered(output_tokens, meters[14]),
+        aerie::metered(work_scores, meters[15]), aerie::metered(output_tree_mask, meters[16]),
+        aerie::metered(status, meters[17]), aerie::metered(detail, meters[18]));
     return 0;
 }
 
@@ -113,6 +136,7 @@ extern "C" std::int32_t update_cumu_draft_state_check(
         const float* sort_layer_scores, const std::int64_t* sort_layer_indices,
         const std::int64_t* frontier_indexs, const std::uint8_t* input_tree_mask,
         std::int32_t* status, std::int64_t* detail) {
+    static aerie::Meter meters[15];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=W
 #pragma HLS INTERFACE s_axilite port=K
@@ -144,17 +168,24 @@ extern "C" std::int32_t update_cumu_draft_state_check(
     if (bound != 0) {
         return bound;
     }
+    aerie::begin_call(meters, 15);
     aerie::update_cumu_draft_state_check(
-        B, W, K, N, M, F, cumu_count, verify_num, fed_count, compat, cumu_tokens, cumu_scores,
-        cumu_deltas, prev_indexs, next_indexs, side_indexs, sort_scores, curr_layer_scores,
-        topk_tokens, sort_layer_scores, sort_layer_indices, frontier_indexs, input_tree_mask,
-        status, detail);
+        B, W, K, N, M, F, cumu_count, verify_num, fed_count, compat,
+        aerie::metered(cumu_tokens, meters[0]), aerie::metered(cumu_scores, meters[1]),
+        aerie::metered(cumu_deltas, meters[2]), aerie::metered(prev_indexs, meters[3]),
+        aerie::metered(next_indexs, meters[4]), aerie::metered(side_indexs, meters[5]),
+        aerie::metered(sort_scores, meters[6]), aerie::metered(curr_layer_scores, meters[7]),
+        aerie::metered(topk_tokens, meters[8]), aerie::metered(sort_layer_scores, meters[9]),
+        aerie::metered(sort_layer_indices, meters[10]),
+        aerie::metered(frontier_indexs, meters[11]), aerie::metered(input_tree_mask, meters[12]),
+        aerie::metered(status, meters[13]), aerie::metered(detail, meters[14]));
     return 0;
 }
 
 extern "C" std::int32_t calculate_work_deltas(
         std::int32_t B, std::int32_t C, std::int32_t node_top_k, std::int32_t verify_num,
         const float* work_scores, float* G) {
+    static aerie::Meter meters[2];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=C
 #pragma HLS INTERFACE s_axilite port=node_top_k
@@ -166,6 +197,9 @@ extern "C" std::int32_t calculate_work_deltas(
     if (bound != 0) {
         return bound;
     }
-    aerie::calculate_work_deltas(B, C, node_top_k, verify_num, work_scores, G);
+    aerie::begin_call(meters, 2);
+    aerie::calculate_work_deltas(
+        B, C, node_top_k, verify_num, aerie::metered(work_scores, meters[0]),
+        aerie::metered(G, meters[1]));
     return 0;
 }

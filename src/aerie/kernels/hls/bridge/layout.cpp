@@ -3,6 +3,12 @@
 // C functions of the family layout: host scalars checked, then the kernel.
 #include "bounds.hpp"
 #include "layout.hpp"
+#include "ports.hpp"
+
+#ifndef __SYNTHESIS__
+// Counters of the arrays of the last call, in its order.
+extern "C" const aerie::Meter* layout_meters() { return aerie::latest_call(); }
+#endif
 
 extern "C" std::int32_t fused_tree_mask_operator(
         std::int32_t B, std::int32_t R, std::int32_t P, std::int32_t L, std::int32_t kv_capacity,
@@ -11,6 +17,7 @@ extern "C" std::int32_t fused_tree_mask_operator(
         const std::int32_t* qo_indptr, const std::uint32_t* ancestor_bits,
         std::int32_t* kv_indptr, std::int32_t* kv_indices, std::int32_t* mask_indptr,
         std::uint8_t* packed_mask, std::int32_t* status, std::int64_t* detail) {
+    static aerie::Meter meters[11];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=R
 #pragma HLS INTERFACE s_axilite port=P
@@ -34,10 +41,14 @@ extern "C" std::int32_t fused_tree_mask_operator(
     if (bound != 0) {
         return bound;
     }
+    aerie::begin_call(meters, 11);
     aerie::fused_tree_mask_operator(
-        B, R, P, L, kv_capacity, mask_capacity, req_to_token, req_pool_indices, seq_len,
-        qo_indptr, ancestor_bits, kv_indptr, kv_indices, mask_indptr, packed_mask, status,
-        detail);
+        B, R, P, L, kv_capacity, mask_capacity, aerie::metered(req_to_token, meters[0]),
+        aerie::metered(req_pool_indices, meters[1]), aerie::metered(seq_len, meters[2]),
+        aerie::metered(qo_indptr, meters[3]), aerie::metered(ancestor_bits, meters[4]),
+        aerie::metered(kv_indptr, meters[5]), aerie::metered(kv_indices, meters[6]),
+        aerie::metered(mask_indptr, meters[7]), aerie::metered(packed_mask, meters[8]),
+        aerie::metered(status, meters[9]), aerie::metered(detail, meters[10]));
     return 0;
 }
 
@@ -45,6 +56,7 @@ extern "C" std::int32_t calculate_verify_kv_qo_ms(
         std::int32_t B, const std::int64_t* verify_count, const std::int64_t* seq_len,
         std::int32_t* qo_indptr, std::int32_t* kv_indptr, std::int32_t* mask_indptr,
         std::int32_t* status, std::int64_t* detail) {
+    static aerie::Meter meters[7];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE m_axi port=verify_count offset=slave bundle=gmem_in
 #pragma HLS INTERFACE m_axi port=seq_len offset=slave bundle=gmem_in
@@ -58,8 +70,12 @@ extern "C" std::int32_t calculate_verify_kv_qo_ms(
     if (bound != 0) {
         return bound;
     }
+    aerie::begin_call(meters, 7);
     aerie::calculate_verify_kv_qo_ms(
-        B, verify_count, seq_len, qo_indptr, kv_indptr, mask_indptr, status, detail);
+        B, aerie::metered(verify_count, meters[0]), aerie::metered(seq_len, meters[1]),
+        aerie::metered(qo_indptr, meters[2]), aerie::metered(kv_indptr, meters[3]),
+        aerie::metered(mask_indptr, meters[4]), aerie::metered(status, meters[5]),
+        aerie::metered(detail, meters[6]));
     return 0;
 }
 
@@ -71,6 +87,7 @@ extern "C" std::int32_t update_node_data(
         std::int64_t* draft_tokens, std::int64_t* positions, std::int64_t* parent_row,
         std::int64_t* first_child_row, std::int64_t* next_sibling_row,
         std::uint32_t* ancestor_bits, std::int32_t* status, std::int64_t* detail) {
+    static aerie::Meter meters[15];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=N
 #pragma HLS INTERFACE s_axilite port=row_capacity
@@ -94,9 +111,15 @@ extern "C" std::int32_t update_node_data(
     if (bound != 0) {
         return bound;
     }
+    aerie::begin_call(meters, 15);
     aerie::update_node_data(
-        B, N, row_capacity, cumu_tokens, cumu_deltas, prev_indexs, node_count, selected, seq_len,
-        qo_indptr, draft_tokens, positions, parent_row, first_child_row, next_sibling_row,
-        ancestor_bits, status, detail);
+        B, N, row_capacity, aerie::metered(cumu_tokens, meters[0]),
+        aerie::metered(cumu_deltas, meters[1]), aerie::metered(prev_indexs, meters[2]),
+        aerie::metered(node_count, meters[3]), aerie::metered(selected, meters[4]),
+        aerie::metered(seq_len, meters[5]), aerie::metered(qo_indptr, meters[6]),
+        aerie::metered(draft_tokens, meters[7]), aerie::metered(positions, meters[8]),
+        aerie::metered(parent_row, meters[9]), aerie::metered(first_child_row, meters[10]),
+        aerie::metered(next_sibling_row, meters[11]), aerie::metered(ancestor_bits, meters[12]),
+        aerie::metered(status, meters[13]), aerie::metered(detail, meters[14]));
     return 0;
 }

@@ -3,6 +3,12 @@
 // C functions of the family memory: host scalars checked, then the kernel.
 #include "bounds.hpp"
 #include "memory.hpp"
+#include "ports.hpp"
+
+#ifndef __SYNTHESIS__
+// Counters of the arrays of the last call, in its order.
+extern "C" const aerie::Meter* memory_meters() { return aerie::latest_call(); }
+#endif
 
 extern "C" std::int32_t compute_kv_indices(
         std::int32_t B, std::int32_t W, std::int32_t F, std::int32_t P, std::int32_t L,
@@ -11,6 +17,7 @@ extern "C" std::int32_t compute_kv_indices(
         const std::int64_t* seq_len, const std::uint8_t* tree_mask, const std::int32_t* fed_slots,
         std::int32_t* kv_indptr, std::int32_t* kv_indices, std::int32_t* status,
         std::int64_t* detail) {
+    static aerie::Meter meters[9];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=W
 #pragma HLS INTERFACE s_axilite port=F
@@ -33,9 +40,14 @@ extern "C" std::int32_t compute_kv_indices(
     if (bound != 0) {
         return bound;
     }
+    aerie::begin_call(meters, 9);
     aerie::compute_kv_indices(
-        B, W, F, P, L, kv_capacity, has_tree_mask, has_fed_slots, req_to_token, req_pool_indices,
-        seq_len, tree_mask, fed_slots, kv_indptr, kv_indices, status, detail);
+        B, W, F, P, L, kv_capacity, has_tree_mask, has_fed_slots,
+        aerie::metered(req_to_token, meters[0]), aerie::metered(req_pool_indices, meters[1]),
+        aerie::metered(seq_len, meters[2]), aerie::metered(tree_mask, meters[3]),
+        aerie::metered(fed_slots, meters[4]), aerie::metered(kv_indptr, meters[5]),
+        aerie::metered(kv_indices, meters[6]), aerie::metered(status, meters[7]),
+        aerie::metered(detail, meters[8]));
     return 0;
 }
 
@@ -44,6 +56,7 @@ extern "C" std::int32_t assign_draft_cache_locs_operator(
         std::int32_t* req_to_token, const std::int64_t* req_pool_indices,
         const std::int64_t* start, const std::int64_t* end, const std::int32_t* out_cache_loc,
         std::int32_t* status, std::int64_t* detail) {
+    static aerie::Meter meters[7];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=P
 #pragma HLS INTERFACE s_axilite port=L
@@ -60,8 +73,12 @@ extern "C" std::int32_t assign_draft_cache_locs_operator(
     if (bound != 0) {
         return bound;
     }
+    aerie::begin_call(meters, 7);
     aerie::assign_draft_cache_locs_operator(
-        B, P, L, T, req_to_token, req_pool_indices, start, end, out_cache_loc, status, detail);
+        B, P, L, T, aerie::metered(req_to_token, meters[0]),
+        aerie::metered(req_pool_indices, meters[1]), aerie::metered(start, meters[2]),
+        aerie::metered(end, meters[3]), aerie::metered(out_cache_loc, meters[4]),
+        aerie::metered(status, meters[5]), aerie::metered(detail, meters[6]));
     return 0;
 }
 
@@ -70,6 +87,7 @@ extern "C" std::int32_t assign_draft_cache_locs_operator_check(
         const std::int32_t* req_to_token, const std::int64_t* req_pool_indices,
         const std::int64_t* start, const std::int64_t* end, const std::int32_t* out_cache_loc,
         std::int32_t* status, std::int64_t* detail) {
+    static aerie::Meter meters[7];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=P
 #pragma HLS INTERFACE s_axilite port=L
@@ -86,8 +104,12 @@ extern "C" std::int32_t assign_draft_cache_locs_operator_check(
     if (bound != 0) {
         return bound;
     }
+    aerie::begin_call(meters, 7);
     aerie::assign_draft_cache_locs_operator_check(
-        B, P, L, T, req_to_token, req_pool_indices, start, end, out_cache_loc, status, detail);
+        B, P, L, T, aerie::metered(req_to_token, meters[0]),
+        aerie::metered(req_pool_indices, meters[1]), aerie::metered(start, meters[2]),
+        aerie::metered(end, meters[3]), aerie::metered(out_cache_loc, meters[4]),
+        aerie::metered(status, meters[5]), aerie::metered(detail, meters[6]));
     return 0;
 }
 
@@ -96,6 +118,7 @@ extern "C" std::int32_t assign_req_to_token_pool_operator(
         std::int32_t* req_to_token, const std::int64_t* req_pool_indices,
         const std::int64_t* start, const std::int64_t* end, const std::int32_t* out_cache_loc,
         std::int32_t* status, std::int64_t* detail) {
+    static aerie::Meter meters[7];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=P
 #pragma HLS INTERFACE s_axilite port=L
@@ -112,8 +135,12 @@ extern "C" std::int32_t assign_req_to_token_pool_operator(
     if (bound != 0) {
         return bound;
     }
+    aerie::begin_call(meters, 7);
     aerie::assign_req_to_token_pool_operator(
-        B, P, L, C, req_to_token, req_pool_indices, start, end, out_cache_loc, status, detail);
+        B, P, L, C, aerie::metered(req_to_token, meters[0]),
+        aerie::metered(req_pool_indices, meters[1]), aerie::metered(start, meters[2]),
+        aerie::metered(end, meters[3]), aerie::metered(out_cache_loc, meters[4]),
+        aerie::metered(status, meters[5]), aerie::metered(detail, meters[6]));
     return 0;
 }
 
@@ -122,6 +149,7 @@ extern "C" std::int32_t assign_req_to_token_pool_operator_check(
         const std::int32_t* req_to_token, const std::int64_t* req_pool_indices,
         const std::int64_t* start, const std::int64_t* end, const std::int32_t* out_cache_loc,
         std::int32_t* status, std::int64_t* detail) {
+    static aerie::Meter meters[7];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=P
 #pragma HLS INTERFACE s_axilite port=L
@@ -138,7 +166,11 @@ extern "C" std::int32_t assign_req_to_token_pool_operator_check(
     if (bound != 0) {
         return bound;
     }
+    aerie::begin_call(meters, 7);
     aerie::assign_req_to_token_pool_operator_check(
-        B, P, L, C, req_to_token, req_pool_indices, start, end, out_cache_loc, status, detail);
+        B, P, L, C, aerie::metered(req_to_token, meters[0]),
+        aerie::metered(req_pool_indices, meters[1]), aerie::metered(start, meters[2]),
+        aerie::metered(end, meters[3]), aerie::metered(out_cache_loc, meters[4]),
+        aerie::metered(status, meters[5]), aerie::metered(detail, meters[6]));
     return 0;
 }

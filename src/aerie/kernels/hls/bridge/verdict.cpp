@@ -3,11 +3,18 @@
 // C functions of the family verdict: host scalars checked, then the kernel.
 #include "bounds.hpp"
 #include "verdict.hpp"
+#include "ports.hpp"
+
+#ifndef __SYNTHESIS__
+// Counters of the arrays of the last call, in its order.
+extern "C" const aerie::Meter* verdict_meters() { return aerie::latest_call(); }
+#endif
 
 extern "C" std::int32_t convert_logits_to_probas(
         std::int32_t B, std::int32_t R, std::int32_t V, const float* logits,
         const float* temperature, const std::int32_t* qo_indptr, float* target_probas,
         std::int32_t* status, std::int64_t* detail) {
+    static aerie::Meter meters[6];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=R
 #pragma HLS INTERFACE s_axilite port=V
@@ -22,8 +29,11 @@ extern "C" std::int32_t convert_logits_to_probas(
     if (bound != 0) {
         return bound;
     }
+    aerie::begin_call(meters, 6);
     aerie::convert_logits_to_probas(
-        B, R, V, logits, temperature, qo_indptr, target_probas, status, detail);
+        B, R, V, aerie::metered(logits, meters[0]), aerie::metered(temperature, meters[1]),
+        aerie::metered(qo_indptr, meters[2]), aerie::metered(target_probas, meters[3]),
+        aerie::metered(status, meters[4]), aerie::metered(detail, meters[5]));
     return 0;
 }
 
@@ -35,6 +45,7 @@ extern "C" std::int32_t draft_tree_reject_sample(
         const float* target_probas, const float* coins, const std::int64_t* target_tokens,
         std::int64_t* accept_index, std::int64_t* accept_count, std::int64_t* bonus_token,
         std::int32_t* status, std::int64_t* detail) {
+    static aerie::Meter meters[12];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=R
 #pragma HLS INTERFACE s_axilite port=V
@@ -59,10 +70,15 @@ extern "C" std::int32_t draft_tree_reject_sample(
     if (bound != 0) {
         return bound;
     }
+    aerie::begin_call(meters, 12);
     aerie::draft_tree_reject_sample(
-        B, R, V, tree_depth, has_target_probas, has_coins, has_target_tokens, qo_indptr,
-        draft_tokens, first_child_row, next_sibling_row, target_probas, coins, target_tokens,
-        accept_index, accept_count, bonus_token, status, detail);
+        B, R, V, tree_depth, has_target_probas, has_coins, has_target_tokens,
+        aerie::metered(qo_indptr, meters[0]), aerie::metered(draft_tokens, meters[1]),
+        aerie::metered(first_child_row, meters[2]), aerie::metered(next_sibling_row, meters[3]),
+        aerie::metered(target_probas, meters[4]), aerie::metered(coins, meters[5]),
+        aerie::metered(target_tokens, meters[6]), aerie::metered(accept_index, meters[7]),
+        aerie::metered(accept_count, meters[8]), aerie::metered(bonus_token, meters[9]),
+        aerie::metered(status, meters[10]), aerie::metered(detail, meters[11]));
     return 0;
 }
 
@@ -83,6 +99,7 @@ extern "C" std::int32_t sample_target_tokens(
         const std::int64_t* draft_tokens, const std::uint32_t* ancestor_bits,
         const std::int64_t* stop_tokens, const std::int64_t* floor_position,
         std::int64_t* target_tokens, std::int32_t* status, std::int64_t* detail) {
+    static aerie::Meter meters[22];
 #pragma HLS INTERFACE s_axilite port=B
 #pragma HLS INTERFACE s_axilite port=R
 #pragma HLS INTERFACE s_axilite port=V
@@ -129,13 +146,23 @@ extern "C" std::int32_t sample_target_tokens(
     if (bound != 0) {
         return bound;
     }
+    aerie::begin_call(meters, 22);
     aerie::sample_target_tokens(
         B, R, V, S, has_seed, has_sample_index, has_top_k, has_top_p, has_min_p,
         has_repetition_penalty, has_presence_penalty, has_frequency_penalty, has_prompt_counts,
         has_output_counts, has_logit_bias, has_draft_tokens, has_ancestor_bits, has_stop_tokens,
-        has_floor_position, logits, positions, temperature, qo_indptr, seed, sample_index, top_k,
-        top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, prompt_counts,
-        output_counts, logit_bias, draft_tokens, ancestor_bits, stop_tokens, floor_position,
-        target_tokens, status, detail);
+        has_floor_position, aerie::metered(logits, meters[0]),
+        aerie::metered(positions, meters[1]), aerie::metered(temperature, meters[2]),
+        aerie::metered(qo_indptr, meters[3]), aerie::metered(seed, meters[4]),
+        aerie::metered(sample_index, meters[5]), aerie::metered(top_k, meters[6]),
+        aerie::metered(top_p, meters[7]), aerie::metered(min_p, meters[8]),
+        aerie::metered(repetition_penalty, meters[9]),
+        aerie::metered(presence_penalty, meters[10]),
+        aerie::metered(frequency_penalty, meters[11]), aerie::metered(prompt_counts, meters[12]),
+        aerie::metered(output_counts, meters[13]), aerie::metered(logit_bias, meters[14]),
+        aerie::metered(draft_tokens, meters[15]), aerie::metered(ancestor_bits, meters[16]),
+        aerie::metered(stop_tokens, meters[17]), aerie::metered(floor_position, meters[18]),
+        aerie::metered(target_tokens, meters[19]), aerie::metered(status, meters[20]),
+        aerie::metered(detail, meters[21]));
     return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "config.hpp"
 #include "numeric.hpp"
+#include "ports.hpp"
 #include "ragged.hpp"
 
 namespace aerie {
@@ -16,8 +17,16 @@ struct Heads {
     std::int32_t unfinished;
 };
 
+// What one request brings to its commit, on chip.
+struct Run {
+    std::int64_t path[Config::MAX_RUN];  // root and accepted rows
+    std::int64_t stops[Config::MAX_STOPS];
+    std::int32_t slots[Config::MAX_VERIFY];  // of the tree's rows
+    std::int64_t emitted[Config::MAX_RUN];
+};
+
 // Root and accepted rows must ascend from row 0 and lie within the request.
-inline void check_path(Refusal& refusal, const std::int64_t* accept_index,
+inline void check_path(Refusal& refusal, const std::int64_t (&accept_index)[Config::MAX_RUN],
                        std::int64_t accept_count, std::int32_t D, std::int32_t n_rows) {
     if (accept_count < 0 || accept_count > D) {
         refuse(refusal, Status::TOO_DEEP, accept_count);
@@ -40,26 +49,25 @@ check_step:
     }
 }
 
-inline bool is_stop(const std::int64_t* stop_tokens, std::int32_t S, std::int64_t token) {
+inline bool is_stop(const std::int64_t (&stops)[Config::MAX_STOPS], std::int32_t S,
+                    std::int64_t token) {
     bool found = false;
 match_stop:
     for (std::int32_t s = 0; s < Config::MAX_STOPS; ++s) {
-#pragma HLS PIPELINE II=1
-        if (s >= S) {
-            break;
-        }
+#pragma HLS UNROLL
         // -1 fills unused entries and stops nothing.
-        found = found || (stop_tokens[s] == token && token >= 0);
+        found = found || (s < S && stops[s] == token && token >= 0);
     }
     return found;
 }
 
 // Accepted tokens then the bonus, cut after the first stop token or when the room is used up.
-// Returns how many; `is_last` says whether that ends the request.
-inline std::int32_t emit_tokens(const std::int64_t* accept_index, std::int32_t accepted,
-                                const std::int64_t* tokens, std::int64_t bonus,
-                                const std::int64_t* stop_tokens, std::int32_t S,
-                                std::int64_t room, std::int64_t* out, bool& is_last) {
+// Tokens of the rows come from a port or lie on chip. Returns how many are emitted; `is_last` says
+// whether that ends the request.
+template <typename Tokens>
+inline std::int32_t emit_tokens(Run& run, std::int32_t accepted, const Tokens& tokens,
+                                std::int64_t bonus, std::int32_t S, std::int64_t room,
+                                bool& is_last) {
     std::int32_t n = 0;
     bool has_stopped = false;
 emit_token:
@@ -67,28 +75,36 @@ emit_token:
         if (k > accepted || n >= room || has_stopped) {
             break;
         }
-        const std::int64_t token = k < accepted ? tokens[accept_index[k + 1]] : bonus;
-        out[n] = token;
+        run.emitted[n] = k < accepted ? tokens[run.path[k + 1]] : bonus;
+        has_stopped = is_stop(run.stops, S, run.emitted[n]);
         ++n;
-        has_stopped = is_stop(stop_tokens, S, token);
     }
     is_last = has_stopped || n >= room;
     return n;
 }
 
+// The lists of a batch and where each is written.
+struct CommitLists {
+    Out<std::int64_t> out_tokens;
+    Out<std::int64_t> out_rows;
+    Out<std::int64_t> unfinished;
+    Out<std::int32_t> kv_src;
+    Out<std::int32_t> kv_dst;
+    Out<std::int32_t> free;
+};
+
 // Moves of the kept rows into place, then the slots that hold nothing any more.
-inline void emit_slots(const std::int64_t* accept_index, std::int32_t kept, std::int32_t n_rows,
-                       const std::int32_t* slots, Heads& heads, std::int32_t* kv_src,
-                       std::int32_t* kv_dst, std::int32_t* freed) {
+inline void emit_slots(const Run& run, std::int32_t kept, std::int32_t n_rows, Heads& heads,
+                       const CommitLists& lists) {
 emit_move:
     for (std::int32_t k = 0; k < Config::MAX_RUN; ++k) {
 #pragma HLS PIPELINE II=1
         if (k >= kept) {
             break;
         }
-        if (accept_index[k] != k) {
-            kv_src[heads.moves] = slots[accept_index[k]];
-            kv_dst[heads.moves] = slots[k];
+        if (run.path[k] != k) {
+            lists.kv_src[heads.moves] = run.slots[run.path[k]];
+            lists.kv_dst[heads.moves] = run.slots[k];
             ++heads.moves;
         }
     }
@@ -99,32 +115,78 @@ emit_free:
             break;
         }
         if (row >= kept) {
-            freed[heads.freed] = slots[row];
+            lists.free[heads.freed] = run.slots[row];
             ++heads.freed;
         }
     }
 }
 
+// A request as its commit sees it.
+struct Committing {
+    std::int32_t request;
+    Rows rows;
+    std::int32_t accepted;
+    std::int64_t bonus;
+    std::int64_t prefix;
+    std::int64_t limit;
+    std::int32_t n_stops;
+};
+
+// Emit one request's run. Returns its length with KV; `is_last` says whether it ends.
+template <typename Tokens>
+inline std::int64_t commit_run(const Committing& own, Run& run, const Tokens& tokens, Heads& heads,
+                               const CommitLists& lists, bool& is_last) {
+    // seq_len + 1 tokens are committed already; a limit may be any number.
+    const std::int64_t limit = clamped(own.limit, -1, 1LL << 40);
+    const std::int32_t emitted = emit_tokens(run, own.accepted, tokens, own.bonus, own.n_stops,
+                                             limit - own.prefix - 1, is_last);
+    // The bonus has no KV yet; the root always has.
+    const std::int32_t kept = 1 + lower(emitted, own.accepted);
+    store(run.emitted, emitted, lists.out_tokens + heads.tokens);
+    heads.tokens += emitted;
+    if (!is_last) {
+        lists.unfinished[heads.unfinished] = own.request;
+        ++heads.unfinished;
+    emit_row:
+        for (std::int32_t k = 0; k < Config::MAX_RUN; ++k) {
+#pragma HLS PIPELINE II=1
+            if (k >= kept) {
+                break;
+            }
+            lists.out_rows[heads.rows] = own.rows.first + run.path[k];
+            ++heads.rows;
+        }
+    }
+    emit_slots(run, kept, own.rows.count, heads, lists);
+    return own.prefix + kept;
+}
+
+// What no request needed of the lists.
+inline void fill_lists(const Heads& heads, const CommitLists& lists, std::int32_t B,
+                       std::int64_t runs, std::int32_t R) {
+    fill<std::int64_t>(lists.out_tokens + heads.tokens, runs - heads.tokens, -1);
+    fill<std::int64_t>(lists.out_rows + heads.rows, runs - heads.rows, -1);
+    fill<std::int32_t>(lists.kv_src + heads.moves, runs - heads.moves, -1);
+    fill<std::int32_t>(lists.kv_dst + heads.moves, runs - heads.moves, -1);
+    fill<std::int64_t>(lists.unfinished + heads.unfinished, B - heads.unfinished, -1);
+    fill<std::int32_t>(lists.free + heads.freed, R - heads.freed, -1);
+}
+
 inline void update_verify_result(
     std::int32_t B, std::int32_t D, std::int32_t R, std::int32_t S, std::int32_t P,
-    std::int32_t L, const std::int64_t* accept_index, const std::int64_t* accept_count,
-    const std::int64_t* bonus_token, const std::int64_t* draft_tokens,
-    const std::int32_t* qo_indptr, const std::int64_t* seq_len, const std::int64_t* length_limit,
-    const std::int64_t* stop_tokens, const std::int32_t* req_to_token,
-    const std::int64_t* req_pool_indices, std::int64_t* out_tokens, std::int32_t* out_indptr,
-    std::int64_t* out_rows, std::int32_t* rows_indptr, std::int64_t* new_seq_len,
-    std::uint8_t* finished, std::int64_t* unfinished, std::int32_t* unfinished_count,
-    std::int32_t* kv_src, std::int32_t* kv_dst, std::int32_t* move_count, std::int32_t* free,
-    std::int32_t* free_count, std::int32_t* status, std::int64_t* detail) {
-    const std::int64_t runs = place(B, D + 1, 0);
-    fill<std::int64_t>(out_tokens, runs, -1);
-    fill<std::int64_t>(out_rows, runs, -1);
-    fill<std::int32_t>(kv_src, runs, -1);
-    fill<std::int32_t>(kv_dst, runs, -1);
-    fill<std::int64_t>(unfinished, B, -1);
-    fill<std::int32_t>(free, R, -1);
+    std::int32_t L, In<std::int64_t> accept_index, In<std::int64_t> accept_count,
+    In<std::int64_t> bonus_token, In<std::int64_t> draft_tokens, In<std::int32_t> qo_indptr,
+    In<std::int64_t> seq_len, In<std::int64_t> length_limit, In<std::int64_t> stop_tokens,
+    In<std::int32_t> req_to_token, In<std::int64_t> req_pool_indices, Out<std::int64_t> out_tokens,
+    Out<std::int32_t> out_indptr, Out<std::int64_t> out_rows, Out<std::int32_t> rows_indptr,
+    Out<std::int64_t> new_seq_len, Out<std::uint8_t> finished, Out<std::int64_t> unfinished,
+    Out<std::int32_t> unfinished_count, Out<std::int32_t> kv_src, Out<std::int32_t> kv_dst,
+    Out<std::int32_t> move_count, Out<std::int32_t> free, Out<std::int32_t> free_count,
+    Out<std::int32_t> status, Out<std::int64_t> detail) {
+    static Run run;
+    const CommitLists lists = {out_tokens, out_rows, unfinished, kv_src, kv_dst, free};
     Heads heads = {0, 0, 0, 0, 0};
-    std::int32_t highest = Config::INT32_LOWEST;
+    RowPointers pointers = begin_rows(qo_indptr);
     out_indptr[0] = 0;
     rows_indptr[0] = 0;
 requests:
@@ -132,50 +194,31 @@ requests:
         if (b >= B) {
             break;
         }
-        const std::int64_t* path = accept_index + place(b, D + 1, 0);
+        const std::int64_t prefix = seq_len[b];
+        const std::int64_t pool_row = req_pool_indices[b];
+        const std::int64_t n_accepted = accept_count[b];
         Refusal refusal;
-        const Rows rows = request_rows(refusal, qo_indptr, b, highest, R, Config::MAX_VERIFY);
-        highest = higher(highest, qo_indptr[b]);
-        check_path(refusal, path, accept_count[b], D, rows.count);
-        check_table(refusal, req_pool_indices[b], seq_len[b], rows.count, P, L);
+        const Rows rows = next_rows(refusal, pointers, qo_indptr[b + 1], R, Config::MAX_VERIFY);
+        load(accept_index + place(b, D + 1, 0), D + 1, run.path);
+        check_path(refusal, run.path, n_accepted, D, rows.count);
+        check_table(refusal, pool_row, prefix, rows.count, P, L);
+        std::int64_t new_length = prefix;
+        bool is_last = false;
+        if (!is_refused(refusal) && rows.count > 0) {
+            load(stop_tokens + place(b, S, 0), S, run.stops);
+            load(req_to_token + place(pool_row, L, prefix), rows.count, run.slots);
+            const Committing own = {b, rows, static_cast<std::int32_t>(n_accepted),
+                                    bonus_token[b], prefix, length_limit[b], S};
+            new_length = commit_run(own, run, draft_tokens + rows.first, heads, lists, is_last);
+        }
+        new_seq_len[b] = new_length;
+        finished[b] = is_last ? 1 : 0;
         status[b] = refusal.status;
         detail[b] = refusal.detail;
-        new_seq_len[b] = seq_len[b];
-        finished[b] = 0;
-        if (!is_refused(refusal) && rows.count > 0) {
-            const std::int32_t accepted = static_cast<std::int32_t>(accept_count[b]);
-            // seq_len + 1 tokens are committed already; a limit may be any number.
-            const std::int64_t limit = clamped(length_limit[b], -1, 1LL << 40);
-            bool is_last = false;
-            const std::int32_t emitted = emit_tokens(
-                path, accepted, draft_tokens + rows.first, bonus_token[b],
-                stop_tokens + place(b, S, 0), S, limit - seq_len[b] - 1,
-                out_tokens + heads.tokens, is_last);
-            // The bonus has no KV yet; the root always has.
-            const std::int32_t kept = 1 + lower(emitted, accepted);
-            heads.tokens += emitted;
-            new_seq_len[b] = seq_len[b] + kept;
-            finished[b] = is_last ? 1 : 0;
-            if (!is_last) {
-                unfinished[heads.unfinished] = b;
-                ++heads.unfinished;
-            emit_row:
-                for (std::int32_t k = 0; k < Config::MAX_RUN; ++k) {
-#pragma HLS PIPELINE II=1
-                    if (k >= kept) {
-                        break;
-                    }
-                    out_rows[heads.rows] = rows.first + path[k];
-                    ++heads.rows;
-                }
-            }
-            emit_slots(path, kept, rows.count,
-                       req_to_token + place(req_pool_indices[b], L, seq_len[b]), heads, kv_src,
-                       kv_dst, free);
-        }
         out_indptr[b + 1] = heads.tokens;
         rows_indptr[b + 1] = heads.rows;
     }
+    fill_lists(heads, lists, B, place(B, D + 1, 0), R);
     unfinished_count[0] = heads.unfinished;
     move_count[0] = heads.moves;
     free_count[0] = heads.freed;

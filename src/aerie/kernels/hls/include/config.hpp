@@ -22,10 +22,30 @@ struct Config {
     static constexpr std::int32_t MAX_HIDDEN_WORDS = 8192;
     // node capacity per request
     static constexpr std::int32_t MAX_NODES = 4096;
+    // nodes of a request that a fused region keeps on chip
+    static constexpr std::int32_t FUSED_NODES = 1024;
+    // levels of a fused draft
+    static constexpr std::int32_t MAX_LEVELS = 32;
+    // rows of a level, all requests
+    static constexpr std::int32_t MAX_DRAFT_ROWS = 256;
+    // widest row of a draft head
+    static constexpr std::int32_t MAX_DRAFT_WIDTH = 20480;
+    // numbers of a weight that share a scale
+    static constexpr std::int32_t MAX_GROUP = 128;
+    // attention heads
+    static constexpr std::int32_t MAX_HEADS = 64;
+    // width of a head
+    static constexpr std::int32_t MAX_HEAD_DIM = 128;
+    // candidates of a row that are scored again
+    static constexpr std::int32_t MAX_TOP = 256;
+    // bytes of a resident weight
+    static constexpr std::int32_t RESIDENT_BYTES = 67108864;
     // rows of one request
     static constexpr std::int32_t MAX_VERIFY = 128;
     // old scores and a layer's
     static constexpr std::int32_t MAX_MERGED = 192;
+    // both runs of K3
+    static constexpr std::int32_t MAX_WORK = 138;
     // columns of the draft's tree mask (MAX_Input_Size + 1)
     static constexpr std::int32_t MAX_FED = 1024;
     // row capacity of the ragged layout, all requests together

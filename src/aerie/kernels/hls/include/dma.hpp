@@ -3,6 +3,7 @@
 
 #include "config.hpp"
 #include "numeric.hpp"
+#include "ports.hpp"
 
 namespace aerie {
 
@@ -35,23 +36,28 @@ inline void list_padded(Moves& moves, std::int32_t buffer, std::int32_t width, s
 
 #ifndef __SYNTHESIS__
 // The software engine of C-simulation: what a card's DMA does with the list, byte by byte.
-inline void run_moves(const Moves& moves, const std::uint8_t* const (&sources)[Config::MAX_MOVES],
-                      std::uint8_t* const (&targets)[Config::MAX_MOVES]) {
+template <std::int32_t BUFFERS>
+inline void run_moves(const Moves& moves, const In<std::uint8_t> (&sources)[BUFFERS],
+                      const Out<std::uint8_t> (&targets)[BUFFERS]) {
 run_list:
     for (std::int32_t i = 0; i < Config::MAX_MOVES; ++i) {
         if (i >= moves.count) {
             break;
         }
         const Descriptor move = moves.list[i];
-        const std::uint8_t* source = sources[move.buffer];
-        std::uint8_t* target = targets[move.buffer] + move.offset;
+        const In<std::uint8_t> source = sources[move.buffer];
+        const Out<std::uint8_t> target = targets[move.buffer] + move.offset;
     move_byte:
         for (std::int64_t k = 0; k < Config::MAX_MOVE_BYTES; ++k) {
             if (k >= move.bytes) {
                 break;
             }
             const std::uint64_t filler = move.pattern >> (8 * (k % move.period));
-            target[k] = move.is_fill != 0 ? static_cast<std::uint8_t>(filler) : source[k];
+            if (move.is_fill != 0) {
+                target[k] = static_cast<std::uint8_t>(filler);
+            } else {
+                target[k] = source[k];
+            }
         }
     }
 }

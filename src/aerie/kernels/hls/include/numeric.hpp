@@ -15,17 +15,40 @@ namespace aerie {
 inline double exponential(double x) { return hls::exp(x); }
 inline double logarithm(double x) { return hls::log(x); }
 inline double logarithm_of_one_plus(double x) { return hls::log1p(x); }
+inline float square_root(float x) { return hls::sqrt(x); }
 #else
 inline double exponential(double x) { return std::exp(x); }
 inline double logarithm(double x) { return std::log(x); }
 inline double logarithm_of_one_plus(double x) { return std::log1p(x); }
+inline float square_root(float x) { return std::sqrt(x); }
 #endif
 
 constexpr float INFINITE = __builtin_huge_valf();
 
 inline bool is_nan(float x) { return x != x; }
 
+inline bool is_infinite(float x) { return !is_nan(x) && is_nan(x - x); }
+
 inline bool is_finite(float x) { return x - x == 0.0F; }
+
+// A float's bits, and back: what reinterpretation in hardware is, a choice of names.
+inline std::uint32_t bits_of(float x) {
+    union {
+        float value;
+        std::uint32_t bits;
+    } view;
+    view.value = x;
+    return view.bits;
+}
+
+inline float float_of(std::uint32_t bits) {
+    union {
+        std::uint32_t bits;
+        float value;
+    } view;
+    view.bits = bits;
+    return view.value;
+}
 
 inline std::int32_t lower(std::int32_t a, std::int32_t b) { return a < b ? a : b; }
 

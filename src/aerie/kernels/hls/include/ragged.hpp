@@ -3,6 +3,7 @@
 
 #include "config.hpp"
 #include "numeric.hpp"
+#include "ports.hpp"
 
 namespace aerie {
 
@@ -27,13 +28,27 @@ struct Rows {
     std::int32_t count = 0;
 };
 
-// Rows [indptr[b], indptr[b + 1]); `highest` is the highest entry before them: rows that an
-// earlier request already had count as falling, so that no row has two owners.
-inline Rows request_rows(Refusal& refusal, const std::int32_t* qo_indptr, std::int32_t b,
-                         std::int32_t highest, std::int32_t n_rows, std::int32_t most) {
-    const std::int32_t first = qo_indptr[b];
-    const std::int32_t end = qo_indptr[b + 1];
-    if (first < 0 || first > end || end > n_rows || first < highest) {
+// Goes through a batch's row pointers once: `first` is where the next request's rows begin, and
+// `highest` the highest entry so far.
+struct RowPointers {
+    std::int32_t first;
+    std::int32_t highest;
+};
+
+inline RowPointers begin_rows(In<std::int32_t> qo_indptr) {
+    return RowPointers{qo_indptr[0], Config::INT32_LOWEST};
+}
+
+// Rows [first, end) of the next request. Rows that an earlier request already had count as falling,
+// so that no row has two owners.
+inline Rows next_rows(Refusal& refusal, RowPointers& pointers, std::int32_t end,
+                      std::int32_t n_rows, std::int32_t most) {
+    const std::int32_t first = pointers.first;
+    const bool is_falling =
+        first < 0 || first > end || end > n_rows || first < pointers.highest;
+    pointers.first = end;
+    pointers.highest = higher(pointers.highest, first);
+    if (is_falling) {
         refuse(refusal, Status::BROKEN_LAYOUT, end);
         return Rows{};
     }
@@ -56,14 +71,33 @@ inline void check_table(Refusal& refusal, std::int64_t pool_row, std::int64_t se
     }
 }
 
-// Bit j of the 128 ancestor bits of a flat row.
-inline bool is_ancestor(const std::uint32_t* ancestor_bits, std::int32_t row, std::int32_t j) {
-    return ((ancestor_bits[place(row, 4, j / 32)] >> (j % 32)) & 1U) != 0U;
+// The ancestors of a row, itself included: bit j for row j of the request.
+struct Ancestors {
+    std::uint32_t word[4];
+};
+
+inline bool is_ancestor(const Ancestors& ancestors, std::int32_t j) {
+    return ((ancestors.word[j / 32] >> (j % 32)) & 1U) != 0U;
+}
+
+inline void load_ancestors(In<std::uint32_t> ancestor_bits, const Rows& rows,
+                           Ancestors (&ancestors)[Config::MAX_VERIFY]) {
+load_ancestor_row:
+    for (std::int32_t row = 0; row < Config::MAX_VERIFY; ++row) {
+        if (row >= rows.count) {
+            break;
+        }
+    load_ancestor_word:
+        for (std::int32_t word = 0; word < 4; ++word) {
+#pragma HLS PIPELINE II=1
+            ancestors[row].word[word] = ancestor_bits[place(rows.first + row, 4, word)];
+        }
+    }
 }
 
 // Fill n entries; capacities are host scalars, so the trip count is the largest one.
 template <typename Element>
-inline void fill(Element* out, std::int64_t n, Element value) {
+inline void fill(Out<Element> out, std::int64_t n, Element value) {
 fill_entries:
     for (std::int64_t i = 0; i < Config::MAX_BUFFER; ++i) {
 #pragma HLS PIPELINE II=1
@@ -75,7 +109,7 @@ fill_entries:
 }
 
 // Slots of a table row.
-inline void copy_slots(const std::int32_t* slots, std::int64_t n, std::int32_t* out) {
+inline void copy_slots(In<std::int32_t> slots, std::int64_t n, Out<std::int32_t> out) {
 copy_slot:
     for (std::int64_t i = 0; i < Config::MAX_TABLE_WIDTH; ++i) {
 #pragma HLS PIPELINE II=1

@@ -5,6 +5,7 @@
 #include "config.hpp"
 #include "dma.hpp"
 #include "numeric.hpp"
+#include "ports.hpp"
 #include "ragged.hpp"
 
 namespace aerie {
@@ -28,28 +29,22 @@ inline std::int32_t describe_draft_replay(Moves& moves, std::int32_t B, std::int
     return bucket;
 }
 
-inline const std::uint8_t* bytes_of(const void* buffer) {
-    return static_cast<const std::uint8_t*>(buffer);
-}
-
-inline std::uint8_t* bytes_of(void* buffer) { return static_cast<std::uint8_t*>(buffer); }
-
 inline void draft_replay_input_operator(
     std::int32_t B, std::int32_t /*C*/, std::int32_t H, std::int32_t E, std::int32_t tree_width,
     const std::int32_t* buckets, std::int32_t n_buckets, std::int32_t seq_len_fill,
-    const std::int64_t* input_ids, const std::int64_t* positions,
-    const std::int32_t* out_cache_loc, const std::uint16_t* hidden, const std::int64_t* seq_len,
-    const std::int64_t* req_pool_indices, std::int64_t* static_input_ids,
-    std::int64_t* static_positions, std::int32_t* static_out_cache_loc,
-    std::uint16_t* static_hidden, std::int64_t* static_seq_len,
-    std::int64_t* static_req_pool_indices, std::int32_t* bucket) {
-    const std::uint8_t* const sources[Config::MAX_MOVES] = {
-        bytes_of(input_ids), bytes_of(positions), bytes_of(out_cache_loc),
-        bytes_of(hidden),    bytes_of(seq_len),   bytes_of(req_pool_indices)};
-    std::uint8_t* const targets[Config::MAX_MOVES] = {
-        bytes_of(static_input_ids), bytes_of(static_positions), bytes_of(static_out_cache_loc),
-        bytes_of(static_hidden),    bytes_of(static_seq_len),
-        bytes_of(static_req_pool_indices)};
+    In<std::int64_t> input_ids, In<std::int64_t> positions,
+    In<std::int32_t> out_cache_loc, In<std::uint16_t> hidden, In<std::int64_t> seq_len,
+    In<std::int64_t> req_pool_indices, Out<std::int64_t> static_input_ids,
+    Out<std::int64_t> static_positions, Out<std::int32_t> static_out_cache_loc,
+    Out<std::uint16_t> static_hidden, Out<std::int64_t> static_seq_len,
+    Out<std::int64_t> static_req_pool_indices, Out<std::int32_t> bucket) {
+    const In<std::uint8_t> sources[] = {
+        input_ids.bytes(), positions.bytes(), out_cache_loc.bytes(),
+        hidden.bytes(),    seq_len.bytes(),   req_pool_indices.bytes()};
+    const Out<std::uint8_t> targets[] = {
+        static_input_ids.bytes(), static_positions.bytes(), static_out_cache_loc.bytes(),
+        static_hidden.bytes(),    static_seq_len.bytes(),
+        static_req_pool_indices.bytes()};
     Moves moves;
     bucket[0] = describe_draft_replay(moves, B, tree_width, H * E, buckets, n_buckets,
                                       seq_len_fill);
@@ -58,28 +53,29 @@ inline void draft_replay_input_operator(
 
 // ---- K12 ----
 
-inline void extend_replay_input_operator_check(
-    std::int32_t B, std::int32_t R, std::int32_t /*C*/, std::int32_t /*T*/, std::int32_t /*H*/,
-    std::int32_t /*E*/, const std::int32_t* /*batch_buckets*/, std::int32_t /*n_batch_buckets*/,
-    const std::int32_t* /*row_buckets*/, std::int32_t /*n_row_buckets*/,
-    std::int32_t /*seq_len_fill*/, const std::int64_t* /*input_ids*/,
-    const std::int64_t* /*positions*/, const std::int32_t* /*out_cache_loc*/,
-    const std::uint16_t* /*hidden*/, const std::int64_t* extend_len,
-    const std::int64_t* /*seq_len*/, const std::int64_t* /*req_pool_indices*/,
-    const std::int64_t* /*static_input_ids*/, const std::int64_t* /*static_positions*/,
-    const std::int32_t* /*static_out_cache_loc*/, const std::uint16_t* /*static_hidden*/,
-    const std::int64_t* /*static_extend_len*/, const std::int64_t* /*static_seq_len*/,
-    const std::int64_t* /*static_req_pool_indices*/, const std::int32_t* /*static_qo_indptr*/,
-    std::int32_t* status, std::int64_t* detail) {
-    std::int64_t total = 0;
+// Lengths of all requests on chip, and whether they make a batch of R rows.
+struct Lengths {
+    std::int64_t rows[Config::MAX_BATCH];
+    std::int64_t total;
+};
+
+inline void load_lengths(In<std::int64_t> extend_len, std::int32_t B, Lengths& lengths) {
+    lengths.total = 0;
+    load(extend_len, B, lengths.rows);
 sum_lengths:
     for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
 #pragma HLS PIPELINE II=1
         if (b >= B) {
             break;
         }
-        total = wrapping_sum(total, extend_len[b]);
+        lengths.total = wrapping_sum(lengths.total, lengths.rows[b]);
     }
+}
+
+// Status words of the batch; returns whether any request is refused.
+inline bool check_lengths(const Lengths& lengths, std::int32_t B, std::int32_t R,
+                          Out<std::int32_t> status, Out<std::int64_t> detail) {
+    bool is_any = false;
 check_requests:
     for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
 #pragma HLS PIPELINE II=1
@@ -87,33 +83,39 @@ check_requests:
             break;
         }
         Refusal refusal;
-        if (extend_len[b] < 1 || extend_len[b] > R) {
-            refuse(refusal, Status::OUT_OF_RANGE, extend_len[b]);
+        if (lengths.rows[b] < 1 || lengths.rows[b] > R) {
+            refuse(refusal, Status::OUT_OF_RANGE, lengths.rows[b]);
         }
-        if (total != R) {
-            refuse(refusal, Status::BROKEN_LAYOUT, total);
+        if (lengths.total != R) {
+            refuse(refusal, Status::BROKEN_LAYOUT, lengths.total);
         }
         status[b] = refusal.status;
         detail[b] = refusal.detail;
+        is_any = is_any || is_refused(refusal);
     }
+    return is_any;
 }
 
-inline bool is_any_refused(const std::int32_t* status, std::int32_t B) {
-    bool found = false;
-find_refused:
-    for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
-#pragma HLS PIPELINE II=1
-        if (b >= B) {
-            break;
-        }
-        found = found || status[b] != 0;
-    }
-    return found;
+inline void extend_replay_input_operator_check(
+    std::int32_t B, std::int32_t R, std::int32_t /*C*/, std::int32_t /*T*/, std::int32_t /*H*/,
+    std::int32_t /*E*/, const std::int32_t* /*batch_buckets*/, std::int32_t /*n_batch_buckets*/,
+    const std::int32_t* /*row_buckets*/, std::int32_t /*n_row_buckets*/,
+    std::int32_t /*seq_len_fill*/, In<std::int64_t> /*input_ids*/, In<std::int64_t> /*positions*/,
+    In<std::int32_t> /*out_cache_loc*/, In<std::uint16_t> /*hidden*/, In<std::int64_t> extend_len,
+    In<std::int64_t> /*seq_len*/, In<std::int64_t> /*req_pool_indices*/,
+    In<std::int64_t> /*static_input_ids*/, In<std::int64_t> /*static_positions*/,
+    In<std::int32_t> /*static_out_cache_loc*/, In<std::uint16_t> /*static_hidden*/,
+    In<std::int64_t> /*static_extend_len*/, In<std::int64_t> /*static_seq_len*/,
+    In<std::int64_t> /*static_req_pool_indices*/, In<std::int32_t> /*static_qo_indptr*/,
+    Out<std::int32_t> status, Out<std::int64_t> detail) {
+    Lengths lengths = {};
+    load_lengths(extend_len, B, lengths);
+    check_lengths(lengths, B, R, status, detail);
 }
 
 // First row of each request, padding requests of one row included.
-inline void emit_indptr(const std::int64_t* extend_len, std::int32_t B, std::int32_t bucket,
-                        std::int32_t* static_qo_indptr) {
+inline void emit_indptr(const Lengths& lengths, std::int32_t B, std::int32_t bucket,
+                        Out<std::int32_t> static_qo_indptr) {
     std::int64_t first = 0;
     static_qo_indptr[0] = 0;
 emit_first:
@@ -122,7 +124,7 @@ emit_first:
         if (b >= bucket) {
             break;
         }
-        first += b < B ? extend_len[b] : 1;
+        first += b < B ? lengths.rows[b] : 1;
         static_qo_indptr[b + 1] = static_cast<std::int32_t>(first);
     }
 }
@@ -143,67 +145,66 @@ inline void describe_extend_replay(Moves& moves, std::int32_t B, std::int32_t R,
 }
 
 inline void extend_replay_input_operator(
-    std::int32_t B, std::int32_t R, std::int32_t C, std::int32_t T, std::int32_t H,
+    std::int32_t B, std::int32_t R, std::int32_t /*C*/, std::int32_t /*T*/, std::int32_t H,
     std::int32_t E, const std::int32_t* batch_buckets, std::int32_t n_batch_buckets,
     const std::int32_t* row_buckets, std::int32_t n_row_buckets, std::int32_t seq_len_fill,
-    const std::int64_t* input_ids, const std::int64_t* positions,
-    const std::int32_t* out_cache_loc, const std::uint16_t* hidden,
-    const std::int64_t* extend_len, const std::int64_t* seq_len,
-    const std::int64_t* req_pool_indices, std::int64_t* static_input_ids,
-    std::int64_t* static_positions, std::int32_t* static_out_cache_loc,
-    std::uint16_t* static_hidden, std::int64_t* static_extend_len, std::int64_t* static_seq_len,
-    std::int64_t* static_req_pool_indices, std::int32_t* static_qo_indptr, std::int32_t* bucket,
-    std::int32_t* row_bucket, std::int32_t* status, std::int64_t* detail) {
-    extend_replay_input_operator_check(
-        B, R, C, T, H, E, batch_buckets, n_batch_buckets, row_buckets, n_row_buckets,
-        seq_len_fill, input_ids, positions, out_cache_loc, hidden, extend_len, seq_len,
-        req_pool_indices, static_input_ids, static_positions, static_out_cache_loc,
-        static_hidden, static_extend_len, static_seq_len, static_req_pool_indices,
-        static_qo_indptr, status, detail);
+    In<std::int64_t> input_ids, In<std::int64_t> positions,
+    In<std::int32_t> out_cache_loc, In<std::uint16_t> hidden,
+    In<std::int64_t> extend_len, In<std::int64_t> seq_len,
+    In<std::int64_t> req_pool_indices, Out<std::int64_t> static_input_ids,
+    Out<std::int64_t> static_positions, Out<std::int32_t> static_out_cache_loc,
+    Out<std::uint16_t> static_hidden, Out<std::int64_t> static_extend_len,
+    Out<std::int64_t> static_seq_len, Out<std::int64_t> static_req_pool_indices,
+    Out<std::int32_t> static_qo_indptr, Out<std::int32_t> bucket,
+    Out<std::int32_t> row_bucket, Out<std::int32_t> status, Out<std::int64_t> detail) {
+    Lengths lengths = {};
+    load_lengths(extend_len, B, lengths);
+    const bool is_any_refused = check_lengths(lengths, B, R, status, detail);
     const std::int32_t chosen = smallest_bucket(batch_buckets, n_batch_buckets, B);
     const std::int32_t all_rows = smallest_bucket(row_buckets, n_row_buckets, R + chosen - B);
     bucket[0] = chosen;
     row_bucket[0] = all_rows;
-    if (is_any_refused(status, B)) {
+    if (is_any_refused) {
         return;
     }
-    const std::uint8_t* const sources[Config::MAX_MOVES] = {
-        bytes_of(input_ids),  bytes_of(positions), bytes_of(out_cache_loc), bytes_of(hidden),
-        bytes_of(extend_len), bytes_of(seq_len),   bytes_of(req_pool_indices)};
-    std::uint8_t* const targets[Config::MAX_MOVES] = {
-        bytes_of(static_input_ids),  bytes_of(static_positions),
-        bytes_of(static_out_cache_loc), bytes_of(static_hidden),
-        bytes_of(static_extend_len), bytes_of(static_seq_len),
-        bytes_of(static_req_pool_indices)};
+    const In<std::uint8_t> sources[] = {
+        input_ids.bytes(),  positions.bytes(), out_cache_loc.bytes(), hidden.bytes(),
+        extend_len.bytes(), seq_len.bytes(),   req_pool_indices.bytes()};
+    const Out<std::uint8_t> targets[] = {
+        static_input_ids.bytes(),  static_positions.bytes(),
+        static_out_cache_loc.bytes(), static_hidden.bytes(),
+        static_extend_len.bytes(), static_seq_len.bytes(),
+        static_req_pool_indices.bytes()};
     Moves moves;
     describe_extend_replay(moves, B, R, chosen, all_rows, H * E, seq_len_fill);
     run_moves(moves, sources, targets);
-    emit_indptr(extend_len, B, chosen, static_qo_indptr);
+    emit_indptr(lengths, B, chosen, static_qo_indptr);
 }
 
 // ---- K13 ----
 
 inline void build_active_slots(std::int32_t S, std::int32_t T, std::int32_t has_accept_count,
                                std::int32_t has_draft_tokens, std::int32_t has_ancestor_bits,
-                               const std::uint8_t* finished, const std::int64_t* seq_len,
-                               const std::int64_t* length_limit,
-                               const std::uint8_t* eos_terminated, std::int64_t* accept_count,
-                               std::int64_t* draft_tokens, std::uint32_t* ancestor_bits,
-                               std::int32_t* active_slots, std::int32_t* active_inverse,
-                               std::int32_t* active_count) {
-    fill<std::int32_t>(active_slots, S, -1);
-    fill<std::int32_t>(active_inverse, S, -1);
+                               In<std::uint8_t> finished, In<std::int64_t> seq_len,
+                               In<std::int64_t> length_limit,
+                               In<std::uint8_t> eos_terminated, Out<std::int64_t> accept_count,
+                               Out<std::int64_t> draft_tokens, Out<std::uint32_t> ancestor_bits,
+                               Out<std::int32_t> active_slots, Out<std::int32_t> active_inverse,
+                               Out<std::int32_t> active_count) {
     std::int32_t count = 0;
 slots:
     for (std::int32_t slot = 0; slot < Config::MAX_SLOTS; ++slot) {
         if (slot >= S) {
             break;
         }
-        const bool is_dead = finished[slot] != 0 || eos_terminated[slot] != 0 ||
-                             seq_len[slot] >= length_limit[slot];
+        const std::uint8_t has_finished = finished[slot];
+        const std::uint8_t has_ended = eos_terminated[slot];
+        const std::int64_t length = seq_len[slot];
+        const std::int64_t limit = length_limit[slot];
+        const bool is_dead = has_finished != 0 || has_ended != 0 || length >= limit;
+        active_inverse[slot] = is_dead ? -1 : count;
         if (!is_dead) {
             active_slots[count] = slot;
-            active_inverse[slot] = count;
             ++count;
             continue;
         }
@@ -217,6 +218,7 @@ slots:
             fill<std::uint32_t>(ancestor_bits + place(slot, T, 0) * 4, place(T, 4, 0), 0);
         }
     }
+    fill<std::int32_t>(active_slots + count, S - count, -1);
     active_count[0] = count;
 }
 

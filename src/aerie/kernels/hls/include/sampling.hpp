@@ -11,7 +11,7 @@ namespace aerie {
 // Below this temperature a request is greedy.
 constexpr float GREEDY_TEMPERATURE = 1e-6F;
 
-// Options of one request, absent ones at their neutral value; tables are null when not given.
+// Options of one request, absent ones at their neutral value; a table not given is not read.
 struct Sampler {
     float temperature;
     bool has_seed;
@@ -23,12 +23,19 @@ struct Sampler {
     float repetition;
     float presence;
     float frequency;
-    const std::int32_t* prompt_counts;
-    const std::int32_t* output_counts;
-    const float* logit_bias;
-    const std::int64_t* stop_tokens;
+    bool has_prompt_counts;
+    bool has_output_counts;
+    bool has_logit_bias;
     std::int32_t n_stops;
     std::int64_t floor_position;
+};
+
+// Tables of one request, on chip: every row of the request reads them.
+struct Tables {
+    std::int32_t prompt_counts[Config::MAX_VOCAB];
+    std::int32_t output_counts[Config::MAX_VOCAB];
+    float logit_bias[Config::MAX_VOCAB];
+    std::int64_t stop_tokens[Config::MAX_STOPS];
 };
 
 inline bool is_greedy(float temperature) { return temperature < GREEDY_TEMPERATURE; }
@@ -50,20 +57,19 @@ inline bool is_short(const Sampler& sampler, std::int64_t position) {
 }
 
 // Score of one token, every step rounded to float; `on_path` is how often the path holds it.
-inline float adjusted(const Sampler& sampler, float logit, std::int32_t token,
-                      std::int32_t on_path, bool is_barred) {
-    const std::int64_t committed =
-        sampler.output_counts != nullptr ? sampler.output_counts[token] : 0;
+inline float adjusted(const Sampler& sampler, const Tables& tables, float logit,
+                      std::int32_t token, std::int32_t on_path, bool is_barred) {
+    const std::int64_t committed = sampler.has_output_counts ? tables.output_counts[token] : 0;
     const std::int64_t produced = committed + on_path;
-    const bool is_prompt = sampler.prompt_counts != nullptr && sampler.prompt_counts[token] > 0;
+    const bool is_prompt = sampler.has_prompt_counts && tables.prompt_counts[token] > 0;
     float score = logit;
     if (produced > 0 || is_prompt) {
         score = score > 0.0F ? score / sampler.repetition : score * sampler.repetition;
     }
     score = score - sampler.frequency * static_cast<float>(produced);
     score = score - (produced > 0 ? sampler.presence : 0.0F);
-    if (sampler.logit_bias != nullptr) {
-        score = score + sampler.logit_bias[token];
+    if (sampler.has_logit_bias) {
+        score = score + tables.logit_bias[token];
     }
     score = is_barred ? -INFINITE : score;
     return is_greedy(sampler.temperature) ? score : score / sampler.temperature;
@@ -74,65 +80,76 @@ struct RowBuffers {
     float scores[Config::MAX_VOCAB];
     double mass[Config::MAX_VOCAB];
     std::uint8_t is_kept[Config::MAX_VOCAB];
-    std::int32_t order[2][Config::MAX_VOCAB];
 };
 
 // Floats as integers in the same order, reversed: ascending keys are descending scores. Both
 // zeros have one key, for they are equal.
 inline std::uint32_t descending_key(float score) {
-    union {
-        float value;
-        std::uint32_t bits;
-    } view;
-    view.value = score == 0.0F ? 0.0F : score;
-    const bool is_negative = (view.bits >> 31) != 0;
-    const std::uint32_t ascending = is_negative ? ~view.bits : view.bits | 0x80000000U;
+    const std::uint32_t bits = bits_of(score == 0.0F ? 0.0F : score);
+    const bool is_negative = (bits >> 31) != 0;
+    const std::uint32_t ascending = is_negative ? ~bits : bits | 0x80000000U;
     return ~ascending;
 }
 
-// Ids by (score descending, id ascending): a radix sort keeps equal keys in order, takes the same
-// time for any scores, and its passes are plain loops over the row. The order ends in order[0].
-inline void sort_row(RowBuffers& row, std::int32_t V) {
-fill_order:
-    for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
-#pragma HLS PIPELINE II=1
-        if (v >= V) {
-            break;
-        }
-        row.order[0][v] = v;
-    }
-sort_pass:
-    for (std::int32_t pass = 0; pass < 4; ++pass) {
-        std::int32_t next[256] = {};
-        const std::int32_t from = pass % 2;
+// Whether the upper `n` digits of a key are those of another.
+inline bool agree(std::uint32_t a, std::uint32_t b, std::int32_t n) {
+    return n == 0 || (a >> (32 - 8 * n)) == (b >> (32 - 8 * n));
+}
+
+// Where a filter cuts the order (score descending, id ascending): everything with a smaller key
+// stays, and of the tokens with this very key those that the filter still admits, by id.
+struct Cut {
+    std::uint32_t key;
+    std::int32_t count;  // tokens before the key
+    double mass;  // and their mass
+};
+
+// The key at which the count of tokens reaches `most`, or their mass `enough`, whichever is asked
+// for. Four passes of a histogram over eight bits of the key each: the row is never sorted.
+inline Cut find_cut(const RowBuffers& row, std::int32_t V, std::int64_t most, double enough,
+                    bool by_mass) {
+    Cut cut = {0U, 0, 0.0};
+find_digit:
+    for (std::int32_t digit = 0; digit < 4; ++digit) {
+        std::int32_t counts[256] = {};
+        double masses[256] = {};
     count_digits:
         for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
-#pragma HLS PIPELINE II=1
+#pragma HLS PIPELINE
             if (v >= V) {
                 break;
             }
-            ++next[(descending_key(row.scores[v]) >> (8 * pass)) & 255U];
-        }
-        std::int32_t first = 0;
-    sum_digits:
-        for (std::int32_t digit = 0; digit < 256; ++digit) {
-#pragma HLS PIPELINE II=1
-            const std::int32_t n = next[digit];
-            next[digit] = first;
-            first += n;
-        }
-    move_ids:
-        for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
-#pragma HLS PIPELINE II=1
-            if (v >= V) {
-                break;
+            const std::uint32_t key = descending_key(row.scores[v]);
+            if (row.is_kept[v] != 0 && agree(key, cut.key, digit)) {
+                const std::uint32_t bin = (key >> (24 - 8 * digit)) & 255U;
+                ++counts[bin];
+                masses[bin] += by_mass ? row.mass[v] : 0.0;
             }
-            const std::int32_t id = row.order[from][v];
-            const std::uint32_t digit = (descending_key(row.scores[id]) >> (8 * pass)) & 255U;
-            row.order[1 - from][next[digit]] = id;
-            ++next[digit];
         }
+        bool is_found = false;
+        std::uint32_t chosen = 0;
+    pass_bins:
+        for (std::int32_t bin = 0; bin < 256; ++bin) {
+            const bool is_whole = by_mass ? cut.mass + masses[bin] < enough
+                                          : cut.count + counts[bin] < most;
+            if (is_found || counts[bin] == 0) {
+                continue;
+            }
+            chosen = static_cast<std::uint32_t>(bin);
+            if (is_whole) {
+                cut.count += counts[bin];
+                cut.mass += masses[bin];
+            } else {
+                is_found = true;
+            }
+        }
+        if (!is_found) {
+            // Every bin is admitted whole: the cut lies behind all keys.
+            return Cut{0xFFFFFFFFU, cut.count, cut.mass};
+        }
+        cut.key |= chosen << (24 - 8 * digit);
     }
+    return cut;
 }
 
 inline std::int32_t argmax(const float* scores, std::int32_t V) {
@@ -148,46 +165,51 @@ find_best:
     return best;
 }
 
-// Drop what follows the best top_k, in the row's order.
+// Drop what follows the best top_k.
 inline void keep_top_k(RowBuffers& row, std::int32_t V, std::int64_t top_k) {
+    const Cut cut = find_cut(row, V, top_k, 0.0, false);
+    std::int32_t before = cut.count;
 drop_tail:
-    for (std::int32_t i = 0; i < Config::MAX_VOCAB; ++i) {
+    for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
 #pragma HLS PIPELINE II=1
-        if (i >= V) {
+        if (v >= V) {
             break;
         }
-        if (i >= top_k) {
-            row.is_kept[row.order[0][i]] = 0;
+        const std::uint32_t key = descending_key(row.scores[v]);
+        const bool is_tie = key == cut.key;
+        if (key > cut.key || (is_tie && before >= top_k)) {
+            row.is_kept[v] = 0;
         }
+        before += is_tie ? 1 : 0;
     }
 }
 
-// Keep a token while the mass before it is below top_p of the whole, summed in the row's order.
+// Keep a token while the mass before it is below top_p of the whole.
 inline void keep_top_p(RowBuffers& row, std::int32_t V, double top_p) {
     double total = 0.0;
 sum_kept:
-    for (std::int32_t i = 0; i < Config::MAX_VOCAB; ++i) {
+    for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
 #pragma HLS PIPELINE
-        if (i >= V) {
+        if (v >= V) {
             break;
         }
-        const std::int32_t id = row.order[0][i];
-        total += row.is_kept[id] != 0 ? row.mass[id] : 0.0;
+        total += row.is_kept[v] != 0 ? row.mass[v] : 0.0;
     }
     const double enough = top_p * total;
-    double before = 0.0;
+    const Cut cut = find_cut(row, V, 0, enough, true);
+    double before = cut.mass;
 drop_rest:
-    for (std::int32_t i = 0; i < Config::MAX_VOCAB; ++i) {
+    for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
 #pragma HLS PIPELINE
-        if (i >= V) {
+        if (v >= V) {
             break;
         }
-        const std::int32_t id = row.order[0][i];
-        if (!(before < enough)) {
-            row.is_kept[id] = 0;
+        const std::uint32_t key = descending_key(row.scores[v]);
+        const bool is_tie = key == cut.key && row.is_kept[v] != 0;
+        if (key > cut.key || (is_tie && !(before < enough))) {
+            row.is_kept[v] = 0;
         }
-        // What top-k dropped lies behind everything it kept: its mass is before nothing kept.
-        before += row.mass[id];
+        before += is_tie ? row.mass[v] : 0.0;
     }
 }
 
@@ -222,12 +244,16 @@ inline void filter_row(RowBuffers& row, std::int32_t V, const Sampler& sampler) 
     const bool has_top_k = sampler.top_k > 0 && sampler.top_k < V;
     const bool has_top_p = sampler.top_p < 1.0F;
     const bool has_min_p = sampler.min_p > 0.0F;
-    fill<std::uint8_t>(row.is_kept, V, 1);
+keep_all:
+    for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
+#pragma HLS PIPELINE II=1
+        if (v >= V) {
+            break;
+        }
+        row.is_kept[v] = 1;
+    }
     if (has_top_p || has_min_p) {
         weigh_row(row, V);
-    }
-    if (has_top_k || has_top_p) {
-        sort_row(row, V);
     }
     if (has_top_k) {
         keep_top_k(row, V, sampler.top_k);

@@ -3,17 +3,13 @@
 
 #include "config.hpp"
 #include "numeric.hpp"
+#include "ports.hpp"
 #include "ragged.hpp"
 #include "sampling.hpp"
+#include "softmax.hpp"
 #include "walk.hpp"
 
 namespace aerie {
-
-// ---- K5 ----
-
-inline float scaled(float logit, float temperature) {
-    return is_greedy(temperature) ? logit : logit / temperature;
-}
 
 // What a row of scores may not be: NaN or +inf anywhere, or -inf everywhere.
 struct RowState {
@@ -26,198 +22,210 @@ inline void look_at(RowState& state, float score) {
     state.has_token = state.has_token || score > -INFINITE;
 }
 
-inline RowState look_at_row(const float* logits, std::int32_t V, float temperature) {
+// NaN anywhere in a request comes before a masked row, whichever is met first.
+inline void judge_row(Refusal& refusal, const RowState& state, std::int32_t flat) {
+    constexpr std::int32_t MASKED = static_cast<std::int32_t>(Status::ALL_MASKED);
+    if (!state.is_finite && (refusal.status == 0 || refusal.status == MASKED)) {
+        refusal.status = static_cast<std::int32_t>(Status::NOT_FINITE);
+        refusal.detail = flat;
+    } else if (!state.has_token) {
+        refuse(refusal, Status::ALL_MASKED, flat);
+    }
+}
+
+// ---- K5 ----
+
+// One row on chip, divided by the temperature, and its largest score.
+struct ScaledRow {
+    float scores[Config::MAX_VOCAB];
+    float largest;
+    std::int32_t best;
+};
+
+inline RowState load_scaled(In<float> logits, std::int32_t V, float temperature, ScaledRow& row) {
     RowState state = {true, false};
-look_at_logit:
+    row.largest = -INFINITE;
+    row.best = 0;
+load_logit:
     for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
 #pragma HLS PIPELINE II=1
         if (v >= V) {
             break;
         }
-        look_at(state, scaled(logits[v], temperature));
+        const float logit = logits[v];
+        const float t = is_greedy(temperature) ? logit : logit / temperature;
+        row.scores[v] = t;
+        row.best = t > row.largest ? v : row.best;
+        row.largest = t > row.largest ? t : row.largest;
+        look_at(state, t);
     }
     return state;
 }
 
-// NaN anywhere in a request comes before a masked row: two passes over its states.
-inline void judge_rows(Refusal& refusal, const RowState* states, const Rows& rows) {
-judge_finite:
-    for (std::int32_t row = 0; row < Config::MAX_ROWS; ++row) {
-#pragma HLS PIPELINE II=1
-        if (row >= rows.count) {
-            break;
-        }
-        if (!states[row].is_finite) {
-            refuse(refusal, Status::NOT_FINITE, rows.first + row);
-        }
-    }
-judge_masked:
-    for (std::int32_t row = 0; row < Config::MAX_ROWS; ++row) {
-#pragma HLS PIPELINE II=1
-        if (row >= rows.count) {
-            break;
-        }
-        if (!states[row].has_token) {
-            refuse(refusal, Status::ALL_MASKED, rows.first + row);
-        }
-    }
-}
-
-inline void emit_one_hot(const float* logits, std::int32_t V, float* probas) {
-    const std::int32_t best = argmax(logits, V);
-emit_hot:
+// A row's scores to probabilities where they lie: one-hot if greedy, else two passes of exp by
+// table, one for the sum and one for the quotients.
+inline void to_probabilities(ScaledRow& row, std::int32_t V, float temperature) {
+    std::uint64_t sum = 0;
+sum_powers:
     for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
 #pragma HLS PIPELINE II=1
         if (v >= V) {
             break;
         }
-        probas[v] = v == best ? 1.0F : 0.0F;
+        sum += summand(power_of_e(row.scores[v] - row.largest));
     }
-}
-
-// Three passes over the row: the largest, the sum in double, the quotients.
-inline void emit_softmax(const float* logits, std::int32_t V, float temperature, float* probas) {
-    static double raised[Config::MAX_VOCAB];
-#pragma HLS BIND_STORAGE variable=raised type=ram_2p impl=uram
-    float largest = -INFINITE;
-find_largest:
+    const Reciprocal reciprocal = reciprocal_of(sum);
+make_quotients:
     for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
 #pragma HLS PIPELINE II=1
         if (v >= V) {
             break;
         }
-        const float t = scaled(logits[v], temperature);
-        largest = t > largest ? t : largest;
-    }
-    double sum = 0.0;
-sum_raised:
-    for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
-#pragma HLS PIPELINE
-        if (v >= V) {
-            break;
-        }
-        const float d = scaled(logits[v], temperature) - largest;
-        raised[v] = exponential(static_cast<double>(d));
-        sum += raised[v];
-    }
-emit_quotients:
-    for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
-#pragma HLS PIPELINE II=1
-        if (v >= V) {
-            break;
-        }
-        probas[v] = static_cast<float>(raised[v] / sum);
+        const float share = quotient(power_of_e(row.scores[v] - row.largest), reciprocal);
+        row.scores[v] = is_greedy(temperature) ? (v == row.best ? 1.0F : 0.0F) : share;
     }
 }
 
 inline void convert_logits_to_probas(std::int32_t B, std::int32_t R, std::int32_t V,
-                                     const float* logits, const float* temperature,
-                                     const std::int32_t* qo_indptr, float* target_probas,
-                                     std::int32_t* status, std::int64_t* detail) {
-    static RowState states[Config::MAX_ROWS];
-    fill<float>(target_probas, place(R, V, 0), 0.0F);
-    std::int32_t highest = Config::INT32_LOWEST;
+                                     In<float> logits, In<float> temperature,
+                                     In<std::int32_t> qo_indptr, Out<float> target_probas,
+                                     Out<std::int32_t> status, Out<std::int64_t> detail) {
+    static ScaledRow scaled;
+#pragma HLS BIND_STORAGE variable=scaled type=ram_2p impl=uram
+    RowPointers pointers = begin_rows(qo_indptr);
+    std::int64_t covered = 0;  // rows up to here are written
 requests:
     for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
         if (b >= B) {
             break;
         }
         Refusal refusal;
-        const Rows rows = request_rows(refusal, qo_indptr, b, highest, R, R);
-        highest = higher(highest, qo_indptr[b]);
-        if (!is_temperature(temperature[b])) {
+        const float heat = temperature[b];
+        const Rows rows = next_rows(refusal, pointers, qo_indptr[b + 1], R, R);
+        if (!is_temperature(heat)) {
             refuse(refusal, Status::BAD_PARAMETER, 0);
         }
-        if (!is_refused(refusal)) {
-        look_at_rows:
-            for (std::int32_t row = 0; row < Config::MAX_ROWS; ++row) {
-                if (row >= rows.count) {
-                    break;
-                }
-                const float* line = logits + place(rows.first + row, V, 0);
-                states[row] = look_at_row(line, V, temperature[b]);
-            }
-            judge_rows(refusal, states, rows);
+        const bool is_read = !is_refused(refusal);
+        std::int64_t written = rows.first;
+        if (is_read && rows.count > 0) {
+            fill<float>(target_probas + place(covered, V, 0), place(rows.first - covered, V, 0),
+                        0.0F);
+            covered = rows.first;
         }
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
-        if (is_refused(refusal)) {
-            continue;
-        }
-    emit_rows:
+    convert_rows:
         for (std::int32_t row = 0; row < Config::MAX_ROWS; ++row) {
-            if (row >= rows.count) {
+            if (row >= rows.count || !is_read) {
                 break;
             }
             const std::int64_t line = place(rows.first + row, V, 0);
-            if (is_greedy(temperature[b])) {
-                emit_one_hot(logits + line, V, target_probas + line);
-            } else {
-                emit_softmax(logits + line, V, temperature[b], target_probas + line);
+            const RowState state = load_scaled(logits + line, V, heat, scaled);
+            judge_row(refusal, state, rows.first + row);
+            if (!is_refused(refusal)) {
+                to_probabilities(scaled, V, heat);
+                store(scaled.scores, V, target_probas + line);
+                ++written;
             }
         }
+        // A request that fails late takes its rows back; one without rows has written none.
+        if (!is_refused(refusal) && rows.count > 0) {
+            covered = written;
+        }
+        status[b] = refusal.status;
+        detail[b] = refusal.detail;
     }
+    fill<float>(target_probas + place(covered, V, 0), place(R - covered, V, 0), 0.0F);
 }
 
 // ---- K6 ----
 
-// What the rule of coins asks beyond the tree: known tokens, probabilities, coins in [0, 1).
-inline void check_coins(Refusal& refusal, const Tree& tree, const float* probas, std::int32_t V,
-                        const float* coins, std::int32_t n_coins) {
+// What the rule of coins asks of tokens: the root's was decided in an earlier round.
+inline void check_vocabulary(Refusal& refusal, const Tree& tree, std::int32_t V) {
 check_token:
     for (std::int32_t row = 0; row < Config::MAX_VERIFY; ++row) {
+#pragma HLS PIPELINE II=1
         if (row >= tree.count) {
             break;
         }
-        // The root's token was decided in an earlier round and is not looked up.
         if (row > 0 && (tree.tokens[row] < 0 || tree.tokens[row] >= V)) {
             refuse(refusal, Status::OUT_OF_RANGE, tree.tokens[row]);
         }
     }
-check_row:
-    for (std::int32_t row = 0; row < Config::MAX_VERIFY; ++row) {
-        if (row >= tree.count) {
-            break;
-        }
-    check_proba:
-        for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
-#pragma HLS PIPELINE II=1
-            if (v >= V) {
-                break;
-            }
-            const float p = probas[place(row, V, v)];
-            if (!is_finite(p) || p < 0.0F) {
-                refuse(refusal, Status::NOT_FINITE, row);
-            }
-        }
-    }
+}
+
+// The column of the first coin outside [0, 1), or -1.
+inline std::int32_t find_bad_coin(const Coins& coins, std::int32_t n_coins) {
+    std::int32_t found = -1;
 check_coin:
     for (std::int32_t column = 0; column < Config::MAX_RUN + 1; ++column) {
 #pragma HLS PIPELINE II=1
         if (column >= n_coins) {
             break;
         }
-        if (!(coins[column] >= 0.0F && coins[column] < 1.0F)) {
-            refuse(refusal, Status::BAD_PARAMETER, column);
+        const bool is_good = coins.toss[column] >= 0.0F && coins.toss[column] < 1.0F;
+        found = found == -1 && !is_good ? column : found;
+    }
+    return found;
+}
+
+// A row of probabilities to the chip, with its argmax; whether all are finite and not negative.
+inline bool load_probas(In<float> probas, std::int32_t V, float (&row)[Config::MAX_VOCAB],
+                        std::int32_t& best) {
+    bool is_good = true;
+    best = 0;
+    float largest = 0.0F;
+load_proba:
+    for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
+#pragma HLS PIPELINE II=1
+        if (v >= V) {
+            break;
+        }
+        const float p = probas[v];
+        row[v] = p;
+        is_good = is_good && is_finite(p) && p >= 0.0F;
+        best = p > largest ? v : best;
+        largest = p > largest ? p : largest;
+    }
+    return is_good;
+}
+
+// Walk by coins while the rows stream past once, all of them: a fault in a row that the walk does
+// not visit refuses the request all the same.
+inline Path walk_tossing(Refusal& refusal, const Tree& tree, In<float> probas, std::int32_t V,
+                         const Coins& coins, std::int32_t tree_depth) {
+    static float row_probas[Config::MAX_VOCAB];
+#pragma HLS BIND_STORAGE variable=row_probas type=ram_2p impl=uram
+    Tossing tossing = begin_tossing();
+    const std::int32_t bad_coin = find_bad_coin(coins, tree_depth + 2);
+toss_rows:
+    for (std::int32_t row = 0; row < Config::MAX_VERIFY; ++row) {
+        if (row >= tree.count) {
+            break;
+        }
+        std::int32_t best = 0;
+        if (!load_probas(probas + place(row, V, 0), V, row_probas, best)) {
+            refuse(refusal, Status::NOT_FINITE, row);
+        }
+        if (!is_refused(refusal) && bad_coin == -1) {
+            toss_row(tossing, tree, row, row_probas, V, best, coins, tree_depth);
         }
     }
+    if (bad_coin != -1) {
+        refuse(refusal, Status::BAD_PARAMETER, bad_coin);
+    }
+    return tossing.path;
 }
 
 inline void draft_tree_reject_sample(
     std::int32_t B, std::int32_t R, std::int32_t V, std::int32_t tree_depth,
     std::int32_t has_target_probas, std::int32_t /*has_coins*/, std::int32_t /*has_target_tokens*/,
-    const std::int32_t* qo_indptr, const std::int64_t* draft_tokens,
-    const std::int64_t* first_child_row, const std::int64_t* next_sibling_row,
-    const float* target_probas, const float* coins, const std::int64_t* target_tokens,
-    std::int64_t* accept_index, std::int64_t* accept_count, std::int64_t* bonus_token,
-    std::int32_t* status, std::int64_t* detail) {
+    In<std::int32_t> qo_indptr, In<std::int64_t> draft_tokens, In<std::int64_t> first_child_row,
+    In<std::int64_t> next_sibling_row, In<float> target_probas, In<float> coins,
+    In<std::int64_t> target_tokens, Out<std::int64_t> accept_index, Out<std::int64_t> accept_count,
+    Out<std::int64_t> bonus_token, Out<std::int32_t> status, Out<std::int64_t> detail) {
     // The card gives probabilities with coins, or target tokens, and never both.
     const bool is_tossing = has_target_probas != 0;
     const std::int32_t n_coins = tree_depth + 2;
-    fill<std::int64_t>(accept_index, place(B, tree_depth + 1, 0), -1);
-    fill<std::int64_t>(accept_count, B, 0);
-    fill<std::int64_t>(bonus_token, B, -1);
-    std::int32_t highest = Config::INT32_LOWEST;
+    RowPointers pointers = begin_rows(qo_indptr);
 requests:
     for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
         if (b >= B) {
@@ -225,40 +233,39 @@ requests:
         }
         Path path = {};
         Refusal refusal;
-        const Rows rows = request_rows(refusal, qo_indptr, b, highest, R, Config::MAX_VERIFY);
-        highest = higher(highest, qo_indptr[b]);
-        const Tree tree = {draft_tokens + rows.first, first_child_row + rows.first,
-                           next_sibling_row + rows.first, rows.count};
+        Tree tree = {};
+        const Rows rows = next_rows(refusal, pointers, qo_indptr[b + 1], R, Config::MAX_VERIFY);
+        load_tree(draft_tokens, first_child_row, next_sibling_row, rows, tree);
         check_walk(refusal, tree);
         if (is_tossing) {
-            check_coins(refusal, tree, target_probas + place(rows.first, V, 0), V,
-                        coins + place(b, n_coins, 0), n_coins);
+            check_vocabulary(refusal, tree, V);
         }
-        if (!is_refused(refusal) && rows.count > 0) {
-            if (is_tossing) {
-                walk_tossing(tree, target_probas + place(rows.first, V, 0), V,
-                             coins + place(b, n_coins, 0), tree_depth, path);
-            } else {
-                walk_matching(tree, target_tokens + rows.first, tree_depth, path);
-            }
-            if (path.depth < 0) {
-                refuse(refusal, Status::TOO_DEEP, tree_depth + 1);
-            }
+        if (!is_refused(refusal) && is_tossing) {
+            Coins own = {};
+            load(coins + place(b, n_coins, 0), n_coins, own.toss);
+            path = walk_tossing(refusal, tree, target_probas + place(rows.first, V, 0), V, own,
+                                tree_depth);
+        } else if (!is_refused(refusal) && rows.count > 0) {
+            std::int64_t wanted[Config::MAX_VERIFY] = {};
+            load(target_tokens + rows.first, rows.count, wanted);
+            walk_matching(tree, wanted, tree_depth, path);
         }
+        if (path.depth < 0) {
+            refuse(refusal, Status::TOO_DEEP, tree_depth + 1);
+        }
+        const bool has_path = !is_refused(refusal) && rows.count > 0;
         status[b] = refusal.status;
         detail[b] = refusal.detail;
-        if (is_refused(refusal) || rows.count == 0) {
-            continue;
-        }
-        accept_count[b] = path.depth;
-        bonus_token[b] = path.bonus;
+        accept_count[b] = has_path ? path.depth : 0;
+        bonus_token[b] = has_path ? path.bonus : -1;
     emit_path:
         for (std::int32_t k = 0; k < Config::MAX_RUN; ++k) {
 #pragma HLS PIPELINE II=1
-            if (k > path.depth) {
+            if (k > tree_depth) {
                 break;
             }
-            accept_index[place(b, tree_depth + 1, k)] = path.rows[k];
+            accept_index[place(b, tree_depth + 1, k)] =
+                has_path && k <= path.depth ? path.rows[k] : NONE;
         }
     }
 }
@@ -267,34 +274,32 @@ requests:
 
 // Path tokens of one request's rows, or none.
 struct Paths {
-    const std::int64_t* tokens;
-    const std::uint32_t* ancestor_bits;
-    Rows rows;
+    std::int64_t tokens[Config::MAX_VERIFY];
+    Ancestors ancestors[Config::MAX_VERIFY];
+    std::int32_t count;
     bool is_given;
 };
 
+// Row 0 is committed: its token is in the counts already.
 inline bool is_on_path(const Paths& paths, std::int32_t row, std::int32_t j) {
-    return paths.is_given && is_ancestor(paths.ancestor_bits, paths.rows.first + row, j);
+    return paths.is_given && j > 0 && is_ancestor(paths.ancestors[row], j);
 }
 
 inline void check_paths(Refusal& refusal, const Paths& paths, std::int32_t V) {
 check_path_row:
     for (std::int32_t row = 0; row < Config::MAX_VERIFY; ++row) {
-        if (row >= paths.rows.count) {
+        if (row >= paths.count) {
             break;
         }
     check_path_token:
         for (std::int32_t j = 0; j < Config::MAX_VERIFY; ++j) {
 #pragma HLS PIPELINE II=1
-            if (j >= paths.rows.count) {
+            if (j >= paths.count) {
                 break;
             }
-            // Row 0 is committed: its token is in the counts already.
-            if (j > 0 && is_on_path(paths, row, j)) {
-                const std::int64_t token = paths.tokens[paths.rows.first + j];
-                if (token < 0 || token >= V) {
-                    refuse(refusal, Status::OUT_OF_RANGE, token);
-                }
+            const std::int64_t token = paths.tokens[j];
+            if (is_on_path(paths, row, j) && (token < 0 || token >= V)) {
+                refuse(refusal, Status::OUT_OF_RANGE, token);
             }
         }
     }
@@ -306,18 +311,19 @@ inline void count_path(const Paths& paths, std::int32_t row, std::int32_t step,
 count_path_token:
     for (std::int32_t j = 0; j < Config::MAX_VERIFY; ++j) {
 #pragma HLS PIPELINE
-        if (j >= paths.rows.count) {
+        if (j >= paths.count) {
             break;
         }
-        if (j > 0 && is_on_path(paths, row, j)) {
-            on_path[paths.tokens[paths.rows.first + j]] += step;
+        if (is_on_path(paths, row, j)) {
+            on_path[paths.tokens[j]] += step;
         }
     }
 }
 
 // Mark the stop tokens of a row whose next token stands before the floor, or take the marks back.
-inline void mark_stops(const Sampler& sampler, std::int32_t V, std::int64_t position,
-                       std::uint8_t mark, std::uint8_t (&is_barred)[Config::MAX_VOCAB]) {
+inline void mark_stops(const Sampler& sampler, const Tables& tables, std::int32_t V,
+                       std::int64_t position, std::uint8_t mark,
+                       std::uint8_t (&is_barred)[Config::MAX_VOCAB]) {
     if (!is_short(sampler, position)) {
         return;
     }
@@ -327,7 +333,7 @@ mark_stop:
         if (s >= sampler.n_stops) {
             break;
         }
-        const std::int64_t token = sampler.stop_tokens[s];
+        const std::int64_t token = tables.stop_tokens[s];
         if (token >= 0 && token < V) {
             is_barred[token] = mark;
         }
@@ -335,26 +341,27 @@ mark_stop:
 }
 
 // Scores of one row into the buffer, and what they are.
-inline RowState adjust_row(const Sampler& sampler, const float* logits, std::int32_t V,
-                           const Paths& paths, std::int32_t row, std::int64_t position,
-                           RowBuffers& buffers) {
+inline RowState adjust_row(const Sampler& sampler, const Tables& tables, In<float> logits,
+                           std::int32_t V, const Paths& paths, std::int32_t row,
+                           std::int64_t position, RowBuffers& buffers) {
     // All zero between calls: a path is counted, used and taken back, and so are stop tokens.
     static std::int32_t on_path[Config::MAX_VOCAB];
     static std::uint8_t is_barred[Config::MAX_VOCAB];
     RowState state = {true, false};
     count_path(paths, row, 1, on_path);
-    mark_stops(sampler, V, position, 1, is_barred);
+    mark_stops(sampler, tables, V, position, 1, is_barred);
 adjust_each:
     for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
 #pragma HLS PIPELINE II=1
         if (v >= V) {
             break;
         }
-        buffers.scores[v] = adjusted(sampler, logits[v], v, on_path[v], is_barred[v] != 0);
+        buffers.scores[v] =
+            adjusted(sampler, tables, logits[v], v, on_path[v], is_barred[v] != 0);
         look_at(state, buffers.scores[v]);
     }
     count_path(paths, row, -1, on_path);
-    mark_stops(sampler, V, position, 0, is_barred);
+    mark_stops(sampler, tables, V, position, 0, is_barred);
     return state;
 }
 
@@ -365,27 +372,26 @@ inline void sample_target_tokens(
     std::int32_t has_presence_penalty, std::int32_t has_frequency_penalty,
     std::int32_t has_prompt_counts, std::int32_t has_output_counts, std::int32_t has_logit_bias,
     std::int32_t has_draft_tokens, std::int32_t /*has_ancestor_bits*/,
-    std::int32_t has_stop_tokens, std::int32_t /*has_floor_position*/, const float* logits,
-    const std::int64_t* positions, const float* temperature, const std::int32_t* qo_indptr,
-    const std::int64_t* seed, const std::int64_t* sample_index, const std::int64_t* top_k,
-    const float* top_p, const float* min_p, const float* repetition_penalty,
-    const float* presence_penalty, const float* frequency_penalty,
-    const std::int32_t* prompt_counts, const std::int32_t* output_counts,
-    const float* logit_bias, const std::int64_t* draft_tokens,
-    const std::uint32_t* ancestor_bits, const std::int64_t* stop_tokens,
-    const std::int64_t* floor_position, std::int64_t* target_tokens, std::int32_t* status,
-    std::int64_t* detail) {
+    std::int32_t has_stop_tokens, std::int32_t /*has_floor_position*/, In<float> logits,
+    In<std::int64_t> positions, In<float> temperature, In<std::int32_t> qo_indptr,
+    In<std::int64_t> seed, In<std::int64_t> sample_index, In<std::int64_t> top_k, In<float> top_p,
+    In<float> min_p, In<float> repetition_penalty, In<float> presence_penalty,
+    In<float> frequency_penalty, In<std::int32_t> prompt_counts, In<std::int32_t> output_counts,
+    In<float> logit_bias, In<std::int64_t> draft_tokens, In<std::uint32_t> ancestor_bits,
+    In<std::int64_t> stop_tokens, In<std::int64_t> floor_position,
+    Out<std::int64_t> target_tokens, Out<std::int32_t> status, Out<std::int64_t> detail) {
     static RowBuffers buffers;
-    static RowState states[Config::MAX_VERIFY];
+    static Tables tables;
+    static Paths paths;
 #pragma HLS BIND_STORAGE variable=buffers type=ram_2p impl=uram
-    fill<std::int64_t>(target_tokens, R, -1);
-    std::int32_t highest = Config::INT32_LOWEST;
+#pragma HLS BIND_STORAGE variable=tables type=ram_2p impl=uram
+    RowPointers pointers = begin_rows(qo_indptr);
+    std::int64_t covered = 0;  // rows up to here are written
 requests:
     for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
         if (b >= B) {
             break;
         }
-        const std::int64_t table = place(b, V, 0);
         const Sampler sampler = {temperature[b],
                                  has_seed != 0,
                                  has_seed != 0 ? seed[b] : 0,
@@ -396,49 +402,56 @@ requests:
                                  has_repetition_penalty != 0 ? repetition_penalty[b] : 1.0F,
                                  has_presence_penalty != 0 ? presence_penalty[b] : 0.0F,
                                  has_frequency_penalty != 0 ? frequency_penalty[b] : 0.0F,
-                                 has_prompt_counts != 0 ? prompt_counts + table : nullptr,
-                                 has_output_counts != 0 ? output_counts + table : nullptr,
-                                 has_logit_bias != 0 ? logit_bias + table : nullptr,
-                                 has_stop_tokens != 0 ? stop_tokens + place(b, S, 0) : nullptr,
+                                 has_prompt_counts != 0,
+                                 has_output_counts != 0,
+                                 has_logit_bias != 0,
                                  has_stop_tokens != 0 ? S : 0,
                                  has_stop_tokens != 0 ? floor_position[b] : 0};
         Refusal refusal;
-        const Rows rows = request_rows(refusal, qo_indptr, b, highest, R, Config::MAX_VERIFY);
-        highest = higher(highest, qo_indptr[b]);
+        const Rows rows = next_rows(refusal, pointers, qo_indptr[b + 1], R, Config::MAX_VERIFY);
         // The card gives tokens with their ancestor bits.
-        const Paths paths = {draft_tokens, ancestor_bits, rows, has_draft_tokens != 0};
+        paths.count = rows.count;
+        paths.is_given = has_draft_tokens != 0;
+        if (paths.is_given) {
+            load(draft_tokens + rows.first, rows.count, paths.tokens);
+            load_ancestors(ancestor_bits, rows, paths.ancestors);
+        }
         if (!is_possible(sampler)) {
             refuse(refusal, Status::BAD_PARAMETER, 0);
         }
         check_paths(refusal, paths, V);
-        if (!is_refused(refusal)) {
-        look_at_rows:
-            for (std::int32_t row = 0; row < Config::MAX_VERIFY; ++row) {
-                if (row >= rows.count) {
-                    break;
-                }
-                const float* line = logits + place(rows.first + row, V, 0);
-                const std::int64_t position = positions[rows.first + row];
-                states[row] = adjust_row(sampler, line, V, paths, row, position, buffers);
-            }
-            judge_rows(refusal, states, rows);
+        const bool is_read = !is_refused(refusal) && rows.count > 0;
+        if (is_read) {
+            const std::int64_t table = place(b, V, 0);
+            load(prompt_counts + table, sampler.has_prompt_counts ? V : 0, tables.prompt_counts);
+            load(output_counts + table, sampler.has_output_counts ? V : 0, tables.output_counts);
+            load(logit_bias + table, sampler.has_logit_bias ? V : 0, tables.logit_bias);
+            load(stop_tokens + place(b, S, 0), sampler.n_stops, tables.stop_tokens);
         }
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
-        if (is_refused(refusal)) {
-            continue;
-        }
+        std::int64_t chosen[Config::MAX_VERIFY] = {};
     choose_rows:
         for (std::int32_t row = 0; row < Config::MAX_VERIFY; ++row) {
-            if (row >= rows.count) {
+            if (row >= rows.count || !is_read) {
                 break;
             }
             const std::int32_t flat = rows.first + row;
-            const float* line = logits + place(flat, V, 0);
-            adjust_row(sampler, line, V, paths, row, positions[flat], buffers);
-            target_tokens[flat] = choose_token(buffers, V, sampler, positions[flat]);
+            const std::int64_t position = positions[flat];
+            const RowState state = adjust_row(sampler, tables, logits + place(flat, V, 0), V,
+                                              paths, row, position, buffers);
+            judge_row(refusal, state, flat);
+            if (!is_refused(refusal)) {
+                chosen[row] = choose_token(buffers, V, sampler, position);
+            }
+        }
+        status[b] = refusal.status;
+        detail[b] = refusal.detail;
+        if (!is_refused(refusal) && rows.count > 0) {
+            fill<std::int64_t>(target_tokens + covered, rows.first - covered, -1);
+            store(chosen, rows.count, target_tokens + rows.first);
+            covered = rows.first + rows.count;
         }
     }
+    fill<std::int64_t>(target_tokens + covered, R - covered, -1);
 }
 
 }  // namespace aerie

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "config.hpp"
+#include "exact.hpp"
 #include "numeric.hpp"
+#include "ports.hpp"
 #include "ragged.hpp"
 
 namespace aerie {
@@ -12,11 +14,19 @@ constexpr std::int64_t NONE = -1;
 
 // One request's rows: tokens and links, row 0 the root.
 struct Tree {
-    const std::int64_t* tokens;
-    const std::int64_t* first_child;
-    const std::int64_t* next_sibling;
+    std::int64_t tokens[Config::MAX_VERIFY];
+    std::int64_t first_child[Config::MAX_VERIFY];
+    std::int64_t next_sibling[Config::MAX_VERIFY];
     std::int32_t count;
 };
+
+inline void load_tree(In<std::int64_t> tokens, In<std::int64_t> first_child,
+                      In<std::int64_t> next_sibling, const Rows& rows, Tree& tree) {
+    tree.count = rows.count;
+    load(tokens + rows.first, rows.count, tree.tokens);
+    load(first_child + rows.first, rows.count, tree.first_child);
+    load(next_sibling + rows.first, rows.count, tree.next_sibling);
+}
 
 // A path from the root and the token after it; `depth` is negative when it would pass the limit.
 struct Path {
@@ -114,90 +124,71 @@ match_child:
 }
 
 // The child on which a coin falls, or -1: strictly below the running sum of probabilities.
-inline std::int64_t child_under(const Tree& tree, std::int64_t row, const float* probas,
-                                double coin) {
+inline std::int64_t child_under(const Tree& tree, std::int64_t row,
+                                const float (&probas)[Config::MAX_VOCAB], float coin) {
+    const Exact toss = exactly(coin);
     std::int64_t child = tree.first_child[row];
     std::int64_t found = NONE;
-    double running = 0.0;
+    Exact running = {};
 toss_child:
     for (std::int32_t step = 0; step < Config::MAX_VERIFY; ++step) {
         if (child == NONE || found != NONE) {
             break;
         }
-        running += static_cast<double>(probas[tree.tokens[child]]);
-        found = coin < running ? child : NONE;
+        running = sum_of(running, exactly(probas[tree.tokens[child]]));
+        found = is_below(toss, running) ? child : NONE;
         child = tree.next_sibling[child];
     }
     return found;
 }
 
-// Tokens of a node's children: what the bonus token may not be.
-struct Rejected {
-    std::int64_t tokens[Config::MAX_VERIFY];
-    std::int32_t count;
-};
-
-inline void list_children(const Tree& tree, std::int64_t row, Rejected& rejected) {
+// Take the tokens of a node's children out of its row: the bonus token may not be one of them.
+inline void reject_children(const Tree& tree, std::int64_t row,
+                            float (&probas)[Config::MAX_VOCAB]) {
     std::int64_t child = tree.first_child[row];
-    rejected.count = 0;
-list_child:
+reject_child:
     for (std::int32_t step = 0; step < Config::MAX_VERIFY; ++step) {
         if (child == NONE) {
             break;
         }
-        rejected.tokens[rejected.count] = tree.tokens[child];
-        ++rejected.count;
+        probas[tree.tokens[child]] = 0.0F;
         child = tree.next_sibling[child];
     }
 }
 
-inline bool is_rejected(const Rejected& rejected, std::int64_t token) {
-    bool found = false;
-match_rejected:
-    for (std::int32_t i = 0; i < Config::MAX_VERIFY; ++i) {
-#pragma HLS UNROLL
-        if (i >= rejected.count) {
-            break;
-        }
-        found = found || rejected.tokens[i] == token;
-    }
-    return found;
-}
-
-// The token a coin picks from what the rejected children leave, or the argmax if that is nothing.
-inline std::int64_t bonus_of(const float* probas, std::int32_t V, const Rejected& rejected,
-                             double coin) {
-    double total = 0.0;
-    std::int32_t best = 0;
+// The token a coin picks from what a row still holds, or `best` if that is nothing.
+inline std::int64_t pick(const float (&probas)[Config::MAX_VOCAB], std::int32_t V, float coin,
+                         std::int32_t best) {
+    Exact total = {};
 sum_left:
     for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
-#pragma HLS PIPELINE
+#pragma HLS PIPELINE II=1
         if (v >= V) {
             break;
         }
-        total += is_rejected(rejected, v) ? 0.0 : static_cast<double>(probas[v]);
-        best = probas[v] > probas[best] ? v : best;
+        total = sum_of(total, exactly(probas[v]));
     }
-    if (total == 0.0) {
+    if (is_zero(total)) {
         return best;
     }
-    const double threshold = coin * total;
-    double running = 0.0;
-    std::int64_t found = -1;
-find_bonus:
+    // A prefix sum is a multiple of 2^-149, so it exceeds the share iff it exceeds its floor.
+    const Exact threshold = share_of(total, coin);
+    Exact running = {};
+    std::int64_t found = NONE;
+find_token:
     for (std::int32_t v = 0; v < Config::MAX_VOCAB; ++v) {
-#pragma HLS PIPELINE
-        if (v >= V || found >= 0) {
+#pragma HLS PIPELINE II=1
+        if (v >= V || found != NONE) {
             break;
         }
-        running += is_rejected(rejected, v) ? 0.0 : static_cast<double>(probas[v]);
-        found = running > threshold ? v : -1;
+        running = sum_of(running, exactly(probas[v]));
+        found = is_below(threshold, running) ? v : NONE;
     }
     return found;
 }
 
 // Follow the target's own tokens.
-inline void walk_matching(const Tree& tree, const std::int64_t* target_tokens,
+inline void walk_matching(const Tree& tree, const std::int64_t (&target_tokens)[Config::MAX_VERIFY],
                           std::int32_t tree_depth, Path& path) {
     path.depth = 0;
     path.rows[0] = 0;
@@ -218,27 +209,41 @@ match_step:
     }
 }
 
-// Accept a child where the coin of its depth falls; the last coin picks the bonus token.
-inline void walk_tossing(const Tree& tree, const float* target_probas, std::int32_t V,
-                         const float* coins, std::int32_t tree_depth, Path& path) {
-    Rejected rejected = {};
-    path.depth = 0;
-    path.rows[0] = 0;
-toss_step:
-    for (std::int32_t step = 0; step < Config::MAX_RUN; ++step) {
-        const std::int64_t row = path.rows[path.depth];
-        const float* probas = target_probas + place(row, V, 0);
-        const double coin = static_cast<double>(coins[path.depth]);
-        const std::int64_t child = child_under(tree, row, probas, coin);
-        if (child == NONE) {
-            list_children(tree, row, rejected);
-            path.bonus = bonus_of(probas, V, rejected, static_cast<double>(coins[tree_depth + 1]));
-            break;
-        }
-        if (path.depth >= tree_depth) {
-            path.depth = -1;
-            break;
-        }
+// Coins of one request: one for each depth, the last picks the bonus token.
+struct Coins {
+    float toss[Config::MAX_RUN + 1];
+};
+
+// Where a walk by coins stands: the next node, unless it has ended or would pass the limit.
+struct Tossing {
+    Path path;
+    bool has_ended;
+};
+
+inline Tossing begin_tossing() {
+    Tossing tossing = {};
+    tossing.has_ended = false;
+    return tossing;
+}
+
+// One row of probabilities on chip. Rows come in order and parents come first, so the walk takes a
+// step whenever its node's row is there and never looks back. `best` is the row's argmax.
+inline void toss_row(Tossing& tossing, const Tree& tree, std::int32_t row,
+                     float (&probas)[Config::MAX_VOCAB], std::int32_t V, std::int32_t best,
+                     const Coins& coins, std::int32_t tree_depth) {
+    Path& path = tossing.path;
+    if (tossing.has_ended || path.rows[path.depth] != row) {
+        return;
+    }
+    const std::int64_t child = child_under(tree, row, probas, coins.toss[path.depth]);
+    if (child == NONE) {
+        reject_children(tree, row, probas);
+        path.bonus = pick(probas, V, coins.toss[tree_depth + 1], best);
+        tossing.has_ended = true;
+    } else if (path.depth >= tree_depth) {
+        path.depth = -1;
+        tossing.has_ended = true;
+    } else {
         ++path.depth;
         path.rows[path.depth] = child;
     }

@@ -1,0 +1,1 @@
+"""The tree kernels in Amaranth: parametrised blocks with counters, and the tops made of them."""

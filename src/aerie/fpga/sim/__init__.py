@@ -1,0 +1,1 @@
+"""Simulation of the RTL: hosts that load memory, start a card and read it back."""

