@@ -18,6 +18,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 HEADERS = {"content-type": "application/json"}
 READY_SECONDS = 300
+# For scripts that decode beside it, too: on a busy machine threads that await each other spin.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The same tokens whoever else is served, and a tree that is drafted whatever was measured.
 EXACT = (
     *("--device", "cpu", "--numerics", "exact", "--speculative-num-steps", "3"),
