@@ -41,8 +41,8 @@ def main() -> None:
         ]
         for client in clients:
             client.start()
-        while any(client.is_alive() for client in clients):
-            clients[0].join(min(TELL_SECONDS, max(1.0, until - time.monotonic())))
+        while alive := [client for client in clients if client.is_alive()]:
+            alive[0].join(min(TELL_SECONDS, max(1.0, until - time.monotonic())))
             counts = sum(seen, Counter[str]())
             lines.append(
                 f"{time.monotonic() - began:.0f} s: {dict(counts)}, "
