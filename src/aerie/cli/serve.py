@@ -101,7 +101,7 @@ def _with_model(options: EngineOptions, named: str | None) -> EngineOptions:
 
 
 def _require_framework() -> None:
-    for name in ("fastapi", "uvicorn", "prometheus_client"):
+    for name in ("fastapi", "uvicorn", "httptools", "prometheus_client"):
         if importlib.util.find_spec(name) is None:
             raise UsageError(
                 f"the server needs {name}, which is not installed: pip install 'aerie[serve]',"
