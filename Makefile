@@ -28,8 +28,8 @@ SLOW_LOG := reports/slow_tests.log
 
 # What `make quick` runs: of losslessness a few batches, of the backends the one a CPU takes.
 QUICK := tests/laws tests/unit/speculation tests/unit/engine/test_engine.py \
-	tests/unit/engine/test_lossless.py tests/unit/engine/test_device_rounds.py tests/parity/test_backends.py
-CHOSEN := (not test_lossless or greedy-3 or warm-1) and (not test_backends or numpy)
+	tests/unit/engine/test_lossless.py tests/unit/engine/test_captured.py tests/parity/test_backends.py
+CHOSEN := (not test_lossless or greedy-3 or warm-1) and (not test_captured or tree) and (not test_backends or numpy) and not distribution
 
 .DEFAULT_GOAL := test
 .PHONY: demo quick test check slow interop clean
