@@ -127,6 +127,7 @@ def test_who_runs_and_who_waits_is_counted(engine: Engine) -> None:
             worker.leave(group)
             while worker.counts() != (0, 0):
                 await asyncio.sleep(0.005)
+            assert worker.is_quiet
 
     run(scenario)
 

@@ -84,8 +84,8 @@ class CardEngine(wiring.Component):
         return m
 
     def body(self, m: Module) -> None:
-        """The kernel."""
-        raise NotImplementedError
+        """The kernel; every card has its own."""
+        raise NotImplementedError(f"{type(self).__name__} has no body")
 
     def _join(self, m: Module, name: str, part: wiring.Component) -> None:
         outer, inner = getattr(self, name), getattr(part, name)
