@@ -167,6 +167,10 @@ class VerifyResult(CommitLists):
             self._store(m, self.slots_in, self.n_rows, "TAKE_limit", "TAKE_SLOTS")
         self._take_scalar(m, "limit", "TAKE_bonus")
         self._take_scalar(m, "bonus", "ROOM")
+        self._run(m, stops, prefix)
+
+    def _run(self, m: Module, stops: Value, prefix: Value) -> None:
+        """Token by token: read, held against the stop ids, counted; then what KV is kept."""
         token, at = Signal(64), Signal(7)
         is_stop = Signal()
         with m.State("ROOM"):
