@@ -26,7 +26,6 @@ from aerie.attention.rows import BITS_PER_WORD, Rows
 # 32 rows 81, 64 rows 84, 128 rows 113, 256 rows 170; 64 prepares fastest.
 BLOCK_ROWS = 64
 
-
 # Up to so many rows a block goes through scaled_dot_product_attention with a float mask, a row for
 # each row and head. One KV head, 4 query heads of 128, us: 6 rows over 512 columns 53 against 70,
 # over 8,192 columns 945 against 1,240 (2026-11). The mask of a larger one would not stay in cache.
@@ -184,6 +183,7 @@ class _Walk:
     kv_indices: NDArray[np.int32]
     column_positions: NDArray[np.int32]
     tree_bits: NDArray[np.bool_]  # [rows, tree columns]
+    masks: list[NDArray[np.bool_]]  # of the first requests: [rows, columns] each
 
     @classmethod
     def of(cls, rows: Rows) -> _Walk:
@@ -199,7 +199,21 @@ class _Walk:
             rows.kv_indices.numpy(),
             rows.column_positions.numpy(),
             bits[:, : rows.bounds.tree].view(np.bool_),
+            [] if rows.mask is None else rows.mask.unpack(ends, column_ends),
         )
+
+    def seen(self, request: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
+        """Which of these columns of a request these rows see, before any window."""
+        if request < len(self.masks):
+            first = self.qo_indptr[request]
+            return self.masks[request][rows.start - first : rows.stop - first, columns]
+        low, high, start = columns.start, columns.stop, self.tree_start[request]
+        seen: NDArray[np.bool_] = np.arange(low, high) < self.visible_prefix[rows, None]
+        # The tree's columns that lie among them.
+        left, right = max(start, low), min(start + self.tree_bits.shape[1], high)
+        if left < right:
+            seen[:, left - low : right - low] |= self.tree_bits[rows, left - start : right - start]
+        return seen
 
 
 def _blocks(walk: _Walk, reach: Reach) -> list[Block]:
@@ -215,23 +229,17 @@ def _block(walk: _Walk, reach: Reach, request: int, span: tuple[int, int]) -> Bl
     first, end = span
     base, n_columns = walk.kv_indptr[request], walk.kv_indptr[request + 1] - walk.kv_indptr[request]
     prefixes, positions = walk.visible_prefix[first:end], walk.positions[first:end]
-    n_tree = walk.tree_bits.shape[1]
-    low, high = 0, n_columns if n_tree else min(n_columns, int(prefixes.max()))
+    low, high = 0, n_columns if walk.tree_bits.shape[1] else min(n_columns, int(prefixes.max()))
     if reach.window is not None and reach.n_sink_tokens == 0:
         # Inside a visible prefix a column's position is its index, so a window cuts it there.
         oldest = int(positions.min()) - reach.window + 1
         low = max(0, min(oldest, int(prefixes.min())))
     slots = _slots(walk.kv_indices[base + low : base + high])
-    seen = np.arange(low, high) < prefixes[:, None]
-    # The tree's columns that lie in the block.
-    start = walk.tree_start[request]
-    left, right = max(start, low), min(start + n_tree, high)
-    if left < right:
-        seen[:, left - low : right - low] |= walk.tree_bits[first:end, left - start : right - start]
+    seen = walk.seen(request, slice(first, end), slice(low, high))
     if reach.window is not None:
         key_positions = walk.column_positions[base + low : base + high]
         near = key_positions > positions[:, None] - reach.window
-        seen &= near | (key_positions < reach.n_sink_tokens)
+        seen = seen & (near | (key_positions < reach.n_sink_tokens))
     hidden = None if seen.all() else torch.from_numpy(~seen)
     return Block(first, end, slots, hidden)
 

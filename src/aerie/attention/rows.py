@@ -2,7 +2,8 @@
 
 A request owns a run of rows (`qo_indptr`) and a list of KV slots, its columns (`kv_indptr`,
 `kv_indices`): first the prefix that is already in the pool, then the slots its own rows write.
-What row r of request b sees is two values, and no other mask exists:
+What row r of request b sees is two values; a mask may bring the same packed (K4), for attention
+that would unpack it:
 
     sees(r, c)  =  c < visible_prefix[r]   or   bit (c - tree_start[b]) of ancestor_bits[r]
 
@@ -16,10 +17,13 @@ it is the column's index; only tree columns differ.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 BITS_PER_WORD = 32
@@ -41,6 +45,24 @@ class Bounds:
 
 
 @dataclass(frozen=True, eq=False)
+class PackedMask:
+    """What the rows of the first requests see of all their columns, as K4 packs it."""
+
+    packed: Tensor  # [bytes] u8, little-endian bits, row after row; a request begins on a byte
+    indptr: Tensor  # [masked requests + 1] i32, first byte of each
+
+    def unpack(self, qo: Sequence[int], kv: Sequence[int]) -> list[NDArray[np.bool_]]:
+        """[rows, columns] of each masked request, from the indptrs of rows and columns."""
+        packed, begin = self.packed.numpy(), self.indptr.tolist()
+        found = []
+        for request, (first, end) in enumerate(itertools.pairwise(begin)):
+            shape = qo[request + 1] - qo[request], kv[request + 1] - kv[request]
+            bits = np.unpackbits(packed[first:end], count=shape[0] * shape[1], bitorder="little")
+            found.append(bits.view(np.bool_).reshape(shape))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
 class Rows:
     """A batch of rows; all tensors on one device. Nothing here is ever written by a forward."""
 
@@ -55,6 +77,7 @@ class Rows:
     column_positions: Tensor  # [columns] i32, rotary position of each column
     tree_start: Tensor  # [requests] i32, column of bit 0
     bounds: Bounds
+    mask: PackedMask | None = None
 
     @property
     def n_rows(self) -> int:

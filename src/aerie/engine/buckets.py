@@ -51,6 +51,12 @@ class Bucket:
             return self.seats * self.columns
         return sum(self.fit.lengths) + self.fit.n_rows
 
+    @property
+    def mask_bytes(self) -> int:
+        """Bytes of all packed masks of a verification that fits, at most: `tile` rows each."""
+        lengths = () if self.fit is None else self.fit.lengths
+        return sum((self.tile * (length + self.tile) + 7) // 8 for length in lengths)
+
     def holds(self, other: Bucket) -> bool:
         """Whether a round that fits the other one fits this one: empty seats verify roots."""
         n_rows = other.rows + self.seats - other.seats

@@ -243,19 +243,15 @@ class Captured:
         if self.parts.policy.learns:
             n_levels = 0 if flying.drafted is None else len(flying.drafted.widths or ()) + 1
             self._lesson = read_lesson(page, lines, n_levels), flying.verified
-        return [
-            Landed(index, seat, line)
-            for index, (seat, line) in enumerate(zip(flying.seats, lines, strict=True))
-            if not seat.has_left and self._follow(seat, line, flying)
-        ]
-
-    def _follow(self, seat: Seat, line: list[int], flying: Flying) -> bool:
-        seat.follow(line)
-        seat.has_ended = has_ended(line)
-        seat.is_behind |= flying.drafted is None and self.parts.draft is not None
-        if not seat.is_behind:
-            seat.n_seen = seat.seq_len
-        return True
+        landed = [Landed(i, *own) for i, own in enumerate(zip(flying.seats, lines, strict=True))]
+        landed = [own for own in landed if not own.seat.has_left]
+        for seat, line in ((own.seat, own.line) for own in landed):
+            seat.follow(line)
+            seat.has_ended = has_ended(line)
+            seat.is_behind |= flying.drafted is None and self.parts.draft is not None
+            if not seat.is_behind:
+                seat.n_seen = seat.seq_len
+        return landed
 
     def _show(self, ended: Sequence[Seat]) -> None:
         """Let the draft take in what it missed of who ended: all of a text can then be reused."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from aerie.attention.rows import MASK_WORDS, Bounds, Rows
+from aerie.attention.rows import MASK_WORDS, Bounds, PackedMask, Rows
 from aerie.config import MAX_VERIFY
 from aerie.engine.buckets import Bucket
 from aerie.engine.parts import Parts
@@ -16,17 +16,28 @@ from aerie.speculation.store import Accepted, Place
 
 def verify_rows(parts: Parts, bucket: Bucket, layout: Any) -> Rows:
     """The chosen trees as rows of the target, then the bucket's padding."""
-    state, n = parts.state, bucket.seats
-    seq_len, table_row = state.seq_len[:n], state.seats("table_row", n)
-    counts = layout.qo_indptr.diff().long()
-    lists = parts.kernels["compute_kv_indices"](
-        req_to_token=parts.table,
-        req_pool_indices=table_row,
-        seq_len=seq_len + counts,
+    kernels, state, n = parts.kernels, parts.state, bucket.seats
+    seq_len, mask = state.seq_len[:n], None
+    table = {
+        "req_to_token": parts.table,
+        "req_pool_indices": state.seats("table_row", n),
         # One entry more than the lists: the inert request's own column.
-        kv_capacity=1 + bucket.n_columns,
-    )
-    placed = parts.kernels["place_verify_rows"](
+        "kv_capacity": 1 + bucket.n_columns,
+    }
+    if bucket.fit is None or seq_len.is_cuda:
+        # The mask of a bucket would be as long as the bucket, and a GPU reads bits of a tree.
+        counts = layout.qo_indptr.diff().long()
+        lists = kernels["compute_kv_indices"](seq_len=seq_len + counts, **table)
+    else:
+        lists = kernels["fused_tree_mask_operator"](
+            seq_len=seq_len,
+            qo_indptr=layout.qo_indptr,
+            ancestor_bits=layout.ancestor_bits,
+            mask_capacity=bucket.mask_bytes,
+            **table,
+        )
+        mask = PackedMask(lists.packed_mask, lists.mask_indptr)
+    placed = kernels["place_verify_rows"](
         draft_tokens=layout.draft_tokens,
         positions=layout.positions,
         qo_indptr=layout.qo_indptr,
@@ -34,21 +45,14 @@ def verify_rows(parts: Parts, bucket: Bucket, layout: Any) -> Rows:
         seq_len=seq_len,
         kv_indices=lists.kv_indices,
     )
-    last = None if parts.has_inert_request and bucket.is_padded else -1
+    tree = min(bucket.rows, MAX_VERIFY)
     return Rows(
         tokens=placed.tokens,
         positions=layout.positions,
-        kv_slots=placed.kv_slots,
-        visible_prefix=placed.visible_prefix,
         ancestor_bits=layout.ancestor_bits.view(torch.int32),
-        qo_indptr=placed.row_indptr[:last],
-        kv_indptr=placed.column_indptr[:last],
-        kv_indices=lists.kv_indices,
-        column_positions=placed.column_positions,
-        tree_start=placed.tree_start[:last],
-        bounds=Bounds(
-            _most_rows(parts, bucket), bucket.columns, min(bucket.rows, MAX_VERIFY), bucket.tile
-        ),
+        bounds=Bounds(_most_rows(parts, bucket), bucket.columns, tree, bucket.tile),
+        mask=mask,
+        **_placed(parts, bucket, lists, placed),
     )
 
 
@@ -94,18 +98,24 @@ def prompt_rows(parts: Parts, bucket: Bucket, chunk: Chunk) -> Rows:
         kv_indices=lists.kv_indices,
         row_capacity=bucket.rows,
     )
-    last = None if parts.has_inert_request and bucket.is_padded else -1
-    device = start.device
     return Rows(
         tokens=chunk.tokens[: bucket.rows],
         positions=placed.positions,
-        kv_slots=placed.kv_slots,
-        visible_prefix=placed.visible_prefix,
-        ancestor_bits=torch.zeros((bucket.rows, MASK_WORDS), dtype=torch.int32, device=device),
-        qo_indptr=placed.row_indptr[:last],
-        kv_indptr=placed.column_indptr[:last],
-        kv_indices=lists.kv_indices,
-        column_positions=placed.column_positions,
-        tree_start=placed.tree_start[:last],
+        ancestor_bits=start.new_zeros((bucket.rows, MASK_WORDS), dtype=torch.int32),
         bounds=Bounds(bucket.rows, bucket.columns),
+        **_placed(parts, bucket, lists, placed),
     )
+
+
+def _placed(parts: Parts, bucket: Bucket, lists: Any, placed: Any) -> dict[str, Any]:
+    """What rows of both kinds share, with the request that owns the padding if there is one."""
+    last = None if parts.has_inert_request and bucket.is_padded else -1
+    return {
+        "kv_slots": placed.kv_slots,
+        "visible_prefix": placed.visible_prefix,
+        "qo_indptr": placed.row_indptr[:last],
+        "kv_indptr": placed.column_indptr[:last],
+        "kv_indices": lists.kv_indices,
+        "column_positions": placed.column_positions,
+        "tree_start": placed.tree_start[:last],
+    }

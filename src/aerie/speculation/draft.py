@@ -9,7 +9,7 @@ features gets nodes of score 0, which are never chosen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -94,7 +94,7 @@ class Draft:
             rows = self._level_rows(frontier, place, lists, widths, known)
             rotation = rotations[depth - 1] if rotations else None
             out = self.head.step(rows, frontier.hidden, self.pool, rotation=rotation)
-            frontier = _with_hidden(frontier, out.hidden)
+            frontier = replace(frontier, hidden=out.hidden)
             children = self._best(out.logits, is_known.shape[0])
         return Drafted(count, widths, tuple(gains))
 
@@ -128,13 +128,8 @@ class Draft:
         )
         tokens, taps = accepted.tokens[:, :run].flatten(), accepted.taps[:, :run].flatten(0, 1)
         device = tokens.device
-        arrays: tuple[Tensor, ...] = (
-            tokens,
-            placed.positions,
-            placed.kv_slots,
-            placed.visible_prefix,
-            taps,
-        )
+        arrays: tuple[Tensor, ...] = (tokens, placed.positions, placed.kv_slots)
+        arrays += placed.visible_prefix, taps
         ends = even_ends(batch, run, device)
         last = placed.last
         if counts is not None and any(counts) and any(count != run for count in counts):
@@ -150,9 +145,7 @@ class Draft:
             positions=positions,
             kv_slots=slots,
             visible_prefix=visible,
-            ancestor_bits=torch.zeros(
-                (tokens.shape[0], MASK_WORDS), dtype=torch.int32, device=device
-            ),
+            ancestor_bits=ends.new_zeros((tokens.shape[0], MASK_WORDS)),
             qo_indptr=ends,
             kv_indptr=lists.kv_indptr,
             kv_indices=lists.kv_indices,
@@ -284,9 +277,3 @@ class Grown:
     state: Any  # output_scores, output_tokens and output_tree_mask of K2's card
     hidden: Tensor  # [B, K, hidden]
     gain: Any  # () -> K3's G [K+1] f32, computed when asked
-
-
-def _with_hidden(frontier: Frontier, hidden: Tensor) -> Frontier:
-    return Frontier(
-        frontier.ids, frontier.scores, frontier.tokens, hidden, frontier.mask, frontier.bits
-    )

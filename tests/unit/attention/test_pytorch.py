@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
-from aerie.attention import pytorch, reference
-from aerie.attention.contract import LayerAttention, Reach
+from aerie.attention import exact, pytorch, reference
+from aerie.attention.contract import LayerAttention, PrepareAttention, Reach
 from aerie.attention.pool import allocate_pool
-from aerie.attention.rows import Rows, join_rows
+from aerie.attention.rows import PackedMask, Rows, join_rows
 from tests.unit.attention.trees import (
     causal_batch,
     packed_slots,
@@ -138,3 +141,47 @@ def test_pool_moves_read_before_they_write() -> None:
     assert torch.equal(pool.keys[:, 2], before[:, 3])
     assert torch.equal(pool.keys[:, 1], before[:, 2])
     assert torch.equal(pool.values, -pool.keys)
+
+
+def _masked(rows: Rows, hidden: tuple[int, int] | None = None) -> Rows:
+    """The same rows with what they see packed; `hidden` (row, column) of request 0 is hidden."""
+    segments = []
+    for request in range(rows.n_requests):
+        first, end = rows.qo_indptr[request].item(), rows.qo_indptr[request + 1].item()
+        n_columns = (rows.kv_indptr[request + 1] - rows.kv_indptr[request]).item()
+        seen = [
+            reference.sees(rows, row, request, column, Reach())
+            and (request, row, column) != (0, *(hidden or (-1, -1)))
+            for row in range(first, end)
+            for column in range(n_columns)
+        ]
+        segments.append(np.packbits(np.array(seen), bitorder="little"))
+    ends = np.cumsum([0, *map(len, segments)]).astype(np.int32)
+    packed = torch.from_numpy(np.concatenate(segments))
+    return replace(rows, mask=PackedMask(packed, torch.from_numpy(ends)))
+
+
+@pytest.mark.parametrize("prepare", [pytorch.prepare_blocks, exact.prepare], ids=["fast", "exact"])
+@pytest.mark.parametrize("reach", REACHES)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_a_packed_mask_says_the_same(batch: str, reach: str, prepare: PrepareAttention) -> None:
+    rows, layer = BATCHES[batch](), LayerAttention(0.3, REACHES[reach])
+    values = torch.randn(3, N_SLOTS, 4, 8, generator=torch.Generator().manual_seed(5))
+    queries, keys, values = values[0, : rows.n_rows], values[1], values[2]
+    plain, masked = (
+        prepare(own, [REACHES[reach]])(queries, keys, values, layer)
+        for own in (rows, _masked(rows))
+    )
+    assert torch.equal(plain, masked)
+
+
+@pytest.mark.parametrize("prepare", [pytorch.prepare_blocks, exact.prepare], ids=["fast", "exact"])
+def test_a_packed_mask_is_read(prepare: PrepareAttention) -> None:
+    rows, layer = _chunk(), LayerAttention(0.3, Reach())
+    values = torch.randn(3, N_SLOTS, 4, 8, generator=torch.Generator().manual_seed(5))
+    queries, keys, values = values[0, : rows.n_rows], values[1], values[2]
+    plain, masked = (
+        prepare(own, [Reach()])(queries, keys, values, layer)
+        for own in (rows, _masked(rows, hidden=(2, 3)))
+    )
+    assert (plain != masked).any(dim=(1, 2)).nonzero().flatten().tolist() == [2]

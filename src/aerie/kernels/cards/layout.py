@@ -83,7 +83,7 @@ TREE_MASK = Card(
         " [0, seq_len + rows)) and the visibility of every (row, column) packed to bits: prefix"
         " columns visible, tree columns by ancestor_bits. Little-endian bits, each request starts"
         " on a fresh byte, ceil(rows*columns/8) bytes, rows inside a segment not byte-aligned,"
-        " pad bits 0. Produced on request; the engine itself reads ancestor_bits."
+        " pad bits 0. Attention on a host reads it; on a GPU it reads ancestor_bits themselves."
     ),
     axes=(BATCH, ROWS, TABLE_ROWS, TABLE_WIDTH),
     scalars=(

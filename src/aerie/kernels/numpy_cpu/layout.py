@@ -1,4 +1,4 @@
-"""NumPy verify layout: K10c rows, links and ancestor bits."""
+"""NumPy verify layout: K10c rows, links and ancestor bits, K4 slot lists and packed masks."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aerie.kernels.numpy_cpu.ragged import MAX_VERIFY, filled, running
+from aerie.kernels.numpy_cpu.ragged import (
+    MAX_VERIFY,
+    check_table_span,
+    filled,
+    joined,
+    request_spans,
+    running,
+)
 from aerie.kernels.numpy_cpu.refusals import Refusals, check_siblings, outside
 from aerie.kernels.status import Status
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Words = NDArray[np.uint32]
+Slots = NDArray[np.int32]
 
 
 def _own_bits() -> Words:
@@ -132,3 +140,49 @@ def _links(above: Ints, row: Ints, is_root: Bools) -> tuple[Ints, Ints]:
     # Written last child first: of several, the first one stays.
     first_child[above[::-1]] = row[children[::-1]]
     return first_child, next_sibling
+
+
+def fused_tree_mask_operator(
+    *,
+    req_to_token: Slots,
+    req_pool_indices: Ints,
+    seq_len: Ints,
+    qo_indptr: Slots,
+    ancestor_bits: Words,
+    kv_capacity: int,
+    mask_capacity: int,
+) -> dict[str, Any]:
+    """K4: KV slot lists and visibility packed to bits, segment by segment."""
+    refusals = Refusals(len(seq_len))
+    spans = request_spans(refusals, qo_indptr, len(ancestor_bits))
+    check_table_span(refusals, req_to_token, req_pool_indices, seq_len, spans.count)
+    is_kept = refusals.status == 0
+    columns = np.where(is_kept, seq_len, 0) + spans.count * is_kept
+    n_bytes = (spans.count * columns + 7) >> 3
+    asked, asked_bytes = columns.cumsum(), n_bytes.cumsum()
+    refusals.add(Status.KV_CAPACITY, asked > kv_capacity, asked)
+    refusals.add(Status.MASK_CAPACITY, asked_bytes > mask_capacity, asked_bytes)
+    if refusals.found:
+        is_kept = refusals.status == 0
+        columns, n_bytes = columns * is_kept, n_bytes * is_kept
+    mask_indptr, lists = running(n_bytes), []
+    packed = np.zeros(mask_capacity, np.uint8)
+    bits = np.unpackbits(
+        np.ascontiguousarray(ancestor_bits).view(np.uint8), axis=1, bitorder="little"
+    )
+    for request, (first, count) in enumerate(zip(*spans.lists(), strict=True)):
+        length, begin = columns.item(request), mask_indptr.item(request)
+        if not length or not is_kept.item(request):
+            continue
+        lists.append(req_to_token[req_pool_indices.item(request), :length])
+        visible = np.ones((count, length), np.uint8)
+        visible[:, length - count :] = bits[first : first + count, :count]
+        segment = np.packbits(visible, bitorder="little")
+        packed[begin : begin + len(segment)] = segment
+    return {
+        "kv_indptr": running(columns).astype(np.int32),
+        "kv_indices": joined(lists, kv_capacity),
+        "mask_indptr": mask_indptr.astype(np.int32),
+        "packed_mask": packed,
+        **refusals.words(),
+    }

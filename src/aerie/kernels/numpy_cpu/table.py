@@ -27,6 +27,7 @@ KERNELS: dict[str, Implementation] = {
         (growth.update_cumu_draft_state, growth.check_cumu_draft_state),
         (growth.calculate_work_deltas, None),
         (layout.update_node_data, None),
+        (layout.fused_tree_mask_operator, None),
         (verdict.draft_tree_reject_sample, None),
         (sampling.sample_target_tokens, None),
         (commit.update_verify_result, None),
