@@ -26,6 +26,7 @@ PAIR = ROOT / "src" / "aerie" / "assets" / "pair"
 BATCHES, CONTEXTS = (1, 4, 16), (512, 8192)
 PAGE, SPARE = 16, 512  # positions of a page, and of a request beyond its prompt
 TOKENS, LEAST = 256, 64  # new tokens of all requests together, and of each at least
+WARM = 8  # new tokens of each before that: their prompts are read by then
 # A cost table of its own would be measured by either tree, and plans would differ by it.
 COSTS = ROOT / "tests" / "data" / "costs_cheap.json"
 METHODS: dict[str, dict[str, Any]] = {
@@ -60,7 +61,7 @@ def child(prompts_file: Path) -> None:
                 cache={"n_pages": n_slots // PAGE, "page_size": PAGE},
             ).core
             for batch in BATCHES:
-                decode(core, prompts[context][:batch], LEAST)  # reads the prompts, and warms up
+                decode(core, prompts[context][:batch], WARM)  # reads the prompts, and warms up
                 n_new = max(TOKENS // batch, LEAST)
                 found[f"{method} {batch} {context}"] = decode(core, prompts[context][:batch], n_new)
     print(json.dumps(found))
