@@ -107,5 +107,5 @@ def test_a_decoder_gives_the_same_logits(tmp_path: Path, name: str, is_fused: bo
 
 
 def to_device(rows: Rows) -> Rows:
-    moved = {name: value.to(DEVICE) for name, value in vars(rows).items() if name != "bounds"}
+    moved = {n: v.to(DEVICE) for n, v in vars(rows).items() if isinstance(v, torch.Tensor)}
     return Rows(**moved, bounds=rows.bounds)

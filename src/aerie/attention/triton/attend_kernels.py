@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from aerie.attention.triton.merge_kernels import final_factor, finite, or_one
 from aerie.attention.triton.records import (
@@ -69,10 +69,16 @@ def attend_kernel(
     HAS_TREE: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
     HAS_SINKS: tl.constexpr,
+    IS_CHAINED: tl.constexpr,
     IS_OVERLAPPED: tl.constexpr,
 ) -> None:
     """One program: some heads of one unit's rows over a run of its blocks."""
     record = programs + tl.program_id(0) // (N_HEADS // HEADS) * PROGRAM_FIELDS
+    if IS_CHAINED:
+        # Before any read and any return: the records may be of the kernel before this one.
+        gdc_wait()
+    if IS_OVERLAPPED:
+        gdc_launch_dependents()  # the merge may be brought up; it waits before it reads
     # All reads of the record before the branch: they then wait for the memory together.
     n_rows = tl.load(record + N_ROWS)
     first_row = tl.load(record + FIRST_ROW)
@@ -81,8 +87,6 @@ def attend_kernel(
     n_plain = tl.load(record + N_PLAIN)
     plain_start = tl.load(record + PLAIN_START)
     slots = kv_indices + tl.load(record + FIRST_COLUMN)
-    if IS_OVERLAPPED:
-        gdc_launch_dependents()  # the merge may be brought up; it waits before it reads
     if n_rows == 0:
         return
     first_head = tl.program_id(0) % (N_HEADS // HEADS) * HEADS

@@ -181,14 +181,15 @@ def _attend(plan: Plan, rows: Rows, layer: _Layer, geometry: Geometry, page_size
         HAS_TREE=rows.bounds.tree > 0,
         HAS_WINDOW=reach.window is not None,
         HAS_SINKS=layer.rule.sink_logits is not None,
-        IS_OVERLAPPED=_is_overlapped(plan),
+        IS_CHAINED=_is_chained(plan),
+        IS_OVERLAPPED=_is_chained(plan) and tile.is_overlapped,
         num_warps=tile.n_warps,
         num_stages=tile.n_stages,
+        launch_pdl=_is_chained(plan),
     )
 
 
 def _merge(plan: Plan, layer: _Layer, geometry: Geometry) -> None:
-    is_overlapped = _is_overlapped(plan)
     at_once = min(plan.usual_splits, MOST_AT_ONCE)
     merge_kernel[(layer.out.shape[0], geometry.n_heads)](
         plan.parts,
@@ -203,17 +204,15 @@ def _merge(plan: Plan, layer: _Layer, geometry: Geometry) -> None:
         BLOCK_M=plan.tile.block_m,
         BLOCK_S=padded(at_once),
         HAS_SINKS=layer.rule.sink_logits is not None,
-        IS_OVERLAPPED=is_overlapped,
+        IS_CHAINED=_is_chained(plan),
         num_warps=2 if at_once <= 16 else 4,
-        launch_pdl=is_overlapped,
+        launch_pdl=_is_chained(plan),
     )
 
 
-def _is_overlapped(plan: Plan) -> bool:
+def _is_chained(plan: Plan) -> bool:
     """Launches that wait inside the kernel came with compute capability 9."""
-    if not (plan.tile.is_overlapped and plan.is_split and plan.parts.is_cuda):
-        return False
-    return _capability(plan.parts.device) >= 9
+    return plan.parts.is_cuda and _capability(plan.parts.device) >= 9
 
 
 @cache

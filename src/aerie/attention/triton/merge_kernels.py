@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from aerie.attention.triton.records import ROW_FIELDS, ROW_OF_UNIT, ROW_PARTIAL, ROW_SPLITS
 
@@ -64,7 +64,7 @@ def merge_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_S: tl.constexpr,
     HAS_SINKS: tl.constexpr,
-    IS_OVERLAPPED: tl.constexpr,
+    IS_CHAINED: tl.constexpr,
 ) -> None:
     """One program a row and head.
 
@@ -77,9 +77,10 @@ def merge_kernel(
     n_splits = tl.load(record + ROW_SPLITS)
     first = tl.load(record + ROW_PARTIAL)
     stacked = tl.load(record + ROW_OF_UNIT) * HEADS + head % HEADS
-    if IS_OVERLAPPED:
+    if IS_CHAINED:
         # Before any return: a kernel behind this one must find the splits' kernel finished, too.
         gdc_wait()
+        gdc_launch_dependents()  # the product behind may fetch its weights
     if n_splits <= 1:
         return
     dim = tl.arange(0, BLOCK_D)

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.kernels.triton_gpu.launch import block
+from aerie.kernels.triton_gpu.overlap import overlaps, take_turn
 
 GATE_BLOCK = 1024
 
@@ -26,12 +27,13 @@ def _normalised(x, weight, eps, size, column, is_inside):
 @triton.jit(do_not_specialize=("eps",))
 def _norm_kernel(
     hidden, added, weight, sum_out, normed_out, hidden_stride, added_stride, normed_stride, size,
-    eps, ADD: tl.constexpr, H: tl.constexpr,
+    eps, ADD: tl.constexpr, H: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """One row: add what is pending, round, normalise."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, H)
     is_inside = column < size
+    take_turn(OVERLAP)
     x = tl.load(hidden + row * hidden_stride + column, mask=is_inside, other=0.0)
     if ADD:
         more = tl.load(added + row * added_stride + column, mask=is_inside, other=0.0)
@@ -72,15 +74,19 @@ def _norm(
         hidden, hidden if added is None else added, weight, total, normed, hidden.stride(0),
         0 if added is None else added.stride(0), normed.stride(0), size, eps,
         ADD=added is not None, H=block(size), num_warps=8 if size >= 2048 else 4,
+        **_overlapped(hidden),
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=("n_rows",))
-def _gate_kernel(gate, up, out, gate_stride, up_stride, n_rows, size, G: tl.constexpr):
+def _gate_kernel(
+    gate, up, out, gate_stride, up_stride, n_rows, size, G: tl.constexpr, OVERLAP: tl.constexpr
+):  # fmt: skip
     """silu(gate) * up, the first rounded before the second multiplies."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * G + tl.arange(0, G)
     is_inside = column < size
+    take_turn(OVERLAP)
     x = tl.load(gate + row * gate_stride + column, mask=is_inside, other=0.0)
     y = tl.load(up + row * up_stride + column, mask=is_inside, other=0.0)
     wide = x.to(tl.float32)
@@ -96,8 +102,9 @@ def gate(gated: Tensor, up: Tensor) -> Tensor:
     if n_rows:
         assert gated.stride(1) == 1 and up.stride(1) == 1
         _gate_kernel[(n_rows, triton.cdiv(size, GATE_BLOCK))](
-            gated, up, out, gated.stride(0), up.stride(0), n_rows, size, G=GATE_BLOCK
-        )
+            gated, up, out, gated.stride(0), up.stride(0), n_rows, size, G=GATE_BLOCK,
+            **_overlapped(gated),
+        )  # fmt: skip
     return out
 
 
@@ -105,7 +112,7 @@ def gate(gated: Tensor, up: Tensor) -> Tensor:
 def _rotate_kernel(
     queries, keys, values, cos, sin, slots, queries_out, keys_out, values_out,
     q_stride, k_stride, v_stride, n_heads, n_kv_heads, slot_stride,
-    HEADS: tl.constexpr, HALF: tl.constexpr, D: tl.constexpr,
+    HEADS: tl.constexpr, HALF: tl.constexpr, D: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """A few heads of one row: queries and keys are rotated, values copied; pairs (i, i + HALF)."""
     row = tl.program_id(0).to(tl.int64)
@@ -113,6 +120,7 @@ def _rotate_kernel(
     pair = tl.arange(0, D)
     is_pair = (pair < HALF)[None, :] & (head >= 0)[:, None]
     entry = head[:, None] * (2 * HALF) + pair[None, :]
+    take_turn(OVERLAP)
     slot = tl.load(slots + row)
     if tl.program_id(1) * HEADS < n_heads + n_kv_heads:
         c = tl.load(cos + row * HALF + pair, mask=pair < HALF, other=0.0)[None, :]
@@ -161,6 +169,11 @@ def rotate_store(
     _rotate_kernel[(n_rows, (n_heads + 2 * n_kv_heads) // per_program)](
         queries, keys, values, cos, sin, slots, rotated, *stored, queries.stride(0),
         keys.stride(0), values.stride(0), n_heads, n_kv_heads, stored[0].stride(0),
-        HEADS=per_program, HALF=dim // 2, D=block(dim // 2),
+        HEADS=per_program, HALF=dim // 2, D=block(dim // 2), **_overlapped(queries),
     )  # fmt: skip
     return rotated
+
+
+def _overlapped(tensor: Tensor) -> dict[str, bool]:
+    is_overlapped = overlaps(tensor.device)
+    return {"OVERLAP": is_overlapped, "launch_pdl": is_overlapped}

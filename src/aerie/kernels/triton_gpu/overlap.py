@@ -1,0 +1,51 @@
+"""Launches that overlap: a kernel is brought up while the one before it still runs.
+
+A kernel launched so (`launch_pdl`) calls `take_turn` in every program before it reads what another
+kernel wrote and before it writes anything: that waits until the one before has ended. Since every
+kernel of a chain does so, whatever came earlier has ended too. What it does ahead of its turn may
+touch nothing but weights. Compute capability 9 brought this; elsewhere launches wait as ever.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+
+@triton.jit
+def take_turn(OVERLAP: tl.constexpr):
+    """Wait for the kernel before, then let the one behind be brought up."""
+    if OVERLAP:
+        gdc_wait()
+        gdc_launch_dependents()
+
+
+@triton.jit
+def fetch_ahead(at: tl.tensor):
+    """Bring the lines of some addresses into the L2 cache; nothing waits for them."""
+    tl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1]; mov.b32 $0, 0;",
+        "=r,l",
+        [at.to(tl.int64)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@cache
+def overlaps(device: torch.device) -> bool:
+    """Whether launches on a device may overlap."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
+
+
+@cache
+def processors(device: torch.device) -> int:
+    """Multiprocessors of a GPU; 1 elsewhere."""
+    if device.type != "cuda":
+        return 1
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
