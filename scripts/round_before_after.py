@@ -109,12 +109,17 @@ def turn(tree: Path, prompts: Path) -> dict[str, Any]:
 
 
 def write_prompts(path: Path) -> None:
-    """Held-out prompts by context; long ones are cut from few documents, which are read once."""
+    """Held-out prompts by context; long ones are one document cut at other ends, read once."""
     from aerie.bench.engine.contract import choose_prompts
     from aerie.bench.round.setup import tokenizer_of_pair
 
     encode = tokenizer_of_pair().encode
-    found = {str(c): choose_prompts(c, encode)(max(BATCHES), 0) for c in CONTEXTS}
+    short, long = CONTEXTS
+    document = choose_prompts(long, encode)(1, 0)[0]
+    found = {
+        str(short): choose_prompts(short, encode)(max(BATCHES), 0),
+        str(long): [document[: len(document) - PAGE * i] for i in range(max(BATCHES))],
+    }
     path.write_text(json.dumps(found), encoding="utf-8")
 
 
