@@ -24,6 +24,7 @@ from aerie.text.tokenizer import Tokenizer, load_tokenizer
 from aerie.texts import Texts
 from aerie.texts import Update as Update
 from aerie.tune.grid import Progress, silent
+from aerie.tune.warm import warm
 
 Prompt = str | Sequence[int]
 # How long a thread that runs steps lets another one in: it would take the lock again at once.
@@ -95,6 +96,8 @@ class Engine:
         context = context_of(config.model, target.geometry.max_positions)
         limits = Limits(context, target.geometry.vocab_size, tokenizer.eos_ids)
         core = build_core(config, target, head, limits, tap, progress=progress)
+        if core.config.graphs.warm == "full" and core.config.model.device != "cpu":
+            warm(core, progress)
         return cls(core, tokenizer, core.config)
 
     @property

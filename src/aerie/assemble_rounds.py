@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from aerie.assemble_numerics import NUMERICS, leaves_padding_alone
 from aerie.config import EngineConfig, SpeculationConfig, require
@@ -58,10 +59,13 @@ def build_launcher(
         copied=copied,
         has_inert_request=not leaves_padding_alone(config.model),
     )
+    scratch = scratch_of(config)
+    longest = limits.context + scratch + 1
+    shorter = tuple(n for n in config.graphs.columns if n < longest)
     sizes = Sizes(
-        graphs=config.graphs,
+        graphs=replace(config.graphs, columns=(*shorter, longest)),
         row_multiple=NUMERICS[config.model.numerics].row_multiple,
-        scratch=scratch_of(config),
+        scratch=scratch,
         shape=policy.shape,
         n_nodes=n_nodes_of(config.speculation),
         max_chunk=config.scheduler.prefill_chunk,

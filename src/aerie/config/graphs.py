@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aerie.config.values import read_fields, require
+from aerie.config.values import choice, read_fields, require
 
 
 @dataclass(frozen=True)
@@ -14,13 +14,19 @@ class GraphConfig:
     slots: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)  # requests
     # Verified, in all. Products of 24 and 48 rows take as long as those of 32 and 64 (H200).
     rows: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
-    chunks: tuple[int, ...] = (64, 256, 512, 1024, 2048)  # prompt tokens, all requests together
+    chunks: tuple[int, ...] = (64, 256, 1024, 2048, 4096)  # prompt tokens, all requests together
     tiles: tuple[int, ...] = (4, 16, 64)  # rows of one request that attention's tiles are made for
-    columns: tuple[int, ...] = tuple(512 << power for power in range(9))  # positions of a request
+    # Positions of a request; the most it may have comes on top. The device reads true lengths: a
+    # bucket sizes buffers and chooses attention's tiles, so a few are enough.
+    columns: tuple[int, ...] = (1024, 8192)
+    # full: loading records all that the limits can ask for; quick: idle moments do, after it; off:
+    # rounds do, as they need them.
+    warm: str = "full"
     record_every: int = 16  # rounds between two recordings, where another graph does; 0: at once
 
     def __post_init__(self) -> None:
         read_fields(self)
+        choice("graphs.warm", self.warm, ("full", "quick", "off"))
         for name in ("slots", "rows", "chunks", "tiles", "columns"):
             sizes = getattr(self, name)
             rises = list(sizes) == sorted(set(sizes))

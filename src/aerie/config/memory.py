@@ -30,10 +30,11 @@ class SchedulerConfig:
     """Who runs together."""
 
     max_batch: int = 32
-    prefill_chunk: int = 512  # prompt tokens a step, all requests together
-    chunk_beside: int = 256  # the same while others decode: so long their next token may wait
+    prefill_chunk: int = 0  # prompt tokens a step, all requests together; 0: by the device
+    chunk_beside: int = 0  # the same while others decode: so long their next token may wait
 
     def __post_init__(self) -> None:
         read_fields(self)
         require(1 <= self.max_batch <= 128, f"max_batch is {self.max_batch}, limit 1..128")
-        require(self.prefill_chunk >= 1, f"prefill_chunk is {self.prefill_chunk}, at least 1")
+        for name in ("prefill_chunk", "chunk_beside"):
+            require(getattr(self, name) >= 0, f"{name} is {getattr(self, name)}, 0 or more")

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 
 from aerie.engine.buckets import Bucket, Recorded, Sizes
-from aerie.engine.graphs import Graphs
+from aerie.engine.graphs import Graphs, Recording
 from aerie.engine.launch import Begun, Flying, Page, RoundCounts
 from aerie.engine.parts import Parts
 from aerie.engine.read import Reader
@@ -30,13 +31,14 @@ from aerie.engine.report import (
     read_lesson,
 )
 from aerie.engine.round import close, draft, publish, verify
-from aerie.engine.sampler import Options
+from aerie.engine.sampler import EVERYTHING, GREEDY, Options
 from aerie.engine.scheduler import Plan
 from aerie.engine.seat import Seat
 from aerie.engine.seats import Seating, arranging, catch_up, situation
 from aerie.kernels.report import N_ROWS, STATUS
 from aerie.kv.memory import Memory
 from aerie.speculation.policy import Growth, Lesson, Policy, Settled
+from aerie.speculation.store import make_levels
 
 
 class Captured:
@@ -226,7 +228,7 @@ class Captured:
                 return rest
         return Bucket(n_seats, columns=columns)
 
-    def _rest(self, rest: Bucket, growth: Growth | None) -> tuple[Hashable, Callable[[], object]]:
+    def _rest(self, rest: Bucket, growth: Growth | None) -> Recording:
         """The graph that drafts, or does without."""
         if growth is None:
             return ("close", rest), partial(close, self.parts, rest)
@@ -266,24 +268,33 @@ class Captured:
         self.trees = Trees(page, judged)
         return [decide(page, own) for own in judged]
 
+    def unrecorded(self) -> list[Recording]:
+        """All that the limits can ask for and that was not met, small batches first."""
+        found: dict[Any, Callable[[], object]] = {}
+        for n_seats in [n for n in self.sizes.graphs.slots if n <= self.parts.state.n_seats]:
+            for columns in self.sizes.graphs.columns:
+                found.update(self._reader.recordings(n_seats, columns))
+                for options in (GREEDY, EVERYTHING):
+                    found.update(self._rounds(n_seats, columns, options))
+        return [(key, call) for key, call in found.items() if not self.graphs.has(key)]
+
     @torch.inference_mode()
     def record(self, n_requests: int, n_positions: int, options: Options) -> None:
-        """Record all graphs that rounds of so many requests and positions may ask for.
-
-        While nobody decodes: in an empty seat a round is harmless.
-        """
-        assert not self._under_way, "record while nothing is under way"
-        sizes, policy = self.sizes, self.parts.policy
-        n_seats = sizes.seats(n_requests)
-        self.seating.seat(self.parts.state, [], n_seats)
-        for is_moved, is_counted in itertools.product((False, True), repeat=2):
-            self.graphs.prepare(*arranging(self.parts.state, n_seats, is_moved, is_counted))
+        """Record what rounds of so many requests and positions may ask for."""
+        sizes = self.sizes
         columns = sizes.columns(n_positions + 1 + sizes.scratch)
-        for bucket in sizes.verified(n_seats, columns, policy.most_rows(n_seats), options):
-            self.graphs.prepare(("verify", bucket), partial(verify, self.parts, bucket))
-        rest = Bucket(n_seats, columns=columns)
-        for widths in policy.shapes:
-            growth = None if widths is None else Settled(widths)
-            self.graphs.prepare(*self._rest(rest, growth))
+        for recording in self._rounds(sizes.seats(n_requests), columns, options):
+            self.graphs.prepare(*recording)
+
+    def _rounds(self, n_seats: int, columns: int, options: Options) -> Iterator[Recording]:
+        parts, rest = self.parts, Bucket(n_seats, columns=columns)
+        for is_moved, is_counted in itertools.product((False, True), repeat=2):
+            yield arranging(parts.state, n_seats, is_moved, is_counted)
+        most = parts.policy.most_rows(n_seats)
+        for bucket in self.sizes.verified(n_seats, columns, most, options):
+            yield ("verify", bucket), partial(verify, parts, bucket)
+        for widths in parts.policy.shapes:
+            make_levels(n_seats, (parts.longest_path,), widths or (), parts.table.device)
+            yield self._rest(rest, None if widths is None else Settled(widths))
         for page in range(len(self._pages)):
-            self.graphs.prepare(("publish", page), partial(publish, self.parts, page))
+            yield ("publish", page), partial(publish, parts, page)

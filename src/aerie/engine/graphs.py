@@ -1,13 +1,14 @@
 """Capture and replay: a function of fixed buffers becomes one launch.
 
-A function is run for real the first time it is asked for, which also warms up everything it
-uses, and recorded right after; from then on it is replayed. Recording computes nothing, so every
-request costs exactly one execution. Without a device that records, the function is simply called:
-the same code, so that a CPU proves what a GPU replays.
+A function that was not prepared is run for real the first time it is asked for, and recorded right
+after; from then on it is replayed. Recording computes nothing, so every request costs exactly one
+execution. Without a device that records, the function is simply called: the same code, so that a
+CPU proves what a GPU replays.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 Result = TypeVar("Result")
+Recording = tuple[Any, Callable[[], object]]  # a key, which begins with its kind, and its function
 
 
 @dataclass
@@ -25,6 +27,7 @@ class GraphCounts:
     captures: int = 0
     replays: int = 0
     direct: int = 0  # calls that ran operation by operation
+    prepared_seconds: float = 0.0  # spent on recording ahead of any use
 
 
 class Graphs:
@@ -49,10 +52,20 @@ class Graphs:
         self.keys = {key for key in self.keys if key[0] != kind}
         self._graphs = {key: graph for key, graph in self._graphs.items() if key in self.keys}
 
-    def prepare(self, key: Hashable, call: Callable[[], object]) -> None:
-        """Have `call` recorded, which executes it, unless it was met before."""
-        if not self.has(key):
+    def prepare(self, key: Any, call: Callable[[], object]) -> None:
+        """Have `call` recorded unless it was met before.
+
+        The first of a kind is run as well: libraries make then what they make once.
+        """
+        if self.has(key):
+            return
+        begin = time.perf_counter()
+        if all(key[0] != known[0] for known in self.keys):
             self.run(key, call)
+        elif self._is_captured:
+            self._graphs[key] = self._record(call)
+        self.keys.add(key)
+        self.counts.prepared_seconds += time.perf_counter() - begin
 
     def run(self, key: Hashable, call: Callable[[], Result]) -> Result | None:
         """Execute `call` once: replayed if it was recorded before; its result if it was called."""
@@ -63,23 +76,30 @@ class Graphs:
             self.counts.replays += 1
         else:
             self.counts.direct += 1
+            result = self._on_stream(call) if self._is_captured else call()
             if self._is_captured:
                 self._graphs[key] = self._record(call)
-            else:
-                result = call()
+                result = None  # of a recorded function only the buffers count
         self.watch(key)
         return result
 
-    def _record(self, call: Callable[[], object]) -> torch.cuda.CUDAGraph:
-        """Run on the recording stream, then record."""
+    def _on_stream(self, call: Callable[[], Result]) -> Result:
+        """Run on the recording stream."""
         stream = self._stream
         assert stream is not None, "only a device that captures records"
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            call()
+            result = call()
         torch.cuda.current_stream().wait_stream(stream)
+        return result
+
+    def _record(self, call: Callable[[], object]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        with _waiting_allowed(), torch.cuda.graph(graph, pool=self._pool, stream=stream):
+        # Relaxed: a kernel that is met here for the first time may be compiled and loaded.
+        recording = torch.cuda.graph(
+            graph, pool=self._pool, stream=self._stream, capture_error_mode="relaxed"
+        )
+        with _waiting_allowed(), recording:
             call()
         self.counts.captures += 1
         return graph

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 
 from aerie.engine.buckets import Bucket, Sizes
-from aerie.engine.graphs import Graphs
+from aerie.engine.graphs import Graphs, Recording
 from aerie.engine.parts import Parts
 from aerie.engine.read import read_chunk
 from aerie.engine.report import (
@@ -104,6 +104,10 @@ class Launcher(Protocol):
         """What runs its functions, and can be watched."""
         ...
 
+    def unrecorded(self) -> list[Recording]:
+        """What could be recorded ahead, while nobody decodes."""
+        ...
+
 
 class Direct:
     """Calls the functions of a round one by one, in sizes that fit exactly.
@@ -126,6 +130,10 @@ class Direct:
     def use(self, policy: Policy) -> None:
         """Draft by another policy."""
         self.parts = replace(self.parts, policy=policy)
+
+    def unrecorded(self) -> list[Recording]:
+        """Nothing is ever recorded."""
+        return []
 
     @torch.inference_mode()
     def step(self, plan: Plan) -> list[Decided]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from aerie.engine.buckets import Bucket, Sizes
-from aerie.engine.graphs import Graphs
+from aerie.engine.graphs import Graphs, Recording
 from aerie.engine.packed import Packed
 from aerie.engine.parts import Parts
 from aerie.engine.rows import prompt_rows
@@ -152,6 +152,13 @@ class Reader:
             self._fill(plain)
             self._graphs.run(("read", bucket), partial(read, self._parts, bucket, self._chunk))
             note_read(plain)
+
+    def recordings(self, n_seats: int, columns: int) -> list[Recording]:
+        """Every size of chunk that so many requests of so many positions may read."""
+        self._fill([])  # nobody's rows, should one be run
+        totals = {self._sizes.chunk_rows(n) for n in self._sizes.graphs.chunks}
+        buckets = [Bucket(n_seats, n, columns) for n in sorted(totals) if n >= n_seats]
+        return [(("read", own), partial(read, self._parts, own, self._chunk)) for own in buckets]
 
     def _fill(self, reading: Sequence[Reading]) -> None:
         """Write the stretches into the buffers that the graphs read; no wait for the device."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 
-from aerie.engine.graphs import Graphs
+from aerie.engine.graphs import Graphs, Recording
 from aerie.engine.parts import Parts
 from aerie.engine.sampler import Options
 from aerie.engine.seat import Seat
@@ -78,9 +78,7 @@ class Seating:
             state.told.leave(gone)
 
 
-def arranging(
-    state: State, n_seats: int, is_moved: bool, is_counted: bool
-) -> tuple[Hashable, Callable[[], None]]:
+def arranging(state: State, n_seats: int, is_moved: bool, is_counted: bool) -> Recording:
     """The graph that brings so many seats in line with what the host told."""
     key = "seat", n_seats, is_moved, is_counted
     return key, partial(arrange, state, n_seats, is_moved, is_counted)

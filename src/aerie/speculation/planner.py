@@ -36,6 +36,8 @@ CONTEXT_STEP = 256  # costs are looked up once for contexts this close
 # them. A level of 8 nodes costs a tenth more than one of a single node for one request, and two
 # thirds more for 32 (H200). Without 2, simulated at that table's prices, 8 x 8K was 6 % slower.
 WIDTHS = (1, 2, 4, 8)
+# Levels it may feed, and the deepest: what one more is worth changes little among many.
+LEVELS = (1, 2, 3, 4, 6, 8)
 # Share of the last draft's gains in what the next one is planned by: the text has changed since.
 LAST = 0.5
 # What a level that was never drafted is taken to gain by its best k nodes.
@@ -101,8 +103,7 @@ class Planner:
     @property
     def shapes(self) -> tuple[Widths | None, ...]:
         """Nothing, the root's children alone, and every width with every number of levels."""
-        levels = range(1, self.shape.depth)
-        return (None, (), *((width,) * n for width in self._widths for n in levels))
+        return (None, (), *((width,) * n for width in self._widths for n in self._levels))
 
     def most_rows(self, n_seats: int) -> int:
         """The largest size on offer."""
@@ -241,11 +242,11 @@ class Planner:
 
     def _planned(self, made: Round) -> Round:
         """The depth and width that are worth most by the gains of the drafts before."""
-        values = self._values(made)
-        at, n_levels = np.unravel_index(int(values.argmax()), values.shape)
-        if values[at, n_levels] <= 0:
+        values = self._values(made)[:, [n - 1 for n in self._levels]]
+        if values.size == 0 or values.max() <= 0:
             return self._adopt(made, ())
-        return self._adopt(made, (self._widths[at],) * (int(n_levels) + 1))
+        width, n_levels = np.unravel_index(int(values.argmax()), values.shape)
+        return self._adopt(made, (self._widths[width],) * self._levels[n_levels])
 
     def _values(self, made: Round) -> Floats:
         """[width, levels]: tokens of a draft so wide and deep, less those its time is worth.
@@ -275,6 +276,11 @@ class Planner:
         weights = corrected(lesson.scores, lesson.depths, self.learnt.calibration.table())
         seen = weights[chosen].double().numpy()
         self.learnt.worth.follow(len(chosen), seen, int(self.offers.of(1).sizes[-1]))
+
+    @property
+    def _levels(self) -> list[int]:
+        deepest = self.shape.depth - 1
+        return sorted({*(n for n in LEVELS if n < deepest), deepest} - {0})
 
     @property
     def _widths(self) -> list[int]:

@@ -185,3 +185,12 @@ def node_levels(widths: tuple[int, ...], device: torch.device) -> Tensor:
     """The level of each node that is fed. [fed] i64; made once, for a graph cannot make it."""
     levels = [level for level, width in enumerate(widths) for _ in range(width)]
     return torch.tensor(levels, dtype=torch.int64, device=device)
+
+
+def make_levels(
+    batch: int, runs: Sequence[int], widths: tuple[int, ...], dev: torch.device
+) -> None:
+    """Make what is made once for drafts of such sizes: a recording would not fill it in."""
+    node_levels(widths, dev)
+    for run in (*runs, *widths):
+        even_ends(batch, run, dev)

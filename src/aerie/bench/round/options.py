@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from aerie.assemble_choices import CHUNKS
 from aerie.bench.lane import captured
 from aerie.bench.round.outside import OutsideGraphs
 from aerie.bench.round.profile import profile_rounds
 from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start
 from aerie.bench.round.speed import Clocked, launch_counts, run_without_waiting, step_to_room
-from aerie.config import GraphConfig, SchedulerConfig, SpeculationConfig
+from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.sampler import EVERYTHING, GREEDY
 from aerie.models.inflate import LargePair
@@ -48,7 +49,7 @@ N_TURNS = 4  # timed; one before them warms up
 COUNTED = 8  # rounds in which waits and launches are counted
 # Nobody comes or goes; a long prompt is read chunk by chunk; a short one is read and seated.
 WINDOWS = ("steady", "reading", "joining")
-LONG = (COUNTED + 2) * SchedulerConfig().chunk_beside  # tokens of the long one
+LONG = (COUNTED + 2) * CHUNKS["cuda"][1]  # tokens of the long one
 
 
 def new_tokens(n_rounds: int) -> int:
