@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from aerie.models.probe import ProbeMode, probe_at_load
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Scored, Statistics
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
-from aerie.texts import Texts
+from aerie.texts import Texts, as_list
 from aerie.texts import Update as Update
 from aerie.tune.grid import Progress, silent
 from aerie.tune.warm import warm
@@ -29,6 +30,8 @@ from aerie.tune.warm import warm
 Prompt = str | Sequence[int]
 # How long a thread that runs steps lets another one in: it would take the lock again at once.
 PASSING_SECONDS = 5e-5
+# Of loading: weights, memory and costs where none are known, rounds recorded ahead.
+PHASES = ("reading", "building", "recording")
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Engine:
         self._core: EngineCore | None = core
         self.tokenizer = tokenizer
         self.config = config
+        self.load_seconds: dict[str, float] = {}  # by phase
         self._texts = Texts(tokenizer)
         self._lock = threading.RLock()
         self._at_door: set[int] = set()  # threads that wait for the lock
@@ -80,7 +84,7 @@ class Engine:
         `tap` wraps the loaded kernels, for a capture or a study. `progress` is told what is under
         way, how much of it is done, and of how much.
         """
-        config = configured(model, draft, settings)
+        config, marks = configured(model, draft, settings), [time.perf_counter()]
         target_dir, draft_dir = find_pair(config.model.model, config.model.draft)
         page_size = config.cache.page_size
         target = load_target(target_dir, config.model, page_size, progress)
@@ -95,10 +99,17 @@ class Engine:
                 probe_at_load(target, head, mode, tokenizer.encode)
         context = context_of(config.model, target.geometry.max_positions)
         limits = Limits(context, target.geometry.vocab_size, tokenizer.eos_ids)
+        marks.append(time.perf_counter())
         core = build_core(config, target, head, limits, tap, progress=progress)
+        marks.append(time.perf_counter())
+        # Without a device that records, there is nothing to be ready with.
         if core.config.graphs.warm == "full" and core.config.model.device != "cpu":
             warm(core, progress)
-        return cls(core, tokenizer, core.config)
+        marks.append(time.perf_counter())
+        engine = cls(core, tokenizer, core.config)
+        spans = (end - begin for begin, end in pairwise(marks))
+        engine.load_seconds = dict(zip(PHASES, spans, strict=True))
+        return engine
 
     @property
     def core(self) -> EngineCore:
@@ -198,7 +209,7 @@ class Engine:
         raised, Ctrl-C included, nothing of this call goes on.
         """
         asked = _checked(params)
-        encoded = [self._encode(prompt) for prompt in _as_list(prompts)]
+        encoded = [self._encode(prompt) for prompt in as_list(prompts)]
         ids: list[int] = []
         try:
             for tokens in encoded:
@@ -284,17 +295,3 @@ def _checked(params: SamplingParams | None) -> SamplingParams:
     if params is not None and not isinstance(params, SamplingParams):
         raise UsageError(f"params is {params!r:.60}, must be a SamplingParams")
     return params or SamplingParams()
-
-
-def _as_list(prompts: Any) -> list[Any]:
-    """One prompt or several: a text, ids in a list or array, or a sequence of either."""
-    if isinstance(prompts, str | bytes | bytearray | memoryview):
-        return [prompts]
-    if hasattr(prompts, "tolist"):
-        listed = prompts.tolist()
-        prompts = listed if isinstance(listed, list) else [listed]
-    if isinstance(prompts, dict) or not isinstance(prompts, Iterable):
-        raise UsageError(f"prompts is {prompts!r:.60}, must be a text, token ids or a list of them")
-    found = list(prompts)
-    is_one = bool(found) and hasattr(found[0], "__index__") and not getattr(found[0], "shape", ())
-    return [found] if is_one else found

@@ -61,9 +61,10 @@ def build_launcher(
     )
     scratch = scratch_of(config)
     longest = limits.context + scratch + 1
-    shorter = tuple(n for n in config.graphs.columns if n < longest)
+    columns = (*(n for n in config.graphs.columns if n < longest), longest)
+    slots = tuple(n for n in config.graphs.slots if n <= state.n_seats)
     sizes = Sizes(
-        graphs=replace(config.graphs, columns=(*shorter, longest)),
+        graphs=replace(config.graphs, columns=columns, slots=slots or (state.n_seats,)),
         row_multiple=NUMERICS[config.model.numerics].row_multiple,
         scratch=scratch,
         shape=policy.shape,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from aerie.engine.engine import EngineCore
+from aerie.errors import UsageError
 from aerie.requests.events import Event
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request
@@ -109,3 +111,17 @@ def _next_update(core: EngineCore, request: Request, text: OpenText) -> Update:
     last = text.output.finish()
     reason = "stop" if last.stop is not None else request.ended.reason
     return Update(request_id, delta.text + last.text, tokens, reason, request.ended.error)
+
+
+def as_list(prompts: Any) -> list[Any]:
+    """One prompt or several: a text, ids in a list or array, or a sequence of either."""
+    if isinstance(prompts, str | bytes | bytearray | memoryview):
+        return [prompts]
+    if hasattr(prompts, "tolist"):
+        listed = prompts.tolist()
+        prompts = listed if isinstance(listed, list) else [listed]
+    if isinstance(prompts, dict) or not isinstance(prompts, Iterable):
+        raise UsageError(f"prompts is {prompts!r:.60}, must be a text, token ids or a list of them")
+    found = list(prompts)
+    is_one = bool(found) and hasattr(found[0], "__index__") and not getattr(found[0], "shape", ())
+    return [found] if is_one else found

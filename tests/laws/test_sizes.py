@@ -26,10 +26,12 @@ PARAMETERS, ATTRIBUTES, COLUMNS = 7, 12, 100
 # Lines of packages together: limits of files alone reward shards. A budget is raised in a commit of
 # its own that says why.
 BUDGETS = {
-    ("engine", "speculation"): 4_200,
+    # 4,200, and 60 for recording ahead of use what rounds may ask for.
+    ("engine", "speculation"): 4_260,
     ("requests",): 420,
     ("kv",): 370,
-    ("costs", "tune"): 640,
+    # 640, and 40 for the moments in which that is done.
+    ("costs", "tune"): 680,
 }
 
 # Files between the soft and the hard limit, each with the reason it is not two files.
@@ -227,7 +229,7 @@ ASSIGNED = "class A:\n    def f(self):\n" + "".join(f"        self.x{i} = 0\n" f
         (many_parameters, "engine/a.py", "def f(a, b, c, d, e, g, h, **i): 0", "f takes 8"),
         (wide_classes, "engine/a.py", FIELDS, "A has 13 attributes"),
         (wide_classes, "engine/a.py", ASSIGNED, "A has 13 attributes"),
-        (overspent, "speculation/a.py", "x = 1\n" * 4_201, "4201 lines, budget 4200"),
+        (overspent, "speculation/a.py", "x = 1\n" * 4_261, "4261 lines, budget 4260"),
         (wide_lines, "engine/a.py", "x" * 101, "101 columns, limit 100"),
     ],
 )

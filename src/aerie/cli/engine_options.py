@@ -85,6 +85,13 @@ class MemoryOptions:
     gpu_memory: Annotated[
         float, _memory(min=0.05, max=1.0, help="Share of a GPU's memory to take, weights included.")
     ] = 0.9
+    warm: Annotated[
+        str,
+        _memory(
+            help="Rounds recorded before the first request: full, quick (in idle moments), off; "
+            "auto: full, but off for a single text."
+        ),
+    ] = "auto"
     n_pages: Annotated[
         int,
         _memory("--n-pages", min=0, max=1 << 31, help="KV pages of 16 positions; 0: what fits."),
@@ -157,6 +164,8 @@ class EngineOptions:
             found["taps"] = tuple(integers(self.model.taps, "--taps", least=0))
         if memory.max_batch is not None:
             found["scheduler"] = {"max_batch": memory.max_batch}
+        if memory.warm != "auto":
+            found["graphs"] = {"warm": memory.warm}
         return {
             **found,
             "max_model_len": memory.max_model_len,

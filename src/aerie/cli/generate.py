@@ -78,7 +78,9 @@ def generate(
     given = PROMPT if prompt is None else prompt
     text = _standard_input() if given == "-" else given
     # Memory for one text, so that --compare has room for a second engine.
-    settings = {"scheduler": {"max_batch": options.memory.max_batch or 1}}
+    settings: dict[str, Any] = {"scheduler": {"max_batch": options.memory.max_batch or 1}}
+    if options.memory.warm == "auto" and not compare:
+        settings["graphs"] = {"warm": "off"}  # one text meets few of them
     engine = options.load(**settings)
     payload = _stream(engine, text, params, (rounds or sys.maxsize) if show_tree else 0)
     if compare:

@@ -10,17 +10,18 @@ from aerie.cli.output import progress_console
 
 # Told what is under way, and how much of all of it is done.
 Report = Callable[[str, int, int], None]
-MEASURING = "measuring costs"
+SILENT, MEASURING, RECORDING = "loading", "measuring costs", "recording"
 
 
 def first_line() -> Report:
-    """Weights are loaded in silence; a measurement says once that it takes a while."""
+    """Weights are loaded in silence; what takes longer is said once."""
     said: set[str] = set()
 
     def report(what: str, done: int, total: int) -> None:
-        if not _is_loading(what) and MEASURING not in said:
-            said.add(MEASURING)
-            words = f"{MEASURING}, once for this machine and model"
+        is_phase, name = _is_phase(what), what if _is_phase(what) else MEASURING
+        if not what.startswith(SILENT) and total and name not in said:
+            said.add(name)
+            words = f"{name}: {total}" if is_phase else f"{name}, once for this machine and model"
             with suppress(OSError):  # a full disk is no reason not to load
                 progress_console().print(words, markup=False)
 
@@ -31,7 +32,7 @@ def every_line() -> Report:
     """A line for every point that is measured."""
 
     def report(what: str, done: int, total: int) -> None:
-        if not _is_loading(what):
+        if not _is_phase(what):
             progress_console().print(f"{done}/{total} {what}", markup=False)
 
     return report
@@ -50,11 +51,12 @@ def shown(in_lines: Callable[[], Report] = first_line) -> Iterator[Report]:
         task = bar.add_task("loading", total=None)
 
         def report(what: str, done: int, total: int) -> None:
-            name = what if _is_loading(what) else f"{MEASURING}: {what}"
+            name = what if _is_phase(what) else f"{MEASURING}: {what}"
             bar.update(task, description=name, completed=done, total=total)
 
         yield report
 
 
-def _is_loading(what: str) -> bool:
-    return what.startswith("loading")
+def _is_phase(what: str) -> bool:
+    """A phase of loading; anything else is a point that is measured."""
+    return what.startswith((SILENT, RECORDING))

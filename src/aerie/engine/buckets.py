@@ -117,9 +117,13 @@ class Sizes:
         return Bucket(len(starts), self._padded(n_rows), max(ends), fit=fit)
 
     def recorded_chunk(self, starts: Sequence[int], ends: Sequence[int]) -> Bucket:
-        """The smallest graph that holds a chunk of prompts."""
+        """The smallest graph that holds a chunk of prompts; of one, or of as many as there may be.
+
+        Beside hundreds of rows an empty seat costs nothing, and there are fewer graphs.
+        """
         n_rows = self.chunk_rows(sum(ends) - sum(starts))
-        return Bucket(self.seats(len(starts)), n_rows, self.columns(max(ends)))
+        n_seats = self.graphs.slots[0 if len(starts) <= self.graphs.slots[0] else -1]
+        return Bucket(n_seats, n_rows, self.columns(max(ends)))
 
     def chunk_rows(self, n_tokens: int) -> int:
         """Rows of the smallest graph that reads so many tokens."""

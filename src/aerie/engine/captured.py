@@ -270,12 +270,12 @@ class Captured:
 
     def unrecorded(self) -> list[Recording]:
         """All that the limits can ask for and that was not met, small batches first."""
-        found: dict[Any, Callable[[], object]] = {}
-        for n_seats in [n for n in self.sizes.graphs.slots if n <= self.parts.state.n_seats]:
-            for columns in self.sizes.graphs.columns:
+        found, graphs = dict[Any, Callable[[], object]](), self.sizes.graphs
+        for n_seats, columns in itertools.product(graphs.slots, graphs.columns):
+            if n_seats in (graphs.slots[0], graphs.slots[-1]):
                 found.update(self._reader.recordings(n_seats, columns))
-                for options in (GREEDY, EVERYTHING):
-                    found.update(self._rounds(n_seats, columns, options))
+            for options in (GREEDY, EVERYTHING):
+                found.update(self._rounds(n_seats, columns, options))
         return [(key, call) for key, call in found.items() if not self.graphs.has(key)]
 
     @torch.inference_mode()

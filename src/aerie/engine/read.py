@@ -156,8 +156,9 @@ class Reader:
     def recordings(self, n_seats: int, columns: int) -> list[Recording]:
         """Every size of chunk that so many requests of so many positions may read."""
         self._fill([])  # nobody's rows, should one be run
-        totals = {self._sizes.chunk_rows(n) for n in self._sizes.graphs.chunks}
-        buckets = [Bucket(n_seats, n, columns) for n in sorted(totals) if n >= n_seats]
+        sizes, most = self._sizes, self._sizes.chunk_rows(self._sizes.max_chunk)
+        totals = {n for n in map(sizes.chunk_rows, sizes.graphs.chunks) if n <= most}
+        buckets = [Bucket(n_seats, n, columns) for n in sorted({*totals, most})]
         return [(("read", own), partial(read, self._parts, own, self._chunk)) for own in buckets]
 
     def _fill(self, reading: Sequence[Reading]) -> None:

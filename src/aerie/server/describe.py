@@ -28,6 +28,14 @@ def describe_engine(name: str, loaded: Loaded) -> str:
     )
 
 
+def describe_readiness(loaded: Loaded) -> str:
+    """How long loading took, by phase, and what was recorded."""
+    engine = loaded.engine
+    phases = ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in engine.load_seconds.items())
+    n_recorded = engine.core.launcher.graphs.counts.captures
+    return f"loaded in {sum(engine.load_seconds.values()):.1f} s ({phases}); {n_recorded} graphs"
+
+
 def describe_load(
     added: Totals, now: Standing, seconds: float, why: str | None = None
 ) -> str | None:

@@ -52,6 +52,7 @@ OWN_GAUGES = {
     "pending_tokens": "Prompts and most outputs of everything unfinished.",
     "reading_characters": "Of long texts that wait to be tokenised.",
     "uptime_seconds": "Since the server was started.",
+    "graphs_recorded": "Graphs of rounds so far; where loading recorded them all, it stays so.",
 }
 
 
@@ -64,6 +65,7 @@ class Standing:
     kv_cache_usage_perc: float
     pending_tokens: int
     reading_characters: int
+    graphs_recorded: int
 
 
 @dataclass
@@ -126,6 +128,9 @@ class Metrics:
         self._refused = Counter(
             "aerie_request_errors", "Answers with an error.", ["status"], registry=self.registry
         )
+        self._load = Gauge(
+            "aerie_load_seconds", "Loading, by phase.", ["phase"], registry=self.registry
+        )
         self._gauges = {
             name: Gauge(f"aerie_{name}", words, registry=self.registry)
             for name, words in OWN_GAUGES.items()
@@ -179,13 +184,18 @@ class Metrics:
             for depth, count in statistics.accepted_by_depth.items():
                 family.labelled(PER_POSITION, position=str(depth - 1)).inc(count)
 
+    def loaded(self, seconds: Mapping[str, float]) -> None:
+        """The engine is ready, after so long by phase."""
+        for phase, span in seconds.items():
+            self._load.labels(phase=phase).set(span)
+
     def page(self, now: Standing) -> bytes:
         """What a scrape reads."""
         for family in self._families:
             for name in GAUGES:
                 family[name].set(getattr(now, name))
-        self._gauges["pending_tokens"].set(now.pending_tokens)
-        self._gauges["reading_characters"].set(now.reading_characters)
+        for name in ("pending_tokens", "reading_characters", "graphs_recorded"):
+            self._gauges[name].set(getattr(now, name))
         self._gauges["uptime_seconds"].set(time.monotonic() - self._began)
         return generate_latest(self.registry)
 

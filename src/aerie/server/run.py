@@ -16,7 +16,7 @@ import uvicorn
 
 from aerie.errors import AerieError, UsageError
 from aerie.server.app import build_app, build_service
-from aerie.server.describe import describe_engine, describe_load
+from aerie.server.describe import describe_engine, describe_load, describe_readiness
 from aerie.server.logs import logging_to_stderr
 from aerie.server.metrics import Totals
 from aerie.server.protocol import patient
@@ -65,6 +65,8 @@ class _Watch:
         if worker.state is State.READY:
             assert worker.loaded is not None
             self.say(describe_engine(settings.name, worker.loaded))
+            self.say(describe_readiness(worker.loaded))
+            self.service.metrics.loaded(worker.loaded.engine.load_seconds)
             self.say(f"{settings.name} is served at {address}/v1; live page: {address}/")
             await self._until_over()
         if worker.state is State.DRAINING:

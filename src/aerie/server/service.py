@@ -107,8 +107,14 @@ class Service:
         ledger = core.memory.ledger
         usage = 1 - (ledger.n_free + ledger.n_idle) / (ledger.n_pages - 1)
         n_running, n_waiting = self.worker.counts()
-        pending, reading = self.worker.pending_tokens, self.reader.waiting
-        return Standing(n_running, n_waiting, round(max(usage, 0.0), 4), pending, reading)
+        return Standing(
+            num_requests_running=n_running,
+            num_requests_waiting=n_waiting,
+            kv_cache_usage_perc=round(max(usage, 0.0), 4),
+            pending_tokens=self.worker.pending_tokens,
+            reading_characters=self.reader.waiting,
+            graphs_recorded=core.launcher.graphs.counts.captures,
+        )
 
     def named(self, model: str | None) -> Loaded:
         """What serves a model of that name; None is the only one there is."""

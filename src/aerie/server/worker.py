@@ -14,6 +14,7 @@ from aerie.errors import AerieError, EngineFailedError
 from aerie.server.problems import RETRY_LATER, ApiError
 from aerie.server.rounds import describe_round
 from aerie.server.samples import Accepted, Ask, End, Group, Item, Loaded, Piece, Round, Seat, State
+from aerie.tune.warm import Idle
 
 LOG = logging.getLogger("aerie.server")
 STOP_SECONDS = 10.0
@@ -126,15 +127,20 @@ class Worker:
             self.loaded = self._load()
             if self.state is State.LOADING:
                 self.state = State.READY
-            while self._take():
-                self._step(self.loaded.engine)
+            engine = self.loaded.engine
+            idle = Idle(engine.core) if engine.config.graphs.warm == "quick" else None
+            while self._take(idle):
+                self._step(engine)
         except Exception as failure:  # whatever it is, waiting clients must hear of it
             self._fail(failure)
 
-    def _take(self) -> bool:
-        """Do what waits; sleeps while there is nothing to decode. False: the end."""
+    def _take(self, idle: Idle | None) -> bool:
+        """Do what waits; records or sleeps while there is nothing to decode. False: the end."""
         assert self.loaded is not None
         while not self._todo.empty() or self.loaded.engine.core.is_idle:
+            if self._todo.empty() and idle:
+                idle.record_one()
+                continue
             todo = self._todo.get()
             if todo is None:
                 return False

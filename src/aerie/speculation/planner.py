@@ -36,8 +36,7 @@ CONTEXT_STEP = 256  # costs are looked up once for contexts this close
 # them. A level of 8 nodes costs a tenth more than one of a single node for one request, and two
 # thirds more for 32 (H200). Without 2, simulated at that table's prices, 8 x 8K was 6 % slower.
 WIDTHS = (1, 2, 4, 8)
-# Levels it may feed, and the deepest: what one more is worth changes little among many.
-LEVELS = (1, 2, 3, 4, 6, 8)
+LEVELS = (1, 2, 3, 4, 6, 8)  # and the deepest: among many, one more changes little
 # Share of the last draft's gains in what the next one is planned by: the text has changed since.
 LAST = 0.5
 # What a level that was never drafted is taken to gain by its best k nodes.
@@ -102,7 +101,7 @@ class Planner:
 
     @property
     def shapes(self) -> tuple[Widths | None, ...]:
-        """Nothing, the root's children alone, and every width with every number of levels."""
+        """Nothing, the root's children alone, and every width with every depth."""
         return (None, (), *((width,) * n for width in self._widths for n in self._levels))
 
     def most_rows(self, n_seats: int) -> int:
@@ -122,8 +121,7 @@ class Planner:
         self._n_rounds += 1
         is_exploring = bool(self._explore_every) and self._n_rounds % self._explore_every == 0
         rate = self.learnt.running.rate(situation.batch, situation.batch * forecast.rate)
-        rate = max(rate, situation.batch / prices.plain)
-        rate *= EXPLORING if is_exploring else 1.0
+        rate = max(rate, situation.batch / prices.plain) * (EXPLORING if is_exploring else 1.0)
         decide = partial(_decide, self)
         made = Round(situation, prices, rate, is_exploring, prices.extend, decide)
         return made if self._looks else self._planned(made)
@@ -141,8 +139,8 @@ class Planner:
     def _say_once(self) -> None:
         """In the log, the first time that plain decoding is expected to be faster."""
         if not self._is_said:
-            self._is_said = True
             LOG.info("%s", self.reason)
+        self._is_said = True
 
     def prices(self, situation: Situation) -> Prices:
         """The costs of a situation, looked up once."""
@@ -243,7 +241,7 @@ class Planner:
     def _planned(self, made: Round) -> Round:
         """The depth and width that are worth most by the gains of the drafts before."""
         values = self._values(made)[:, [n - 1 for n in self._levels]]
-        if values.size == 0 or values.max() <= 0:
+        if not (values > 0).any():
             return self._adopt(made, ())
         width, n_levels = np.unravel_index(int(values.argmax()), values.shape)
         return self._adopt(made, (self._widths[width],) * self._levels[n_levels])
@@ -279,8 +277,7 @@ class Planner:
 
     @property
     def _levels(self) -> list[int]:
-        deepest = self.shape.depth - 1
-        return sorted({*(n for n in LEVELS if n < deepest), deepest} - {0})
+        return sorted({min(n, self.shape.depth - 1) for n in (*LEVELS, self.shape.depth)} - {0})
 
     @property
     def _widths(self) -> list[int]:

@@ -227,8 +227,10 @@ class _Point:
             begin, began = time.perf_counter(), time.thread_time()
             with marked(core.launcher.graphs, clock) as spans:
                 core.step()
-            self.wall += time.perf_counter() - begin
-            self.ran += time.thread_time() - began
+            # On a GPU the thread sleeps while rounds run: only a CPU's own time can be stolen.
+            if not core.launcher.parts.table.is_cuda:
+                self.wall += time.perf_counter() - begin
+                self.ran += time.thread_time() - began
             found = {name: [s for key, s in spans if key == name] for name, _ in spans}
             rest = [s for key, s in spans if key != "verify"]
             if turn >= warm and len(found.get("verify", ())) == 1 and rest:

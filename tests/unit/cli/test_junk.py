@@ -33,6 +33,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "--engine": ("fast",),
     "--backend": ("pytorh",),
     "--numerics": ("exactly",),
+    "--warm": ("hot", ""),
     "--method": ("eagel3",),
     "--policy": ("plan",),
     "--rule": ("toss",),

@@ -45,10 +45,10 @@ def test_nobody_waits_for_a_terminal_that_does_not_read(monkeypatch: pytest.Monk
 
 
 def test_how_it_goes_in_a_line() -> None:
-    now = Standing(3, 2, 0.125, 0, 0)
+    now = Standing(3, 2, 0.125, 0, 0, 0)
     added: Any = Totals(100, 420, 10, 25)
     words = describe_load(added, now, 10.0)
     assert words == ("42.0 tokens/s out, 10.0 in; running 3, waiting 2, KV 12.5 %, acceptance 3.50")
-    assert describe_load(Totals(), Standing(0, 0, 0, 0, 0), 10.0) is None
+    assert describe_load(Totals(), Standing(0, 0, 0, 0, 0, 0), 10.0) is None
     plain = describe_load(Totals(1, 1), now, 10.0, "a draft costs 2 ms and gains 1")
     assert plain is not None and "acceptance none (a draft costs 2 ms" in plain

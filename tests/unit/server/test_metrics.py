@@ -12,7 +12,7 @@ LABELS = '{engine="0",model_name="a model"}'
 
 
 def values(metrics: Metrics) -> dict[str, float]:
-    lines = metrics.page(Standing(3, 2, 0.5, 700, 9)).decode().splitlines()
+    lines = metrics.page(Standing(3, 2, 0.5, 700, 9, 41)).decode().splitlines()
     pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
     return {name: float(value) for name, _, value in pairs}
 
@@ -54,3 +54,11 @@ def test_a_sample_is_counted_under_both_names() -> None:
 
 def test_without_a_dashboard_there_are_no_names_of_others() -> None:
     assert not any(name.startswith("vllm") for name in values(Metrics("a model")))
+
+
+def test_loading_and_what_was_recorded_are_told() -> None:
+    metrics = Metrics("a model")
+    metrics.loaded({"reading": 1.5, "recording": 20.0})
+    found = values(metrics)
+    assert found["aerie_graphs_recorded"] == 41
+    assert found['aerie_load_seconds{phase="recording"}'] == 20.0

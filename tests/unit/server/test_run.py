@@ -80,9 +80,10 @@ def test_a_failed_engine_is_told_to_everybody_and_ends_the_server(
 ) -> None:
     monkeypatch.setattr(run_module, "FAILED_SECONDS", 1.0)
     with served(lambda: Loaded(engine, LOOPING), request_seconds=0.2) as server:
-        server.wait(lambda: len(server.said) >= 3)
+        server.wait(lambda: len(server.said) >= 4)
         assert "float32 on cpu" in server.said[1] and "KV for 40" in server.said[1]
-        assert "live page: http://127.0.0.1:" in server.said[2]
+        assert server.said[2].startswith("loaded in ") and "recording" in server.said[2]
+        assert "live page: http://127.0.0.1:" in server.said[3]
 
         # A template that loops is ended: chats fail, texts are completed as before.
         for _ in range(6):

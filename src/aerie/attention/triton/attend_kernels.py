@@ -74,11 +74,7 @@ def attend_kernel(
 ) -> None:
     """One program: some heads of one unit's rows over a run of its blocks."""
     record = programs + tl.program_id(0) // (N_HEADS // HEADS) * PROGRAM_FIELDS
-    if IS_CHAINED:
-        # Before any read and any return: the records may be of the kernel before this one.
-        gdc_wait()
-    if IS_OVERLAPPED:
-        gdc_launch_dependents()  # the merge may be brought up; it waits before it reads
+    _take_turn(IS_CHAINED, IS_OVERLAPPED)
     # All reads of the record before the branch: they then wait for the memory together.
     n_rows = tl.load(record + N_ROWS)
     first_row = tl.load(record + FIRST_ROW)
@@ -161,6 +157,15 @@ def attend_kernel(
         # Padded dimensions too: the merge reads whole rows.
         acc *= (1.0 / or_one(total))[:, None]
         tl.store(parts + at_part[:, None] * BLOCK_D + dim, acc, mask=is_own[:, None])
+
+
+@triton.jit
+def _take_turn(IS_CHAINED: tl.constexpr, IS_OVERLAPPED: tl.constexpr) -> None:
+    """Before any read and any return: the records may be of the kernel before this one."""
+    if IS_CHAINED:
+        gdc_wait()
+    if IS_OVERLAPPED:
+        gdc_launch_dependents()  # the merge may be brought up; it waits before it reads
 
 
 @triton.jit
