@@ -126,6 +126,12 @@ def _summed(events: Iterable[Any], n_rounds: int) -> RoundProfile:
     return RoundProfile(n_rounds, tuple(rows), {k: round(v, 3) for k, v in host.items()})
 
 
+def bookkeeping_share(profile: dict[str, Any], round_ms: float) -> float:
+    """Of a round's own time: kernels that overlap are busy while they wait, sums say too much."""
+    micros = profile["shares"].get(BOOKKEEPING, 0.0) * profile["busy_us_per_round"]
+    return round(float(micros / (1e3 * round_ms)), 4)
+
+
 def part_of(name: str) -> str:
     """The part of the model a kernel belongs to."""
     lowered = name.lower()

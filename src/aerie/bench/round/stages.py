@@ -19,7 +19,7 @@ from aerie.bench.round.lossless import (
 )
 from aerie.bench.round.options import measure_options
 from aerie.bench.round.planner import PLANNER, compare_planner, profile_planner
-from aerie.bench.round.profile import BOOKKEEPING, profile_rounds
+from aerie.bench.round.profile import bookkeeping_share, profile_rounds
 from aerie.bench.round.setup import RoundSetup, read_prompts
 from aerie.bench.round.speed import measure_speed, run_without_waiting, step_to_room
 from aerie.bench.round.stress import stress
@@ -88,7 +88,7 @@ class RoundBench:
             traced = profile_rounds(core, PROFILED)
             profiles[name] = traced.summary()
             self.write(f"round_kernels_{name}.csv", traced.csv())
-        share = profiles["round"]["shares"].get(BOOKKEEPING, 0.0)
+        share = bookkeeping_share(profiles["round"], found["round"]["ms"])
         reached = {
             "plain_share_of_ceiling": found["plain_share_of_ceiling"],
             "round_tax": found["round_tax"],
