@@ -24,7 +24,7 @@ from aerie.kernels.registry import Kernels
 from aerie.speculation.calibration import corrected
 from aerie.speculation.offer import Offers
 from aerie.speculation.policy import Gain, Growth, Lesson, Situation, TreeShape, Widths
-from aerie.speculation.running import Floats, Forecast, Running
+from aerie.speculation.running import Floats, Forecast, Running, go_on
 from aerie.speculation.tree import DraftTree
 from aerie.speculation.worth import Learnt
 
@@ -215,16 +215,16 @@ class Planner:
     def learn(self, lesson: Lesson, growth: Growth | None) -> None:
         """Calibrate on the verdict and bring the running averages up to date."""
         if lesson.gains is not None:
-            n_levels = len(lesson.gains)
-            self._gains[:n_levels] += LAST * (lesson.gains - self._gains[:n_levels])
+            known = self._gains[: len(lesson.gains)]
+            known += LAST * (lesson.gains - known)
+            go_on(self._gains, len(known))
         if not isinstance(growth, Round) or not any(n > 1 for n in lesson.n_rows):
             return
         rows = torch.arange(lesson.scores.shape[1])
         chosen = rows < torch.tensor(lesson.n_rows)[:, None]
         accepted = (rows[:, None] == lesson.path[:, None, :]).any(2) & chosen
-        n_verified = min(sum(lesson.n_rows), len(growth.prices.verify) - 1)
-        growth.seconds += float(growth.prices.verify[n_verified])
-        learnt = self.learnt
+        priced, learnt = growth.prices.verify, self.learnt
+        growth.seconds += float(priced[min(sum(lesson.n_rows), len(priced) - 1)])
         self._appraise(lesson, chosen)
         learnt.calibration.learn(lesson.scores, lesson.depths, chosen, accepted)
         n_levels, bins = len(growth.fed) + 1, self.shape.depth + 1
@@ -273,7 +273,7 @@ class Planner:
         """Remember what the rows of a round were thought to be worth."""
         weights = corrected(lesson.scores, lesson.depths, self.learnt.calibration.table())
         seen = weights[chosen].double().numpy()
-        self.learnt.worth.follow(len(chosen), seen, int(self.offers.of(1).sizes[-1]))
+        self.learnt.worth.follow(len(chosen), seen, len(chosen) * self.shape.verify)
 
     @property
     def _levels(self) -> list[int]:

@@ -14,7 +14,7 @@ from aerie.costs.table import CostTable, Sample, Surface
 from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner, Round
 from aerie.speculation.policy import FixedTree, Growth, Lesson, Situation, TreeShape
-from aerie.speculation.running import FIRST_SPELL, PROBE_ROUNDS, Spell
+from aerie.speculation.running import FIRST_SPELL, PROBE_ROUNDS, Spell, go_on
 from aerie.speculation.tree import DraftTree
 from tests.unit.speculation.chains import accepting, chain, selected
 
@@ -155,6 +155,50 @@ def test_rows_are_agreed_on_in_a_steady_batch_alone() -> None:
         n_rows = int(selected(planner, tree).sum())
         assert n_rows == 3
         planner.learn(accepting(2, tree, 5), growth)
+
+
+def test_a_batch_may_agree_on_more_rows_than_one_request_has() -> None:
+    """Eight requests whose every row is good: sixty-four rows, one tree's most, are not enough."""
+    offers = Offers((8, 16, 32, 64, 128, 256), 16, "cpu")
+    planner = Planner(replace(SHAPE, verify=16), table(row=0.01), 0, offers, looks=False)
+    depth = torch.arange(8)
+    scores = (0.95**depth).float().expand(8, 8).contiguous()
+    path = torch.arange(9).expand(8, 9).contiguous()
+    for _ in range(3):
+        growth = planner.open(Situation(8, 512.0))
+        assert growth is not None
+        agreed = planner.prepare(growth, 8, is_steady=True)
+        planner.learn(Lesson(scores, depth.expand(8, 8), [8] * 8, path), growth)
+    assert agreed == 128
+
+
+def test_a_level_that_was_never_drafted_goes_on_as_the_last_one() -> None:
+    gains = np.array([[0, 0.8, 0.9], [0, 0.6, 0.6], [0, 0.1, 0.1], [0, 0.1, 0.1]], np.float32)
+    go_on(gains, 2)
+    assert gains[2].tolist() == pytest.approx([0, 0.4, 0.4])
+    assert gains[3].tolist() == pytest.approx([0, 0.8 / 3, 0.8 / 3])
+    go_on(gains, 4)  # nothing is left to guess
+    rising = np.array([[0, 0.5], [0, 0.7], [0, 0.1]], np.float32)
+    go_on(rising, 2)
+    assert rising[2].tolist() == pytest.approx([0, 0.7]), "nothing is taken to rise"
+
+
+def test_two_good_levels_are_reason_enough_for_a_deep_draft() -> None:
+    """A captured draft is planned before it begins: by levels it has not seen, too."""
+    planner = Planner(SHAPE, table(), 0, Offers((1, 2, 4, 8, 16, 32), 32, "cpu"), looks=False)
+    lesson = accepting(4, chain([1.0, 0.9, 0.9, 0.9, 0.9]), 5)
+
+    def planned(gain: float, n_levels: int) -> int:
+        gains = np.tile(np.array([0, *[gain] * 4], np.float32), (n_levels, 1))
+        for _ in range(12):
+            growth = planner.open(HERE)
+            planner.learn(replace(lesson, gains=gains), growth)
+        plan = planner.open(HERE)
+        assert plan is not None and plan.widths is not None
+        return len(plan.widths)
+
+    assert planned(0.02, SHAPE.depth) == 0
+    assert planned(0.95, 2) == SHAPE.depth - 1
 
 
 def test_a_lesson_counts_the_rows_of_the_path() -> None:
