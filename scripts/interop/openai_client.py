@@ -71,15 +71,23 @@ def chats(client: openai.OpenAI, model: str) -> Checks:
     ]
 
 
+def scores(client: openai.OpenAI, model: str) -> Checks:
+    """A prompt that is read again, and nothing written behind it."""
+    asked = {"model": model, "prompt": "def add(a, b):", "max_tokens": 0, "logprobs": 1}
+    (choice,) = client.completions.create(**asked, echo=True).choices
+    own = choice.logprobs.token_logprobs
+    return [
+        ("a prompt is told again", choice.text == asked["prompt"]),
+        ("its tokens are scored", own[0] is None and all(value <= 0 for value in own[1:])),
+    ]
+
+
 def refusals(client: openai.OpenAI, model: str) -> Checks:
-    found: Checks = []
-    for field, value in (("best_of", 2), ("echo", True)):
-        try:
-            client.completions.create(model=model, prompt="a", **{field: value})
-            found.append((f"{field} is refused", False))
-        except openai.BadRequestError as error:
-            found.append((f"{field} is refused by name", error.param == field and str(error)))
-    return found
+    try:
+        client.completions.create(model=model, prompt="a", best_of=2)
+    except openai.BadRequestError as error:
+        return [("best_of is refused by name", error.param == "best_of" and str(error))]
+    return [("best_of is refused", False)]
 
 
 def main() -> None:
@@ -90,6 +98,7 @@ def main() -> None:
         results.append(("the model is found by its name", client.models.retrieve(model).id))
         results += completions(client, model)
         results += chats(client, model)
+        results += scores(client, model)
         results += refusals(client, model)
     conclude(results)
 
