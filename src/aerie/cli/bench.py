@@ -246,10 +246,11 @@ def serve(
     """
     from rich.progress import Progress
 
-    from aerie.bench.serve.load import Load, measure, table_of, wait_until_ready, write
+    from aerie.bench.serve.client import wait_until_ready
+    from aerie.bench.serve.load import SERVER_OPTIONS, Load, measure, table_of, write
 
     load = Load(url, tuple(integers(clients, "--clients")), turns, tokens)
-    wait_until_ready(url, wait)
+    wait_until_ready(url, wait, f"start it with: aerie serve {SERVER_OPTIONS}")
     with Progress(console=progress_console(), transient=True) as progress:
         task = progress.add_task("bench serve", total=turns * len(load.clients))
         found = measure(load, lambda: progress.advance(task))
