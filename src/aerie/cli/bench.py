@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aerie.cli.bench_peer import peer
 from aerie.cli.checks import amount, count, found_device, in_file, out_folder
 from aerie.cli.output import console, finish, integers, progress_console
 
@@ -259,3 +260,6 @@ def serve(
     if not as_json:
         console().print(table_of(found))
     finish(found, as_json=True)
+
+
+app.command("peer")(peer)
