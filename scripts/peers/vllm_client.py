@@ -42,7 +42,9 @@ def run_load(
         *("--model", str(server.model), "--tokenizer", asked.tokenizer),
         *("--dataset-name", "custom", "--dataset-path", str(work / f"{name}.texts.jsonl")),
         *("--custom-output-len", str(contract.new_tokens), "--skip-chat-template"),
-        *("--disable-shuffle", "--ignore-eos", "--num-warmups", "0"),
+        # No request of its own before: the first after "ready" is to be the first.
+        *("--num-warmups", "0", "--ready-check-timeout-sec", "0"),
+        *("--disable-shuffle", "--ignore-eos", "--disable-tqdm"),
         *("--num-prompts", str(load.requests), "--max-concurrency", str(load.clients)),
         *("--temperature", str(load.temperature), "--top-p", str(load.top_p)),
         *("--save-result", "--result-dir", str(work), "--result-filename", result),
