@@ -37,7 +37,7 @@ def print_tables(files: Iterable[Path]) -> None:
     for point, lane in best_chains(decode).items():
         print(f"fastest of vLLM at {point}: {lane}")
     _ratios("Decode tokens/s", decode)
-    _grid("Served tokens/s: median; errors", _cells(served), _served)
+    _grid("Served tokens/s: median, acceptance length; errors", _cells(served), _served)
     _ratios("Served tokens/s", served)
     for name, (figure, percentile) in WAITS.items():
         known = [{**row, "wait": row[figure][percentile]} for row in served if row[figure]]
@@ -121,7 +121,9 @@ def _one(rows: Sequence[Any]) -> str:
 
 def _served(rows: Sequence[Any]) -> str:
     middle = statistics.median(row["tokens_per_second"] for row in rows)
-    return f"{middle:.0f}; {sum(row['errors'] for row in rows)}"
+    lengths = [row["acceptance_length"] for row in rows if row["acceptance_length"]]
+    length = f", {statistics.median(lengths):.2f}" if lengths else ""
+    return f"{middle:.0f}{length}; {sum(row['errors'] for row in rows)}"
 
 
 def _wait(rows: Sequence[Any]) -> str:

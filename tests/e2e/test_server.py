@@ -579,6 +579,7 @@ def test_peer_contract_is_run_against_a_server(
     for row, load in zip(rows, contract.of_turn(0), strict=True):
         assert row["errors"] == 0 and row["tokens"] == load.requests * contract.new_tokens
         assert all(row[name]["p99"] > 0 for name in ("ttft_ms", "gap_ms", "gap_per_token_ms"))
+        assert row["acceptance_length"] > 1 and row["counters"]["graphs_recorded"] == 0
         assert row["lane"] == "aerie" and row["made"]["source_sha256"] and row["server"]
     prompts = write_prompts(contract.prompts, 2 + 4, 0)
     params = SamplingParams(max_tokens=contract.new_tokens, ignore_eos=True)

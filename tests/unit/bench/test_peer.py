@@ -17,10 +17,18 @@ from aerie.bench.peers import (
     ratios,
     read_rows,
 )
-from aerie.bench.serve.client import Arrival, Heard, Reply, read_stream, read_whole
+from aerie.bench.serve.client import (
+    Arrival,
+    Heard,
+    Reply,
+    read_counters,
+    read_stream,
+    read_whole,
+)
 from aerie.bench.serve.peer import (
     Load,
     PromptTerms,
+    drafted,
     gaps_of,
     read_peer_contract,
     summarise,
@@ -108,6 +116,27 @@ def test_figures_that_are_unknown_are_none() -> None:
     assert silent["gap_ms"] == {"p50": 200.0, "p99": 200.0}
     assert silent["gap_per_token_ms"] is None
     assert summarise(LOAD, ["refused"], 1.0)["ttft_ms"] is None
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "# TYPE aerie_spec_decode_num_drafts_total counter\n"
+        "aerie_spec_decode_num_drafts_total 4.0\n"
+        "aerie_spec_decode_num_accepted_tokens_total 10.0\n",
+        'vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 4.0\n'
+        'vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} 10.0\n'
+        'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 3.0\n'
+        'vllm:spec_decode_num_drafts_created{engine="0"} 1.7e9\n',
+    ],
+)
+def test_both_servers_count_drafts(page: str) -> None:
+    assert read_counters(page) == {"num_drafts": 4, "num_accepted_tokens": 10}
+    assert drafted(read_counters(page))["acceptance_length"] == 3.5
+
+
+def test_servers_need_not_count() -> None:
+    assert drafted(read_counters("")) == {"counters": {}, "acceptance_length": None}
 
 
 @pytest.mark.parametrize("path", sorted(Path("contracts/peers").glob("*.toml")), ids=str)

@@ -33,6 +33,7 @@ def served(lane: str, speed: float, first: float) -> dict[str, Any]:
         "median_itl_ms": 5.0,
         "p99_itl_ms": 10.0,
         "failed": 1,
+        "spec_decode_acceptance_length": 4.5,
     }
     row = row_of(Load("greedy", 8, 64), found)
     return {"kind": "served", "lane": lane, "run": "a", "group": 0, **row}
@@ -60,7 +61,7 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "fastest of vLLM at 2x64: vllm chain7",
         "| 2x64 | aerie planner | vllm chain7 | 8 | 1.500 (1.500..1.500) |",
         "aerie planner over the fastest chain at each point: geometric mean 1.500",
-        "| greedy 8 | 1000; 1 | 1500; 1 |",
+        "| greedy 8 | 1000, 4.50; 1 | 1500, 4.50; 1 |",
         "| greedy 8 | aerie planner | vllm chain7 | 1 | 0.800 (0.800..0.800) |",
     ):
         assert line in said, f"{line}\n{said}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,12 @@ from aerie.errors import UsageError
 
 TIMEOUT_SECONDS = 120
 EVENT = b"data: {"
+# aerie and vLLM count under the same names, behind one of their own.
+COUNTER = re.compile(
+    r"^\w+[:_](?:spec_decode_)?(?P<name>num_drafts|num_draft_tokens|num_accepted_tokens"
+    r"|graphs_recorded)(?:_total)?(?:{[^}]*})? (?P<value>\S+)$",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True)
@@ -105,16 +112,21 @@ def read_stream(heard: Heard) -> Reply:
     return Reply("".join(parts), heard.seconds, tuple(arrivals), n_tokens, n_prompt)
 
 
-def look_up(url: str, path: str) -> Any:
-    """What a server says about itself; None where it has no such page."""
+def look_up(url: str, path: str) -> str | None:
+    """A page on which a server speaks of itself; None where it has no such page."""
     place = urlsplit(url)
     connection = http.client.HTTPConnection(place.netloc, timeout=TIMEOUT_SECONDS)
     try:
         connection.request("GET", f"{place.path.rstrip('/')}{path}")
         answer = connection.getresponse()
-        return json.loads(answer.read()) if answer.status == 200 else None
+        return answer.read().decode() if answer.status == 200 else None
     finally:
         connection.close()
+
+
+def read_counters(page: str) -> dict[str, int]:
+    """Drafts, and graphs recorded, of a `/metrics` page; what a server does not count is absent."""
+    return {found["name"]: int(float(found["value"])) for found in COUNTER.finditer(page)}
 
 
 def wait_until_ready(url: str, seconds: float, hint: str) -> None:

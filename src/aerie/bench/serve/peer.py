@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from aerie.bench.gpu.contract import read_toml, strict
 from aerie.bench.profile.serving_report import percentiles
 from aerie.bench.round.setup import read_prompts, tokenizer_of_pair
-from aerie.bench.serve.client import Heard, Reply, ask, look_up, read_stream
+from aerie.bench.serve.client import Heard, Reply, ask, look_up, read_counters, read_stream
 from aerie.config import require
 from aerie.errors import UsageError
 
@@ -96,8 +97,9 @@ def read_peer_contract(path: Path) -> PeerContract:
 
 def find_server(url: str) -> Server:
     """What a server says about itself; the first of its models is asked for."""
-    models = (look_up(url, "/v1/models") or {}).get("data", ())
-    return Server(url, models[0]["id"] if models else None, look_up(url, "/version"))
+    models = json.loads(look_up(url, "/v1/models") or "{}").get("data", ())
+    version = json.loads(look_up(url, "/version") or "null")
+    return Server(url, models[0]["id"] if models else None, version)
 
 
 def write_prompts(terms: PromptTerms, n_prompts: int, turn: int) -> list[str]:
@@ -117,12 +119,24 @@ def run_turn(
     for load in loads:
         own, prompts = prompts[: load.requests], prompts[load.requests :]
         bodies = [_body(server, contract, load, prompt) for prompt in own]
-        start = time.perf_counter()
+        before, start = _counters(server), time.perf_counter()
         with ThreadPoolExecutor(load.clients) as pool:
             heard = list(pool.map(partial(_try, server.url), bodies))
-        seconds = time.perf_counter() - start
+        seconds, after = time.perf_counter() - start, _counters(server)
         answers = [_read(one, contract.new_tokens) for one in heard]
-        tell({"group": turn, **summarise(load, answers, seconds)})
+        gained = {name: n - before.get(name, 0) for name, n in after.items()}
+        tell({"group": turn, **summarise(load, answers, seconds), **drafted(gained)})
+
+
+def _counters(server: Server) -> dict[str, int]:
+    return read_counters(look_up(server.url, "/metrics") or "")
+
+
+def drafted(gained: Mapping[str, int]) -> dict[str, Any]:
+    """How drafts went, and what was recorded meanwhile, as far as the server counts."""
+    drafts = gained.get("num_drafts", 0)
+    length = 1.0 + gained["num_accepted_tokens"] / drafts if drafts else None
+    return {"counters": dict(gained), "acceptance_length": length}
 
 
 def _body(server: Server, contract: PeerContract, load: Load, prompt: str) -> dict[str, Any]:
