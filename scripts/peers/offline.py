@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ def run_lane(asked: argparse.Namespace) -> None:
     from aerie.bench.provenance_peers import peer_provenance
     from aerie.bench.round.setup import read_prompts, tokenizer_of_pair
 
-    made, vocabulary = peer_provenance(), tokenizer_of_pair().vocab_size
+    made, tokenizer = peer_provenance(), tokenizer_of_pair()
+    mark = partial(tokenizer.encode, add_special_tokens=False)
     common = {"lane": f"{engine_name} {policy}", "run": asked.run, "sampling": asked.sampling}
 
     def log(kind: str, **values: Any) -> None:
@@ -70,13 +72,14 @@ def run_lane(asked: argparse.Namespace) -> None:
     log("ready", seconds=ready, phases=engine.phases)
     hand_over(asked.in_turns)
     for batch, context in asked.points:
-        prompts = read_prompts(asked.groups * batch, context, vocabulary)
+        point = f"{batch}x{context}"
+        prompts = read_prompts(asked.groups * batch, context, tokenizer.vocab_size)
         for group in range(asked.groups):
             own = prompts[group * batch : (group + 1) * batch]
             if group == 0:
-                engine.generate([changed(prompt, vocabulary) for prompt in own], asked.tokens)
-            for row in measure(engine, own, asked):
-                log("decode", point=f"{batch}x{context}", group=group, **row)
+                engine.generate(marked(own, mark(f"# {point} before\n")), asked.tokens)
+            for row in measure(engine, marked(own, mark(f"# {point}\n")), asked):
+                log("decode", point=point, group=group, **row)
             hand_over(asked.in_turns)
 
 
@@ -112,9 +115,12 @@ def decode_speed(one: Answer, full: Answer) -> float:
     return n_tokens / (full.seconds - one.seconds)
 
 
-def changed(prompt: Sequence[int], vocabulary: int) -> list[int]:
-    """A prompt with another beginning, so that the one it warms up for stays fresh."""
-    return [(prompt[0] + 17) % (vocabulary - 1) + 1, *prompt[1:]]
+def marked(prompts: Sequence[Sequence[int]], mark: Sequence[int]) -> list[list[int]]:
+    """Prompts of the same length behind a line of their own, which no cached text begins with.
+
+    The first token stays: it says that a text begins.
+    """
+    return [[prompt[0], *mark, *prompt[1:]][: len(prompt)] for prompt in prompts]
 
 
 def hand_over(is_in_turns: bool) -> None:

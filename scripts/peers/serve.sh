@@ -39,7 +39,7 @@ stop_servers() {
 trap stop_servers EXIT
 
 start_server() { # lane, port
-  local engine=${1%%:*} policy=${1#*:} began now command
+  local engine=${1%%:*} policy=${1#*:} began now phases command
   local chain="{\"method\":\"eagle3\",\"model\":\"$head\",\"num_speculative_tokens\":${policy#chain}}"
   case $engine in
     vllm) command=("$python" -m vllm.entrypoints.cli.main serve "$target" --dtype "$dtype"
@@ -67,8 +67,10 @@ start_server() { # lane, port
     sleep 0.2
   done
   now=$((($(date +%s%N) - began) / 1000000))
-  printf '{"kind": "ready", "lane": "%s %s", "run": "%s", "seconds": %d.%03d, "phases": {}, "sampling": {"temperature": 0.0}}\n' \
-    "$engine" "$policy" "$run" $((now / 1000)) $((now % 1000)) | tee -a "$rows"
+  phases=$(curl -sf "http://127.0.0.1:$2/metrics" |
+    sed -n 's/^aerie_load_seconds{phase="\(.*\)"} \(.*\)/"\1": \2/p' | paste -sd, -)
+  printf '{"kind": "ready", "lane": "%s %s", "run": "%s", "seconds": %d.%03d, "phases": {%s}, "sampling": {"temperature": 0.0}}\n' \
+    "$engine" "$policy" "$run" $((now / 1000)) $((now % 1000)) "$phases" | tee -a "$rows"
 }
 
 load_server() { # lane, port, turn
@@ -76,7 +78,8 @@ load_server() { # lane, port, turn
     --run "$run" --turn "$3" --out "$rows")
   case $client in
     aerie) "$python" -m aerie bench peer "${own[@]}" > "$out/client.log" || cat "$out/client.log" ;;
-    vllm) "$python" "$here/vllm_client.py" "${own[@]}" --tokenizer "$target" --work "$out/vllm" ;;
+    vllm) "$python" "$here/vllm_client.py" "${own[@]}" --tokenizer "$target" --work "$out/vllm" ||
+      echo "$1, turn $3: not all loads" >&2 ;;
     *) echo "unknown client $client" >&2; return 1 ;;
   esac
 }

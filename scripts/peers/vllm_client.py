@@ -81,8 +81,8 @@ def write_texts(path: Path, texts: Sequence[str]) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def main() -> None:
-    """Every load of one turn, one after the other."""
+def main() -> int:
+    """Every load of one turn, one after the other; one that fails does not end the others."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--url", required=True)
     parser.add_argument("--tokenizer", required=True, help="folder")
@@ -99,14 +99,22 @@ def main() -> None:
     common = {"kind": "served", "lane": asked.name, "run": asked.run or made["date"]}
     common |= {"contract": contract.name, "client": "vllm bench serve", "group": asked.turn}
     texts = write_prompts(contract.prompts, sum(load.requests for load in loads), asked.turn)
+    is_whole = True
     for load in loads:
         name = f"{asked.name}.{load.point}.{asked.turn}".replace(" ", "-")
         own, texts = texts[: load.requests], texts[load.requests :]
         write_texts(asked.work / f"{name}.texts.jsonl", own)
-        row = run_load(asked, server, contract, load, name)
+        try:
+            row = run_load(asked, server, contract, load, name)
+        except subprocess.SubprocessError as error:
+            kind = type(error).__name__
+            print(f"{name} failed ({kind}): see its log in {asked.work}", flush=True)
+            is_whole = False
+            continue
         append_row(asked.out, {**common, **row, "server": server.version, "made": made})
         print(f"{asked.name}: {load.point}, {row['tokens_per_second']:.0f} tokens/s", flush=True)
+    return int(not is_whole)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
