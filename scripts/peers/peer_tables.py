@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-GREEDY = 0.0
+GREEDY = {"temperature": 0.0}
 # What a served row is compared by beside its speed, and which of its percentiles; less is better.
 WAITS = {
     "TTFT, median": ("ttft_ms", "p50"),
@@ -24,11 +24,11 @@ def print_tables(files: Iterable[Path]) -> None:
     """Everything these files tell."""
     from aerie.bench.peers import best_chains, read_rows
 
-    rows = [{**row, "lane": _named(row)} for row in read_rows(files)]
     by_kind: dict[str, list[Any]] = defaultdict(list)
-    for row in rows:
+    for row in read_rows(files):
         by_kind[row["kind"]].append(row)
-    decode, served = by_kind["decode"], by_kind["served"]
+    decode = [{**row, "point": _point(row)} for row in by_kind["decode"]]
+    served = by_kind["served"]
     _grid("Seconds until ready: median", _cells(by_kind["ready"], lambda row: "ready"), _seconds)
     _grid("Decode tokens/s: median (least..most), acceptance length", _cells(decode), _speed)
     _grid("First token of a fresh group, ms: median", _cells(decode), _fresh)
@@ -37,6 +37,7 @@ def print_tables(files: Iterable[Path]) -> None:
     for point, lane in best_chains(decode).items():
         print(f"fastest of vLLM at {point}: {lane}")
     _ratios("Decode tokens/s", decode)
+    _means([row for row in decode if row["sampling"] == GREEDY])
     _grid("Served tokens/s: median, acceptance length; errors", _cells(served), _served)
     _ratios("Served tokens/s", served)
     for name, (figure, percentile) in WAITS.items():
@@ -45,10 +46,10 @@ def print_tables(files: Iterable[Path]) -> None:
         _ratios(name, known, lambda row: float(row["wait"]))
 
 
-def _named(row: Mapping[str, Any]) -> str:
-    """The lane; offline rows that are not greedy say so, for their points do not."""
-    is_plain = row["kind"] == "served" or row["sampling"] == {"temperature": GREEDY}
-    return str(row["lane"]) if is_plain else f"{row['lane']} {json.dumps(row['sampling'])}"
+def _point(row: Mapping[str, Any]) -> str:
+    """The point; one that is not greedy says so."""
+    is_greedy = row["sampling"] == GREEDY
+    return str(row["point"]) if is_greedy else f"{row['point']} {json.dumps(row['sampling'])}"
 
 
 def _cells(rows: Iterable[Any], line: Callable[[Any], str] = lambda row: row["point"]) -> Cells:
@@ -69,8 +70,8 @@ def _grid(title: str, cells: Cells, show: Callable[[Sequence[Any]], str]) -> Non
 
 
 def _ratios(title: str, rows: Sequence[Any], value: Callable[[Any], float] | None = None) -> None:
-    """Ours over the peer's, by group, with a 90 % interval; and the mean over points."""
-    from aerie.bench.peers import geometric_means, ratios, speed
+    """Ours over the peer's, by group, with a 90 % interval."""
+    from aerie.bench.peers import ratios, speed
 
     found = ratios(rows, value or speed)
     if not found:
@@ -80,10 +81,15 @@ def _ratios(title: str, rows: Sequence[Any], value: Callable[[Any], float] | Non
     for one in found:
         span = f"{one.value.median:.3f} ({one.value.low:.3f}..{one.value.high:.3f})"
         print(f"| {one.point} | {one.lane} | {one.base} | {one.n_groups} | {span} |")
-    if value is None:
-        for (lane, is_plain), mean in geometric_means(found).items():
-            rival = "plain decoding" if is_plain else "the fastest chain at each point"
-            print(f"{lane} over {rival}: geometric mean {mean:.3f}")
+
+
+def _means(rows: Sequence[Any]) -> None:
+    """Of greedy points together."""
+    from aerie.bench.peers import geometric_means, ratios
+
+    for (lane, is_plain), mean in geometric_means(ratios(rows)).items():
+        rival = "plain decoding" if is_plain else "the fastest chain at each point"
+        print(f"{lane} over {rival}, greedy: geometric mean {mean:.3f}")
 
 
 def _same_texts(decode: Iterable[Any]) -> None:

@@ -47,7 +47,8 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         rows.append(decode("vllm chain7", group, 100.0, [[1, 2], [3, 4]]))
         rows.append(decode("aerie planner", group, 150.0, [[1, 2], [3, 5]]))
     sampled = {"sampling": {"temperature": 0.8}}
-    rows.append({**decode("aerie planner", 0, 70.0, [[1, 2], [3, 4]]), **sampled})
+    for lane, speed in (("vllm plain", 35.0), ("vllm chain7", 50.0), ("aerie planner", 70.0)):
+        rows.append({**decode(lane, 0, speed, [[1, 2], [3, 4]]), **sampled})
     rows += [served("vllm chain7", 1000.0, 50.0), served("aerie planner", 1500.0, 40.0)]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -55,14 +56,17 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     for line in (
         "| ready | 4.0 (reading 1.0, recording 2.5) |",
-        '| | vllm chain7 | aerie planner | aerie planner {"temperature": 0.8} |',
-        "| 2x64 | 100 (100..100), 3.50 | 150 (150..150), 3.50 | 70 (70..70), 3.50 |",
-        "| 2x64 | 16 of 16 | 8 of 16 | 2 of 2 |",
+        "| | vllm chain7 | aerie planner | vllm plain |",
+        "| 2x64 | 100 (100..100), 3.50 | 150 (150..150), 3.50 | - |",
+        '| 2x64 {"temperature": 0.8} | 50 (50..50), 3.50 | 70 (70..70), 3.50 | 35',
+        "| 2x64 | 16 of 16 | 8 of 16 | - |",
         "fastest of vLLM at 2x64: vllm chain7",
         "| 2x64 | aerie planner | vllm chain7 | 8 | 1.500 (1.500..1.500) |",
-        "aerie planner over the fastest chain at each point: geometric mean 1.500",
+        '| 2x64 {"temperature": 0.8} | aerie planner | vllm chain7 | 1 | 1.400',
+        "aerie planner over the fastest chain at each point, greedy: geometric mean 1.500",
         "| greedy 8 | 1000, 4.50; 1 | 1500, 4.50; 1 |",
         "| greedy 8 | aerie planner | vllm chain7 | 1 | 0.800 (0.800..0.800) |",
     ):
         assert line in said, f"{line}\n{said}"
+    assert "| aerie planner | vllm plain | 1 |" not in said, "plain decoding is no rival of drafts"
     assert "gap by its tokens" not in said, "this client does not count the tokens of a chunk"
