@@ -168,6 +168,8 @@ def _read(heard: Heard | str, n_asked: int) -> Reply | str:
         reply = read_stream(heard)
     except UsageError as error:
         return str(error)
+    if reply.n_tokens is None:
+        return "the server does not count tokens: it must know stream_options.include_usage"
     if reply.n_tokens != n_asked:
         return f"{reply.n_tokens} tokens, asked for {n_asked}"
     return reply
