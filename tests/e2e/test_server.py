@@ -1,5 +1,6 @@
 """`aerie serve` as clients meet it: a real process, OpenAI's own client, and raw HTTP."""
 
+import hashlib
 import itertools
 import json
 import os
@@ -16,6 +17,8 @@ import openai
 import pytest
 
 from aerie import Engine, SamplingParams
+from aerie.bench.peers import read_rows
+from aerie.bench.serve.peer import read_peer_contract, write_prompts
 from tests.e2e.server_process import READY_SECONDS, TREE, Served, served
 from tests.e2e.test_commands import aerie
 from tests.laws.tree import ROOT
@@ -560,3 +563,29 @@ def test_a_signal_lets_what_runs_finish() -> None:
             rest = stream.read().decode()
         assert rest.rstrip().endswith("data: [DONE]") and '"finish_reason":"length"' in rest
         assert ending.process.wait(timeout=30) in (0, -15)
+
+
+def test_peer_contract_is_run_against_a_server(
+    server: Served, plain: Engine, tmp_path: Path
+) -> None:
+    path, out = Path("contracts/peers/rehearsal.toml"), tmp_path / "rows.jsonl"
+    contract = read_peer_contract(ROOT / path)
+    url = server.url.removesuffix("/v1")
+    run = aerie("bench", "peer", "--url", url, "--contract", str(path), "--out", str(out), "--json")
+    assert run.returncode == 0, run.stderr
+    rows = read_rows([out])
+    assert json.loads(run.stdout)["rows"] == rows
+    assert [row["point"] for row in rows] == ["first 2", "greedy 2", "sampled 1"]
+    for row, load in zip(rows, contract.of_turn(0), strict=True):
+        assert row["errors"] == 0 and row["tokens"] == load.requests * contract.new_tokens
+        assert all(row[name]["p99"] > 0 for name in ("ttft_ms", "gap_ms", "gap_per_token_ms"))
+        assert row["acceptance_length"] > 1 and row["counters"]["graphs_recorded"] == 0
+        assert row["lane"] == "aerie" and row["made"]["source_sha256"] and row["server"]
+    prompts = write_prompts(contract.prompts, 2 + 4, 0)
+    params = SamplingParams(max_tokens=contract.new_tokens, ignore_eos=True)
+    digests = [
+        hashlib.sha256(own.text.encode()).hexdigest()[:16]
+        for own in plain.generate(prompts, params)
+    ]
+    sent = [request["text_sha256"] for row in rows[:2] for request in row["requests"]]
+    assert sent == digests

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aerie.cli.bench_peer import peer
 from aerie.cli.checks import amount, count, found_device, in_file, out_folder
 from aerie.cli.output import console, finish, integers, progress_console
 
@@ -246,10 +247,11 @@ def serve(
     """
     from rich.progress import Progress
 
-    from aerie.bench.serve.load import Load, measure, table_of, wait_until_ready, write
+    from aerie.bench.serve.client import wait_until_ready
+    from aerie.bench.serve.load import SERVER_OPTIONS, Load, measure, table_of, write
 
     load = Load(url, tuple(integers(clients, "--clients")), turns, tokens)
-    wait_until_ready(url, wait)
+    wait_until_ready(url, wait, f"start it with: aerie serve {SERVER_OPTIONS}")
     with Progress(console=progress_console(), transient=True) as progress:
         task = progress.add_task("bench serve", total=turns * len(load.clients))
         found = measure(load, lambda: progress.advance(task))
@@ -258,3 +260,6 @@ def serve(
     if not as_json:
         console().print(table_of(found))
     finish(found, as_json=True)
+
+
+app.command("peer")(peer)

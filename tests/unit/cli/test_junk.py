@@ -82,7 +82,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
 }
 # What may be any text at all.
 FREE = (
-    *("prompt", "prompts", "named", "--stop", "--name"),
+    *("prompt", "prompts", "named", "--stop", "--name", "--run"),
     *("--served-name", "--served-model-name", "--allowed-host"),
 )
 # What a command needs beside the option that is tried, so that this one is what is wrong.
@@ -105,6 +105,7 @@ BESIDE: dict[str, tuple[str, ...]] = {
     "train pair": ("--device", "cpu", "--out", "OUT"),
     "fpga pack": ("--out", "OUT"),
     "bench serve": ("--url", "http://127.0.0.1:1"),
+    "bench peer": ("--url", "http://127.0.0.1:1"),
 }
 
 

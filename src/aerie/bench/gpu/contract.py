@@ -192,13 +192,17 @@ _SLICES: dict[str, type[Any]] = {
 
 def read_contract(path: Path) -> Contract:
     """A contract from its file; an unknown or missing key is an error that names it."""
+    return parse_contract(read_toml(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a contract's file says."""
     if not path.is_file():
         raise UsageError(f"no contract at {path}; see contracts/")
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not TOML: {error}") from error
-    return parse_contract(values)
 
 
 def parse_contract(values: Mapping[str, Any]) -> Contract:

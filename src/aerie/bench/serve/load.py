@@ -6,7 +6,6 @@ the same work, and every text is compared.
 
 from __future__ import annotations
 
-import http.client
 import json
 import statistics
 import time
@@ -16,13 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import torch
 
 from aerie.api import Engine
 from aerie.bench.provenance import provenance
-from aerie.errors import UsageError
+from aerie.bench.serve.client import Reply, ask, read_stream, read_whole
 from aerie.requests.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -40,7 +38,6 @@ STARTS = (
     "import os\n\n\ndef walk(top):\n",
     "for index, name in enumerate(names):\n",
 )
-TIMEOUT_SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -51,14 +48,6 @@ class Load:
     clients: tuple[int, ...] = (1, 4, 16)  # at a time
     turns: int = 7
     new_tokens: int = 128
-
-
-@dataclass(frozen=True)
-class Reply:
-    """One completion as a client saw it; without a stream the first text is the whole."""
-
-    text: str
-    first_seconds: float
 
 
 @dataclass(frozen=True)
@@ -118,8 +107,6 @@ def _served(load: Load, prompts: Sequence[str], is_stream: bool) -> Turn:
 
 
 def _ask(load: Load, prompt: str, is_stream: bool) -> Reply:
-    place = urlsplit(load.url)
-    connection = http.client.HTTPConnection(place.netloc, timeout=TIMEOUT_SECONDS)
     asked = {
         "prompt": prompt,
         "max_tokens": load.new_tokens,
@@ -127,29 +114,8 @@ def _ask(load: Load, prompt: str, is_stream: bool) -> Reply:
         "ignore_eos": True,
         "stream": is_stream,
     }
-    start = time.perf_counter()
-    try:
-        path = f"{place.path.rstrip('/')}/v1/completions"
-        connection.request("POST", path, json.dumps(asked), {"content-type": "application/json"})
-        answer = connection.getresponse()
-        if answer.status != 200:
-            raise UsageError(f"the server answers {answer.status}: {answer.read(300)!r}")
-        if not is_stream:
-            text = json.loads(answer.read())["choices"][0]["text"]
-            return Reply(text, time.perf_counter() - start)
-        return _read_stream(answer, start)
-    finally:
-        connection.close()
-
-
-def _read_stream(answer: http.client.HTTPResponse, start: float) -> Reply:
-    parts: list[str] = []
-    first = 0.0
-    for line in answer:
-        if line.startswith(b"data: {"):
-            parts.append(json.loads(line[6:])["choices"][0]["text"])
-            first = first or time.perf_counter() - start
-    return Reply("".join(parts), first)
+    heard = ask(load.url, asked)
+    return read_stream(heard) if is_stream else read_whole(heard)
 
 
 def _point(n_clients: int, load: Load, turns: dict[str, list[Turn]]) -> dict[str, Any]:
@@ -172,26 +138,6 @@ def _point(n_clients: int, load: Load, turns: dict[str, list[Turn]]) -> dict[str
         },
         "same_text": len(texts) == 1,
     }
-
-
-def wait_until_ready(url: str, seconds: float) -> None:
-    """Return when `/health` says so."""
-    place = urlsplit(url)
-    until = time.monotonic() + seconds
-    while True:
-        connection = http.client.HTTPConnection(place.netloc, timeout=TIMEOUT_SECONDS)
-        try:
-            connection.request("GET", f"{place.path.rstrip('/')}/health")
-            if connection.getresponse().status == 200:
-                return
-            reason = "is not ready"
-        except OSError as error:
-            reason = f"does not answer ({error})"
-        finally:
-            connection.close()
-        if time.monotonic() > until:
-            raise UsageError(f"{url} {reason}; start it with: aerie serve {SERVER_OPTIONS}")
-        time.sleep(0.1)
 
 
 def write(found: dict[str, Any], folder: Path) -> None:
