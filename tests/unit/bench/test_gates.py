@@ -17,9 +17,10 @@ from aerie.bench.gates.gate import judge, read_gates
 from aerie.bench.gates.run import TOKEN, require_token
 from aerie.bench.gpu.contract import read_contract
 from aerie.bench.gpu.rows import Row, append_rows, read_rows
+from aerie.bench.packed import open_rows
 from aerie.errors import AerieError
 
-RAW, SHA = "h200_baseline_raw.csv", "ab" * 32
+RAW, SHA = "h200_baseline_raw.csv.xz", "ab" * 32
 NUMBERS = {
     "batch": 1, "context": 32768, "turn": 0, "new_tokens": 1024, "tokens": 100, "rounds": 100,
     "drafts": 0, "draft_tokens": 0, "accepted": 0, "emissions": 100, "emissions_ge3": 0,
@@ -69,8 +70,10 @@ def test_a_ratio_passes_from_raw_rows(tmp_path: Path) -> None:
 def test_a_number_edited_below_its_gate_fails(tmp_path: Path) -> None:
     folder = write(tmp_path, made_rows())
     path = tmp_path / RAW
-    text = path.read_text(encoding="utf-8").replace(",0.25,", ",0.31,")
-    path.write_text(text, encoding="utf-8")
+    with open_rows(path, "rt") as stream:
+        text = stream.read()
+    with open_rows(path, "wt") as stream:
+        stream.write(text.replace(",0.25,", ",0.31,"))
     (verdict,) = judge([RATIO], folder)
     assert not verdict.passed and "not at least 2" in verdict.reason
 

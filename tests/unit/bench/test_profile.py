@@ -12,6 +12,7 @@ import pytest
 
 from aerie.attention.triton import TileKey, load_tiles
 from aerie.bench.kernels.attention import label
+from aerie.bench.packed import open_rows
 from aerie.bench.profile.busy import busy_shares
 from aerie.bench.profile.bytes import Load, round_traffic, total_bytes
 from aerie.bench.profile.plot import draw_roofline, draw_timeline
@@ -170,7 +171,7 @@ def test_busy_is_what_kernels_cover_of_a_round(tmp_path: Path) -> None:
     named = {"policy": "tree3", "context": 64, "batch": 1}
     rows = [{**named, "start_us": start, "us": us} for start, us in spans]
     rows.append({**named, "batch": 4, "start_us": 60, "us": 10})  # of another point
-    with (tmp_path / TIMELINE).open("w", newline="", encoding="utf-8") as file:
+    with open_rows(tmp_path / TIMELINE, "wt") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)

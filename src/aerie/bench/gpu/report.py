@@ -34,7 +34,7 @@ def label(device: str) -> str:
 
 def raw_path(out: Path, device: str) -> Path:
     """Where raw rows of a device are."""
-    return out / f"{label(device)}_baseline_raw.csv"
+    return out / f"{label(device)}_baseline_raw.csv.xz"
 
 
 def write_summary(out: Path, device: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from aerie.bench.gpu.bed import Run
 from aerie.bench.gpu.prompts import repeated_share
+from aerie.bench.packed import open_rows
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def append_rows(path: Path, rows: Iterable[Row]) -> None:
     """Add rows to a file; its header is written once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     is_new = not path.exists()
-    with path.open("a", newline="", encoding="utf-8") as stream:
+    with open_rows(path, "at") as stream:
         writer = csv.DictWriter(stream, [entry.name for entry in fields(Row)], lineterminator="\n")
         if is_new:
             writer.writeheader()
@@ -128,7 +129,7 @@ def read_rows(path: Path) -> list[Row]:
     if not path.is_file():
         return []
     kinds = {entry.name: _KINDS[str(entry.type)] for entry in fields(Row)}
-    with path.open(newline="", encoding="utf-8") as stream:
+    with open_rows(path, "rt") as stream:
         return [
             Row(**{name: kinds[name](text) for name, text in record.items()})
             for record in csv.DictReader(stream)
