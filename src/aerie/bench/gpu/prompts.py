@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -17,7 +16,6 @@ RULE = (
     "acceptance.csv does not list as loops before the others, by the share of repeated 8-grams "
     "among loops; then the beginnings of longer prompts, then their ends; in the order of names"
 )
-GRAM = 8
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,9 @@ class PromptBook:
         folder = resources.files("aerie.assets")
         table = (folder / "pair" / "acceptance.csv").read_text(encoding="utf-8")
         known = {row["prompt"]: row for row in csv.DictReader(table.splitlines())}
-        encode = tokenizer_of_pair().encode
+        tokenizer = tokenizer_of_pair()
+        encode = tokenizer.encode
+        self.end_ids = tokenizer.eos_ids  # each of them ends a text
         path = folder / "heldout" / "prompts.jsonl.gz"
         with path.open("rb") as stream, gzip.open(stream, "rt", encoding="utf-8") as lines:
             records = [json.loads(line) for line in lines]
@@ -88,9 +88,3 @@ class PromptBook:
             tokens = tuple(self._encode(record["text"]))
             self._texts[name] = _Text(name, int(record["bucket"]), tokens, bool(is_loop), repeated)
         return self._texts[name]
-
-
-def repeated_share(tokens: Sequence[int]) -> float:
-    """Share of a text's 8-grams that occurred in it before."""
-    grams = [tuple(tokens[i : i + GRAM]) for i in range(len(tokens) - GRAM + 1)]
-    return 1.0 - len(set(grams)) / len(grams) if grams else 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from aerie.bench.gpu.bed import Run
-from aerie.bench.gpu.prompts import repeated_share
 from aerie.bench.packed import open_rows
+from aerie.text.loops import repeated_share
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ class Row:
         return 1e3 * self.seconds / self.rounds
 
 
-def figures(run: Run, n_kept: int) -> dict[str, Any]:
+def figures(run: Run, n_kept: int, end_ids: Collection[int]) -> dict[str, Any]:
     """The columns a run itself fills. Texts are compared by their first `n_kept` tokens."""
     counts = run.statistics
     texts = [text[:n_kept] for text in run.texts]
     digest = hashlib.sha256(repr(texts).encode()).hexdigest()[:16]
-    repeated = float(np.mean([repeated_share(text) for text in run.texts]))
+    repeated = float(np.mean([repeated_share(text, end_ids) for text in run.texts]))
     return {
         "tokens": run.tokens,
         "seconds": round(run.seconds, 6),
