@@ -101,7 +101,7 @@ def summary_page(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
             [_planner_line(place) for place in found["places"] if place["planner_to_plain"]],
         ),
         "",
-        f"Prompts: {RULE}.",
+        "Prompts: held-out text, by the rule of benchmark_contract.md at the commit of the rows.",
     ]
     return "\n".join(lines) + "\n"
 
