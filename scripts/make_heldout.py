@@ -82,8 +82,7 @@ class Source:
 
 @dataclass(eq=False)
 class File:
-    """A cleaned file; its text ends with a line, so tokens of files one after another are those
-    of their texts joined."""
+    """A cleaned file; it ends with a line, so tokens of texts joined are those of each."""
 
     path: str
     text: str
@@ -181,8 +180,7 @@ class Judge:
     """Which files may stand in a document, and how many may not and why."""
 
     def __init__(self, corpus: dict[str, list]) -> None:
-        names = [entry["name"] for entry in corpus["packages"]]
-        self._packages = {_normal(name) for name in names}
+        self._packages = {_normal(entry["name"]) for entry in corpus["packages"]}
         self._digests = {digest for _, _, digest in corpus["heldout_files"]}
         self._seen: set[int] = set()
         self.counts: Counter[str] = Counter()
@@ -233,7 +231,6 @@ def fill_shelves(
             if judge.may_stay(text, tokens, before):
                 shelf.files.append(File(path, text, tokens))
         shelves += own.values()
-        print(source.package, {kind: shelf.n_tokens for kind, shelf in own.items()}, flush=True)
     return shelves
 
 
