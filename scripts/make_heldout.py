@@ -55,8 +55,8 @@ ENDINGS = {CODE: (".py",), PROSE: (".rst", ".md", ".txt")}
 SMALLEST, LARGEST = 1_500, 120_000  # bytes of a file
 # Copies of other projects, data dressed as source, and what is not prose.
 LEFT_OUT = re.compile(
-    r"(vendor|_compat/|extern|third_?party|/locale|migrations/|licen[cs]e|changelog|authors|"
-    r"requirements|egg-info|contributors|/data/|news|changes|history|whatsnew|credits)",
+    r"(vendor|_compat/|extern|third_?party|/deps/|/_themes/|/locale|migrations/|licen[cs]e|authors|"
+    r"requirements|egg-info|contributors|/data/|news|change(s|log)|history|whatsnew|credits)",
     re.IGNORECASE,
 )
 MOST_SHARED, SHINGLE = 64, 32  # tokens in a row: refused between files, and counted in the end
