@@ -19,7 +19,7 @@ export PYTHONPATH=src PYTHONUNBUFFERED=1
 mkdir -p "$out"
 # Rows go on from those of the repository, passes are counted on, and a speed counts for proven
 # kernels only: the gates look for the matrix beside their rows.
-for name in h200_baseline_raw.csv gates_micro.json p0_parity_matrix.json; do
+for name in h200_baseline_raw.csv.xz gates_micro.json p0_parity_matrix.json; do
     if [ -f "reports/$name" ] && [ ! -f "$out/$name" ]; then cp "reports/$name" "$out/"; fi
 done
 own=$(echo "$what" | tr ',' '\n' | grep -v '^planner$' | paste -sd, -)

@@ -10,17 +10,18 @@ work=build/draft-vocab
 rm -rf "$work" && mkdir -p "$work/text" "$work/heldout"
 "$python" - "$work" <<'PY'
 """Lay out what is counted and what is judged as plain files."""
-import gzip, json, pathlib, shutil, sys, sysconfig
+import pathlib, shutil, sys, sysconfig
+
+from aerie.text.heldout import read_documents
 
 work = pathlib.Path(sys.argv[1])
 library = pathlib.Path(sysconfig.get_paths()["stdlib"])
 for path in sorted(library.glob("*.py"))[:160]:
     shutil.copy(path, work / "text" / path.name)
-prompts = [json.loads(line) for line in gzip.open("src/aerie/assets/heldout/prompts.jsonl.gz", "rt")]
-short = [prompt for prompt in prompts if prompt["bucket"] <= 1024][:32]
-for number, prompt in enumerate(short):
-    (work / "heldout" / f"{number:03d}.txt").write_text(prompt["text"], encoding="utf-8")
-print(f"{len(short)} held-out prompts, {len(list((work / 'text').iterdir()))} library files")
+short = read_documents(1024, 32)
+for number, document in enumerate(short):
+    (work / "heldout" / f"{number:03d}.txt").write_text(document.text, encoding="utf-8")
+print(f"{len(short)} held-out documents, {len(list((work / 'text').iterdir()))} library files")
 PY
 pair=src/aerie/assets/pair
 sizes=512,1024,2048,4096

@@ -18,7 +18,6 @@ import statistics
 import sys
 import time
 from collections import Counter, defaultdict
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,10 @@ sys.path[:0] = [str(ROOT / "src")]
 
 from aerie.api import Engine  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
+from aerie.bench.round.setup import tokenizer_of_pair  # noqa: E402
 from aerie.kernels.registry import Kernels  # noqa: E402
 from aerie.requests.params import SamplingParams  # noqa: E402
-from aerie.train.heldout import SHORT, encode_prompt, load_prompts  # noqa: E402
+from aerie.text.heldout import read_tokens  # noqa: E402
 
 STEM = "fpga_backend_e2e"
 BASELINE, SUBJECT = "reference", "hls"
@@ -104,7 +104,9 @@ def main() -> int:
 def measure(backend: str, device: str) -> dict[str, Any]:
     """Every scenario of the contract on one backend."""
     torch.set_num_threads(1)
-    prompts = held_out(CONTRACT["prompts"], CONTRACT["prompt_tokens"])
+    prompts = read_tokens(
+        tokenizer_of_pair().encode, CONTRACT["prompt_tokens"], CONTRACT["prompts"]
+    )
     found = []
     for scenario in CONTRACT["scenarios"]:
         runs = [decode(backend, device, scenario, prompts) for _ in range(CONTRACT["repeats"])]
@@ -125,16 +127,6 @@ def measure(backend: str, device: str) -> dict[str, Any]:
 def contract_hash() -> str:
     """Names what was asked of everyone alike."""
     return hashlib.sha256(json.dumps(CONTRACT, sort_keys=True).encode()).hexdigest()
-
-
-def held_out(n_prompts: int, n_tokens: int) -> list[list[int]]:
-    """The ends of the first short prompts nobody trained on."""
-    from tokenizers import Tokenizer
-
-    assets = Path(str(resources.files("aerie"))) / "assets"
-    tokenizer = Tokenizer.from_file(str(assets / "pair" / "target" / "tokenizer.json"))
-    prompts = [p for p in load_prompts(assets / "heldout") if p.bucket == SHORT]
-    return [encode_prompt(tokenizer, prompt.text)[-n_tokens:] for prompt in prompts[:n_prompts]]
 
 
 def decode(

@@ -1,6 +1,6 @@
 """Adds the raw rows of further GPU calls to those of the repository.
 
-    python scripts/merge_gpu_rows.py reports/h200_baseline_raw.csv CALL1.csv [CALL2.csv ...]
+    python scripts/merge_gpu_rows.py reports/h200_baseline_raw.csv.xz CALL.csv.xz [CALL.csv.xz ...]
 
 Every call of `scripts/bench_gpu_matrix.sh` begins with the repository's rows, so that each brings
 them again. A point that was cut off, with fewer turns than nine or not the same number of every
@@ -10,6 +10,7 @@ policy, is left out and named.
 from __future__ import annotations
 
 import csv
+import lzma
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -20,7 +21,7 @@ POINT = ("session", "scenario", "batch", "context")
 
 def read(path: Path) -> list[dict[str, str]]:
     """Rows by column."""
-    with path.open(newline="", encoding="utf-8") as lines:
+    with lzma.open(path, "rt", newline="", encoding="utf-8") as lines:
         return list(csv.DictReader(lines))
 
 
@@ -41,7 +42,7 @@ def main() -> None:
             if is_whole:
                 rows += own
                 known |= {tuple(row.values()) for row in own}
-    with base.open("w", newline="", encoding="utf-8") as lines:
+    with lzma.open(base, "wt", preset=9, newline="", encoding="utf-8") as lines:
         writer = csv.DictWriter(lines, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

@@ -13,7 +13,6 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,12 @@ sys.path[:0] = [str(ROOT / "src")]
 
 from aerie.api import Engine  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
+from aerie.bench.round.setup import tokenizer_of_pair  # noqa: E402
 from aerie.kernels.registry import Kernels  # noqa: E402
 from aerie.parity.precision import SOFTMAX, VARIANTS, Variant  # noqa: E402
 from aerie.parity.precision_watch import Watch  # noqa: E402
 from aerie.requests.params import SamplingParams  # noqa: E402
-from aerie.train.heldout import SHORT, encode_prompt, load_prompts  # noqa: E402
+from aerie.text.heldout import read_tokens  # noqa: E402
 
 TREE = {"top_k": 4, "depth": 4, "nodes": 12}
 BATCH = 8
@@ -82,7 +82,7 @@ def main() -> int:
 
 def study(n_prompts: int, n_tokens: int) -> dict[str, Any]:
     """Every approximation in every setting it matters in."""
-    prompts = held_out(n_prompts)
+    prompts = read_tokens(tokenizer_of_pair().encode, 512, n_prompts)
     rows: list[dict[str, Any]] = []
     for setting in (
         Setting("coins", WARM),
@@ -120,16 +120,6 @@ def chosen(setting: Setting) -> list[Variant]:
         return [variant for variant in VARIANTS if variant.kernel != SOFTMAX]
     softmax = [variant for variant in VARIANTS if variant.kernel == SOFTMAX]
     return [v for v in softmax if setting.temperature or v.name in GREEDY_SOFTMAX]
-
-
-def held_out(n_prompts: int) -> list[list[int]]:
-    """The first short prompts nobody trained on, as tokens."""
-    assets = Path(str(resources.files("aerie"))) / "assets"
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(assets / "pair" / "target" / "tokenizer.json"))
-    prompts = [p for p in load_prompts(assets / "heldout") if p.bucket == SHORT]
-    return [encode_prompt(tokenizer, prompt.text) for prompt in prompts[:n_prompts]]
 
 
 def decode(

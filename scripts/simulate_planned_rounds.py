@@ -3,7 +3,7 @@
     PYTHONPATH=src python scripts/simulate_planned_rounds.py [--points 32x1024,8x8192] [--turns 6]
 
 Prices are those of the cost table that was measured on the device. First they are held against the
-rounds that fixed policies took there (reports/h200_baseline_raw.csv): a table that does not
+rounds that fixed policies took there (reports/h200_baseline_raw.csv.xz): a table that does not
 describe real rounds makes bad plans. Then points of contracts/h200_planner.toml run on the CPU, on
 the same prompts, with the built-in pair, whose drafts are those of its inflation, and every graph
 that a round launches is priced. All results are modelled: they say whether the planner's rule is
@@ -51,7 +51,7 @@ def against_rounds(table: CostTable) -> list[dict[str, Any]]:
     """What the table says of fixed policies' rounds, beside what they took."""
     shapes = tomllib.loads(CONTRACT.read_text(encoding="utf-8"))["policies"]
     taken: dict[tuple[int, int, str], list[float]] = defaultdict(list)
-    for row in read_rows(REPORTS / "h200_baseline_raw.csv"):
+    for row in read_rows(REPORTS / "h200_baseline_raw.csv.xz"):
         is_fixed = row.scenario.startswith("planner") and shapes[row.policy]["method"] == "fixed"
         if is_fixed and row.commit == table.provenance["commit"]:  # the same code
             spent = 1e3 * float(row.seconds) / int(row.rounds)

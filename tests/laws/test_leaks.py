@@ -25,6 +25,7 @@ PUBLIC_HOSTS = {
     "huggingface.co",
     "keepachangelog.com",
     "peps.python.org",
+    "pypi.org",
     "www.w3.org",  # the namespace of SVG, a name and not a place to fetch from
     "pytorch.org",
     "semver.org",

@@ -12,10 +12,11 @@ import pytest
 
 from aerie.attention.triton import TileKey, load_tiles
 from aerie.bench.kernels.attention import label
+from aerie.bench.packed import open_rows
 from aerie.bench.profile.busy import busy_shares
 from aerie.bench.profile.bytes import Load, round_traffic, total_bytes
 from aerie.bench.profile.plot import draw_roofline, draw_timeline
-from aerie.bench.profile.point import POLICIES, Filled, Point, prompts_at, room_at
+from aerie.bench.profile.point import POLICIES, Filled, Point, room_at
 from aerie.bench.profile.ranges import NAMES, with_ranges
 from aerie.bench.profile.report import TIMELINE
 from aerie.bench.profile.session import Session, Sizes
@@ -170,7 +171,7 @@ def test_busy_is_what_kernels_cover_of_a_round(tmp_path: Path) -> None:
     named = {"policy": "tree3", "context": 64, "batch": 1}
     rows = [{**named, "start_us": start, "us": us} for start, us in spans]
     rows.append({**named, "batch": 4, "start_us": 60, "us": 10})  # of another point
-    with (tmp_path / TIMELINE).open("w", newline="", encoding="utf-8") as file:
+    with open_rows(tmp_path / TIMELINE, "wt") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
@@ -192,9 +193,3 @@ def test_kernels_stage_writes_its_files(tmp_path: Path, pair: LargePair) -> None
     assert all(row["kind"] == "modelled" and row["contract"] for row in rows)
     assert "| 1 |" in (tmp_path / "hotspots_ranked.md").read_text(encoding="utf-8")
     assert draw_roofline(tmp_path).exists() and draw_timeline(tmp_path).exists()
-
-
-def test_prompts_of_an_evaluated_length_are_those_that_do_not_loop() -> None:
-    found = prompts_at(Point(512, 3), 4096)
-    assert len(found) == 3 and all(400 < len(prompt) <= 512 for prompt in found)
-    assert [len(prompt) for prompt in prompts_at(Point(24, 2), 4096)] == [24, 24]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from aerie.bench.gates.ages import HISTORY, WHOLE, read_history
+from aerie.bench.packed import open_rows
 from aerie.bench.report.results import (
     PASSED,
     RESULTS,
@@ -33,7 +34,7 @@ LEFT_OUT = (".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "build", 
 ATTENTION = "src/aerie/attention/pytorch.py"
 KERNEL = "src/aerie/kernels/triton_gpu/walk.py"
 MASK = "tests/parity/test_oracle_mask.py"
-RAW = "reports/h200_baseline_raw.csv"
+RAW = "reports/h200_baseline_raw.csv.xz"
 
 
 @pytest.fixture(scope="module")
@@ -74,16 +75,23 @@ def replace_file(path: Path, text: str) -> None:
 @contextmanager
 def tampered(path: Path, edit: Callable[[str], str | None]) -> Iterator[None]:
     """The file edited, or gone where the edit returns None; afterwards as it was."""
-    text = path.read_text("utf-8")
+    before, text = path.read_bytes(), unpacked(path)
     edited = edit(text)
     assert edited != text, f"the trial changed nothing in {path.name}"
     path.unlink()
     if edited is not None:
-        path.write_text(edited, encoding="utf-8")
+        with open_rows(path, "wt") as stream:
+            stream.write(edited)
     try:
         yield
     finally:
-        replace_file(path, text)
+        path.unlink(missing_ok=True)
+        path.write_bytes(before)
+
+
+def unpacked(path: Path) -> str:
+    with open_rows(path, "rt") as stream:
+        return stream.read()
 
 
 def look(root: Path) -> Report:
@@ -130,7 +138,7 @@ def test_a_comment_changes_nothing(checkout: Path) -> None:
 
 def test_an_edited_raw_value_is_noticed(checkout: Path) -> None:
     """One run made 1 % faster: no floor is near, but pages and manifest are of other data."""
-    row = next(line for line in (checkout / RAW).read_text().splitlines() if ",spec-3," in line)
+    row = next(line for line in unpacked(checkout / RAW).splitlines() if ",spec-3," in line)
     seconds = row.split(",")[20]
     edited = row.replace(f",{seconds},", f",{float(seconds) * 0.99:.6f},", 1)
     with tampered(checkout / RAW, swap(row, edited)):

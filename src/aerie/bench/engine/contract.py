@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib import resources
-from typing import Any
 
 from aerie.bench.engine.cast import Cast
 from aerie.config import LIMITS
 from aerie.costs.table import CostTable
-from aerie.errors import UsageError
 from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import FixedTree, Growth, Policy, Situation, TreeShape
+from aerie.text.heldout import read_tokens
 
 SHORT = 512
 CUT = 64  # tokens between the ends of prompts that are cut from one document
@@ -91,15 +88,12 @@ def choose_prompts(
 ) -> Callable[[int, int], list[list[int]]]:
     """Prompts of a context: (batch, repeat) to token lists.
 
-    Short ones are held-out files' own beginnings, other ones every repeat. Long ones are cut from
-    a few documents, some tokens apart, the same every repeat: a document is then read once.
+    Short ones are held-out documents' own beginnings, other ones every repeat. Long ones are cut
+    from a few documents, some tokens apart, the same every repeat: a document is then read once.
     """
     if context <= SHORT:
-        texts = [encode(text)[-context:] for text in _held_out(SHORT)]
-        return lambda batch, repeat: [
-            list(texts[(repeat * batch + index) % len(texts)]) for index in range(batch)
-        ]
-    documents = [list(encode(text)) for text in _held_out_longer(context)[:DOCUMENTS]]
+        return lambda batch, repeat: read_tokens(encode, context, batch, offset=repeat * batch)
+    documents = read_tokens(encode, context, DOCUMENTS)
 
     def cuts(batch: int, repeat: int) -> list[list[int]]:
         return [
@@ -108,20 +102,3 @@ def choose_prompts(
         ]
 
     return cuts
-
-
-def _records() -> list[dict[str, Any]]:
-    path = resources.files("aerie.assets") / "heldout" / "prompts.jsonl.gz"
-    with path.open("rb") as stream, gzip.open(stream, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
-
-
-def _held_out(bucket: int) -> list[str]:
-    return [record["text"] for record in _records() if record["bucket"] == bucket]
-
-
-def _held_out_longer(context: int) -> list[str]:
-    buckets = sorted({record["bucket"] for record in _records() if record["bucket"] >= context})
-    if not buckets:
-        raise UsageError(f"no held-out prompt has {context} tokens; the longest bucket is shorter")
-    return _held_out(buckets[0])

@@ -9,13 +9,13 @@ from typing import Any
 from aerie.bench.gates.data import Folder, Gate, Refused
 from aerie.bench.gpu.contract import LEAST_SHARE, PLAIN
 from aerie.bench.gpu.summary import (
-    MOST_REPEATED,
     acceptance,
     best_fixed,
     is_repeatable,
     pairs,
     share_of_ceiling,
 )
+from aerie.text.loops import is_loop_free
 
 
 def _ratio(gate: Gate, folder: Folder, other: str | None = PLAIN) -> float:
@@ -54,7 +54,7 @@ def _fresh_acceptance(gate: Gate, folder: Folder) -> float:
     found = []
     for own in folder.places(gate).values():
         rows = [row for row in own if row.policy == gate.policy]
-        fresh = [row for row in rows if row.repeated_8gram_share <= MOST_REPEATED]
+        fresh = [row for row in rows if is_loop_free(row.repeated_8gram_share)]
         if not fresh:
             raise Refused("every text loops")
         found.append(acceptance(fresh))

@@ -53,7 +53,7 @@ class Folder:
 
     def measured(self, gate: Gate) -> set[Measured]:
         """The sources a gate's figure was measured with."""
-        if gate.file.endswith(".csv"):
+        if gate.file.endswith((".csv", ".csv.xz")):
             rows = [row for own in self.places(gate).values() for row in own]
             return {Measured(row.commit, row.source_sha256) for row in rows}
         made = [self.record(name)["provenance"] for name in gate.file.split()]

@@ -34,7 +34,7 @@ def label(device: str) -> str:
 
 def raw_path(out: Path, device: str) -> Path:
     """Where raw rows of a device are."""
-    return out / f"{label(device)}_baseline_raw.csv"
+    return out / f"{label(device)}_baseline_raw.csv.xz"
 
 
 def write_summary(out: Path, device: str) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def summary_page(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
             [_planner_line(place) for place in found["places"] if place["planner_to_plain"]],
         ),
         "",
-        f"Prompts: {RULE}.",
+        "Prompts: held-out text, by the rule of benchmark_contract.md at the commit of the rows.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from aerie.bench.gpu.bed import Run
-from aerie.bench.gpu.prompts import repeated_share
+from aerie.bench.packed import open_rows
+from aerie.text.loops import repeated_share
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,12 @@ class Row:
         return 1e3 * self.seconds / self.rounds
 
 
-def figures(run: Run, n_kept: int) -> dict[str, Any]:
+def figures(run: Run, n_kept: int, end_ids: Collection[int]) -> dict[str, Any]:
     """The columns a run itself fills. Texts are compared by their first `n_kept` tokens."""
     counts = run.statistics
     texts = [text[:n_kept] for text in run.texts]
     digest = hashlib.sha256(repr(texts).encode()).hexdigest()[:16]
-    repeated = float(np.mean([repeated_share(text) for text in run.texts]))
+    repeated = float(np.mean([repeated_share(text, end_ids) for text in run.texts]))
     return {
         "tokens": run.tokens,
         "seconds": round(run.seconds, 6),
@@ -116,7 +117,7 @@ def append_rows(path: Path, rows: Iterable[Row]) -> None:
     """Add rows to a file; its header is written once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     is_new = not path.exists()
-    with path.open("a", newline="", encoding="utf-8") as stream:
+    with open_rows(path, "at") as stream:
         writer = csv.DictWriter(stream, [entry.name for entry in fields(Row)], lineterminator="\n")
         if is_new:
             writer.writeheader()
@@ -128,7 +129,7 @@ def read_rows(path: Path) -> list[Row]:
     if not path.is_file():
         return []
     kinds = {entry.name: _KINDS[str(entry.type)] for entry in fields(Row)}
-    with path.open(newline="", encoding="utf-8") as stream:
+    with open_rows(path, "rt") as stream:
         return [
             Row(**{name: kinds[name](text) for name, text in record.items()})
             for record in csv.DictReader(stream)

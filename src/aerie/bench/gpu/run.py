@@ -140,7 +140,7 @@ class GpuSession:
             after = self.meter.joules() if self.meter else None
             self._check(place, policy, run)
             spent = {"joules": "" if before is None or after is None else f"{after - before:.3f}"}
-            columns = {**shared, **spent, **figures(run, n_new // 2)}
+            columns = {**shared, **spent, **figures(run, n_new // 2, self.book.end_ids)}
             rows.append(self._row(place, policy, turn, prompts, columns))
         return rows
 

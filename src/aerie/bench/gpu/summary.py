@@ -16,7 +16,6 @@ PLANNER = "planner"
 PREFIX = "prompts are read once a point and found again"
 LEAST_METERED = 0.5  # seconds; the energy counter moves too seldom for shorter runs
 LEAST_PAIRS, LEAST_RUNS = 9, 5
-MOST_REPEATED = 0.5  # share of 8-grams; a text with more is a loop, as for the pair's own figures
 
 
 @dataclass(frozen=True)

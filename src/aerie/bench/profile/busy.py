@@ -12,6 +12,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from aerie.bench.packed import open_rows
 from aerie.bench.profile.report import TIMELINE
 from aerie.bench.profile.trace import covered
 
@@ -32,7 +33,7 @@ class Busy:
 
 def busy_shares(folder: Path) -> list[Busy]:
     """Every policy and point of a folder of reports."""
-    with (folder / TIMELINE).open(newline="", encoding="utf-8") as file:
+    with open_rows(folder / TIMELINE, "rt") as file:
         rows = list(csv.DictReader(file))
     points = json.loads((folder / "profile_kernels.json").read_text(encoding="utf-8"))["points"]
     return [_busy(point, rows) for point in points]

@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.packed import open_rows
 from aerie.bench.profile.energy import device_facts
 from aerie.bench.provenance import provenance
 
@@ -48,7 +49,7 @@ class Origin:
         """Rows with the columns of provenance behind their own."""
         own = {name: self.facts.get(name) for name in COLUMNS}
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", newline="", encoding="utf-8") as file:
+        with open_rows(path, "wt") as file:
             writer = csv.DictWriter(file, [*(rows[0] if rows else ()), *own], lineterminator="\n")
             writer.writeheader()
             writer.writerows({**row, **own} for row in rows)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.packed import open_rows
 from aerie.bench.profile.report import ROOFLINE, TIMELINE
 
 COLOURS = {
@@ -93,7 +94,7 @@ def _pyplot() -> Any:
 
 
 def _read(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
+    with open_rows(path, "rt") as file:
         return list(csv.DictReader(file))
 
 

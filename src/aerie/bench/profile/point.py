@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 
 import torch
 
@@ -19,9 +15,8 @@ from aerie.bench.round.setup import (
     read_prompts,
     start,
     synchronise,
-    tokenizer_of_pair,
 )
-from aerie.config import GraphConfig, SpeculationConfig, require
+from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.graphs import smallest
 from aerie.models.inflate import LargePair
@@ -34,7 +29,6 @@ POLICIES = {
     "tree3": SpeculationConfig(top_k=4, depth=3, nodes=8),
     "tree5": SpeculationConfig(top_k=8, depth=5, nodes=64),
 }
-BUCKETS = (512, 4096, 16384, 32768)  # lengths whose prompts were evaluated
 CHUNK = 8192  # prompt tokens a step while a point is prepared
 
 
@@ -70,7 +64,7 @@ class Filled:
     @classmethod
     def read(cls, setup: RoundSetup, pair: LargePair, point: Point, new_tokens: int) -> Filled:
         """Read the prompts with a speculating engine, so that the draft has its KV as well."""
-        prompts = prompts_at(point, pair.target.geometry.vocab_size)
+        prompts = read_prompts(point.batch, point.context, pair.target.geometry.vocab_size)
         core = setup.core(pair, POLICIES["chain3"], room_at(point, new_tokens))
         ids = start(core, prompts, new_tokens)
         core.step()  # the draft takes in what was read when its request joins a round
@@ -99,23 +93,6 @@ class Filled:
             for before, after in pools:
                 _copy(before, after, source, destination)
         return ids
-
-
-def prompts_at(point: Point, vocabulary: int) -> list[list[int]]:
-    """Held-out prompts of a measured length that go on without loops; else beginnings of texts."""
-    if point.context not in BUCKETS:
-        return read_prompts(point.batch, point.context, vocabulary)
-    folder = resources.files("aerie.assets")
-    table = (folder / "pair" / "acceptance.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(table.splitlines())
-    own = [row for row in rows if row["bucket"] == str(point.context)]
-    names = sorted(row["prompt"] for row in own if row["is_loop"] == "0")[: point.batch]
-    require(len(names) == point.batch, f"only {len(names)} prompts of {point.context} do not loop")
-    path = folder / "heldout" / "prompts.jsonl.gz"
-    with path.open("rb") as stream, gzip.open(stream, "rt", encoding="utf-8") as lines:
-        texts = {record["name"]: record["text"] for record in map(json.loads, lines)}
-    encode = tokenizer_of_pair().encode
-    return [list(encode(texts[name])) for name in names]
 
 
 def room_at(point: Point, new_tokens: int, graphs: GraphConfig | None = None) -> Room:

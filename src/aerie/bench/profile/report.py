@@ -11,7 +11,8 @@ from aerie.bench.profile.kernels import Profiled
 from aerie.bench.profile.origin import Origin, table
 from aerie.bench.profile.session import Ceilings
 
-TIMES, BYTES, TIMELINE = "cuda_kernel_times.csv", "cuda_bytes_per_token.csv", "cuda_timeline.csv"
+TIMES, BYTES = "cuda_kernel_times.csv", "cuda_bytes_per_token.csv"
+TIMELINE = "cuda_timeline.csv.xz"
 ROOFLINE, HOTSPOTS = "cuda_roofline.csv", "hotspots_ranked.md"
 COVERED = 0.70  # of a round's time the ranked hotspots must explain
 N_TOP = 3

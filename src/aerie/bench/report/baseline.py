@@ -12,7 +12,7 @@ from aerie.bench.gpu.contract import Contract, Place
 from aerie.bench.gpu.rows import Row
 from aerie.bench.gpu.summary import LEAST_RUNS, point
 
-BASELINE = "reports/h200_baseline_raw.csv"
+BASELINE = "reports/h200_baseline_raw.csv.xz"
 STABLE = "stable"  # the mark of a point whose speed varies no more than is allowed
 Rows = Mapping[tuple[str, int, int], Sequence[Row]]
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from aerie.bench.gates.ages import WHOLE, Ages, Measured
 from aerie.bench.gates.data import content_hash
+from aerie.bench.packed import open_rows
 from aerie.bench.report.rows import Artifact
 
 # A commit as any of our files says it: `commit 0123abc`, `commit: …`, `'commit': '…'`.
@@ -91,7 +92,7 @@ def _records(path: Path) -> _Records:
 @lru_cache(maxsize=1024)
 def _read(path: Path, digest: str) -> _Records:
     """The same contents are read once."""
-    if path.suffix == ".csv":
+    if ".csv" in path.suffixes:
         return _of_csv(path)
     readers = {".json": _of_json, ".safetensors": _of_dump, ".png": _of_picture}
     one = frozenset({readers.get(path.suffix, _of_text)(path)})
@@ -116,7 +117,8 @@ def _provenance(values: dict[str, Any]) -> Measured:
 
 def _of_csv(path: Path) -> _Records:
     """Of a column `commit`, all that occur; of a comment on top otherwise."""
-    text = path.read_text(encoding="utf-8")
+    with open_rows(path, "rt") as stream:
+        text = stream.read()
     rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
     if rows and "commit" in rows[0]:
         return _Records(_named(rows), _named(_last_sessions(rows)))

@@ -103,5 +103,5 @@ PLOTS = (
     *(Plot(f"{stem}.png", f"{stem}.json", _draw_engine) for stem in ENGINES),
     Plot("reports/h200_planner.png", SUMMARY, _draw_planner),
     Plot("reports/cuda_roofline.png", "reports/cuda_roofline.csv", _draw_roofline),
-    Plot("reports/cuda_timeline.png", "reports/cuda_timeline.csv", _draw_timeline),
+    Plot("reports/cuda_timeline.png", "reports/cuda_timeline.csv.xz", _draw_timeline),
 )

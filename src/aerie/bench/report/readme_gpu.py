@@ -14,7 +14,7 @@ from aerie.bench.report.checks import OPEN, PASS, STALE, shown_floor
 from aerie.bench.report.pages import OLDER, shown_changes
 from aerie.bench.round.profile import bookkeeping_share
 
-BASELINE = Path("reports/h200_baseline_raw.csv")
+BASELINE = Path("reports/h200_baseline_raw.csv.xz")
 SUMMARY = Path("reports/h200_baseline_summary.json")
 PICTURE = Path("reports/h200_planner.png")
 SPEED = Path("reports/round_speed.json")

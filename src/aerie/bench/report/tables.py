@@ -200,7 +200,7 @@ TABLES = (
     ),
     Table("reports/h200_baseline_summary.md", (BASELINE,), _baseline("h200_baseline_summary.md")),
     Table("reports/kernel_bench_cpu.md", ("reports/kernel_bench_cpu.json",), _kernels),
-    Table("reports/profile_busy.json", (PROFILE, "reports/cuda_timeline.csv"), _busy),
+    Table("reports/profile_busy.json", (PROFILE, "reports/cuda_timeline.csv.xz"), _busy),
     Table(f"{PAGE}.json", (BYTES,), traffic.render_json),
     Table(f"{PAGE}.md", (BYTES,), traffic.render_page),
     Table("reports/precision.md", ("reports/precision.json",), _precision),

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +31,7 @@ from aerie.models.inflate_pair import read_pair
 from aerie.models.load import LoadOptions, load_decoder
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request, State
+from aerie.text.heldout import CODE, read_tokens
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
 
 PAGE = 16
@@ -115,25 +112,13 @@ class Room:
     graphs: GraphConfig = field(default_factory=GraphConfig)
 
 
-def read_prompts(n_prompts: int, n_tokens: int, vocabulary: int) -> list[list[int]]:
-    """Token ids of held-out texts, joined where one is too short; the same every time."""
-    tokenizer = load_tokenizer(find_pair(None, None)[0])
-    texts = _held_out()
-    found = []
-    for index in range(n_prompts):
-        ids: list[int] = []
-        while len(ids) < n_tokens:
-            ids += tokenizer.encode(texts[index % len(texts)])
-            index += 1
-        found.append(ids[:n_tokens])
+def read_prompts(
+    n_prompts: int, n_tokens: int, vocabulary: int, kind: str = CODE, offset: int = 0
+) -> list[list[int]]:
+    """Token ids of so many held-out documents, cut to a length; the same every time."""
+    found = read_tokens(tokenizer_of_pair().encode, n_tokens, n_prompts, kind, offset)
     assert max(max(ids) for ids in found) < vocabulary
     return found
-
-
-def _held_out() -> list[str]:
-    path = Path(str(resources.files("aerie"))) / "assets" / "heldout" / "prompts.jsonl.gz"
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [json.loads(line)["text"] for line in lines]
 
 
 def tokenizer_of_pair() -> Tokenizer:
