@@ -103,10 +103,8 @@ def run_in_random_order(engine: EngineCore, jobs: list[Job], rng: random.Random)
     return [engine.request(ids[index]).output for index in range(len(jobs))]
 
 
-def run_and_compare(
-    engine_of: EngineOf, jobs: list[Job], plain: list[list[int]], cut: tuple[int, int]
-) -> None:
-    """An engine whose prompts are cut into chunks, and its KV into pages, writes the same."""
+def written(engine_of: EngineOf, jobs: list[Job], cut: tuple[int, int]) -> list[list[int]]:
+    """What an engine writes whose prompts are cut into chunks, and its KV into pages."""
     chunk, page_size = cut
     rng = random.Random(f"{len(jobs)}/{cut}/{jobs[0][1].temperature}")
     engine = engine_of(
@@ -115,8 +113,9 @@ def run_and_compare(
         page_size=page_size,
         n_pages=4096 // page_size,
     )
-    assert run_in_random_order(engine, jobs, rng) == plain
+    found = run_in_random_order(engine, jobs, rng)
     assert_pool_is_unheld(engine)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +141,7 @@ def test_same_tokens_as_plain_decoding(
     own, way = list(SPECULATION).index(proposer), list(SAMPLING).index(sampling)
     cut = RUNS[batch][(own + way) % len(RUNS[batch])]
     launcher = LAUNCHERS[(own + way // 2) % len(LAUNCHERS)]
-    run_and_compare(speculating(pair, proposer, launcher), jobs, plain, cut)
+    assert written(speculating(pair, proposer, launcher), jobs, cut) == plain
 
 
 @pytest.mark.slow
@@ -156,7 +155,7 @@ def test_same_tokens_at_every_cut(
     jobs = make_jobs(random.Random(f"{proposer}/{sampling}/{batch}"), batch, sampling)
     plain = outputs(core(pair, speculation=PLAIN, max_batch=4), jobs)
     for cut in RUNS[batch]:
-        run_and_compare(speculating(pair, proposer, launcher), jobs, plain, cut)
+        assert written(speculating(pair, proposer, launcher), jobs, cut) == plain
 
 
 @pytest.mark.parametrize("proposer", SPECULATION)

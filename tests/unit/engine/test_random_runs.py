@@ -11,7 +11,9 @@ FIRST, ALL = len(TURNS), 320
 
 @pytest.mark.parametrize("seed", range(FIRST))
 def test_a_run_writes_what_plain_decoding_writes(pair: Pair, seed: int) -> None:
-    play(pair, draw(seed), Tally())
+    run, tally = draw(seed), Tally()
+    play(pair, run, tally)
+    assert tally.counts["requests"] == len(run.jobs), "every request was compared"
 
 
 @pytest.mark.slow

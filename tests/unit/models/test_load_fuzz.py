@@ -29,7 +29,7 @@ from tests.unit.models.handmade import CONFIG, EXPERTS, write_checkpoint
 from tests.unit.models.mutations import VALUES, Files, mutate, places
 from tests.unit.models.test_gptq import GPTQ, LINEARS, quantise_file
 
-Use = Callable[[Path], object]
+Use = Callable[[Path], torch.Tensor]  # the logits of three rows
 QWEN = {
     "architectures": ["Qwen3ForCausalLM"],
     "head_dim": 8,
@@ -48,10 +48,10 @@ class Subject:
     use: Use
 
 
-def run_target(directory: Path) -> None:
+def run_target(directory: Path) -> torch.Tensor:
     decoder = load_decoder(directory, pytorch.prepare, LoadOptions())
     rows = causal_batch([torch.arange(3)], packed_slots([3]))
-    decoder.forward(rows, decoder.allocate_pool(4), torch.arange(3))
+    return decoder.forward(rows, decoder.allocate_pool(4), torch.arange(3)).logits
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +60,11 @@ def subjects(tmp_path_factory: Any) -> dict[str, Subject]:
     target_dir = pairs.write_target(folder / "target")
     target = load_decoder(target_dir, pytorch.prepare, LoadOptions())
 
-    def run_head(directory: Path) -> None:
+    def run_head(directory: Path) -> torch.Tensor:
         head = load_head(directory, target, pytorch.prepare, HeadOptions())
         rows = causal_batch([torch.arange(3)], packed_slots([3]))
         states = torch.zeros(3, len(head.taps), pairs.HIDDEN)
-        head.extend(rows, states, head.allocate_pool(4))
+        return head.extend(rows, states, head.allocate_pool(4)).logits
 
     packed, _ = quantise_file(load_file(target_dir / "model.safetensors"), LINEARS, group_size=16)
     pairs.save(folder / "gptq", pairs.target_config(quantization_config=GPTQ), packed)
@@ -112,7 +112,8 @@ def test_a_good_checkpoint_of_each_kind_loads(subjects: dict[str, Subject], tmp_
         (tmp_path / name).mkdir()
         for file_name, raw in subject.files.items():
             (tmp_path / name / file_name).write_bytes(raw)
-        subject.use(tmp_path / name)
+        logits = subject.use(tmp_path / name)
+        assert len(logits) == 3 and torch.isfinite(logits).all(), name
 
 
 def test_mutations_load_or_end_in_a_named_error(
