@@ -42,6 +42,11 @@ class Graphs:
         # One pool: no tensor of a graph outlives its replay, so graphs may share their memory.
         self._pool = torch.cuda.graph_pool_handle() if self._is_captured else None
         self._stream = torch.cuda.Stream(device) if self._is_captured else None
+        if self._is_captured:  # what a library makes once must not be part of a recording
+            self._call(
+                lambda: torch.ones(16, 16, device=device).mm(torch.ones(16, 16, device=device))
+            )
+            self.counts = GraphCounts()
 
     def has(self, key: Hashable) -> bool:
         """Whether it was met before, so that to run it records nothing."""
@@ -52,20 +57,26 @@ class Graphs:
         self.keys = {key for key in self.keys if key[0] != kind}
         self._graphs = {key: graph for key, graph in self._graphs.items() if key in self.keys}
 
-    def prepare(self, key: Any, call: Callable[[], object]) -> None:
-        """Have `call` recorded unless it was met before.
+    def prepare(
+        self, key: Any, call: Callable[[], object], is_whole: Callable[[], bool] = lambda: True
+    ) -> bool:
+        """Have `call` recorded unless it was met before; kept only if it was then whole.
 
-        The first of a kind is run as well: libraries make then what they make once.
+        The first of a kind is run as well: what cannot run fails before anybody waits for it.
         """
         if self.has(key):
-            return
+            return True
         begin = time.perf_counter()
-        if all(key[0] != known[0] for known in self.keys):
-            self.run(key, call)
-        elif self._is_captured:
-            self._graphs[key] = self._record(call)
-        self.keys.add(key)
+        graph = self._record(call) if self._is_captured else None
+        is_kept = is_whole()
+        if is_kept:
+            if all(key[0] != known[0] for known in self.keys):
+                self._call(call)
+            if graph is not None:
+                self._graphs[key] = graph
+            self.keys.add(key)
         self.counts.prepared_seconds += time.perf_counter() - begin
+        return is_kept
 
     def run(self, key: Hashable, call: Callable[[], Result]) -> Result | None:
         """Execute `call` once: replayed if it was recorded before; its result if it was called."""
@@ -75,23 +86,22 @@ class Graphs:
             graph.replay()
             self.counts.replays += 1
         else:
-            self.counts.direct += 1
-            result = self._on_stream(call) if self._is_captured else call()
+            result = self._call(call)
             if self._is_captured:
                 self._graphs[key] = self._record(call)
-                result = None  # of a recorded function only the buffers count
         self.watch(key)
         return result
 
-    def _on_stream(self, call: Callable[[], Result]) -> Result:
-        """Run on the recording stream."""
-        stream = self._stream
-        assert stream is not None, "only a device that captures records"
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            result = call()
-        torch.cuda.current_stream().wait_stream(stream)
-        return result
+    def _call(self, call: Callable[[], Result]) -> Result | None:
+        """Run operation by operation; of what is recorded only the buffers count, no result."""
+        self.counts.direct += 1
+        if self._stream is None:
+            return call()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            call()
+        torch.cuda.current_stream().wait_stream(self._stream)
+        return None
 
     def _record(self, call: Callable[[], object]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
