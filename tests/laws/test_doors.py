@@ -62,6 +62,7 @@ DOORS = (
             "src/aerie/models/convert_pickle*.py",
             "src/aerie/fpga/build*.py",
             "src/aerie/kernels/hls/build*.py",
+            "src/aerie/kernels/triton_gpu/ahead.py",
             "src/aerie/bench/provenance*.py",
             "src/aerie/cli/doctor*.py",
         ),

@@ -26,12 +26,13 @@ PARAMETERS, ATTRIBUTES, COLUMNS = 7, 12, 100
 # Lines of packages together: limits of files alone reward shards. A budget is raised in a commit of
 # its own that says why.
 BUDGETS = {
-    # 4,200, and 75 for recording ahead of use what rounds may ask for and for deeper plans.
-    ("engine", "speculation"): 4_275,
+    # 4,200, and 125 for recording ahead of use what rounds may ask for, for deeper plans and for
+    # chunks that follow what waits.
+    ("engine", "speculation"): 4_325,
     ("requests",): 420,
     ("kv",): 370,
-    # 640, and 40 for the moments in which that is done.
-    ("costs", "tune"): 680,
+    # 640, and 60 for the moments in which that is done and for kernels compiled meanwhile.
+    ("costs", "tune"): 700,
 }
 
 # Files between the soft and the hard limit, each with the reason it is not two files.
@@ -229,7 +230,7 @@ ASSIGNED = "class A:\n    def f(self):\n" + "".join(f"        self.x{i} = 0\n" f
         (many_parameters, "engine/a.py", "def f(a, b, c, d, e, g, h, **i): 0", "f takes 8"),
         (wide_classes, "engine/a.py", FIELDS, "A has 13 attributes"),
         (wide_classes, "engine/a.py", ASSIGNED, "A has 13 attributes"),
-        (overspent, "speculation/a.py", "x = 1\n" * 4_276, "4276 lines, budget 4275"),
+        (overspent, "speculation/a.py", "x = 1\n" * 4_326, "4326 lines, budget 4325"),
         (wide_lines, "engine/a.py", "x" * 101, "101 columns, limit 100"),
     ],
 )

@@ -13,8 +13,12 @@ class GraphConfig:
 
     slots: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)  # requests
     # Verified, in all. Products of 24 and 48 rows take as long as those of 32 and 64 (H200).
-    rows: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
-    chunks: tuple[int, ...] = (64, 256, 1024, 2048, 4096)  # prompt tokens, all requests together
+    rows: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512)
+    # Prompt tokens, all requests together: what pads them is computed for nobody.
+    chunks: tuple[int, ...] = (
+        *(64, 128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 1536),
+        *(1792, 2048, 2304, 2560, 3072, 3584, 4096),
+    )
     tiles: tuple[int, ...] = (4, 16, 64)  # rows of one request that attention's tiles are made for
     # Positions of a request; the most it may have comes on top. The device reads true lengths: a
     # bucket sizes buffers and chooses attention's tiles, so a few are enough.

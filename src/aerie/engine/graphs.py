@@ -73,7 +73,7 @@ class Graphs:
             if all(key[0] != known[0] for known in self.keys):
                 self._call(call)
             if graph is not None:
-                self._graphs[key] = graph
+                self._keep(key, graph)
             self.keys.add(key)
         self.counts.prepared_seconds += time.perf_counter() - begin
         return is_kept
@@ -88,7 +88,7 @@ class Graphs:
         else:
             result = self._call(call)
             if self._is_captured:
-                self._graphs[key] = self._record(call)
+                self._keep(key, self._record(call))
         self.watch(key)
         return result
 
@@ -103,6 +103,10 @@ class Graphs:
         torch.cuda.current_stream().wait_stream(self._stream)
         return None
 
+    def _keep(self, key: Hashable, graph: torch.cuda.CUDAGraph) -> None:
+        self._graphs[key] = graph
+        self.counts.captures += 1
+
     def _record(self, call: Callable[[], object]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         # Relaxed: a kernel that is met here for the first time may be compiled and loaded.
@@ -111,7 +115,6 @@ class Graphs:
         )
         with _waiting_allowed(), recording:
             call()
-        self.counts.captures += 1
         return graph
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 ALIGNED = 16  # bytes: every array begins at a multiple, as views and vector loads want it
@@ -34,3 +37,8 @@ class Packed:
             for (name, (dtype, shape)), start in zip(shapes.items(), starts.values(), strict=True)
         }
         return cls(flat, arrays)
+
+    @cached_property
+    def host(self) -> dict[str, NDArray[Any]]:
+        """The arrays as NumPy's, where they are the host's: cheaper to fill in piece by piece."""
+        return {name: array.numpy() for name, array in self.arrays.items()}

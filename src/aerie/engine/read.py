@@ -97,24 +97,37 @@ def note_read(reading: Sequence[Reading]) -> None:
 
 def make_chunk(reading: Sequence[Reading], n_rows: int, device: torch.device) -> Chunk:
     """The stretches as arrays, padded to so many rows."""
-    tokens, following = [], []
+    made = _lists(reading)
+    padding = [0] * (n_rows - len(made["tokens"]))
+
+    def integers(
+        name: str, padding: Sequence[int] = (), dtype: torch.dtype = torch.int64
+    ) -> Tensor:
+        return torch.tensor([*made[name], *padding], dtype=dtype).to(device, non_blocking=True)
+
+    return Chunk(
+        tokens=integers("tokens", padding),
+        following=integers("following", padding),
+        qo_indptr=integers("qo_indptr", dtype=torch.int32),
+        start=integers("start"),
+        table_row=integers("table_row"),
+    )
+
+
+def _lists(reading: Sequence[Reading]) -> dict[str, list[int]]:
+    """The stretches one behind the other, by the names of `Chunk`."""
+    tokens, following = list[int](), list[int]()
     for part in reading:
         text = part.request.tokens
         tokens += text[part.start : part.end]
         following += text[part.start + 1 : part.end + 1]
-    padding = [0] * (n_rows - len(tokens))
-    ends = [0, *accumulate(part.end - part.start for part in reading)]
-
-    def integers(values: Sequence[int], dtype: torch.dtype = torch.int64) -> Tensor:
-        return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
-
-    return Chunk(
-        tokens=integers(tokens + padding),
-        following=integers(following + padding),
-        qo_indptr=integers(ends, torch.int32),
-        start=integers([part.start for part in reading]),
-        table_row=integers([part.request.held.row for part in reading]),
-    )
+    return {
+        "tokens": tokens,
+        "following": following,
+        "qo_indptr": [0, *accumulate(part.end - part.start for part in reading)],
+        "start": [part.start for part in reading],
+        "table_row": [part.request.held.row for part in reading],
+    }
 
 
 class Reader:
@@ -126,16 +139,14 @@ class Reader:
         self._graphs = graphs
         self._last: Plan | None = None
         n_seats, most = parts.state.n_seats, sizes.chunk_rows(sizes.max_chunk)
-        shapes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
+        self._shapes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
             "tokens": (torch.int64, (most,)),
             "following": (torch.int64, (most,)),
             "qo_indptr": (torch.int32, (n_seats + 1,)),
             "start": (torch.int64, (n_seats,)),
             "table_row": (torch.int64, (n_seats,)),
         }
-        self._here = Packed.empty(shapes, "cpu")
-        device = str(parts.table.device)
-        self._there = self._here if device == "cpu" else Packed.empty(shapes, device)
+        self._there = Packed.empty(self._shapes, str(parts.table.device))
         self._chunk = Chunk(**self._there.arrays)
 
     def read(self, plan: Plan) -> None:
@@ -158,17 +169,21 @@ class Reader:
         self._fill([])  # nobody's rows, should one be run
         sizes, most = self._sizes, self._sizes.chunk_rows(self._sizes.max_chunk)
         totals = {n for n in map(sizes.chunk_rows, sizes.graphs.chunks) if n <= most}
-        buckets = [Bucket(n_seats, n, columns) for n in sorted({*totals, most})]
+        # Nobody reads more tokens than it may have positions.
+        fitting = (n for n in sorted({*totals, most}) if n <= n_seats * columns)
+        buckets = [Bucket(n_seats, n, columns) for n in fitting]
         return [(("read", own), partial(read, self._parts, own, self._chunk)) for own in buckets]
 
     def _fill(self, reading: Sequence[Reading]) -> None:
         """Write the stretches into the buffers that the graphs read; no wait for the device."""
-        made = make_chunk(reading, 0, torch.device("cpu"))
+        here, is_cuda = self._there, self._there.flat.is_cuda
+        if is_cuda:  # pinned and new: the last copy may be under way, of other memory one waits
+            here = Packed.empty(self._shapes, "cpu", is_pinned=True)
+        made = _lists(reading)
         # Requests beyond those that read have no rows.
-        rest = {"qo_indptr": int(made.qo_indptr[-1]), "table_row": self._parts.state.told.inert_row}
-        for name, own in self._here.arrays.items():
-            values: Tensor = getattr(made, name)
-            own[: len(values)] = values
-            own[len(values) :] = rest.get(name, 0)
-        if self._there is not self._here:
-            self._there.flat.copy_(self._here.flat, non_blocking=True)
+        rest = {"qo_indptr": made["qo_indptr"][-1], "table_row": self._parts.state.told.inert_row}
+        for name, own in here.host.items():
+            own[: len(made[name])] = made[name]
+            own[len(made[name]) :] = rest.get(name, 0)
+        if is_cuda:
+            self._there.flat.copy_(here.flat, non_blocking=True)

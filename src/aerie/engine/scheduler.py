@@ -12,6 +12,8 @@ from aerie.config import SchedulerConfig
 from aerie.kv.memory import Memory
 from aerie.requests.request import Holding, Request, State
 
+READ_WITHIN = 4  # steps, as far as a chunk may grow
+
 
 @dataclass(frozen=True, eq=False)
 class Reading:
@@ -132,13 +134,20 @@ class Scheduler:
 
     def _chunks(self, is_busy: bool) -> list[Reading]:
         """Stretches of prompts, the oldest first; fewer tokens where others wait for a round."""
-        budget = self._config.prefill_chunk
+        unread = [request for request in self.running if request.state is State.READING]
+        most = budget = self._config.prefill_chunk
         if is_busy:
-            budget = min(budget, self._config.chunk_beside)
+            # The more is to be read, the longer a round may wait for it: newcomers wait, too.
+            backlog = sum(request.n_unread for request in unread)
+            budget = min(most, max(self._config.chunk_beside, backlog // READ_WITHIN))
+        slack = min(budget // READ_WITHIN, most - budget)
         found: list[Reading] = []
-        for request in self.running:
-            if request.state is State.READING and budget > 0:
+        for request in unread:
+            if budget > 0:
                 start, n_tokens = request.seq_len, min(budget, request.n_unread)
+                # A short rest would take a launch of its own, and a round until the first token.
+                if request.n_unread <= budget + slack:
+                    n_tokens = request.n_unread
                 if not self._memory.cover(request, start + n_tokens):
                     continue
                 room = len(request.tokens) + self._scratch

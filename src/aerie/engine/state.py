@@ -55,25 +55,24 @@ class Told:
 
     def write(self, stays: Sequence[int], requests: Sequence[Request]) -> None:
         """Seat these: the first ones come from old seats `stays`, in order."""
-        n, n_kept, arrays = len(requests), len(stays), self._here.arrays
-        for name, dtype, neutral, read in (*_SEATS, *COLUMNS):
-            own = arrays[name]
-            own[:n] = torch.tensor([read(request) for request in requests], dtype=dtype)
-            own[n:] = neutral
+        n, n_kept, arrays = len(requests), len(stays), self._here.host
+        for name, _, neutral, read in (*_SEATS, *COLUMNS):
+            arrays[name][:n] = [read(request) for request in requests]
+            arrays[name][n:] = neutral
         arrays["table_row"][n:] = self.inert_row
-        arrays["stop_tokens"].fill_(-1)
+        arrays["stop_tokens"].fill(-1)
         for seat, request in enumerate(requests):
             stops = request.job.stop_ids[:MAX_STOPS]
-            if stops:
-                arrays["stop_tokens"][seat, : len(stops)] = torch.tensor(stops)
-        arrays["source"].copy_(torch.arange(len(arrays["source"])))
-        arrays["source"][:n_kept] = torch.tensor(stays, dtype=torch.int64)
-        arrays["is_new"].fill_(True)[:n_kept] = False
+            arrays["stop_tokens"][seat, : len(stops)] = stops
+        arrays["source"][:] = range(len(arrays["source"]))
+        arrays["source"][:n_kept] = stays
+        arrays["is_new"].fill(True)
+        arrays["is_new"][:n_kept] = False
         self._send()
 
     def leave(self, seats: Sequence[int]) -> None:
         """These hold no memory any more: until they are seated anew, they write the inert slot."""
-        self._here.arrays["table_row"][list(seats)] = self.inert_row
+        self._here.host["table_row"][list(seats)] = self.inert_row
         self._send()
 
     def _send(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -59,7 +60,10 @@ class Memory:
             return False
         self.ledger.share(found)
         request.held.row = self._rows.pop()
-        self._hold(request, found)
+        if found:
+            self._hold(request, found)
+        has_room = self.cover(request, n_positions)
+        assert has_room, "it was counted before anything was taken"
         request.held.n_indexed = len(nodes)
         request.held.last_node = nodes[-1].node_id if nodes else ROOT
         request.seq_len = request.seen = len(found) * self.ledger.page_size
@@ -109,13 +113,15 @@ class Memory:
         start = len(request.held.pages) * size
         end = start + len(pages) * size
         request.held.pages += pages
-        first = torch.tensor(pages, dtype=torch.int32)[:, None] * size
+        # NumPy throughout: every operation of torch lets go of Python's lock, and may have to wait
+        # for it where a server's other threads are busy.
+        first = np.array(pages, dtype=np.int32)[:, None] * np.int32(size)
         self.kernels["assign_req_to_token_pool_operator"](
             req_to_token=self._here,
-            req_pool_indices=torch.tensor([row]),
-            start=torch.tensor([start]),
-            end=torch.tensor([end]),
-            out_cache_loc=(first + torch.arange(size, dtype=torch.int32)).reshape(-1),
+            req_pool_indices=np.array([row]),
+            start=np.array([start]),
+            end=np.array([end]),
+            out_cache_loc=(first + np.arange(size, dtype=np.int32)).reshape(-1),
         )
         if self.table is not self._here:
             self.table[row, start:end].copy_(self._here[row, start:end], non_blocking=True)

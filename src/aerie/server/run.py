@@ -33,6 +33,9 @@ TELL_SECONDS = 10.0  # between two lines that say how it goes
 FAILED_SECONDS = 5.0  # that a failed server still says why it ends
 CLOSE_SECONDS = 5  # for answers that are written, at the very end
 BACKLOG = 512
+# The engine's thread takes Python's lock back after every operation of torch, dozens of times a
+# round; with Python's own 5 ms, whoever writes an answer may hold it up for that long each time.
+SWITCH_SECONDS = 1e-4
 
 
 class _Server(uvicorn.Server):
@@ -140,6 +143,7 @@ def serve(load: Callable[[], Loaded], settings: ServerSettings, say: Callable[[s
         await server.serve([listener])
         watching.cancel()
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     with logging_to_stderr(settings.log_level):
         tell(f"loading {settings.name}; {address}/health says when it is ready")
         asyncio.run(both())

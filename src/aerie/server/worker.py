@@ -165,10 +165,11 @@ class Worker:
 
     def _show(self, engine: Engine) -> None:
         """Before what a round added is told, and its requests are gone."""
-        for request_id, tree in engine.core.launcher.trees.items():
+        trees = engine.core.launcher.trees
+        for request_id in trees:
             seat = self._seats.get(request_id)
             if seat is not None and seat.group.shows_rounds:
-                shown = describe_round(tree, engine.tokenizer)
+                shown = describe_round(trees[request_id], engine.tokenizer)
                 self._sent.append((seat.group, Round(seat.index, shown)))
 
     def _tell(self, engine: Engine, seat: Seat, update: Update) -> None:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -122,6 +122,7 @@ class Tokenizer:
         return twice[len(once) :].encode("utf-8")
 
 
+@lru_cache(maxsize=1 << 16)
 def byte_level_bytes(token: str) -> bytes:
     """The bytes of a token of a byte-level vocabulary; one with foreign characters is plain."""
     values = [_BYTES.get(char) for char in token]

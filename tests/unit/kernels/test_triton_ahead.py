@@ -1,4 +1,4 @@
-"""Kernels compiled by processes: left out at first, then found compiled. No GPU is needed for it."""
+"""Kernels compiled by processes: left out at first, then found compiled; no GPU is needed."""
 
 from __future__ import annotations
 
