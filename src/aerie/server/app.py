@@ -152,7 +152,9 @@ def _add_state(app: FastAPI, service: Service) -> None:
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """For Prometheus."""
-        return Response(service.metrics.page(service.standing()), media_type=METRICS_TYPE)
+        standing = service.standing()
+        service.metrics.loaded(service.worker.ready().engine.load_seconds)
+        return Response(service.metrics.page(standing), media_type=METRICS_TYPE)
 
 
 def _add_text(app: FastAPI, service: Service) -> None:

@@ -69,7 +69,6 @@ class _Watch:
             assert worker.loaded is not None
             self.say(describe_engine(settings.name, worker.loaded))
             self.say(describe_readiness(worker.loaded))
-            self.service.metrics.loaded(worker.loaded.engine.load_seconds)
             self.say(f"{settings.name} is served at {address}/v1; live page: {address}/")
             await self._until_over()
         if worker.state is State.DRAINING:
