@@ -118,9 +118,9 @@ class Captured:
 
     def _prepare_next(self, plan: Plan, is_steady: bool) -> None:
         """Give the device the next round before the host writes what this one decided."""
-        if self._under_way or not self._has_room():
+        if self._flying() or not self._has_room():
             return
-        # Where nobody comes or goes, a plan is worth waiting for: it may cover more pages.
+        # Where somebody leaves and nobody comes, a plan is worth waiting for: it has a smaller batch.
         if not is_steady or not any(seat.has_left for seat in self.seating.seats):
             self._go_on(plan, is_steady)
 
@@ -143,12 +143,14 @@ class Captured:
             return
         n_under_way = len(self._under_way) + (begun is not None)
         rest = self._rest_bucket(seats, n_under_way, begun)
-        growth = self._opened(seats)
+        growth = self.parts.policy.open(situation(seats))
         if growth is not None:
             catch_up(self.parts, seats, [seat.seq_len for seat in seats])
             growth = self._settled(rest, growth)
         agreed = self.parts.policy.prepare(growth, rest.seats, is_steady)
         self._fly(rest, begun, growth, agreed)
+        # By now the device is busy. The next plan, not this one, is made by what is learnt here.
+        self._learn()
 
     def _fly(
         self, rest: Bucket, begun: Begun | None, growth: Growth | None, agreed: int | None
@@ -204,13 +206,11 @@ class Captured:
         n_under_way = len(self._under_way)
         return self.seating.have_room(lambda seat: self.sizes.reach(seat, n_under_way))
 
-    def _opened(self, seats: Sequence[Seat]) -> Growth | None:
-        """What the coming draft grows, once everything that is known was learnt."""
-        policy = self.parts.policy
+    def _learn(self) -> None:
+        """Take in what the last report taught."""
         if self._lesson is not None:
-            policy.learn(*self._lesson)
+            self.parts.policy.learn(*self._lesson)
             self._lesson = None
-        return policy.open(situation(seats))
 
     def _settled(self, rest: Bucket, growth: Growth) -> Growth:
         """What is drafted: as planned, or the nearest that was recorded before."""
