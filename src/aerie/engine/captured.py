@@ -120,7 +120,7 @@ class Captured:
         """Give the device the next round before the host writes what this one decided."""
         if self._flying() or not self._has_room():
             return
-        # Where somebody leaves and nobody comes, a plan is worth waiting for: it has a smaller batch.
+        # Where somebody leaves and nobody comes, wait for the next plan: its batch is smaller.
         if not is_steady or not any(seat.has_left for seat in self.seating.seats):
             self._go_on(plan, is_steady)
 
