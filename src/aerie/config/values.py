@@ -68,7 +68,10 @@ def read_integers(name: str, value: Any) -> tuple[int, ...]:
     """Integers in any order-keeping container, or an array of them."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise UsageError(f"{name} is {_shown(value)}, must be a list of integers")
-    return tuple(read_integer(f"an entry of {name}", entry) for entry in value)
+    listed = tuple(value)
+    if all(type(entry) is int for entry in listed):  # a prompt has thousands
+        return listed
+    return tuple(read_integer(f"an entry of {name}", entry) for entry in listed)
 
 
 def optional(read: Reader) -> Reader:
