@@ -10,6 +10,7 @@ from aerie.bench.gates.data import Folder, Gate, Refused
 from aerie.bench.gpu.contract import LEAST_SHARE, PLAIN
 from aerie.bench.gpu.summary import (
     acceptance,
+    against,
     best_fixed,
     is_repeatable,
     pairs,
@@ -32,7 +33,9 @@ def _ratio(gate: Gate, folder: Folder, other: str | None = PLAIN) -> float:
         found = pairs(own, gate.policy, rival)
         if len(found.values) < folder.least_pairs:
             raise Refused(f"{where}: {len(found.values)} interleaved pairs")
-        values.append(found.interval.median)
+        # A rival that was chosen on half of the turns is held against on the others.
+        judged = against(own, rival) if other is None else found
+        values.append(judged.interval.median)
     if not values:
         raise Refused("no point has both policies")
     return min(values)

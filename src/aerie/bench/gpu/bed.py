@@ -15,6 +15,7 @@ from aerie.bench.round.setup import PAGE, RoundSetup, abandon
 from aerie.bench.round.speed import run_without_waiting
 from aerie.config import (
     LIMITS,
+    MAX_VERIFY,
     CacheConfig,
     EngineConfig,
     GraphConfig,
@@ -72,8 +73,9 @@ class Bed:
 
     def __init__(self, contract: Contract, setup: RoundSetup, pair: LargePair) -> None:
         memory, limits = contract.memory, LIMITS["planner"]
+        deepest = MAX_VERIFY // limits.top_k  # rivals may be deeper than the planner
         largest = SpeculationConfig(
-            policy="fixed", top_k=limits.top_k, depth=limits.depth, nodes=limits.nodes
+            policy="fixed", top_k=limits.top_k, depth=deepest, nodes=limits.nodes
         )
         self.contract = contract
         self.pair = pair

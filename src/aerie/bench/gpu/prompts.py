@@ -30,11 +30,11 @@ class PromptBook:
         self.end_ids = tokenizer.eos_ids  # each of them ends a text
         self._tokens: dict[str, tuple[int, ...]] = {}
 
-    def choose(self, context: int, n_prompts: int) -> list[Prompt]:
-        """So many different prompts of a context, by `RULE`."""
+    def choose(self, context: int, n_prompts: int, offset: int = 0) -> list[Prompt]:
+        """So many different prompts of a context, by `RULE`, behind the first `offset`."""
         return [
             Prompt(document.name, self._encoded(document)[:context])
-            for document in read_documents(context, n_prompts)
+            for document in read_documents(context, n_prompts, offset=offset)
         ]
 
     def _encoded(self, document: Document) -> tuple[int, ...]:

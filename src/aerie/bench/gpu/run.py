@@ -22,6 +22,7 @@ from aerie.bench.round.speed import step_bytes
 from aerie.engine.captured import Captured
 from aerie.errors import PerfModeError
 from aerie.models.inflate import LargePair
+from aerie.text.loops import does_not_loop
 
 Note = Callable[[str], None]
 
@@ -94,13 +95,10 @@ class GpuSession:
     def run_place(self, place: Place, first_turn: int = 0) -> list[Row]:
         """Ceiling, prompts, one turn to warm up, then the turns that count."""
         scenario, turns = place.scenario, self.contract.turns(place.scenario)
-        prompts = self.book.choose(place.context, scenario.groups * place.batch)
+        prompts, cold = self._choose(place)
         ceiling = self._ceiling(place, prompts)
         self.note(f"{place}: no plain step below {ceiling:.3f} ms")
-        reader = next(name for name in scenario.policies if name != PLAIN)
-        first = self.bed.read([prompt.tokens for prompt in prompts], reader)
-        cold = [1e3 * seconds for seconds in first if seconds is not None]
-        ttft = f"{sorted(cold)[len(cold) // 2]:.2f}" if cold else ""
+        ttft = f"{1e3 * sorted(cold)[len(cold) // 2]:.2f}" if cold else ""
         self._warm_up(place, prompts[: place.batch])
         rows: list[Row] = []
         for turn in range(first_turn, first_turn + turns):
@@ -111,6 +109,28 @@ class GpuSession:
             rows += made
         self.note(f"{place}: {_ratios(rows)}")
         return rows
+
+    def _choose(self, place: Place) -> tuple[list[Prompt], list[float]]:
+        """Prompts whose texts do not loop, and the seconds to the first token of what was read.
+
+        A policy with a head writes their texts once; a batch at a time, as they are measured.
+        """
+        scenario, batch = place.scenario, place.batch
+        wanted = scenario.groups * batch
+        reader = next(name for name in scenario.policies if name != PLAIN)
+        kept: list[Prompt] = []
+        cold: list[float] = []
+        n_tried = 0
+        while len(kept) < wanted:  # where documents run out, the book says so
+            tried = self.book.choose(place.context, batch, n_tried)
+            n_tried += batch
+            tokens = [prompt.tokens for prompt in tried]
+            cold += [own for own in self.bed.read(tokens, reader) if own is not None]
+            texts = self.bed.run(reader, tokens, scenario.new_tokens).texts
+            is_good = [does_not_loop(text, self.book.end_ids) for text in texts]
+            kept += [prompt for prompt, own in zip(tried, is_good, strict=True) if own]
+        self.note(f"{place}: {len(kept)} of {n_tried} texts do not loop")
+        return kept[:wanted], cold
 
     def _warm_up(self, place: Place, prompts: Sequence[Prompt]) -> None:
         """Capture what the point needs, and watch for waits of the host."""
