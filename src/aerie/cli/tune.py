@@ -28,11 +28,15 @@ def costs(
     keep: Annotated[
         bool, typer.Option("--keep", help="Also where engines look for a table of this pair.")
     ] = False,
-    batch: Annotated[str, typer.Option(help="Batch sizes, comma separated.")] = "1,2,4,8,16,32",
+    batch: Annotated[
+        str | None, typer.Option(help="Batch sizes; default: 1 to 32, on a GPU 1 to 64.")
+    ] = None,
     context: Annotated[
         str | None, typer.Option(help="Contexts; default: 256 to 8192, on a GPU 512 to 32768.")
     ] = None,
-    most_rows: Annotated[int, count(2, "Rows verified, all requests.")] = 256,
+    most_rows: Annotated[
+        int | None, count(2, "Rows verified, all requests; default: 256, on a GPU 512.")
+    ] = None,
     repeats: Annotated[int, count(1, "Rounds per point; the median counts.")] = 7,
     geometry: Annotated[
         str | None, typer.Option(help="Inflate the built-in pair to this; with engine graphs.")
@@ -52,7 +56,7 @@ def costs(
     asked = Asked(
         options.config(),
         geometry,
-        tuple(integers(batch, "--batch")),
+        tuple(integers(batch, "--batch")) if batch else None,
         tuple(integers(context, "--context")) if context else None,
         most_rows,
         repeats,

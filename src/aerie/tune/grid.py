@@ -44,6 +44,6 @@ QUICK = {
     "direct": Grid((1, 4, 16), (256, 4096), 128, 3, 0, 512, 15.0),
 }
 FULL = {
-    "graphs": Grid(most_seconds=95.0),
+    "graphs": Grid((1, 2, 4, 8, 16, 32, 64), most_rows=512, most_seconds=140.0),
     "direct": Grid(contexts=(256, 2048, 8192), most_tokens=131_072, margin=512),
 }

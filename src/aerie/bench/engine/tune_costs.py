@@ -26,9 +26,9 @@ class Asked:
 
     config: EngineConfig  # everything chosen
     geometry: str | None  # of the inflated built-in pair
-    batches: tuple[int, ...]
-    contexts: tuple[int, ...] | None  # None: those of the engine's grid
-    most_rows: int
+    batches: tuple[int, ...] | None  # None, here and below: those of the engine's grid
+    contexts: tuple[int, ...] | None
+    most_rows: int | None
     repeats: int
 
 
@@ -48,9 +48,9 @@ def tune(asked: Asked, progress: Progress, keep: Keep) -> CostTable:
     }
     grid = replace(
         full,
-        batches=asked.batches,
+        batches=asked.batches or full.batches,
         contexts=asked.contexts or full.contexts,
-        most_rows=asked.most_rows,
+        most_rows=asked.most_rows or full.most_rows,
         repeats=asked.repeats,
     )
     core = measured_core(config, target, head, grid)
