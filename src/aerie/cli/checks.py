@@ -67,8 +67,8 @@ def count(least: int, help: str, *names: str) -> Any:
     return typer.Option(*names, min=least, help=help, callback=_countable)
 
 
-def _countable(number: int) -> int:
-    if number > MOST:
+def _countable(number: int | None) -> int | None:
+    if number is not None and number > MOST:
         raise typer.BadParameter(f"{number} is beyond {MOST}")
     return number
 
