@@ -24,7 +24,7 @@ from aerie.speculation.draft import Draft
 from aerie.speculation.ngram import CopiedPaths
 from aerie.speculation.policy import Policy, TreeShape
 
-PAGES = {"direct": 0, "graphs": 2}  # rounds under way at most, beside the one that is written
+PAGES = {"direct": 0, "graphs": 3}  # reports under way at most, and the one that was read last
 HISTORY = 1024  # positions kept for a head that sees everything
 
 

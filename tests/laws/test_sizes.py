@@ -26,9 +26,9 @@ PARAMETERS, ATTRIBUTES, COLUMNS = 7, 12, 100
 # Lines of packages together: limits of files alone reward shards. A budget is raised in a commit of
 # its own that says why.
 BUDGETS = {
-    # 4,200, and 125 for recording ahead of use what rounds may ask for, for deeper plans and for
-    # chunks that follow what waits.
-    ("engine", "speculation"): 4_325,
+    # 4,200, and 150 for recording ahead of use what rounds may ask for, for deeper plans, for chunks
+    # that follow what waits and for verdicts that do not wait for them.
+    ("engine", "speculation"): 4_350,
     ("requests",): 420,
     ("kv",): 370,
     # 640, and 60 for the moments in which that is done and for kernels compiled meanwhile.
@@ -37,6 +37,7 @@ BUDGETS = {
 
 # Files between the soft and the hard limit, each with the reason it is not two files.
 LONG_FILES: dict[str, str] = {
+    "src/aerie/engine/captured.py": "the launcher that runs ahead, one state machine",
     "src/aerie/fpga/rtl/layer.py": "K1, one state machine",
     "src/aerie/fpga/rtl/mask.py": "K4, one state machine with its packer",
     "src/aerie/fpga/rtl/top.py": "the composed card, one state machine",
@@ -230,7 +231,7 @@ ASSIGNED = "class A:\n    def f(self):\n" + "".join(f"        self.x{i} = 0\n" f
         (many_parameters, "engine/a.py", "def f(a, b, c, d, e, g, h, **i): 0", "f takes 8"),
         (wide_classes, "engine/a.py", FIELDS, "A has 13 attributes"),
         (wide_classes, "engine/a.py", ASSIGNED, "A has 13 attributes"),
-        (overspent, "speculation/a.py", "x = 1\n" * 4_326, "4326 lines, budget 4325"),
+        (overspent, "speculation/a.py", "x = 1\n" * 4_351, "4351 lines, budget 4350"),
         (wide_lines, "engine/a.py", "x" * 101, "101 columns, limit 100"),
     ],
 )

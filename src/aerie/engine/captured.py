@@ -96,6 +96,8 @@ class Captured:
                 self._prepare_next(plan, is_steady)
                 self._reader.read(plan)  # unless a round has done it
                 return self._decided(landed, lines)
+            if landed.is_half:
+                return []  # the verdict was told before; a plan that knows who came since goes on
             if not self._under_way:
                 self._go_on(plan, is_steady)
         self._reader.read(plan)
@@ -133,6 +135,10 @@ class Captured:
 
     def _finish(self, begun: Begun | None, plan: Plan, is_steady: bool) -> None:
         """Launch what follows a verification: prompts, seats, the draft and the report."""
+        is_told = begun is not None and self._reader.is_due(plan)
+        if begun is not None and is_told:  # nobody's tokens wait for another's prompt
+            verified = tuple(self.seating.seats), True, begun.verified
+            self._under_way.append(Flying(self._publish(), *verified, None, None, is_half=True))
         self._reader.read(plan)
         ended = {id(seat.request) for seat in self.seating.seats if seat.has_ended}
         staying = [request for request in plan.decoding if id(request) not in ended]
@@ -141,32 +147,45 @@ class Captured:
         seats = self.seating.seats
         if not seats:
             return
-        n_under_way = len(self._under_way) + (begun is not None)
+        n_under_way = len(self._under_way) + (begun is not None and not is_told)
         rest = self._rest_bucket(seats, n_under_way, begun)
         growth = self.parts.policy.open(situation(seats))
         if growth is not None:
             catch_up(self.parts, seats, [seat.seq_len for seat in seats])
             growth = self._settled(rest, growth)
         agreed = self.parts.policy.prepare(growth, rest.seats, is_steady)
-        self._fly(rest, begun, growth, agreed)
+        self._fly(rest, begun, growth, agreed, is_told)
         # By now the device is busy. The next plan, not this one, is made by what is learnt here.
         self._learn()
 
     def _fly(
-        self, rest: Bucket, begun: Begun | None, growth: Growth | None, agreed: int | None
+        self,
+        rest: Bucket,
+        begun: Begun | None,
+        growth: Growth | None,
+        agreed: int | None,
+        is_told: bool = False,
     ) -> None:
         """Launch the draft, or the end of a round without one, and the report."""
         self.graphs.run(*self._rest(rest, growth))
-        # In turns, so that the page that was read last stays as it is until the next step.
+        page = self._publish()
+        self.counts.rounds += begun is not None
+        has_verdict = begun is not None and not is_told
+        verified = begun.verified if begun is not None and has_verdict else None
+        seats, self._drafted = tuple(self.seating.seats), growth
+        flying = Flying(page, seats, has_verdict, verified, growth, agreed, is_told)
+        self._under_way.append(flying)
+
+    def _publish(self) -> Page:
+        """Launch the sending of a report."""
+        # In turns, so that the page that was read last stays as it is until the next step: two
+        # halves of a round may be launched before that is looked at.
         self._pages.rotate(-1)
         page = self._pages[0]
         self.graphs.run(("publish", page.index), partial(publish, self.parts, page.index))
         if page.done is not None:
             page.done.record()
-        self.counts.rounds += begun is not None
-        verified = None if begun is None else begun.verified
-        seats, self._drafted = tuple(self.seating.seats), growth
-        self._under_way.append(Flying(page, seats, begun is not None, verified, growth, agreed))
+        return page
 
     def _launch_ahead(self) -> None:
         """Start the next round before the report of the last is read, as far as it is known."""
@@ -188,7 +207,7 @@ class Captured:
         A policy that learns plans by the report: only the verification can then, of agreed rows.
         """
         last = self._under_way[-1]
-        if not isinstance(last, Flying) or len(self._under_way) >= len(self._pages):
+        if not isinstance(last, Flying) or len(self._under_way) >= len(self._pages) - 1:
             return False
         is_agreed = last.agreed is not None or not self.parts.policy.learns
         return is_agreed and self._may_go_on()
@@ -242,15 +261,18 @@ class Captured:
         if flying.page.done is not None:
             flying.page.done.synchronize()
         lines: list[list[int]] = page.lines[: len(flying.seats)].tolist()
+        is_early = flying.is_half and flying.has_verdict  # its draft was launched behind it
+        drafted = self._drafted if is_early else flying.drafted
         if self.parts.policy.learns:
-            n_levels = 0 if flying.drafted is None else len(flying.drafted.widths or ()) + 1
+            self._learn()  # of the half before
+            n_levels = 0 if is_early or drafted is None else len(drafted.widths or ()) + 1
             self._lesson = read_lesson(page, lines, n_levels), flying.verified
         landed = [Landed(i, *own) for i, own in enumerate(zip(flying.seats, lines, strict=True))]
         landed = [own for own in landed if not own.seat.has_left]
         for seat, line in ((own.seat, own.line) for own in landed):
             seat.follow(line)
             seat.has_ended = has_ended(line)
-            seat.is_behind |= flying.drafted is None and self.parts.draft is not None
+            seat.is_behind |= drafted is None and self.parts.draft is not None
             if not seat.is_behind:
                 seat.n_seen = seat.seq_len
         return landed

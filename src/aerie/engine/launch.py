@@ -62,7 +62,7 @@ class Begun:
 
 @dataclass(frozen=True, eq=False)
 class Flying:
-    """A round that was launched to its end; its report was not read yet."""
+    """A round that was launched to its end, or a half of it; its report was not read yet."""
 
     page: Page
     seats: tuple[Seat, ...]  # whose lines its report has
@@ -72,6 +72,8 @@ class Flying:
     # Rows its draft is to choose, all seats together, where that was agreed before: the next
     # verification can be launched behind it unread. None: as many as turn out to pay.
     agreed: int | None
+    # Where prompts are read, a round reports twice: the verdict before they are, and the rest.
+    is_half: bool = False
 
 
 class Launcher(Protocol):

@@ -149,6 +149,10 @@ class Reader:
         self._there = Packed.empty(self._shapes, str(parts.table.device))
         self._chunk = Chunk(**self._there.arrays)
 
+    def is_due(self, plan: Plan) -> bool:
+        """Whether a plan reads something that was not launched yet."""
+        return plan is not self._last and bool(plan.reading)
+
     def read(self, plan: Plan) -> None:
         """Launch what a plan reads, unless that was done."""
         if plan is self._last:

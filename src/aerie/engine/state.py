@@ -155,7 +155,7 @@ class StateSizes:
     inert_row: int
     n_history: int = 0  # positions of features kept while rounds do not draft
     n_text: int = 0  # positions of the texts, where paths are copied from them
-    n_pages: int = 0  # rounds under way at most; none: the report is read where it is written
+    n_pages: int = 0  # of reports; none: the report is read where it is written
 
 
 def allocate_state(sizes: StateSizes, dtype: torch.dtype, device: str) -> State:
