@@ -26,8 +26,8 @@ PARAMETERS, ATTRIBUTES, COLUMNS = 7, 12, 100
 # Lines of packages together: limits of files alone reward shards. A budget is raised in a commit of
 # its own that says why.
 BUDGETS = {
-    # 4,200, and 150 for recording ahead of use what rounds may ask for, for deeper plans, for chunks
-    # that follow what waits and for verdicts that do not wait for them.
+    # 4,200, and 150 for recording ahead what rounds may ask for, for deeper plans, for chunks that
+    # follow what waits and for verdicts that do not wait for them.
     ("engine", "speculation"): 4_350,
     ("requests",): 420,
     ("kv",): 370,
