@@ -1,114 +1,187 @@
-"""Compiles what the Triton kernels of the parity cases launch, for a GPU that need not be there.
+"""Compiles every Triton kernel as an engine launches it, for GPUs that need not be there.
 
-    PYTHONPATH=src python scripts/compile_triton.py [kernel ...] [--arch 90]
+    PYTHONPATH=src python -m scripts.compile_triton [kernel ...] [--arch 80,90] [--write FILE]
 
 Triton's interpreter forgives what its compiler does not: types that change in a branch, an array
-that is not there. Each launch of each case is compiled instead of run, once for every set of
-arguments; a line names the kernel, its registers, bytes of spills and shared memory, and seconds.
+that is not there, a tile that no chip has room for. Launches go to Triton's compiler instead of a
+device, with tiles that follow from the record of a chip (`aerie.chips`): all that an engine would
+launch, or every parity case of the kernels named. A kernel that does not compile, or needs more
+shared memory than its chip has, ends the run with status 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import re
-import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 os.environ.pop("TRITON_INTERPRET", None)
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-import torch
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
+from aerie import chips
+from aerie.bench.provenance import provenance
+from aerie.chips import CHIPS, DeviceRecord
 from aerie.errors import KernelError
-from aerie.kernels import catalogue
 from aerie.kernels.cases import cases_for
-from aerie.kernels.registry import Kernel
-from aerie.kernels.tensors import adopt
 from aerie.kernels.triton_gpu import KERNELS
+from scripts.triton_launches import Launch, calling, of_engine, sample
 
-_TYPES = {
-    torch.float64: "*fp64", torch.float32: "*fp32", torch.float16: "*fp16",
-    torch.bfloat16: "*bf16", torch.int64: "*i64", torch.int32: "*i32", torch.uint32: "*u32",
-    torch.uint8: "*u8", torch.bool: "*i1",
-}  # fmt: skip
-_DUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+MOST_TENSOR_MEMORY = 512  # columns, where matrix units have a memory of their own
 
 
+@dataclass
+class Compiled:
+    """What came of one kernel on one chip."""
+
+    variants: set[str] = field(default_factory=set)
+    shared_bytes: int = 0  # of the variant that needs most
+    why_not: str = ""
+
+    @property
+    def cell(self) -> list[Any]:
+        """Its place in the table."""
+        return [len(self.variants), self.shared_bytes, *([self.why_not] if self.why_not else [])]
+
+
+NONE = Compiled(why_not="never launched")
+
+
+@dataclass
 class Compiler:
-    """Stands in for launches: compiles each kernel once for every kind of call."""
+    """Stands for Triton's driver, and for its launches, on a chip that is not here."""
 
-    def __init__(self, arch: int) -> None:
-        self.target = GPUTarget("cuda", arch, 32)
-        self.seen: set[object] = set()
+    chip: DeviceRecord
+    kernels: dict[str, Compiled] = field(default_factory=dict)
 
-    def run(self, kernel: Any, *args: Any, **named: Any) -> None:
-        """What `kernel[grid](...)` calls."""
-        given = {**dict(zip(kernel.arg_names, args, strict=False)), **named}
-        del given["grid"], given["warmup"]
-        types: dict[str, str] = {}
-        constants: dict[str, Any] = {}
-        aligned: dict[tuple[int], list[list[Any]]] = {}
-        for param in kernel.params:
-            value = given.pop(param.name)
-            if param.is_constexpr or value is None:
-                types[param.name], constants[param.name] = "constexpr", value
-                continue
-            types[param.name] = _TYPES[value.dtype] if hasattr(value, "dtype") else "i32"
-            is_free = param.do_not_specialize or not isinstance(value, int) or value % 16
-            if hasattr(value, "dtype") or not is_free:
-                aligned[(param.num,)] = [["tt.divisibility", 16]]
-        key = (kernel.fn.__name__, *types.items(), str(constants), str(given), str(aligned))
-        if key in self.seen:
+    def get_current_device(self) -> int:
+        """Triton keeps what it compiled by this number."""
+        return self.chip.capability
+
+    def get_current_stream(self, device: int) -> int:
+        """Nothing runs on it."""
+        return 0
+
+    def get_current_target(self) -> GPUTarget:
+        """What to compile for."""
+        return GPUTarget("cuda", self.chip.capability, 32)
+
+    def run_all(self, launches: Iterable[Launch]) -> None:
+        """Compile what these launch, with tiles for the chip."""
+        compile_only = JITFunction.run
+
+        def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **named: Any) -> None:
+            self.note(kernel, lambda: compile_only(kernel, *args, grid=grid, warmup=True, **named))
+
+        driver.set_active(self)
+        # What is not on a GPU has the host's record: let that be the chip's.
+        with (
+            mock.patch.object(chips, "HOST", self.chip),
+            mock.patch.object(JITFunction, "run", run),
+        ):
+            chips.record_of.cache_clear()
+            for launch in launches:
+                launch()
+        chips.record_of.cache_clear()
+
+    def note(self, kernel: Any, build: Launch) -> None:
+        """Take in one variant, or why there is none."""
+        name = f"{kernel.fn.__module__.rpartition('.')[2]}.{kernel.fn.__name__}"
+        found = self.kernels.setdefault(name, Compiled())
+        try:
+            built: Any = build()
+        except Exception as error:  # the compiler has many; each is a line of the table
+            found.why_not = f"{type(error).__name__}: {error}"[:200]
             return
-        self.seen.add(key)
-        start = time.perf_counter()
-        source = ASTSource(kernel, types, constants, aligned)
-        built = triton.compile(source, target=self.target, options=given)
-        seconds = time.perf_counter() - start
-        print(f"{kernel.fn.__name__:34}{_resources(built.asm['cubin']):>42}{seconds:8.1f} s")
+        needed, tensor_memory = built.metadata.shared, getattr(built.metadata, "tmem_size", 0)
+        found.variants.add(built.hash)
+        found.shared_bytes = max(found.shared_bytes, needed)
+        if needed > self.chip.shared_bytes:
+            found.why_not = f"{needed} bytes of shared memory, limit {self.chip.shared_bytes}"
+        if tensor_memory > MOST_TENSOR_MEMORY:
+            found.why_not = f"{tensor_memory} of tensor memory, limit {MOST_TENSOR_MEMORY}"
 
 
-def _resources(cubin: bytes) -> str:
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        said = subprocess.run(
-            [_DUMP, "-res-usage", file.name], capture_output=True, text=True, check=True
-        ).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)", said)
-    return "" if found is None else "{} registers, {} spilled, {} shared".format(*found.groups())
-
-
-def main() -> None:
-    """Compile the kernels asked for, or all; a kernel that does not compile ends the run."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("kernels", nargs="*", default=list(KERNELS))
-    parser.add_argument("--arch", type=int, default=90, help="compute capability times ten")
-    options = parser.parse_args()
-    compiler = Compiler(options.arch)
-    JITFunction.run = lambda kernel, *args, **named: compiler.run(kernel, *args, **named)
-    for name in options.kernels:
-        card, own = catalogue()[name], KERNELS[name]
-        kernel = Kernel(card, own, lambda array, written: adopt(array, "cpu", written), False)
+def cases_of(names: Iterable[str]) -> Iterator[Launch]:
+    """Every parity case of these kernels; a refusal on the host launches nothing."""
+    for name in names:
+        covers = KERNELS[name].covers
         for case in cases_for(name):
             inputs = case.build()
-            if own.covers is not None and not own.covers(inputs):
-                continue
-            try:
-                kernel(**inputs)
-            except KernelError:
-                continue  # refused on the host: nothing is launched
-    print(f"{len(compiler.seen)} variants compile for sm_{options.arch}")
+            if covers is None or covers(inputs):
+                yield partial(_unless_refused, calling(name, inputs))
+
+
+def _unless_refused(call: Launch) -> None:
+    with suppress(KernelError):
+        call()
+
+
+def table(compilers: Mapping[str, Compiler]) -> dict[str, Any]:
+    """By kernel, a list of `columns` for each of `chips`, in their order."""
+    names = sorted({name for compiler in compilers.values() for name in compiler.kernels})
+    chips_of = {c.chip.architecture: [name, c.chip.shared_bytes] for name, c in compilers.items()}
+    return {
+        "provenance": {**provenance("cpu"), "triton": triton.__version__},
+        "chips": chips_of,
+        "columns": ["variants", "shared bytes of the largest", "why not"],
+        "kernels": {n: [c.kernels.get(n, NONE).cell for c in compilers.values()] for n in names},
+    }
+
+
+def text_of(document: Mapping[str, Any]) -> str:
+    """JSON with a line for each part, and for each kernel."""
+    parts = [f"{json.dumps(name)}: {json.dumps(part)}" for name, part in document.items()]
+    rows = (
+        f"{json.dumps(name)}: {json.dumps(row, separators=(',', ':'))}"
+        for name, row in document["kernels"].items()
+    )
+    parts[-1] = '"kernels": {\n' + ",\n".join(rows) + "\n}"
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def main() -> int:
+    """Compile for every architecture asked for; 1 where some kernel does not fit."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("kernels", nargs="*", help="parity cases of these, instead of an engine's")
+    every = ",".join(str(chip.capability) for chip in CHIPS.values())
+    parser.add_argument("--arch", default=every, help="compute capabilities times ten")
+    parser.add_argument("--sample", action="store_true", help="one launch of each kind")
+    parser.add_argument("--write", type=Path, help="where the table goes")
+    options = parser.parse_args()
+    asked = {int(number) for number in options.arch.split(",")}
+    compilers = {n: Compiler(chip) for n, chip in CHIPS.items() if chip.capability in asked}
+    for name, compiler in compilers.items():
+        start = time.perf_counter()
+        own = sample(compiler.chip) if options.sample else of_engine(compiler.chip)
+        compiler.run_all(cases_of(options.kernels) if options.kernels else own)
+        n_variants = sum(len(found.variants) for found in compiler.kernels.values())
+        took = f"{time.perf_counter() - start:.0f} s"
+        print(f"{compiler.chip.architecture} ({name}): {n_variants} variants, {took}", flush=True)
+    document = table(compilers)
+    if options.write:
+        options.write.write_text(text_of(document), encoding="utf-8")
+    wrong = [
+        f"{name} on {architecture}: {why[0]}"
+        for name, row in document["kernels"].items()
+        for architecture, (_, _, *why) in zip(document["chips"], row, strict=True)
+        if why
+    ]
+    print("\n".join(wrong) or f"all compile, within the shared memory of {', '.join(compilers)}")
+    return bool(wrong) or not document["kernels"]
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

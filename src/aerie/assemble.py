@@ -156,6 +156,11 @@ def find_costs(
     grid = fitting_grid(config, target, head)
     core = measured_core(config, target, head, grid)
     table = measure_costs(core, grid, record, progress)
+    n_batches = len({sample.batch for sample in table.extend.samples})
+    if config.engine == "graphs" and n_batches < len(grid.batches):
+        # Compiling took the time: a later load, which finds the kernels, measures again.
+        reason = f"{n_batches} of {len(grid.batches)} batch sizes were measured in time"
+        table = replace(table, provenance={**table.provenance, "busy": reason})
     del core
     give_back(config.model.device)
     keep_costs(table, identity)

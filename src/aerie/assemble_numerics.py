@@ -11,6 +11,7 @@ import torch
 
 from aerie.attention import exact, pytorch
 from aerie.attention.contract import PrepareAttention
+from aerie.chips import CHIPS, MEASURED, record_of
 from aerie.config import ModelConfig, require
 from aerie.models.exact_linear import TiledLinear
 from aerie.models.fused_ops import fused_ops
@@ -116,16 +117,17 @@ def _tree_attention(page_size: int, perf_mode: bool) -> PrepareAttention:
 def _tuned_products(config: ModelConfig) -> Any:
     plans = importlib.import_module("aerie.kernels.triton_gpu.gemm_plan")
     linear = importlib.import_module("aerie.kernels.triton_gpu.tuned_linear")
-    table = plans.shipped_table(_device_table(config.device))
+    # Asked for where none was tuned: the plans of the measured chip, as this one can run them.
+    table = plans.shipped_table(_device_table(config.device) or MEASURED)
     return linear.tuned_linears(table, config.device, config.perf_mode).make
 
 
 def _device_table(device: str) -> str | None:
-    """The shipped table of tuned products for a device, by its name; None if there is none."""
+    """The shipped table of tuned products for a device, by its record; None if there is none."""
     if not torch.cuda.is_available():
         return None
     folder = resources.files("aerie").joinpath("kernels", "triton_gpu")
     tables = [entry.name for entry in folder.iterdir() if entry.name.startswith("gemm_")]
     named = [n.removeprefix("gemm_").removesuffix(".json") for n in tables if n.endswith(".json")]
-    own = torch.cuda.get_device_name(device).lower()
-    return next((name for name in named if name in own), None)
+    own = record_of(torch.device(device))
+    return next((name for name in named if CHIPS.get(name) == own), None)

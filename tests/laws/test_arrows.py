@@ -35,11 +35,12 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "costs": ("config",),
     "models": ("kernels", "attention"),
     "perf": ("kernels",),
-    "kernels": ("errors", "config"),
-    "attention": ("errors", "config"),
+    "kernels": ("errors", "config", "chips"),
+    "attention": ("errors", "config", "chips"),
     "text": ("errors",),
     "config": ("errors",),
     "errors": (),
+    "chips": (),  # what a device is to the kernels of both
     "sources": (),  # hashes of what the others say
     "assets": (),
 }

@@ -88,7 +88,8 @@ def _engine_defaults() -> list[Resolved[str]]:
     from aerie.config import EngineConfig
 
     found = explain(EngineConfig())
-    return [*found, _threads(found[0].value), _cost_tables()]
+    device = found[0].value
+    return [*found, _threads(device), _gpu_kernels(device), _cost_tables()]
 
 
 def _threads(device: str) -> Resolved[str]:
@@ -98,6 +99,23 @@ def _threads(device: str) -> Resolved[str]:
     small, large = (choose_threads(0, width, device) for width in (256, SHARED_FROM))
     reason = f"the built-in pair: {small.reason}; from {SHARED_FROM} wide on {large.value}"
     return Resolved("threads", str(small.value), small.origin, f"{reason} ({large.reason})")
+
+
+def _gpu_kernels(device: str) -> Resolved[str]:
+    """What is known of kernels on the GPU that is here, or on all they are compiled for."""
+    import torch
+
+    from aerie.chips import CHIPS, evidence, record_of
+
+    if not device.startswith("cuda"):
+        told = (f"{chip.architecture} {evidence(chip.capability)}" for chip in CHIPS.values())
+        return Resolved("gpu kernels", "no GPU here", "automatic", "; ".join(told))
+    own = record_of(torch.device(device))
+    reason = (
+        f"{evidence(own.capability)}; tiles for {own.processors} processors,"
+        f" {own.shared_bytes:,} bytes of shared memory"
+    )
+    return Resolved("gpu kernels", own.architecture, "automatic", reason)
 
 
 def _cost_tables() -> Resolved[str]:

@@ -25,6 +25,7 @@ SHAPES = ((1, 0), (1, 2), (1, 5), (4, 2), (4, 5), (8, 2), (8, 5))
 WARM_ROUNDS = {"direct": 1, "graphs": 4}
 # A round before which the slot table is written is not timed: so many more may be run instead.
 PATIENCE = 3
+LEAST_PLANS = 3  # of the first point, however long they take: no draft, its base and its levels
 # Texts of a batch, in turns. What is verified costs more the less evenly it is shared: real texts
 # fill 1.45 tiles of 16 rows a request where everybody has 16 on average. One text fills 1, two 1
 # to 1.5; as many as requests, all of them noise, give a few nearly all rows.
@@ -88,27 +89,25 @@ def measure_costs(
             layer.normal_()  # zeros would cost less power, and so less time
     points = [_Point(core, forced, *place) for place in grid.points()]
     measured: list[_Point] = []
-    begin = time.perf_counter()
+    deadline = time.perf_counter() + grid.most_seconds
     for done, point in enumerate(points):
         name = f"batch {point.batch}, context {point.context}"
-        if measured and time.perf_counter() - begin > grid.most_seconds:
-            progress(f"{name}: not measured for want of time", done, len(points))
-            continue
-        progress(name, done, len(points))
-        point.measure(grid)
-        measured.append(point)
-        keep(_table(measured, grid, provenance))
+        is_late = bool(measured) and time.perf_counter() > deadline
+        progress(f"{name}: not measured for want of time" if is_late else name, done, len(points))
+        if not is_late and point.measure(grid, deadline, 0 if measured else LEAST_PLANS):
+            measured.append(point)
+            keep(_table(measured, grid, provenance))
     progress("measured", len(points), len(points))
-    disturbance = _disturbance(measured, grid).record()
+    disturbance = _disturbance(measured, grid, deadline).record()
     return _table(measured, grid, {**provenance, **disturbance})
 
 
-def _disturbance(measured: Sequence[_Point], grid: Grid) -> Disturbance:
-    """The first point once more, now that all others were measured: nothing should have changed."""
+def _disturbance(measured: Sequence[_Point], grid: Grid, deadline: float) -> Disturbance:
+    """The first point once more, as far as time is left: nothing should have changed."""
     first = measured[0]
     again = replace(first, times={}, wall=0.0, ran=0.0)
-    again.measure(grid)
-    totals = [[timing.total for timing in point.times.values()] for point in (first, again)]
+    again.measure(grid, deadline)
+    totals = [[point.times[plan].total for plan in again.times] for point in (first, again)]
     wall, ran = (sum(getattr(p, name) for p in (*measured, again)) for name in ("wall", "ran"))
     return Disturbance(max(1 - ran / wall, 0.0) if wall else 0.0, drift_between(*totals))
 
@@ -178,8 +177,8 @@ class _Point:
     wall: float = 0.0  # seconds of all rounds so far, and of those the seconds
     ran: float = 0.0  # in which this thread had a core
 
-    def measure(self, grid: Grid) -> None:
-        """Seat the requests, run every plan, let them go."""
+    def measure(self, grid: Grid, deadline: float, n_least: int = 0) -> bool:
+        """Seat the requests, run plans until time is up, let them go; True: enough were run."""
         plans, warm = self._plans(grid), WARM_ROUNDS[self.core.config.engine]
         n_rounds = (warm + PATIENCE * grid.repeats) * (len(plans) + 1)
         longest = 1 + self.forced.shape.depth
@@ -194,11 +193,13 @@ class _Point:
         for text in range(min(TEXTS, self.batch)):
             _share_text(core, ids[text::TEXTS])
         for plan in plans:
-            self.times[plan] = self._time(plan, warm, grid.repeats)
+            if time.perf_counter() < deadline or len(self.times) < n_least:
+                self.times[plan] = self._time(plan, warm, grid.repeats)
         assert all(core.request(i).ended is None for i in ids), "a measured request ended"
         for request_id in ids:
             core.discard(request_id)
         core.step()
+        return n_least > 0 or len(self.times) == len(set(plans))
 
     def _plans(self, grid: Grid) -> list[ForcedPlan]:
         """No draft, then every size of rows and every shape at least once."""

@@ -24,7 +24,7 @@ class Grid:
     repeats: int = 5
     most_tokens: int = 524_288  # KV of a measured point; more is stretched from one request
     margin: int = 1536  # positions beyond a context: what its rounds emit, and a tree
-    most_seconds: float = math.inf  # no point is begun later but the first
+    most_seconds: float = math.inf  # nothing is begun later but the first point's first plans
 
     def points(self) -> list[tuple[int, int]]:
         """Batch and context of all points that fit, a surface's corners first: time may run out."""
@@ -37,8 +37,7 @@ class Grid:
         return [(batch, context) for _, batch, context in sorted(found)]
 
 
-# For those without a table: some ten seconds on a GPU and what must be compiled; on a CPU about
-# three seconds for the built-in pair.
+# Without a table, 30 s at most: on a GPU some ten and what is compiled, on a CPU about three.
 QUICK = {
     "graphs": Grid((1, 4, 16), (512, 8192), 128, 3, 65_536, most_seconds=25.0),
     "direct": Grid((1, 4, 16), (256, 4096), 128, 3, 0, 512, 15.0),

@@ -9,6 +9,8 @@ from aerie import api
 from aerie.api import Engine
 from aerie.assemble_choices import settled
 from aerie.assemble_device import choose_dtype, choose_threads, settle_model
+from aerie.assemble_numerics import choose_numerics
+from aerie.chips import CHIPS
 from aerie.cli.main import app
 from aerie.config import EngineConfig, ModelConfig
 from aerie.errors import UsageError
@@ -104,3 +106,24 @@ def test_threads_follow_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_threads(0, 256, "cpu").value == 1
     assert choose_threads(3, 256, "cpu").value == 3
     assert 1 <= choose_threads(0, 4096, "cpu").value <= 8
+
+
+@pytest.mark.parametrize(
+    ("chip", "said", "linear"),
+    [
+        ("h200", "compiled and run;", "tuned"),
+        ("a100", "compiled, never run;", "library"),
+        ("rtx_5090", "compiled, never run;", "library"),
+    ],
+)
+def test_what_runs_on_a_gpu_follows_from_its_record(
+    chip: str, said: str, linear: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them have the same name here: it decides nothing."""
+    gpu.pretend(monkeypatch, chip=CHIPS[chip])
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    defaults = json.loads(result.stdout.splitlines()[-1])["defaults"]
+    (kernels,) = (entry for entry in defaults if entry["name"] == "gpu kernels")
+    assert kernels["value"] == CHIPS[chip].architecture and kernels["reason"].startswith(said)
+    chosen = choose_numerics(settle_model(ModelConfig()))
+    assert {c.name: c.value for c in chosen}["linear"] == linear

@@ -11,9 +11,10 @@ import pytest
 
 from aerie import assemble, assemble_costs
 from aerie.api import Engine
-from aerie.costs.table import CostTable, load_costs
+from aerie.costs.table import CostTable, Surface, load_costs
 from aerie.errors import UsageError
 from aerie.speculation.planner import Planner
+from tests.unit.tune.slow_plans import SlowPlans
 
 MADE_UP = Path(__file__).parents[2] / "data" / "costs_cheap.json"
 
@@ -24,11 +25,13 @@ class Measuring:
     def __init__(self) -> None:
         self.count = 0
         self.busy: str | None = None
+        self.is_cut = False  # after the first point
 
     def __call__(self, make: object, grid: object, record: Any, progress: object) -> CostTable:
         self.count += 1
         found = {**record, "busy": self.busy} if self.busy else record
-        return replace(load_costs(MADE_UP), provenance=found)
+        table = replace(load_costs(MADE_UP), provenance=found)
+        return replace(table, extend=Surface(table.extend.samples[:1])) if self.is_cut else table
 
 
 @pytest.fixture
@@ -61,6 +64,31 @@ def test_costs_are_measured_once(measuring: Measuring, tmp_path: Path) -> None:
     assert kept(tmp_path).suffix == ".json"
     load(numerics="exact")
     assert measuring.count == 2  # other products, other costs
+
+
+def test_a_slow_machine_measures_for_half_a_minute_and_keeps_what_it_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AERIE_CACHE", str(tmp_path / "cache"))
+    slow = SlowPlans(4.0)
+    slow.install(monkeypatch)
+    assert table_of(load()) == load_costs(kept(tmp_path))
+    took = slow.now
+    assert 0 < took <= 30
+    assert {s.batch for s in table_of(load()).extend.samples} == {1}
+    assert slow.now == took
+
+
+def test_a_gpu_that_only_compiled_in_time_measures_again(
+    measuring: Measuring, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    measuring.is_cut = True
+    load(engine="graphs")
+    assert "1 of 3 batch sizes were measured in time" in caplog.text
+    monkeypatch.setattr(assemble_costs, "AGAIN_SECONDS", -1)
+    monkeypatch.setattr(assemble, "is_quiet_now", lambda: True)
+    load(engine="graphs")
+    assert measuring.count == 2
 
 
 SPOILT: tuple[Callable[[str], str], ...] = (

@@ -31,6 +31,8 @@ from aerie.attention.triton import (
     prepare,
     tile_key,
 )
+from aerie.attention.triton.tiles import shared_bytes
+from aerie.chips import CHIPS
 from aerie.errors import UsageError
 from tests.unit.attention.trees import (
     causal_batch,
@@ -245,6 +247,28 @@ def test_the_nearest_tile_is_of_the_same_width_first() -> None:
     wanted = tile_key(queries=64, columns=1000, batch=1, head_dim=128, dtype=torch.float32)
     found = known.choose(wanted)
     assert (found.tile, found.is_tuned) == (full, False)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_tiles_are_cut_to_the_device(chip: str) -> None:
+    """The chip of the sweep keeps them all; others get fewer queries, stages or columns."""
+    table, device = load_tiles(), CHIPS[chip]
+    chosen = {key: table.choose(key, device) for key in table.tiles}
+    assert all(shared_bytes(c.tile, k, device) <= device.shared_bytes for k, c in chosen.items())
+    kept = {key for key, choice in chosen.items() if choice.tile == table.tiles[key]}
+    assert kept == {key for key, choice in chosen.items() if choice.is_tuned}
+    assert (len(kept) == len(chosen)) == (chip in ("h200", "b200"))
+    tall = tile_key(queries=9999, columns=9999, batch=1, head_dim=128, dtype=torch.bfloat16)
+    assert table.choose(tall, device).tile.block_m == (
+        256 if device.multiplies_from_shared else 128
+    )
+    assert one_tile(table.tiles[tall]).choose(tall, device).tile == table.tiles[tall]
+
+
+def test_a_head_that_no_tile_fits_is_refused_with_the_numbers() -> None:
+    key = tile_key(queries=1, columns=1, batch=1, head_dim=4096, dtype=torch.float32)
+    with pytest.raises(UsageError, match=r"of 4096 needs \d+ bytes .* sm_86 has 101376: use"):
+        load_tiles().choose(key, CHIPS["rtx_3090"])
 
 
 def test_a_table_survives_its_file(tmp_path: Path) -> None:

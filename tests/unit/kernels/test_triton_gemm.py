@@ -14,6 +14,7 @@ import tests.interpreted  # noqa: F401
 pytest.importorskip("triton")
 
 from aerie.bench.kernels.gemm_candidates import SHAPES, plans_for
+from aerie.chips import CHIPS
 from aerie.errors import UnknownNameError, UsageError
 from aerie.kernels.triton_gpu.gemm import gemm_scratch, product
 from aerie.kernels.triton_gpu.gemm_plan import (
@@ -77,9 +78,21 @@ def test_the_shipped_table_holds_every_shape_of_the_pair() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 4, 16, 128])
 def test_candidates_fit_their_shape(rows: int) -> None:
     for shape in SHAPES:
-        plans = plans_for(shape.n_out, shape.n_in, rows)
+        plans = plans_for(shape.n_out, shape.n_in, rows, CHIPS["h200"])
         assert plans and all(plan.fits(shape.n_out, shape.n_in) for plan in plans)
         assert all(rows <= most_rows(plan) for plan in plans)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_plans_are_cut_to_the_device(chip: str) -> None:
+    """The chip they were tuned on keeps them; where shared memory is short, stages go."""
+    table, device = shipped_table("h200"), CHIPS[chip]
+    fitted = table.fitted(device).plans
+    assert all(plan.shared_bytes <= device.shared_bytes for plan in fitted.values())
+    assert all(plan.fits(key.n_out, key.n_in) for key, plan in fitted.items())
+    assert (fitted == table.plans) == (device.shared_bytes > 128 << 10)
+    candidates = plans_for(28672, 4096, 64, device)
+    assert candidates and all(plan.shared_bytes <= device.shared_bytes for plan in candidates)
 
 
 @pytest.mark.parametrize(("rows", "bucket"), [(1, 1), (3, 4), (5, 8), (64, 64), (129, None)])

@@ -17,8 +17,9 @@ from aerie.engine.engine import EngineCore
 from aerie.tune import costs
 from aerie.tune.clock import HostClock
 from aerie.tune.costs import measure_costs
-from aerie.tune.grid import Grid
+from aerie.tune.grid import QUICK, Grid
 from tests.unit.engine.cores import LAUNCHERS, Pair, load_pair, write_pair
+from tests.unit.tune.slow_plans import SlowPlans
 
 BUCKETS = GraphConfig(slots=(1, 2, 4), rows=(1, 2, 4, 8, 16), columns=(256, 1024))
 GRID = Grid((1, 2), (24,), most_rows=16, repeats=1, most_tokens=64, margin=640)
@@ -85,6 +86,36 @@ def test_what_was_not_measured_is_stretched_from_one_request(pair: Pair) -> None
     at = {(s.batch, s.context): s.seconds for s in table.extend.samples}
     added = max(at[1, 48] - at[1, 24], 0.0)
     assert at[2, 48] == pytest.approx(at[2, 24] + 2 * added)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2.0, 4.0])
+def test_measuring_ends_in_half_a_minute(
+    seconds: float, pair: Pair, launcher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also within a point, and before the first one is repeated; what was cut is left out."""
+    grid = replace(GRID, batches=(1, 2, 4), most_seconds=QUICK[launcher].most_seconds)
+    engine, slow = engine_for(pair, launcher, grid), SlowPlans(seconds)
+    slow.install(monkeypatch)
+    table = measure_costs(engine, grid, {})
+    assert slow.now <= 30 and engine.is_idle
+    measured = {sample.batch for sample in table.extend.samples}
+    assert measured == ({1, 2, 4} if seconds == 0.5 else {1} if seconds == 4.0 else measured)
+    for batch in measured - {1}:
+        rows = [s.rows for s in table.verify.samples if s.batch == batch]
+        assert rows[-1] == 16  # the point is whole
+    assert {s.rows for s in table.draft.samples if s.batch == 1} >= {1}
+
+
+def test_the_first_plans_are_run_however_long_they_take(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = replace(GRID, most_seconds=1.0)
+    engine, slow = engine_for(pair, "direct", grid), SlowPlans(100.0)
+    slow.install(monkeypatch)
+    table = measure_costs(engine, grid, {})
+    assert slow.now == 300
+    assert [s.rows for s in table.verify.samples] == [1, 2, 4]
+    assert len(table.draft.samples) == len(table.extend.samples) == 1
 
 
 class SlowClock(HostClock):

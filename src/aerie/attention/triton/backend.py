@@ -21,6 +21,7 @@ from aerie.attention.triton.attend_kernels import attend_kernel
 from aerie.attention.triton.merge_kernels import merge_kernel
 from aerie.attention.triton.plan import Geometry, Plan, PlanStatistics, make_plan, read_statistics
 from aerie.attention.triton.tiles import Tile, TileKey, TileTable, load_tiles, padded, tile_key
+from aerie.chips import record_of
 from aerie.errors import UsageError
 
 LOG2_E = 1.4426950408889634
@@ -70,7 +71,7 @@ class TritonAttention:
             head_dim=geometry.head_dim,
             dtype=geometry.dtype,
         )
-        choice = self.tiles.choose(key)
+        choice = self.tiles.choose(key, record_of(rows.tokens.device))
         if not choice.is_tuned:
             if self.options.perf_mode:
                 raise UsageError(
@@ -211,13 +212,8 @@ def _merge(plan: Plan, layer: _Layer, geometry: Geometry) -> None:
 
 
 def _is_chained(plan: Plan) -> bool:
-    """Launches that wait inside the kernel came with compute capability 9."""
-    return plan.parts.is_cuda and _capability(plan.parts.device) >= 9
-
-
-@cache
-def _capability(device: torch.device) -> int:
-    return torch.cuda.get_device_capability(device)[0]
+    """Whether its kernels wait for the one before inside, not before they are launched."""
+    return record_of(plan.parts.device).overlaps
 
 
 def _geometry(queries: Tensor, keys: Tensor, values: Tensor) -> Geometry:

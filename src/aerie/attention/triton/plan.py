@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -13,10 +12,9 @@ from aerie.attention.rows import Rows
 from aerie.attention.triton import records
 from aerie.attention.triton.plan_kernels import program_kernel, unit_kernel
 from aerie.attention.triton.tiles import Tile, padded
+from aerie.chips import record_of
 
 PLAN_WARPS = 4
-# A CPU only interprets: enough programs that tests see several splits.
-CPU_PROCESSORS = 8
 # Waves of programs a batch may be cut into, where one may leave more than so much of it idle. A
 # fourth would help few numbers of units, and programs that are not needed take time as well: 380
 # of them 10 µs a layer at 8 x 32K (H200).
@@ -80,7 +78,7 @@ def make_plan(
     tile_rows = tile.block_m // heads
     n_units = _most_units(rows, tile_rows)
     device = rows.tokens.device
-    n_wanted = max(tile.per_processor * _processors(device) // head_blocks, 1)
+    n_wanted = max(tile.per_processor * record_of(device).processors // head_blocks, 1)
     n_waves = _waves(rows, tile_rows, n_wanted) if exact_blocks is None else 1
     if exact_blocks is None:
         n_pieces = n_waves * n_wanted
@@ -191,13 +189,6 @@ def _beginning(tile: Tile) -> int:
     wait for each other, and tall ones have parts to write that whole units would not have.
     """
     return 24 if tile.block_m > 64 else 4 * tile.per_processor
-
-
-@cache
-def _processors(device: torch.device) -> int:
-    if device.type != "cuda":
-        return CPU_PROCESSORS
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def _power_of_two(n: int) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from aerie.chips import HOST, DeviceRecord
 from aerie.errors import UsageError
 
 SHIPPED = Path(__file__).with_name("tiles.json")
@@ -20,6 +21,9 @@ SHIPPED = Path(__file__).with_name("tiles.json")
 QUERY_BUCKETS = (16, 64, 256, 512, 2048)
 COLUMN_BUCKETS = (1024, 8192, 16384, 32768)
 BATCH_BUCKETS = (1, 4)
+# Shared memory beside operands: what rows and reductions exchange.
+SHARED_SLACK = 2048
+LEAST_BLOCK = 16  # entries of a side that a matrix unit takes
 
 
 @dataclass(frozen=True)
@@ -79,13 +83,15 @@ class TileTable:
 
     tiles: Mapping[TileKey, Tile]
     origins: Mapping[TileKey, str]
+    is_forced: bool = False  # whether tiles are taken as they are, though a device may refuse them
 
-    def choose(self, key: TileKey) -> TileChoice:
-        """The entry of this key, else the nearest one, marked as not tuned."""
-        if key in self.tiles:
-            return TileChoice(key, self.tiles[key], True)
-        nearest = min(self.tiles, key=lambda known: key.distance(known))
-        return TileChoice(key, self.tiles[nearest], False)
+    def choose(self, key: TileKey, device: DeviceRecord = HOST) -> TileChoice:
+        """The entry of this key, else the nearest one, marked as not tuned; cut to the device."""
+        known = key
+        if key not in self.tiles:
+            known = min(self.tiles, key=lambda other: key.distance(other))
+        choice = TileChoice(key, self.tiles[known], known == key)
+        return choice if self.is_forced else fitted(choice, device)
 
     def updated(self, newer: TileTable) -> TileTable:
         """This table with the entries of a newer one; the others keep their origin."""
@@ -114,6 +120,56 @@ def tile_key(
     )
 
 
+def fitted(choice: TileChoice, device: DeviceRecord) -> TileChoice:
+    """The choice as a device can run it: fewer queries, stages, then columns. Cut is not tuned."""
+    tile, key = choice.tile, choice.key
+    if device == HOST:
+        return choice
+    while _is_crowded(tile, key, device) and tile.block_m > LEAST_BLOCK:
+        tile = replace(tile, block_m=tile.block_m // 2)
+    while (needed := shared_bytes(tile, key, device)) > device.shared_bytes:
+        if tile.n_stages > 2:
+            tile = replace(tile, n_stages=tile.n_stages - 1)
+        elif tile.block_n > LEAST_BLOCK:
+            tile = replace(tile, block_n=tile.block_n // 2)
+        elif tile.block_m > LEAST_BLOCK:
+            tile = replace(tile, block_m=tile.block_m // 2)
+        else:
+            raise UsageError(
+                f"attention at a head dimension of {key.head_dim} needs {needed} bytes of shared"
+                f" memory, this {device.architecture} has {device.shared_bytes}: use attention"
+                " pytorch"
+            )
+    return TileChoice(key, tile, choice.is_tuned and tile == choice.tile)
+
+
+def shared_bytes(tile: Tile, key: TileKey, device: DeviceRecord) -> int:
+    """No less than a program's shared memory, by what the compiler allots for the shipped tiles.
+
+    Queries, weights of the columns, and columns on their way, one block a stage but the last.
+    Matrix units that read shared memory want the block they work on, and weights, there once more.
+    """
+    row = key.head_dim * key.element_bytes
+    weights = tile.block_m * tile.block_n * key.element_bytes
+    n_blocks, n_weights = tile.n_stages - 1, 1
+    if device.multiplies_from_shared:
+        n_blocks, n_weights = n_blocks + 1, 2
+    operands = (tile.block_m + n_blocks * tile.block_n) * row
+    return operands + n_weights * weights + SHARED_SLACK
+
+
+def _is_crowded(tile: Tile, key: TileKey, device: DeviceRecord) -> bool:
+    """Whether sums and scores, and queries where matrix units read them there, fill registers.
+
+    Of those a thread may have, addresses and masks take a quarter.
+    """
+    held = key.head_dim + tile.block_n
+    if not device.multiplies_from_shared:
+        held += key.head_dim * key.element_bytes // 4
+    n_threads = 32 * tile.n_warps
+    return 4 * tile.block_m * held > 3 * n_threads * min(256, device.registers // n_threads)
+
+
 def load_tiles(path: Path = SHIPPED) -> TileTable:
     """Read a table; the shipped one unless another sweep's is named."""
     document = json.loads(path.read_text(encoding="utf-8"))
@@ -127,7 +183,7 @@ def load_tiles(path: Path = SHIPPED) -> TileTable:
 def one_tile(tile: Tile) -> TileTable:
     """A table that answers every key with one tile: for sweeps and tests, never tuned."""
     anywhere = TileKey(1, 1, 1, 1, 1)
-    return TileTable({anywhere: tile}, {anywhere: "given by the caller"})
+    return TileTable({anywhere: tile}, {anywhere: "given by the caller"}, is_forced=True)
 
 
 def padded(n: int) -> int:

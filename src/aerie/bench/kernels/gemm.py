@@ -121,11 +121,12 @@ def make_tuner(shapes: Iterable[Shape], device: str) -> Tuner:
 
 def tune_shape(tuner: Tuner, shape: Shape, rows: int) -> Tuned:
     """Measure cuBLAS and every plan; the fastest that computes the product well enough."""
+    from aerie.chips import record_of
     from aerie.kernels.triton_gpu.gemm_plan import CUBLAS, Key
 
     x = tuner.rows[:rows, : shape.n_in].contiguous()
     weights = tuner.copies(shape.n_out, shape.n_in)
-    plans = plans_for(shape.n_out, shape.n_in, rows)
+    plans = plans_for(shape.n_out, shape.n_in, rows, record_of(x.device))
     quick = {plan: tuner.time(plan, x, weights, QUICK_REPLAYS) for plan in plans}
     finalists = sorted(quick, key=lambda plan: quick[plan])[:FINALISTS]
     final = {p: tuner.time(p, x, weights, FINAL_REPLAYS) for p in (CUBLAS, *finalists)}
@@ -180,12 +181,16 @@ def tune_all(
 
 def compile_all(shapes: Iterable[Shape], buckets: Iterable[int], workers: int) -> float:
     """Compile every plan's kernel in processes of their own; returns the seconds it took."""
-    start = time.perf_counter()
+    import torch
+
+    from aerie.chips import record_of
+
+    start, device = time.perf_counter(), record_of(torch.device("cuda"))
     plans = {
         (plan, rows if plan.kind == "gemv" else plan.block_m, plan.splits > 1)
         for shape in shapes
         for rows in buckets
-        for plan in plans_for(shape.n_out, shape.n_in, rows)
+        for plan in plans_for(shape.n_out, shape.n_in, rows, device)
     }
     # One variant per tile: the number of parts is not compiled in, only whether there are any.
     unique = {

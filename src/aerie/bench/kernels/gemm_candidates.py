@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from aerie.chips import DeviceRecord
     from aerie.kernels.triton_gpu.gemm_plan import Plan
 
 
@@ -50,12 +51,12 @@ _DOT = {
     128: ((64, 64, 4, 4), (128, 64, 4, 4), (128, 64, 8, 4), (128, 128, 8, 3), (256, 64, 8, 3)),
 }  # fmt: skip
 _SPLITS = (1, 2, 3, 4, 6, 8)
-# A card of 132 multiprocessors: fewer programs leave some idle, many more only wait in line.
-_LEAST_PROGRAMS, _MOST_SPLIT_PROGRAMS = 96, 1600
+# Of a card of 132 multiprocessors: fewer programs leave some idle, many more only wait in line.
+_PROCESSORS, _LEAST_PROGRAMS, _MOST_SPLIT_PROGRAMS = 132, 96, 1600
 
 
-def plans_for(n_out: int, n_in: int, rows: int) -> list[Plan]:
-    """Triton plans worth measuring for a product."""
+def plans_for(n_out: int, n_in: int, rows: int, device: DeviceRecord) -> list[Plan]:
+    """Triton plans worth measuring for a product on a device."""
     from aerie.kernels.triton_gpu.gemm_plan import Plan
 
     block_m = max(16, rows)
@@ -66,11 +67,12 @@ def plans_for(n_out: int, n_in: int, rows: int) -> list[Plan]:
     for kind, own_m, block_n, block_k, warps, stages in tiles:
         for splits in _SPLITS:
             plan = Plan(kind, block_n, block_k, own_m, splits, warps, stages)
-            if plan.fits(n_out, n_in) and _fills(n_out // block_n, splits):
+            is_possible = plan.fits(n_out, n_in) and plan.shared_bytes <= device.shared_bytes
+            if is_possible and _fills(n_out // block_n, splits, device.processors):
                 found.append(plan)
     return found
 
 
-def _fills(n_tiles: int, splits: int) -> bool:
-    n_programs = n_tiles * splits
+def _fills(n_tiles: int, splits: int, processors: int) -> bool:
+    n_programs = n_tiles * splits * _PROCESSORS // processors
     return n_programs >= _LEAST_PROGRAMS and (splits == 1 or n_programs <= _MOST_SPLIT_PROGRAMS)

@@ -12,6 +12,7 @@ import torch
 
 import aerie
 from aerie.bench.kernels.gemm_candidates import SHAPES, plans_for
+from aerie.chips import MEASURED, record_of
 from aerie.errors import UsageError
 
 SWEEP = Path(aerie.__file__).parents[2] / "reports" / "attention_sweep_h200.json"
@@ -82,7 +83,7 @@ def check_products(device: str) -> dict[str, Any]:
     from aerie.kernels.triton_gpu.gemm_plan import shipped_table
     from aerie.kernels.triton_gpu.tuned_linear import tuned_linears
 
-    tuned = tuned_linears(shipped_table("h200"), device, perf_mode=True)
+    tuned = tuned_linears(shipped_table(MEASURED), device, perf_mode=True)
     entries: list[dict[str, Any]] = []
     for shape in SHAPES:
         weight = torch.empty(shape.n_out, shape.n_in, dtype=torch.bfloat16, device=device)
@@ -113,7 +114,7 @@ def _every_plan(x: torch.Tensor, weight: torch.Tensor, scratch: Any) -> list[dic
     assert bucket is not None, "a handful of rows has a bucket"
     return [
         {"plan": str(plan), **_errors(product(x, weight, None, plan, scratch), x, weight)}
-        for plan in plans_for(*ODD, bucket)
+        for plan in plans_for(*ODD, bucket, record_of(x.device))
     ]
 
 

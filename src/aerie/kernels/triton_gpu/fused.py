@@ -11,8 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.chips import record_of
 from aerie.kernels.triton_gpu.launch import block
-from aerie.kernels.triton_gpu.overlap import overlaps, take_turn
+from aerie.kernels.triton_gpu.overlap import take_turn
 
 GATE_BLOCK = 1024
 
@@ -175,5 +176,5 @@ def rotate_store(
 
 
 def _overlapped(tensor: Tensor) -> dict[str, bool]:
-    is_overlapped = overlaps(tensor.device)
+    is_overlapped = record_of(tensor.device).overlaps
     return {"OVERLAP": is_overlapped, "launch_pdl": is_overlapped}

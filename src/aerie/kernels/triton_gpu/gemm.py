@@ -14,8 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.chips import record_of
 from aerie.kernels.triton_gpu.gemm_plan import Plan
-from aerie.kernels.triton_gpu.overlap import fetch_ahead, overlaps, processors, take_turn
+from aerie.kernels.triton_gpu.overlap import fetch_ahead, take_turn
 
 # One counter per tile of outputs; more tiles than this need no split, they fill the card.
 MOST_TILES = 8192
@@ -150,17 +151,17 @@ def product(
     n_steps = triton.cdiv(n_in // plan.block_k, plan.splits)
     splits = triton.cdiv(n_in // plan.block_k, n_steps)
     n_tiles = n_out // plan.block_n
-    partials = out
+    partials, device = out, record_of(x.device)
     if splits > 1:
         assert n_tiles <= MOST_TILES, f"{n_tiles} tiles in parts, limit {MOST_TILES}"
         partials = torch.empty(splits, n_rows, n_out, dtype=torch.float32, device=x.device)
     shared = (
         x.contiguous(), weight, weight if bias is None else bias, out, partials, scratch.arrived,
-        n_rows, n_out, n_in, n_steps, splits, AHEAD_EACH * processors(x.device),
+        n_rows, n_out, n_in, n_steps, splits, AHEAD_EACH * device.processors,
     )  # fmt: skip
     tile = {"BN": plan.block_n, "BK": plan.block_k, "SPLIT": splits > 1}
     tile |= {"HAS_BIAS": bias is not None, "num_warps": plan.warps}
-    tile |= {"OVERLAP": overlaps(x.device), "launch_pdl": overlaps(x.device)}
+    tile |= {"OVERLAP": device.overlaps, "launch_pdl": device.overlaps}
     if plan.kind == "gemv":
         assert n_rows <= 2, f"{n_rows} rows, a gemv plan has at most 2"
         _gemv_kernel[(n_tiles, splits)](*shared, BM=n_rows, STAGES=plan.stages, **tile)

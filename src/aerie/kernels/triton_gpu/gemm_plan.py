@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from aerie.chips import DeviceRecord
 from aerie.errors import UnknownNameError, UsageError
 
 VERSION = 1
@@ -40,6 +41,21 @@ class Plan:
         n_steps, left = divmod(n_in, self.block_k)
         return n_out % self.block_n == 0 and left == 0 and self.splits <= n_steps
 
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a program at most: both operands, in bfloat16, of every stage."""
+        return 2 * self.stages * (self.block_n + self.block_m) * self.block_k
+
+    def fitted(self, device: DeviceRecord) -> Plan:
+        """The plan with as few stages less, then as little of the inner axis, as it must."""
+        plan = self
+        while plan.shared_bytes > device.shared_bytes:
+            if plan.stages > 2:
+                plan = replace(plan, stages=plan.stages - 1)
+            else:
+                plan = replace(plan, block_k=plan.block_k // 2)
+        return plan
+
 
 CUBLAS = Plan("cublas")
 
@@ -64,6 +80,11 @@ class GemmTable:
 
     plans: Mapping[Key, Plan]
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def fitted(self, device: DeviceRecord) -> GemmTable:
+        """The same plans as another device can run them."""
+        plans = {key: plan.fitted(device) for key, plan in self.plans.items()}
+        return replace(self, plans=plans)
 
     def find(self, n_out: int, n_in: int, n_rows: int) -> Plan | None:
         """The plan for a product; None if the table has none. Many rows are cuBLAS's own."""

@@ -3,14 +3,11 @@
 A kernel launched so (`launch_pdl`) calls `take_turn` in every program before it reads what another
 kernel wrote and before it writes anything: that waits until the one before has ended. Since every
 kernel of a chain does so, whatever came earlier has ended too. What it does ahead of its turn may
-touch nothing but weights. Compute capability 9 brought this; elsewhere launches wait as ever.
+touch nothing but weights. Where a device's record has no such launches, they wait as ever.
 """
 
 from __future__ import annotations
 
-from functools import cache
-
-import torch
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
@@ -35,17 +32,3 @@ def fetch_ahead(at: tl.tensor):
         is_pure=False,
         pack=1,
     )
-
-
-@cache
-def overlaps(device: torch.device) -> bool:
-    """Whether launches on a device may overlap."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
-
-
-@cache
-def processors(device: torch.device) -> int:
-    """Multiprocessors of a GPU; 1 elsewhere."""
-    if device.type != "cuda":
-        return 1
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)

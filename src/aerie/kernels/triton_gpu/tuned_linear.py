@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from aerie.chips import record_of
 from aerie.errors import UsageError
 from aerie.kernels.triton_gpu.gemm import GemmScratch, gemm_scratch, product
 from aerie.kernels.triton_gpu.gemm_plan import CUBLAS, GemmTable, Key, Plan, Usage, row_bucket
@@ -70,4 +71,5 @@ def tuned_linears(
     table: GemmTable, device: torch.device | str, perf_mode: bool = False
 ) -> TunedLinears:
     """Ready for the layers of one model or of a pair that runs on one stream."""
-    return TunedLinears(table, gemm_scratch(device), perf_mode)
+    fitted = table.fitted(record_of(torch.device(device)))
+    return TunedLinears(fitted, gemm_scratch(device), perf_mode)

@@ -1,0 +1,203 @@
+"""What an engine launches on a GPU, at the sizes it is recorded with: calls on tensors of no data.
+
+The geometry is Llama-3.1-8B's with an EAGLE-3 head, and attention of gpt-oss beside it. Batches,
+rows, chunks and columns are the ends and the middle of what a configuration's graphs may ask for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aerie.attention.contract import LayerAttention, Reach
+from aerie.attention.rows import Bounds, Rows
+from aerie.attention.triton import TritonAttention, load_tiles
+from aerie.bench.kernels.attention_work import PRODUCTION, Heads
+from aerie.bench.kernels.shape import Inputs, Shape
+from aerie.bench.kernels.workload import workload
+from aerie.chips import MEASURED, DeviceRecord
+from aerie.config import GraphConfig
+from aerie.kernels import catalogue
+from aerie.kernels.kernel import Kernel
+from aerie.kernels.tensors import adopt
+from aerie.kernels.triton_gpu import KERNELS, fused
+from aerie.kernels.triton_gpu.gemm import GemmScratch, gemm_scratch, product
+from aerie.kernels.triton_gpu.gemm_plan import Key, Plan, shipped_table
+
+Launch = Callable[[], object]
+
+HIDDEN, FFN, VOCABULARY = 4096, 14336, 128256
+# Requests and rows of each; logits of more rows in all would only take memory.
+ROUNDS = ((1, 16), (4, 64), (64, 4))
+MOST_COLUMNS = 33792
+WINDOWED = Heads(64, 8, 64)  # gpt-oss: every other layer sees 128 positions and a sink
+SINKS = torch.empty(WINDOWED.n_heads, device="meta")
+LAYER_KINDS = (
+    (PRODUCTION, LayerAttention(0.1, Reach()), torch.bfloat16),
+    (PRODUCTION, LayerAttention(0.1, Reach(512, 4)), torch.bfloat16),  # a streaming draft
+    (PRODUCTION, LayerAttention(0.1, Reach()), torch.float32),
+    (WINDOWED, LayerAttention(0.1, Reach(128), SINKS), torch.bfloat16),
+    (WINDOWED, LayerAttention(0.1, Reach(), SINKS), torch.bfloat16),
+)
+
+
+def of_engine(device: DeviceRecord) -> Iterator[Launch]:
+    """All of them; the compiler keeps those whose code differs."""
+    yield from of_rounds()
+    yield from of_layers()
+    yield from of_products(device)
+    yield from of_attention()
+
+
+def sample(device: DeviceRecord) -> Iterator[Launch]:
+    """One of each kind, for a quick look: a small kernel, a norm, the largest product, a tree."""
+    yield calling("toss_coins", workload(Shape(1, 4, 8, 64, 8))["toss_coins"])
+    yield next(of_layers())
+    plans = shipped_table(MEASURED).fitted(device).plans
+    largest = max(plans, key=lambda key: plans[key].shared_bytes)
+    yield _product(largest, plans[largest], gemm_scratch("meta"))
+    rows = _rows(1, Bounds(64, MOST_COLUMNS, 64))
+    yield partial(_attend, TritonAttention(load_tiles()), rows, *LAYER_KINDS[0])
+
+
+def of_rounds() -> Iterator[Launch]:
+    """Every kernel of a round and of the sampler; of this one with every option and with none."""
+    for batch, verify in ROUNDS:
+        shape = Shape(batch, verify, 1024, VOCABULARY, HIDDEN)
+        for name, inputs in workload(shape).items():
+            if name in KERNELS:
+                yield calling(name, _as_stored(inputs))
+            if name in KERNELS and (check := KERNELS[name].check):
+                yield partial(check, **_placed(inputs))  # first, where failures are exceptions
+            if name == "sample_target_tokens":
+                yield calling(
+                    name, {**_as_stored(inputs), **_options(batch, len(inputs["logits"]))}
+                )
+            if name == "best_draft_children":
+                yield calling(name, {**inputs, "logits": _as_bfloat16(inputs["logits"])})
+
+
+def calling(name: str, inputs: Inputs) -> Launch:
+    """A call of a kernel as the engine makes it; unlike its result, its arguments need data."""
+    kernel = Kernel(catalogue()[name], KERNELS[name], adopt, False)
+    return partial(kernel, **inputs)
+
+
+def _placed(inputs: Inputs) -> Inputs:
+    """Arrays as tensors."""
+    arrays = {name: value for name, value in inputs.items() if isinstance(value, np.ndarray)}
+    return {**inputs, **{name: adopt(array, "cpu", False) for name, array in arrays.items()}}
+
+
+def _as_stored(inputs: Inputs) -> Inputs:
+    """Hidden states and KV in the dtype of a GPU's."""
+    stored = {
+        name: _as_bfloat16(value)
+        for name, value in inputs.items()
+        if getattr(value, "dtype", None) == np.float16 or name in ("keys", "values")
+    }
+    return {**inputs, **stored}
+
+
+def _as_bfloat16(array: Any) -> Tensor:
+    return torch.from_numpy(array).bfloat16()
+
+
+def _options(batch: int, n_rows: int) -> Inputs:
+    """Every column of `engine/sampler.py`."""
+    numbers = ("top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+    counted = ("seed", "sample_index", "top_k", "floor_position")
+    counts = np.zeros((2, batch, VOCABULARY), np.int32)
+    return {
+        **{name: np.ones(batch, np.float32) for name in numbers},
+        **{name: np.ones(batch, np.int64) for name in counted},
+        "prompt_counts": counts[0],
+        "output_counts": counts[1],
+        "draft_tokens": np.zeros(n_rows, np.int64),
+        "ancestor_bits": np.zeros((n_rows, 4), np.uint32),
+        "logit_bias": np.zeros((batch, VOCABULARY), np.float32),
+        "stop_tokens": np.full((batch, 2), -1),
+    }
+
+
+def of_layers() -> Iterator[Launch]:
+    """What runs between the products of a layer, one row and many."""
+    for n_rows, dtype in itertools.product((1, 64), (torch.bfloat16, torch.float32)):
+        hidden, weight = _empty(n_rows, HIDDEN, dtype=dtype), _empty(HIDDEN, dtype=dtype)
+        yield partial(fused.normalise, hidden, weight, 1e-5)
+        yield partial(fused.add_normalise, hidden, hidden, weight, 1e-5)
+        yield partial(fused.gate, *_empty(n_rows, 2 * FFN, dtype=dtype).chunk(2, 1))
+        for heads in (PRODUCTION, WINDOWED):
+            yield partial(_rotate, heads, n_rows, dtype)
+
+
+def _rotate(heads: Heads, n_rows: int, dtype: torch.dtype) -> None:
+    counts = (heads.n_heads, heads.n_kv_heads, heads.n_kv_heads)
+    whole = _empty(n_rows, sum(counts), heads.head_dim, dtype=dtype)
+    angles = _empty(n_rows, 1, heads.head_dim // 2)
+    pool = _empty(256, heads.n_kv_heads, heads.head_dim, dtype=dtype)
+    slots = _empty(n_rows, dtype=torch.int64)
+    fused.rotate_store(whole.split(counts, 1), (angles, angles), slots, (pool, pool))
+
+
+def of_products(device: DeviceRecord) -> Iterator[Launch]:
+    """Every plan of the shipped table, as a device can run it."""
+    scratch = gemm_scratch("meta")
+    for key, plan in shipped_table(MEASURED).fitted(device).plans.items():
+        if plan.kind != "cublas":
+            yield _product(key, plan, scratch)
+
+
+def _product(key: Key, plan: Plan, scratch: GemmScratch) -> Launch:
+    x, weight = (_empty(n, key.n_in, dtype=torch.bfloat16) for n in (key.rows, key.n_out))
+    return partial(product, x, weight, None, plan, scratch)
+
+
+def of_attention() -> Iterator[Launch]:
+    """Trees, single rows and prompt chunks over every number of columns that chooses a tile."""
+    backend, sizes = TritonAttention(load_tiles()), GraphConfig()
+    trees = [(n, n) for n in (1, *sizes.tiles)]
+    chunks = [(n, 0) for n in sizes.chunks]
+    columns = (*sizes.columns, 16384, MOST_COLUMNS)
+    for (n_rows, tree), n_columns, batch in itertools.product((*trees, *chunks), columns, (1, 8)):
+        if n_rows * batch > sizes.chunks[-1] or n_rows > n_columns:
+            continue
+        rows = _rows(batch, Bounds(n_rows, n_columns, tree))
+        for heads, layer, dtype in LAYER_KINDS:
+            if dtype == torch.bfloat16 or n_rows <= sizes.tiles[-1]:
+                yield partial(_attend, backend, rows, heads, layer, dtype)
+
+
+def _attend(
+    backend: TritonAttention, rows: Rows, heads: Heads, layer: LayerAttention, dtype: torch.dtype
+) -> None:
+    queries = _empty(rows.n_rows, heads.n_heads, heads.head_dim, dtype=dtype)
+    keys = _empty(4096, heads.n_kv_heads, heads.head_dim, dtype=dtype)
+    backend(rows, [layer.reach])(queries, keys, keys, layer)
+
+
+def _rows(batch: int, bounds: Bounds) -> Rows:
+    n_rows, n_columns = batch * bounds.rows, batch * bounds.columns
+    return Rows(
+        tokens=_empty(n_rows, dtype=torch.int64),
+        positions=_empty(n_rows, dtype=torch.int64),
+        kv_slots=_empty(n_rows, dtype=torch.int64),
+        visible_prefix=_empty(n_rows, dtype=torch.int32),
+        ancestor_bits=_empty(n_rows, 4, dtype=torch.int32),
+        qo_indptr=_empty(batch + 1, dtype=torch.int32),
+        kv_indptr=_empty(batch + 1, dtype=torch.int32),
+        kv_indices=_empty(n_columns, dtype=torch.int32),
+        column_positions=_empty(n_columns, dtype=torch.int32),
+        tree_start=_empty(batch, dtype=torch.int32),
+        bounds=bounds,
+    )
+
+
+def _empty(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.empty(size, dtype=dtype, device="meta")
