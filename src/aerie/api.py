@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from importlib import resources
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, cast
 
 from aerie.assemble import Tap, build_core, load_draft, load_target, untapped
@@ -17,7 +14,7 @@ from aerie.completion import Completion as Completion
 from aerie.config import EngineConfig, require
 from aerie.engine.engine import EngineCore, Limits
 from aerie.errors import EngineFailedError, RequestFailedError, UsageError
-from aerie.models.hub import find_model
+from aerie.models.hub import find_pair as find_pair
 from aerie.models.probe import ProbeMode, probe_at_load
 from aerie.requests.params import SamplingParams
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
@@ -265,15 +262,6 @@ class Engine:
             raise EngineFailedError(f"the engine ended: {self.failure}; load a new one")
         n_all, first = len(completions), failed[0].error
         raise RequestFailedError(f"{len(failed)} of {n_all} requests failed: {first}", completions)
-
-
-def find_pair(model: str | None, draft: str | None) -> tuple[Path, Path | None]:
-    """Directories of target and head; the built-in pair when no model is named."""
-    if model is None:
-        built_in = Path(str(resources.files("aerie"))) / "assets" / "pair"
-        head = built_in / "head" if draft is None else find_model(draft, os.environ)
-        return built_in / "target", head
-    return find_model(model, os.environ), find_model(draft, os.environ) if draft else None
 
 
 def _checked(params: SamplingParams | None) -> SamplingParams:

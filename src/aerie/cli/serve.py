@@ -81,8 +81,9 @@ def serve(
         metrics_compat=metrics_compat,
         log_level=log_level,
     )
+    options.check()
     own = None if chat_template is None else read_text(chat_template)
-    engine = ProcessHost(Loading(options, own), log_level)
+    engine = ProcessHost(options.config, Loading(options, own), log_level)
     try:
         from aerie.server.run import serve as run  # it takes a while, and the engine loads
 
@@ -123,7 +124,7 @@ class Loading:
 
     def __call__(self) -> Loaded:
         """The engine and its chat template."""
-        from aerie.api import find_pair
+        from aerie.models.hub import find_pair
         from aerie.server.engine_loop import Loaded
         from aerie.text.chat import compile_chat_template, load_chat_template
 

@@ -19,6 +19,7 @@ from aerie.server.samples import (
     Abandon,
     Accepted,
     Batch,
+    Begun,
     End,
     Facts,
     Failed,
@@ -78,9 +79,13 @@ class Seat:
         return self.request.state is State.WAITING
 
 
-def run_engine(load: Callable[[], Loaded], line: Line) -> None:
+def run_engine(
+    load: Callable[[], Loaded], line: Line, check: Callable[[], object] = lambda: None
+) -> None:
     """Load an engine and run it until the line ends; what goes wrong is said over the line."""
     try:
+        check()
+        line.send(Begun())
         EngineLoop(load(), line).run()
     except LineEnded:
         pass

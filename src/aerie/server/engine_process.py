@@ -24,9 +24,9 @@ def main() -> None:
     line = Line(socket.socket(fileno=int(sys.argv[1])))
     while not (told := line.receive()):
         line.wait()
-    load, log_level = told[0]
+    check, load, log_level = told[0]
     with logging_to_stderr(log_level):
-        run_engine(load, line)
+        run_engine(load, line, check)
 
 
 def _end_with_server() -> None:

@@ -59,10 +59,13 @@ class ThreadHost:
 class ProcessHost:
     """The engine's process: it begins to load at once, and never outlives this one.
 
-    `load` crosses over: a value with a `__call__`, of a class that can be imported there.
+    `check` raises what is wrong before anything is said of loading. Both are called there: a
+    method or a value with a `__call__`, of a class that can be imported.
     """
 
-    def __init__(self, load: Callable[[], Loaded], log_level: str) -> None:
+    def __init__(
+        self, check: Callable[[], object], load: Callable[[], Loaded], log_level: str
+    ) -> None:
         own, other = socket.socketpair()
         with other:
             self._process = subprocess.Popen(
@@ -73,7 +76,7 @@ class ProcessHost:
                 start_new_session=True,  # Ctrl-C is for the server, which lets requests finish
             )
         self.line = Line(own)
-        self.line.send((load, log_level))
+        self.line.send((check, load, log_level))
 
     def end(self, seconds: float) -> None:
         """As promised; one that loads or hangs is killed."""

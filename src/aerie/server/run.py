@@ -62,7 +62,7 @@ class _Watch:
     async def run(self, address: str) -> None:
         """From loading to the end."""
         worker, settings = self.service.worker, self.service.settings
-        await self._until_loaded()
+        await self._until_loaded(f"loading {settings.name}; {address}/health says when it is ready")
         if worker.state is State.READY:
             assert worker.loaded is not None
             self.say(describe_engine(settings.name, worker.loaded))
@@ -76,8 +76,12 @@ class _Watch:
             await asyncio.sleep(FAILED_SECONDS)
         self.server.should_exit = True
 
-    async def _until_loaded(self) -> None:
+    async def _until_loaded(self, first: str) -> None:
         worker, began = self.service.worker, time.monotonic()
+        while worker.state is State.LOADING and not worker.has_begun:
+            await asyncio.sleep(LOOK_SECONDS)
+        if worker.has_begun:  # else what is wrong is all there is to say
+            self.say(first)
         told = began
         while worker.state is State.LOADING:
             await asyncio.sleep(LOOK_SECONDS)
@@ -140,7 +144,6 @@ def serve(engine: Host, settings: ServerSettings, say: Callable[[str], None]) ->
         watching.cancel()
 
     with logging_to_stderr(settings.log_level):
-        tell(f"loading {settings.name}; {address}/health says when it is ready")
         asyncio.run(both())
     if service.worker.failure:
         raise AerieError(service.worker.failure)

@@ -159,6 +159,11 @@ class Forget:
 
 
 @dataclass(frozen=True)
+class Begun:
+    """From the engine, as its first message: nothing is wrong so far, and it loads."""
+
+
+@dataclass(frozen=True)
 class Batch:
     """From the engine: what a step decided, by group, and how things stand now."""
 

@@ -14,6 +14,7 @@ from aerie.server.samples import (
     Abandon,
     Ask,
     Batch,
+    Begun,
     Facts,
     Failed,
     Forget,
@@ -32,6 +33,7 @@ class Worker:
 
     def __init__(self, host: Host, max_pending_tokens: int) -> None:
         self.state = State.LOADING
+        self.has_begun = False  # to load: what was asked for is there
         self.failure = ""
         self.loaded: Facts | None = None
         self.numbers = Numbers()
@@ -129,13 +131,15 @@ class Worker:
             self._unhook()
             self._fail(self._host.last_words())
 
-    def _heed(self, message: Batch | Facts | Failed) -> None:
+    def _heed(self, message: Batch | Begun | Facts | Failed) -> None:
         if isinstance(message, Batch):
             self.numbers = message.numbers
             for key, item in message.items:
                 group = self._open.get(key)
                 if group is not None:  # else its client left
                     group.take(item)
+        elif isinstance(message, Begun):
+            self.has_begun = True
         elif isinstance(message, Facts):
             self.loaded = message
             if self.state is State.LOADING:
