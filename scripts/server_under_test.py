@@ -54,10 +54,10 @@ class Server:
         return next(float(line.split()[-1]) for line in lines if line.startswith(name + " "))
 
     def resident(self) -> float:
-        """Megabytes of memory."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-        return int(line.split()[1]) / 1024
+        """Megabytes of memory: of the server, its engine's process and its chats'."""
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return sum(map(_megabytes, (pid, *children)))
 
     def settle(self, seconds: float = 60.0) -> None:
         """Until nothing runs and nothing waits."""
@@ -67,6 +67,12 @@ class Server:
             if time.monotonic() > until:
                 raise SystemExit("requests of clients that left still run")
             time.sleep(0.1)
+
+
+def _megabytes(pid: int | str) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
 
 
 @contextmanager

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from importlib import resources
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, cast
 
 from aerie.assemble import Tap, build_core, load_draft, load_target, untapped
 from aerie.assemble_choices import configured, context_of
+from aerie.completion import Completion as Completion
 from aerie.config import EngineConfig, require
 from aerie.engine.engine import EngineCore, Limits
 from aerie.errors import EngineFailedError, RequestFailedError, UsageError
-from aerie.models.hub import find_model
+from aerie.models.hub import find_pair as find_pair
 from aerie.models.probe import ProbeMode, probe_at_load
 from aerie.requests.params import SamplingParams
-from aerie.requests.request import Scored, Statistics
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
 from aerie.texts import Texts, as_list
 from aerie.texts import Update as Update
@@ -32,20 +28,6 @@ Prompt = str | Sequence[int]
 PASSING_SECONDS = 5e-5
 # Of loading: weights, memory and costs where none are known, rounds recorded ahead.
 PHASES = ("reading", "building", "recording")
-
-
-@dataclass(frozen=True)
-class Completion:
-    """What one request produced; `error` is set where it failed, and its text is then a part."""
-
-    text: str
-    token_ids: tuple[int, ...]
-    finish_reason: str
-    seed: int
-    statistics: Statistics
-    logprobs: tuple[Scored, ...] | None = None  # of every token, where they were asked for
-    prompt_logprobs: tuple[Scored, ...] | None = None  # of the prompt from its second token on
-    error: str | None = None
 
 
 class Engine:
@@ -280,15 +262,6 @@ class Engine:
             raise EngineFailedError(f"the engine ended: {self.failure}; load a new one")
         n_all, first = len(completions), failed[0].error
         raise RequestFailedError(f"{len(failed)} of {n_all} requests failed: {first}", completions)
-
-
-def find_pair(model: str | None, draft: str | None) -> tuple[Path, Path | None]:
-    """Directories of target and head; the built-in pair when no model is named."""
-    if model is None:
-        built_in = Path(str(resources.files("aerie"))) / "assets" / "pair"
-        head = built_in / "head" if draft is None else find_model(draft, os.environ)
-        return built_in / "target", head
-    return find_model(model, os.environ), find_model(draft, os.environ) if draft else None
 
 
 def _checked(params: SamplingParams | None) -> SamplingParams:

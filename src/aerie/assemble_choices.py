@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from aerie.assemble_device import choose_device, choose_dtype, settle_model
 from aerie.assemble_numerics import choose_numerics
 from aerie.config import EngineConfig, ModelConfig, SchedulerConfig, require
-from aerie.errors import UnknownNameError
 from aerie.kernels.registry import backend_info, why_unavailable
 from aerie.models.resolved import Resolved
 
 
 def configured(model: str | None, draft: str | None, settings: dict[str, Any]) -> EngineConfig:
     """The configuration of `Engine.load`'s arguments, with everything chosen."""
-    own, slices = ({entry.name for entry in fields(kind)} for kind in (ModelConfig, EngineConfig))
-    for name in settings:
-        if name not in own | slices:
-            raise UnknownNameError("setting", name, own | slices)
-    of_model = {name: value for name, value in settings.items() if name in own}
-    others = {name: value for name, value in settings.items() if name not in own}
-    config = EngineConfig.from_mapping(
-        {**others, "model": {**of_model, "model": model, "draft": draft}}
-    )
-    return settled(config)
+    return settled(EngineConfig.from_settings(model, draft, settings))
 
 
 def context_of(config: ModelConfig, own: int) -> int:

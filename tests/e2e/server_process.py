@@ -51,6 +51,18 @@ class Served:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
 
+    @property
+    def engine_pid(self) -> int:
+        """Of the process its engine runs in."""
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        (found,) = (
+            int(child)
+            for child in children
+            if b"engine_process" in Path(f"/proc/{child}/cmdline").read_bytes()
+        )
+        return found
+
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
 

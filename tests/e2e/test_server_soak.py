@@ -54,9 +54,13 @@ def _ask(connection: http.client.HTTPConnection, rng: random.Random) -> int:
 
 
 def _resident_megabytes(server: Served) -> float:
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    (line,) = (line for line in status.splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1024
+    """Of both its processes."""
+    found = 0
+    for pid in (server.process.pid, server.engine_pid):
+        status = Path(f"/proc/{pid}/status").read_text()
+        (line,) = (line for line in status.splitlines() if line.startswith("VmRSS"))
+        found += int(line.split()[1])
+    return found / 1024
 
 
 @pytest.mark.slow

@@ -17,7 +17,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "fpga": ("bench", "parity", "perf"),  # the contract it races on, the dumps it is compared on
     "aerie": ("public",),  # the public names; only the outermost layer may import them back
     "public": ("api",),  # by name, on first use
-    "api": ("assemble", "texts"),
+    "api": ("assemble", "texts", "completion"),
+    "completion": ("requests",),  # a value that the server passes on without an engine
     "texts": ("engine", "text"),  # what open requests have written
     "assemble": ("assemble_memory", "assemble_costs", "assemble_choices", "tune", "text"),
     "assemble_memory": ("assemble_rounds",),  # its other files: the account of KV memory,

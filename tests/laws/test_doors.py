@@ -41,8 +41,8 @@ DOORS = (
     ),
     Door(
         ("pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "torch.load"),
-        ("src/aerie/models/convert_pickle.py",),
-        "loading a pickle runs whatever it contains",
+        ("src/aerie/models/convert_pickle.py", "src/aerie/server/line.py"),
+        "loading a pickle runs whatever it contains; a line's other end is this program itself",
     ),
     Door(
         ("transformers",),
@@ -59,6 +59,7 @@ DOORS = (
         ),
         (
             "src/aerie/server/renderer.py",
+            "src/aerie/server/host.py",
             "src/aerie/models/convert_pickle*.py",
             "src/aerie/fpga/build*.py",
             "src/aerie/kernels/hls/build*.py",
@@ -72,7 +73,8 @@ DOORS = (
 
 REFERENCE = ("src/aerie/kernels/reference/**",)
 COMMANDS = ("src/aerie/cli/**",)
-COMMAND_LINE = "aerie.cli.main"
+# What opens without torch: every command, and the process that speaks HTTP beside the engine's.
+LIGHT = ("aerie.cli.main", "aerie.server.run")
 
 
 def wrong_doors(modules: Iterable[Module]) -> list[str]:
@@ -128,13 +130,14 @@ def eager_torch_in_commands(modules: Iterable[Module]) -> list[str]:
     ]
 
 
-def eager_torch_behind_command_line(modules: Iterable[Module]) -> list[str]:
+def eager_torch_behind_what_is_light(modules: Iterable[Module]) -> list[str]:
     """`aerie --help` imports the main module and all it leads to: torch may not be among it."""
     known = {module.name: module for module in modules}
     graph = edges(known.values(), at_import_only=True)
     return [
-        f"{known[name].at(item.line)}: {COMMAND_LINE} leads here at import, and torch loads"
-        for name in sorted(reachable(COMMAND_LINE, graph) & known.keys())
+        f"{known[name].at(item.line)}: {light} leads here at import, and torch loads"
+        for light in LIGHT
+        for name in sorted(reachable(light, graph) & known.keys())
         for item in eager_torch(known[name])
     ]
 
@@ -152,7 +155,7 @@ LAWS = (
     pickled_arrays,
     torch_in_reference,
     eager_torch_in_commands,
-    eager_torch_behind_command_line,
+    eager_torch_behind_what_is_light,
 )
 
 
@@ -192,7 +195,7 @@ LEADS_TO_TORCH = {
         (pickled_arrays, {"parity/dump.py": "load(p, allow_pickle=True)"}, "parity/dump.py:1"),
         (torch_in_reference, {"kernels/reference/a.py": LAZY_TORCH}, "kernels/reference/a.py:2"),
         (eager_torch_in_commands, {"cli/bench.py": "import torch.cuda"}, "cli/bench.py:1"),
-        (eager_torch_behind_command_line, LEADS_TO_TORCH, "kernels/fast.py:1"),
+        (eager_torch_behind_what_is_light, LEADS_TO_TORCH, "kernels/fast.py:1"),
     ],
 )
 def test_law_bites(law: Law, files: dict[str, str], place: str) -> None:

@@ -174,14 +174,26 @@ class EngineOptions:
             "planner": {"costs": self.drafts.costs},
         }
 
+    def check(self) -> None:
+        """Raise what can be said without torch, which takes seconds to import."""
+        from aerie.config import EngineConfig
+        from aerie.costs.table import load_costs
+        from aerie.kernels.registry import backend_info
+        from aerie.models.hub import find_pair
+
+        find_pair(self.model.model, self.head)
+        if self.drafts.costs is not None:
+            load_costs(Path(self.drafts.costs))
+        config = EngineConfig.from_settings(self.model.model, self.head, self.settings())
+        if config.backend != "auto":
+            backend_info(config.backend)
+
     def config(self, **changed: Any) -> EngineConfig:
         """Everything chosen, and both models found: what is wrong is said before any loading."""
         from aerie.assemble_choices import configured
-        from aerie.costs.table import load_costs
 
+        self.check()
         self.width()
-        if self.drafts.costs is not None:
-            load_costs(Path(self.drafts.costs))
         return configured(self.model.model, self.head, {**self.settings(), **changed})
 
     def load(self, **changed: Any) -> Engine:
@@ -195,8 +207,8 @@ class EngineOptions:
 
     def width(self) -> int:
         """Of the target's hidden states, as its configuration says."""
-        from aerie.api import find_pair
         from aerie.models.geometry import read_geometry
+        from aerie.models.hub import find_pair
 
         return read_geometry(find_pair(self.model.model, self.head)[0]).hidden_size
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +16,7 @@ from aerie.cli.output import read_text
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
-    from aerie.server.samples import Loaded
+    from aerie.server.engine_loop import Loaded
 
 Named = Annotated[str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")]
 Host = Annotated[str, typer.Option(help="Address to listen on; others than loopback need a key.")]
@@ -64,7 +64,7 @@ def serve(
 ) -> None:
     """Serve a model over HTTP as OpenAI does; ends on Ctrl-C or SIGTERM after what runs."""
     _require_framework()
-    from aerie.server.run import serve as run
+    from aerie.server.host import ProcessHost
     from aerie.server.settings import ServerSettings
 
     options = _with_model(options, named)
@@ -81,9 +81,15 @@ def serve(
         metrics_compat=metrics_compat,
         log_level=log_level,
     )
-    options.config()  # what is wrong is said at once, not by the thread that loads
+    options.check()
     own = None if chat_template is None else read_text(chat_template)
-    run(lambda: _load(options, own), settings, _say)
+    engine = ProcessHost(options.config, Loading(options, own), log_level)
+    try:
+        from aerie.server.run import serve as run  # it takes a while, and the engine loads
+
+        run(engine, settings, _say)
+    finally:
+        engine.end(0)  # whatever was raised, no engine stays behind
 
 
 def _say(words: str) -> None:
@@ -109,13 +115,21 @@ def _require_framework() -> None:
             )
 
 
-def _load(options: EngineOptions, template: str | None) -> Loaded:
-    from aerie.api import find_pair
-    from aerie.server.samples import Loaded
-    from aerie.text.chat import compile_chat_template, load_chat_template
+@dataclass(frozen=True)
+class Loading:
+    """What the engine's process is to load; that process calls it."""
 
-    engine = options.load()
-    own = load_chat_template(find_pair(options.model.model, options.head)[0])
-    if template is not None:
-        own = compile_chat_template({"default": template}, own.tokens, "--chat-template")
-    return Loaded(engine, own)
+    options: EngineOptions
+    template: str | None  # instead of the model's own
+
+    def __call__(self) -> Loaded:
+        """The engine and its chat template."""
+        from aerie.models.hub import find_pair
+        from aerie.server.engine_loop import Loaded
+        from aerie.text.chat import compile_chat_template, load_chat_template
+
+        engine = self.options.load()
+        own = load_chat_template(find_pair(self.options.model.model, self.options.head)[0])
+        if self.template is not None:
+            own = compile_chat_template({"default": self.template}, own.tokens, "--chat-template")
+        return Loaded(engine, own)

@@ -58,6 +58,19 @@ class EngineConfig:
             made[name] = read_slice(slices[name], value) if name in slices else value
         return cls(**made)
 
+    @classmethod
+    def from_settings(
+        cls, model: str | None, draft: str | None, settings: Mapping[str, Any]
+    ) -> EngineConfig:
+        """Build from `Engine.load`'s arguments: fields of the model's slice, and other slices."""
+        own, slices = ({entry.name for entry in fields(kind)} for kind in (ModelConfig, cls))
+        for name in settings:
+            if name not in own | slices:
+                raise UnknownNameError("setting", name, own | slices)
+        of_model = {name: value for name, value in settings.items() if name in own}
+        others = {name: value for name, value in settings.items() if name not in own}
+        return cls.from_mapping({**others, "model": {**of_model, "model": model, "draft": draft}})
+
 
 def read_slice(kind: type[Slice], values: Mapping[str, Any] | Slice) -> Slice:
     """One slice from a mapping, or as it is; an unknown key is an error with the nearest ones."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 
 from aerie.errors import HubError
@@ -17,6 +19,15 @@ DEFAULT_CACHE = "~/.cache/huggingface/hub"
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 REVISION = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+def find_pair(model: str | None, draft: str | None) -> tuple[Path, Path | None]:
+    """Directories of target and head; the built-in pair when no model is named."""
+    if model is None:
+        built_in = Path(str(resources.files("aerie"))) / "assets" / "pair"
+        head = built_in / "head" if draft is None else find_model(draft, os.environ)
+        return built_in / "target", head
+    return find_model(model, os.environ), find_model(draft, os.environ) if draft else None
 
 
 def find_model(model: str, environment: Mapping[str, str], revision: str = "main") -> Path:

@@ -16,21 +16,21 @@ def add_about(app: FastAPI, service: Service) -> None:
     @app.get("/about")
     async def about() -> dict[str, Any]:
         """The model, its numbers, its policy, and why that drafted as it did last."""
-        core = service.worker.ready().engine.core
-        speculation, weights = core.config.speculation, core.parts.target.embedding
+        facts = service.worker.ready()
+        config, speculation = facts.config, facts.config.speculation
         is_off = speculation.method == "none"
         limits = speculation.limits
         return {
             "version": aerie.__version__,
             "model": service.settings.name,
-            "device": str(weights.device),
-            "dtype": str(weights.dtype).removeprefix("torch."),
-            "numerics": core.config.model.numerics,
-            "engine": core.config.engine,
-            "context": core.limits.context,
+            "device": facts.device,
+            "dtype": facts.dtype,
+            "numerics": config.model.numerics,
+            "engine": config.engine,
+            "context": facts.limits.context,
             "method": speculation.method,
             "policy": "off" if is_off else speculation.chosen_policy,
             "tree": {"top_k": limits.top_k, "depth": limits.depth, "nodes": limits.nodes},
             # Why the last round drafted, or did not.
-            "reason": getattr(core.parts.policy, "reason", None),
+            "reason": service.worker.numbers.reason,
         }

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aerie.api import Completion
+from aerie.completion import Completion
 from aerie.requests.request import Statistics
 from aerie.server.fields import StreamOptions
 from aerie.server.samples import Ask, Piece, prompt_tokens

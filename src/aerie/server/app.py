@@ -100,15 +100,15 @@ def _add_sglang(app: FastAPI, service: Service) -> None:
     @app.get("/server_info")
     async def info() -> dict[str, Any]:
         """Its configuration, in SGLang's words."""
-        engine = service.worker.ready().engine
-        return server_info(service.settings.name, engine, service.metrics.registry)
+        facts = service.worker.ready()
+        return server_info(service.settings.name, facts, service.metrics.registry)
 
 
 def _add_models(app: FastAPI, service: Service) -> None:
     created = int(time.time())
 
     def entry() -> dict[str, Any]:
-        limit = service.worker.ready().engine.core.limits.context
+        limit = service.worker.ready().limits.context
         named = {"id": service.settings.name, "object": "model", "created": created}
         return {**named, "owned_by": "aerie", "max_model_len": limit}
 
@@ -153,7 +153,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
     async def metrics() -> Response:
         """For Prometheus."""
         standing = service.standing()
-        service.metrics.loaded(service.worker.ready().engine.load_seconds)
+        service.metrics.loaded(service.worker.ready().load_seconds)
         return Response(service.metrics.page(standing), media_type=METRICS_TYPE)
 
 

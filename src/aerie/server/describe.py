@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aerie.server.metrics import Standing, Totals
-from aerie.server.samples import Loaded
+from aerie.server.samples import Facts
 
 
-def describe_engine(name: str, loaded: Loaded) -> str:
+def describe_engine(name: str, facts: Facts) -> str:
     """Model, dtype, device, context, memory, policy and draft."""
-    core = loaded.engine.core
-    config, speculation = core.config, core.config.speculation
+    config, speculation = facts.config, facts.config.speculation
     limits = speculation.limits
     if speculation.method == "none":
         drafts = "no drafts"
@@ -18,22 +19,18 @@ def describe_engine(name: str, loaded: Loaded) -> str:
         by = f"{speculation.method} ({head})" if "eagle3" in speculation.method else "ngram"
         shape = f"depth {limits.depth}, top-k {limits.top_k}, {limits.nodes} nodes at most"
         drafts = f"drafts by {by}, policy {speculation.chosen_policy}, {shape}"
-    ledger = core.memory.ledger
-    n_slots = (ledger.n_pages - 1) * ledger.page_size
     return (
         f"{name}: {config.model.dtype} on {config.model.device}, {config.backend} kernels,"
         f" {config.engine} rounds;"
-        f" context {core.limits.context} tokens, KV for {n_slots} tokens,"
+        f" context {facts.limits.context} tokens, KV for {facts.n_slots} tokens,"
         f" {config.scheduler.max_batch} at a time; {drafts}"
     )
 
 
-def describe_readiness(loaded: Loaded) -> str:
+def describe_readiness(load_seconds: Mapping[str, float], n_graphs: int) -> str:
     """How long loading took, by phase, and what was recorded."""
-    engine = loaded.engine
-    phases = ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in engine.load_seconds.items())
-    n_recorded = engine.core.launcher.graphs.counts.captures
-    return f"loaded in {sum(engine.load_seconds.values()):.1f} s ({phases}); {n_recorded} graphs"
+    phases = ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in load_seconds.items())
+    return f"loaded in {sum(load_seconds.values()):.1f} s ({phases}); {n_graphs} graphs"
 
 
 def describe_load(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from starlette.types import Scope
 
-from aerie.api import Completion
+from aerie.completion import Completion
 
 LOG = logging.getLogger("aerie.server")
 KEY = "aerie_note"

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from aerie.api import Engine
 from aerie.server.problems import RETRY_LATER, ApiError
+from aerie.server.samples import Facts
 from aerie.text.tokenizer import Tokenizer, refuse_surrogates
 
 Found = TypeVar("Found")
@@ -33,10 +33,10 @@ class Reader:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="reader")
 
     async def encode(
-        self, engine: Engine, text: str, param: str, is_special: bool = True
+        self, facts: Facts, text: str, param: str, is_special: bool = True
     ) -> list[int]:
         """The ids of a text that fits into the context. Cancelled before its turn it is free."""
-        tokenizer, most = engine.tokenizer, engine.core.limits.context
+        tokenizer, most = facts.tokenizer, facts.limits.context
         refuse_surrogates(text, param)
         n_bytes = len(text.encode())
         least = tokenizer.least_tokens(n_bytes)

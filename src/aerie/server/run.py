@@ -17,10 +17,11 @@ import uvicorn
 from aerie.errors import AerieError, UsageError
 from aerie.server.app import build_app, build_service
 from aerie.server.describe import describe_engine, describe_load, describe_readiness
+from aerie.server.host import Host
 from aerie.server.logs import logging_to_stderr
 from aerie.server.metrics import Totals
 from aerie.server.protocol import patient
-from aerie.server.samples import Loaded, State
+from aerie.server.samples import State
 from aerie.server.service import Service
 from aerie.server.settings import ServerSettings
 from aerie.server.worker import Worker
@@ -33,9 +34,6 @@ TELL_SECONDS = 10.0  # between two lines that say how it goes
 FAILED_SECONDS = 5.0  # that a failed server still says why it ends
 CLOSE_SECONDS = 5  # for answers that are written, at the very end
 BACKLOG = 512
-# The engine's thread takes Python's lock back after every operation of torch, dozens of times a
-# round; with Python's own 5 ms, whoever writes an answer may hold it up for that long each time.
-SWITCH_SECONDS = 1e-4
 
 
 class _Server(uvicorn.Server):
@@ -64,11 +62,11 @@ class _Watch:
     async def run(self, address: str) -> None:
         """From loading to the end."""
         worker, settings = self.service.worker, self.service.settings
-        await self._until_loaded()
+        await self._until_loaded(f"loading {settings.name}; {address}/health says when it is ready")
         if worker.state is State.READY:
             assert worker.loaded is not None
             self.say(describe_engine(settings.name, worker.loaded))
-            self.say(describe_readiness(worker.loaded))
+            self.say(describe_readiness(worker.loaded.load_seconds, worker.numbers.n_graphs))
             self.say(f"{settings.name} is served at {address}/v1; live page: {address}/")
             await self._until_over()
         if worker.state is State.DRAINING:
@@ -78,8 +76,12 @@ class _Watch:
             await asyncio.sleep(FAILED_SECONDS)
         self.server.should_exit = True
 
-    async def _until_loaded(self) -> None:
+    async def _until_loaded(self, first: str) -> None:
         worker, began = self.service.worker, time.monotonic()
+        while worker.state is State.LOADING and not worker.has_begun:
+            await asyncio.sleep(LOOK_SECONDS)
+        if worker.has_begun:  # else what is wrong is all there is to say
+            self.say(first)
         told = began
         while worker.state is State.LOADING:
             await asyncio.sleep(LOOK_SECONDS)
@@ -100,8 +102,7 @@ class _Watch:
                 before, told = after, now
 
     def _tell(self, added: Totals, seconds: float) -> None:
-        policy = self.service.worker.ready().engine.core.parts.policy
-        why = getattr(policy, "reason", None)
+        why = self.service.worker.numbers.reason
         words = describe_load(added, self.service.standing(), seconds, why)
         if words is not None:
             LOG.info("%s", words)
@@ -117,9 +118,9 @@ class _Watch:
             await asyncio.sleep(LOOK_SECONDS)
 
 
-def serve(load: Callable[[], Loaded], settings: ServerSettings, say: Callable[[str], None]) -> None:
+def serve(engine: Host, settings: ServerSettings, say: Callable[[str], None]) -> None:
     """Serve until a signal; raises if there is nothing to serve, or no more."""
-    service = build_service(Worker(load, settings.max_pending_tokens), settings)
+    service = build_service(Worker(engine, settings.max_pending_tokens), settings)
     listener = _listen(settings)
     config = uvicorn.Config(
         build_app(service),
@@ -142,9 +143,7 @@ def serve(load: Callable[[], Loaded], settings: ServerSettings, say: Callable[[s
         await server.serve([listener])
         watching.cancel()
 
-    sys.setswitchinterval(SWITCH_SECONDS)
     with logging_to_stderr(settings.log_level):
-        tell(f"loading {settings.name}; {address}/health says when it is ready")
         asyncio.run(both())
     if service.worker.failure:
         raise AerieError(service.worker.failure)

@@ -13,7 +13,7 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from aerie.api import Completion
+from aerie.completion import Completion
 from aerie.server.answers import DONE, Answer, compact, data, event, round_event, written
 from aerie.server.metrics import Metrics
 from aerie.server.notes import Note, note_of

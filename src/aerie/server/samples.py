@@ -1,18 +1,22 @@
-"""What passes between the event loop and the engine's thread."""
+"""What passes between the event loop and the engine: values that a process can send another."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from aerie.api import Completion, Engine
+from aerie.completion import Completion
+from aerie.config import EngineConfig
+from aerie.requests.admission import Limits
 from aerie.requests.params import SamplingParams
-from aerie.requests.request import Request, Scored
-from aerie.requests.request import State as RequestState
+from aerie.requests.request import Scored
 from aerie.text.chat import ChatTemplate
+from aerie.text.tokenizer import Tokenizer
+
+SCORED = ("logprobs", "prompt_logprobs")  # fields of a completion
 
 
 class State(Enum):
@@ -25,11 +29,34 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """What the thread works with."""
+class Facts:
+    """Of an engine that is loaded; none of them changes."""
 
-    engine: Engine
+    tokenizer: Tokenizer
     template: ChatTemplate
+    config: EngineConfig  # everything chosen
+    limits: Limits
+    device: str
+    dtype: str
+    n_pages: int  # of KV memory, the inert one included
+    page_size: int
+    load_seconds: Mapping[str, float]  # by phase
+
+    @property
+    def n_slots(self) -> int:
+        """Tokens whose KV there is room for."""
+        return (self.n_pages - 1) * self.page_size
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """How an engine stands after a step."""
+
+    n_running: int = 0  # samples that hold a slot
+    n_waiting: int = 0  # samples that wait for one
+    n_free_pages: int = 0  # those that are only kept included
+    n_graphs: int = 0
+    reason: str | None = None  # the policy's, for its last round
 
 
 @dataclass(frozen=True)
@@ -85,7 +112,7 @@ class End:
     """A sample is over."""
 
     index: int
-    completion: Completion
+    completion: Completion  # on the line without its scores, which come before it
     entered: float = 0.0  # time.monotonic(), as below
     started: float = 0.0  # when the engine began with it
 
@@ -98,36 +125,86 @@ class Round:
     tree: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Scores:
+    """Some of a sample's scores, which are many: each message is read in a few milliseconds."""
+
+    index: int
+    name: str  # of the completion's field they belong to
+    part: tuple[Scored, ...]
+
+
 Item = Accepted | Piece | Round | End | Exception
+
+
+@dataclass(frozen=True)
+class Submit:
+    """To the engine: the samples of one HTTP request, and whether their rounds are told."""
+
+    key: int  # of the group
+    asks: tuple[Ask, ...]
+    shows_rounds: bool
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """To the engine: nobody waits for these any more."""
+
+    key: int
+
+
+@dataclass(frozen=True)
+class Forget:
+    """To the engine: drop the KV kept of texts that have ended."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """From the engine, as its first message: nothing is wrong so far, and it loads."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """From the engine: what a step decided, by group, and how things stand now."""
+
+    items: Sequence[tuple[int, Item | Scores]]
+    numbers: Numbers
+
+
+@dataclass(frozen=True)
+class Failed:
+    """From the engine, as its last message: why it ended."""
+
+    reason: str
 
 
 @dataclass(eq=False)
 class Group:
-    """The samples of one HTTP request; `items` belongs to the event loop."""
+    """The samples of one HTTP request, for whoever answers it."""
 
+    key: int
     asks: tuple[Ask, ...]
-    shows_rounds: bool = False
     items: asyncio.Queue[Item] = field(default_factory=asyncio.Queue)
-    ids: set[int] = field(default_factory=set)  # of the engine; those that are not over
-    is_closed: bool = False
+    scores: dict[tuple[int, str], list[Scored]] = field(default_factory=dict)
+
+    def take(self, item: Item | Scores) -> None:
+        """Queue what came, with the scores that came before it."""
+        if isinstance(item, Scores):
+            self.scores.setdefault((item.index, item.name), []).extend(item.part)
+            return
+        if self.scores and isinstance(item, Piece) and item.is_first:
+            of_prompt = self.scores.get((item.index, "prompt_logprobs"), ())
+            item = replace(item, prompt_scored=tuple(of_prompt))
+        elif self.scores and isinstance(item, End):
+            own: dict[str, Any] = {
+                name: tuple(self.scores.pop((item.index, name)))
+                for name in SCORED
+                if (item.index, name) in self.scores
+            }
+            item = replace(item, completion=replace(item.completion, **own))
+        self.items.put_nowait(item)
 
     @property
     def n_tokens(self) -> int:
         """The most all of them can occupy."""
         return sum(ask.n_tokens for ask in self.asks)
-
-
-@dataclass(eq=False)
-class Seat:
-    """One sample in the engine."""
-
-    group: Group
-    index: int
-    request: Request
-    entered: float  # time.monotonic()
-    started: float | None = None
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it has no slot, yet or any more."""
-        return self.request.state is RequestState.WAITING

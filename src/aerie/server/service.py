@@ -9,7 +9,6 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from aerie.api import Engine
 from aerie.server.answers import CHAT, COMPLETION, Answer, Form
 from aerie.server.fields import (
     ChatRequest,
@@ -24,7 +23,7 @@ from aerie.server.problems import ApiError
 from aerie.server.reading import Reader, too_long
 from aerie.server.renderer import Renderer
 from aerie.server.running import Run, Stream, unless_left
-from aerie.server.samples import Ask, Loaded
+from aerie.server.samples import Ask, Facts
 from aerie.server.scores import prompt_pieces
 from aerie.server.settings import ServerSettings
 from aerie.server.sglang import GenerateRequest, SglangAnswer
@@ -48,39 +47,39 @@ class Service:
 
     async def complete(self, asked: CompletionRequest, request: Request) -> Response:
         """POST /v1/completions."""
-        loaded = self.named(asked.model)
+        facts = self.named(asked.model)
         asked.check()
 
         async def prepare() -> Answer:
-            asks = await self._complete(loaded, asked)
+            asks = await self._complete(facts, asked)
             if asked.echo:
-                asks = await asyncio.to_thread(_echoing, loaded.engine.tokenizer, asked, asks)
+                asks = await asyncio.to_thread(_echoing, facts.tokenizer, asked, asks)
             return replace(self._openai(COMPLETION, asked, asks), n_best=asked.prompt_logprobs)
 
         return await self._send(asked, await unless_left(request, prepare()), request)
 
     async def chat(self, asked: ChatRequest, request: Request) -> Response:
         """POST /v1/chat/completions."""
-        loaded = self.named(asked.model)
+        facts = self.named(asked.model)
         asked.check()
         most = asked.max_completion_tokens or asked.max_tokens or CHAT_TOKENS
 
         async def prepare() -> Answer:
-            text = await self.renderer.render(loaded.template, asked.messages)
-            prompt = await self.reader.encode(loaded.engine, text, "messages", False)
-            asks = _asks(loaded.engine, asked, [prompt], most, "messages")
+            text = await self.renderer.render(facts.template, asked.messages)
+            prompt = await self.reader.encode(facts, text, "messages", False)
+            asks = _asks(facts, asked, [prompt], most, "messages")
             return self._openai(CHAT, asked, asks)
 
         return await self._send(asked, await unless_left(request, prepare()), request)
 
     async def generate(self, asked: GenerateRequest, request: Request) -> Response:
         """POST /generate."""
-        owns, loaded = asked.completions(), self.worker.ready()
+        owns, facts = asked.completions(), self.worker.ready()
 
         async def prepare() -> SglangAnswer:
             asks: tuple[Ask, ...] = ()
             for own in owns:
-                asks += await self._complete(loaded, own)
+                asks += await self._complete(facts, own)
             start = asked.scored_from(asks)
             return SglangAnswer(asked.names(asks), asks, asked.is_one, start)
 
@@ -88,37 +87,35 @@ class Service:
 
     async def tokenize(self, asked: TokenizeRequest, request: Request) -> dict[str, Any]:
         """POST /tokenize."""
-        engine = self.named(asked.model).engine
-        work = self.reader.encode(engine, asked.prompt, "prompt", asked.add_special_tokens)
+        facts = self.named(asked.model)
+        work = self.reader.encode(facts, asked.prompt, "prompt", asked.add_special_tokens)
         ids = await unless_left(request, work)
-        return {"count": len(ids), "max_model_len": engine.core.limits.context, "tokens": ids}
+        return {"count": len(ids), "max_model_len": facts.limits.context, "tokens": ids}
 
     async def detokenize(self, asked: DetokenizeRequest) -> dict[str, Any]:
         """POST /detokenize."""
-        engine = self.named(asked.model).engine
-        most = engine.core.limits.context
+        facts = self.named(asked.model)
+        most = facts.limits.context
         if len(asked.tokens) > most:
             raise too_long(str(len(asked.tokens)), most, "tokens")
-        return {"prompt": await asyncio.to_thread(engine.tokenizer.decode, asked.tokens, False)}
+        return {"prompt": await asyncio.to_thread(facts.tokenizer.decode, asked.tokens, False)}
 
     def standing(self) -> Standing:
         """How things stand, for whoever watches."""
-        core = self.worker.ready().engine.core
-        ledger = core.memory.ledger
-        usage = 1 - (ledger.n_free + ledger.n_idle) / (ledger.n_pages - 1)
-        n_running, n_waiting = self.worker.counts()
+        numbers = self.worker.numbers
+        usage = 1 - numbers.n_free_pages / (self.worker.ready().n_pages - 1)
         return Standing(
-            num_requests_running=n_running,
-            num_requests_waiting=n_waiting,
+            num_requests_running=numbers.n_running,
+            num_requests_waiting=numbers.n_waiting,
             kv_cache_usage_perc=round(max(usage, 0.0), 4),
             pending_tokens=self.worker.pending_tokens,
             reading_characters=self.reader.waiting,
-            graphs_recorded=core.launcher.graphs.counts.captures,
+            graphs_recorded=numbers.n_graphs,
         )
 
-    def named(self, model: str | None) -> Loaded:
+    def named(self, model: str | None) -> Facts:
         """What serves a model of that name; None is the only one there is."""
-        loaded = self.worker.ready()
+        facts = self.worker.ready()
         if model not in (None, self.settings.name):
             raise ApiError(
                 404,
@@ -126,21 +123,21 @@ class Service:
                 "model",
                 "model_not_found",
             )
-        return loaded
+        return facts
 
-    async def _complete(self, loaded: Loaded, asked: CompletionRequest) -> tuple[Ask, ...]:
-        prompts = await self._encode(loaded, asked.prompt)
+    async def _complete(self, facts: Facts, asked: CompletionRequest) -> tuple[Ask, ...]:
+        prompts = await self._encode(facts, asked.prompt)
         most = COMPLETION_TOKENS if asked.max_tokens is None else asked.max_tokens
-        return _asks(loaded.engine, asked, prompts, most)
+        return _asks(facts, asked, prompts, most)
 
-    async def _encode(self, loaded: Loaded, prompt: Any) -> list[Sequence[int]]:
+    async def _encode(self, facts: Facts, prompt: Any) -> list[Sequence[int]]:
         """One or several prompts, as text or as ids."""
         found: list[Sequence[int]] = []
         for entry in [prompt] if is_one_prompt(prompt) else prompt:
             if not entry:
                 raise ApiError(400, "the prompt is empty: give at least one token", "prompt")
             if isinstance(entry, str):
-                found.append(await self.reader.encode(loaded.engine, entry, "prompt"))
+                found.append(await self.reader.encode(facts, entry, "prompt"))
             else:
                 found.append(entry)
         return found
@@ -153,21 +150,19 @@ class Service:
         return Stream(run) if asked.stream else await run.whole()
 
     def _openai(self, form: Form, asked: Sampling, asks: tuple[Ask, ...]) -> Answer:
-        tokenizer = self.worker.ready().engine.tokenizer
+        tokenizer = self.worker.ready().tokenizer
         return Answer(form, self.settings.name, asks, tokenizer, asked.usage)
 
 
 def _asks(
-    engine: Engine,
+    facts: Facts,
     asked: Sampling,
     prompts: Sequence[Sequence[int]],
     most: int,
     param: str = "prompt",
 ) -> tuple[Ask, ...]:
     """Every sample of every prompt; none is counted with more than the context can hold."""
-    limits, params = engine.core.limits, asked.params(most)
-    ledger = engine.core.memory.ledger
-    n_slots = (ledger.n_pages - 1) * ledger.page_size
+    limits, params, n_slots = facts.limits, asked.params(most), facts.n_slots
     found: list[Ask] = []
     for prompt in prompts:
         if len(prompt) >= limits.context:

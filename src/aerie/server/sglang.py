@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import Field
 
 import aerie
-from aerie.api import Completion, Engine
+from aerie.completion import Completion
 from aerie.server.answers import speculation
 from aerie.server.fields import (
     MOST_PROMPTS,
@@ -30,7 +30,7 @@ from aerie.server.fields import (
 )
 from aerie.server.neutral import NEUTRAL, Values
 from aerie.server.problems import ApiError
-from aerie.server.samples import Ask, Piece
+from aerie.server.samples import Ask, Facts, Piece
 from aerie.server.scores import sglang_logprobs
 
 Name = Annotated[str, Field(max_length=256)]
@@ -205,18 +205,17 @@ class SglangAnswer:
         return {"id": name, "prompt_tokens": n_prompt, "completion_tokens": n_tokens}
 
 
-def server_info(name: str, engine: Engine, counted: CollectorRegistry) -> dict[str, Any]:
+def server_info(name: str, facts: Facts, counted: CollectorRegistry) -> dict[str, Any]:
     """GET /server_info: what SGLang's tools read of a server's configuration."""
-    config, core = engine.core.config, engine.core
-    speculation = config.speculation
+    speculation = facts.config.speculation
     limits = speculation.limits
     is_off = speculation.method == "none"
     return {
         "version": aerie.__version__,
         "served_model_name": name,
-        "context_length": core.limits.context,
-        "max_running_requests": config.scheduler.max_batch,
-        "max_total_num_tokens": core.memory.ledger.n_slots,
+        "context_length": facts.limits.context,
+        "max_running_requests": facts.config.scheduler.max_batch,
+        "max_total_num_tokens": facts.n_pages * facts.page_size,
         "speculative_algorithm": None if is_off else speculation.method.upper(),
         "speculative_policy": speculation.chosen_policy,
         "speculative_num_steps": None if is_off else limits.depth,

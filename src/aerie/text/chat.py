@@ -72,6 +72,11 @@ class ChatTemplate:
                 f"the chat template fails on these messages: {type(error).__name__}: {error!s:.300}"
             ) from error
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """For another process: compiled templates stay here, it compiles its own."""
+        made_of = (dict(self.sources), dict(self.tokens), self.origin)
+        return compile_chat_template, made_of, {"max_chars": self.max_chars}
+
     def _choose(self, with_tools: bool) -> Template:
         names = (TOOL_USE, DEFAULT) if with_tools else (DEFAULT,)
         for name in names:

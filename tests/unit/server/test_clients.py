@@ -10,8 +10,9 @@ from starlette.testclient import TestClient
 
 from aerie import Engine
 from aerie.server.app import build_app, build_service
+from aerie.server.engine_loop import Loaded
 from aerie.server.fields import ChatRequest, CompletionRequest
-from aerie.server.samples import Loaded
+from aerie.server.host import ThreadHost
 from aerie.server.settings import ServerSettings
 from aerie.server.sglang import GenerateRequest, SglangSampling
 from aerie.server.worker import Worker
@@ -27,7 +28,7 @@ SAMPLED = {"temperature": 0.8, "seed": 3, "max_tokens": 12}
 def client() -> Iterator[TestClient]:
     engine = Engine.load(speculation={"top_k": 1, "depth": 3, "nodes": 4})
     template = compile_chat_template({"default": TEMPLATE}, {}, "a test")
-    worker = Worker(lambda: Loaded(engine, template), 100_000)
+    worker = Worker(ThreadHost(lambda: Loaded(engine, template)), 100_000)
     app = build_app(build_service(worker, ServerSettings()))
     with TestClient(app, base_url="http://localhost") as found:
         until = time.monotonic() + 60

@@ -37,10 +37,8 @@ class Words:
         return [1] * len(text.split())
 
 
-def engine_of(tokenizer: Any, context: int) -> Any:
-    return SimpleNamespace(
-        tokenizer=tokenizer, core=SimpleNamespace(limits=SimpleNamespace(context=context))
-    )
+def facts_of(tokenizer: Any, context: int) -> Any:
+    return SimpleNamespace(tokenizer=tokenizer, limits=SimpleNamespace(context=context))
 
 
 def run(test: Callable[[Reader], Awaitable[None]]) -> None:
@@ -59,7 +57,7 @@ def test_ids_are_the_tokenizers(n_times: int) -> None:
 
     async def scenario(reader: Reader) -> None:
         for is_special in (True, False):
-            found = await reader.encode(engine_of(tokenizer, 10**6), text, "prompt", is_special)
+            found = await reader.encode(facts_of(tokenizer, 10**6), text, "prompt", is_special)
             assert found == tokenizer.encode(text, is_special)
 
     run(scenario)
@@ -83,7 +81,7 @@ def test_what_is_too_long_is_refused_as_early_as_can_be(
 
     async def scenario(reader: Reader) -> None:
         with pytest.raises(ApiError, match=words) as refused:
-            await reader.encode(engine_of(tokenizer, 500), text, "prompt")
+            await reader.encode(facts_of(tokenizer, 500), text, "prompt")
         error = refused.value
         assert (error.status, error.param) == (400, "prompt")
         assert error.code == "context_length_exceeded"
@@ -97,7 +95,7 @@ def test_what_is_too_long_is_refused_as_early_as_can_be(
 def test_a_lone_surrogate_is_refused() -> None:
     async def scenario(reader: Reader) -> None:
         with pytest.raises(UsageError, match="prompt has a lone surrogate"):
-            await reader.encode(engine_of(Words(), 500), "\ud800", "prompt")
+            await reader.encode(facts_of(Words(), 500), "\ud800", "prompt")
 
     run(scenario)
 
@@ -105,19 +103,19 @@ def test_a_lone_surrogate_is_refused() -> None:
 def test_who_leaves_before_his_turn_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MOST_WAITING", 5 * SHORT)
     tokenizer = Words()
-    engine = engine_of(tokenizer, 10**6)
+    facts = facts_of(tokenizer, 10**6)
     text = "a" * (2 * SHORT)
 
     async def scenario(reader: Reader) -> None:
-        first = asyncio.create_task(reader.encode(engine, text, "prompt"))
-        second = asyncio.create_task(reader.encode(engine, text, "prompt"))
+        first = asyncio.create_task(reader.encode(facts, text, "prompt"))
+        second = asyncio.create_task(reader.encode(facts, text, "prompt"))
         while not tokenizer.encoded:
             await asyncio.sleep(0.001)
         with pytest.raises(ApiError, match="retry later") as full:
-            await reader.encode(engine, text, "prompt")
+            await reader.encode(facts, text, "prompt")
         assert full.value.status == 429 and full.value.headers["retry-after"]
         # A short text needs no turn.
-        short = asyncio.create_task(reader.encode(engine, "a b", "prompt"))
+        short = asyncio.create_task(reader.encode(facts, "a b", "prompt"))
         while len(tokenizer.encoded) < 2:
             await asyncio.sleep(0.001)
         second.cancel()

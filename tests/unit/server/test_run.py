@@ -15,8 +15,10 @@ from aerie import Engine
 from aerie.errors import AerieError
 from aerie.server import run as run_module
 from aerie.server.app import build_service
+from aerie.server.engine_loop import Loaded
+from aerie.server.host import ThreadHost
 from aerie.server.run import _Watch, serve
-from aerie.server.samples import Loaded, State
+from aerie.server.samples import Group, State
 from aerie.server.settings import ServerSettings
 from aerie.server.worker import Worker
 from aerie.text.chat import compile_chat_template
@@ -61,7 +63,8 @@ def served(load: Callable[[], Loaded], **settings: Any) -> Iterator[Running]:
 
     def target() -> None:
         try:
-            serve(load, ServerSettings(port=0, log_level="error", **settings), running.said.append)
+            options = ServerSettings(port=0, log_level="error", **settings)
+            serve(ThreadHost(load), options, running.said.append)
         except Exception as error:
             running.ended.append(error)
         else:
@@ -135,7 +138,7 @@ def test_a_full_terminal_does_not_end_a_server() -> None:
 
     settings = ServerSettings(port=0, log_level="error")
     with pytest.raises(AerieError, match="of the load"):
-        serve(_fails, settings, full)
+        serve(ThreadHost(_fails), settings, full)
     assert said
 
 
@@ -143,10 +146,10 @@ def test_the_watch_ends_a_drain_that_takes_too_long(engine: Engine) -> None:
     import asyncio
 
     async def scenario() -> None:
-        worker = Worker(lambda: Loaded(engine, LOOPING), 10**6)
+        worker = Worker(ThreadHost(lambda: Loaded(engine, LOOPING)), 10**6)
         service = build_service(worker, ServerSettings(drain_seconds=0))
         worker.state = State.DRAINING
-        worker._open.add(object())  # type: ignore[arg-type]
+        worker._open[0] = Group(0, ())
         given_up: list[bool] = []
 
         def give_up() -> None:

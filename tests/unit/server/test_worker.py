@@ -1,4 +1,4 @@
-"""The engine's thread: what clients hear when it loads, is full, fails, or they leave."""
+"""An engine elsewhere: what clients hear when it loads, is full, fails, or they leave."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -8,9 +8,14 @@ from typing import Any, TypeVar
 import pytest
 
 from aerie import Engine, SamplingParams
+from aerie.completion import Completion
 from aerie.errors import EngineFailedError, UsageError
+from aerie.requests.request import Scored
+from aerie.server import engine_loop
+from aerie.server.engine_loop import Loaded
+from aerie.server.host import ThreadHost
 from aerie.server.problems import ApiError
-from aerie.server.samples import Ask, End, Group, Loaded, Piece, State
+from aerie.server.samples import Ask, End, Group, Piece, State
 from aerie.server.worker import Worker
 from aerie.text.chat import compile_chat_template
 
@@ -26,7 +31,7 @@ def engine() -> Engine:
 
 @asynccontextmanager
 async def running(load: Callable[[], Loaded], limit: int = 10_000) -> AsyncIterator[Worker]:
-    worker = Worker(load, limit)
+    worker = Worker(ThreadHost(load), limit)
     worker.start()
     while worker.state is State.LOADING:
         await asyncio.sleep(0.01)
@@ -38,6 +43,10 @@ async def running(load: Callable[[], Loaded], limit: int = 10_000) -> AsyncItera
 
 def ask(n_tokens: int = 12, **options: Any) -> Ask:
     return Ask(PROMPT, SamplingParams(max_tokens=n_tokens, ignore_eos=True, **options), 0)
+
+
+def counts(worker: Worker) -> tuple[int, int]:
+    return worker.numbers.n_running, worker.numbers.n_waiting
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -69,6 +78,35 @@ def test_pieces_join_to_the_completion(engine: Engine) -> None:
 
     run(scenario)
     assert engine.core.is_idle
+
+
+def test_scores_come_in_parts_and_arrive_whole(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_loop, "MOST_SCORED", 3)
+    params = SamplingParams(max_tokens=8, ignore_eos=True, logprobs=2, prompt_logprobs=1)
+    (want,) = engine.generate([tuple(range(1, 12))], params)
+    assert len(want.prompt_logprobs or ()) == 10 and len(want.logprobs or ()) == 8
+
+    async def scenario() -> None:
+        async with running(lambda: Loaded(engine, NO_TEMPLATE)) as worker:
+            group = await worker.enter([ask(), Ask(tuple(range(1, 12)), params, 0)])
+            first: Piece | None = None
+            scored: tuple[Scored, ...] = ()
+            ended: dict[int, Completion] = {}
+            while len(ended) < 2:
+                item = await group.items.get()
+                if isinstance(item, Piece) and item.index == 1:
+                    first, scored = first or item, scored + item.scored
+                elif isinstance(item, End):
+                    ended[item.index] = item.completion
+            assert ended[0].logprobs is ended[0].prompt_logprobs is None
+            assert ended[1].logprobs == scored == want.logprobs
+            assert ended[1].prompt_logprobs == want.prompt_logprobs
+            assert first is not None and first.prompt_scored == want.prompt_logprobs
+            worker.leave(group)
+
+    run(scenario)
 
 
 def test_an_impossible_sample_takes_its_group_with_it_and_nothing_else(engine: Engine) -> None:
@@ -122,10 +160,10 @@ def test_who_runs_and_who_waits_is_counted(engine: Engine) -> None:
     async def scenario() -> None:
         async with running(lambda: Loaded(engine, NO_TEMPLATE), limit=10**6) as worker:
             group = await worker.enter([ask(300) for _ in range(most + 3)])
-            while worker.counts() != (most, 3):
+            while counts(worker) != (most, 3):
                 await asyncio.sleep(0.005)
             worker.leave(group)
-            while worker.counts() != (0, 0):
+            while counts(worker) != (0, 0):
                 await asyncio.sleep(0.005)
             assert worker.is_quiet
 

@@ -1,0 +1,40 @@
+"""The process of an engine: `python -m aerie.server.engine_process N`, N its end of the line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+from aerie.server.engine_loop import run_engine
+from aerie.server.line import Line
+from aerie.server.logs import logging_to_stderr
+
+ORPHAN_SECONDS = 2.0  # to end by itself when the server is gone; loading may take minutes
+
+
+def main() -> None:
+    """Receive what is to be loaded and how much to log; load it, run it until the line ends."""
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)  # the server decides when this ends
+    threading.Thread(target=_end_with_server, name="orphan", daemon=True).start()
+    line = Line(socket.socket(fileno=int(sys.argv[1])))
+    while not (told := line.receive()):
+        line.wait()
+    check, load, log_level = told[0]
+    with logging_to_stderr(log_level):
+        run_engine(load, line, check)
+
+
+def _end_with_server() -> None:
+    """Standard input is a pipe that nobody writes to: it ends with the server."""
+    os.read(0, 1)
+    time.sleep(ORPHAN_SECONDS)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

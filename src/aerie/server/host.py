@@ -1,0 +1,99 @@
+"""Where the engine runs: in a process of its own, or in a thread where one is at hand already."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from aerie.server.line import Line
+
+if TYPE_CHECKING:
+    from aerie.server.engine_loop import Loaded
+
+STATUS_SECONDS = 1.0  # between the end of a process's line and its status
+
+
+class Host(Protocol):
+    """An engine elsewhere."""
+
+    line: Line
+
+    def end(self, seconds: float) -> None:
+        """Let it end after the step it is in, if that takes no longer; a second time is free."""
+        ...
+
+    def last_words(self) -> str:
+        """Why its line ended, where it did not say so itself."""
+        ...
+
+
+class ThreadHost:
+    """The engine's thread in this process: it shares Python's lock with whoever uses it."""
+
+    def __init__(self, load: Callable[[], Loaded]) -> None:
+        from aerie.server.engine_loop import run_engine
+
+        own, other = socket.socketpair()
+        self.line = Line(own)
+        self._thread = threading.Thread(
+            target=run_engine, args=(load, Line(other)), name="engine", daemon=True
+        )
+        self._thread.start()
+
+    def end(self, seconds: float) -> None:
+        """As promised; one that loads or hangs is left to itself."""
+        self.line.close()
+        self._thread.join(seconds)
+
+    def last_words(self) -> str:
+        """A thread says what is wrong before it ends."""
+        return "the engine's thread ended"
+
+
+class ProcessHost:
+    """The engine's process: it begins to load at once, and never outlives this one.
+
+    `check` raises what is wrong before anything is said of loading. Both are called there: a
+    method or a value with a `__call__`, of a class that can be imported.
+    """
+
+    def __init__(
+        self, check: Callable[[], object], load: Callable[[], Loaded], log_level: str
+    ) -> None:
+        own, other = socket.socketpair()
+        with other:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "aerie.server.engine_process", str(other.fileno())],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                stdin=subprocess.PIPE,  # it ends with this process, and with that the engine
+                pass_fds=(other.fileno(),),
+                start_new_session=True,  # Ctrl-C is for the server, which lets requests finish
+            )
+        self.line = Line(own)
+        self.line.send((check, load, log_level))
+
+    def end(self, seconds: float) -> None:
+        """As promised; one that loads or hangs is killed."""
+        self.line.close()
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def last_words(self) -> str:
+        """By the status it left."""
+        try:
+            status = self._process.wait(STATUS_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "the engine's process hung up"
+        if status >= 0:
+            return f"the engine's process ended with status {status}"
+        hint = "; out of memory?" if -status == signal.SIGKILL else ""
+        return f"the engine's process was killed by {signal.Signals(-status).name}{hint}"
