@@ -47,16 +47,19 @@ class AttentionBlock:
 
     def __call__(self, x: Tensor, step: ForwardPass, layer_idx: int) -> Tensor:
         """[rows, width] to [rows, hidden]; writes the rows' keys and values into the pool."""
+        queries, stored = self.store(x, step, layer_idx), step.pool.layers[layer_idx]
+        return self.output(step.attend(queries, *stored, self.rule).flatten(1))
+
+    def store(self, x: Tensor, step: ForwardPass, layer_idx: int) -> Tensor:
+        """Write the rows' keys and values into the pool; their queries [rows, heads, dim]."""
         queries, keys, values = (part.unflatten(-1, (-1, self.head_dim)) for part in self.qkv(x))
         if self.query_norm is not None:
             queries = self.query_norm(queries)
         if self.key_norm is not None:
             keys = self.key_norm(keys)
-        stored = step.pool.layers[layer_idx]
         rotation = step.rotation.cos, step.rotation.sin
-        heads = queries, keys, values
-        queries = self.ops.rotate_store(heads, rotation, step.rows.kv_slots, stored)
-        return self.output(step.attend(queries, *stored, self.rule).flatten(1))
+        stored, slots = step.pool.layers[layer_idx], step.rows.kv_slots
+        return self.ops.rotate_store((queries, keys, values), rotation, slots, stored)
 
 
 @dataclass(frozen=True, eq=False)

@@ -69,8 +69,7 @@ class FusionLayer:
         self, x: Tensor, embedded: Tensor, step: ForwardPass, observe: Observe
     ) -> tuple[Tensor, Tensor]:
         """x and embedded [rows, hidden] to the residual stream and what is to be added to it."""
-        normed = self.hidden_norm(x)
-        joined = torch.cat((self.embedding_norm(embedded), normed), dim=-1)
+        normed, joined = self._joined(x, embedded)
         attended = self.attention(joined, step, 0)
         observe("attn_out", attended)
         residual = normed if self.is_residual_normed else x
@@ -78,6 +77,14 @@ class FusionLayer:
         fed = self.feed_forward(ready)
         observe("ffn_out", fed)
         return hidden, fed
+
+    def store(self, x: Tensor, embedded: Tensor, step: ForwardPass) -> None:
+        """Write keys and values, and compute nothing else."""
+        self.attention.store(self._joined(x, embedded)[1], step, 0)
+
+    def _joined(self, x: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
+        normed = self.hidden_norm(x)
+        return normed, torch.cat((self.embedding_norm(embedded), normed), dim=-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,6 +186,10 @@ class Eagle3Head:
     ) -> HeadOutput:
         # Not `functional.embedding`: for a few rows its kernel takes 6.3 µs, this one's 2.1 (H200).
         embedded = self.embedding[step.rows.tokens]
+        if asked is not None and not len(asked) and not self.extra:
+            # Of a prompt only keys and values stay: three quarters of the layer are for nobody.
+            self.first.store(x, embedded, step)
+            return HeadOutput(x[:0], self.output(x[:0]))
         hidden, pending = self.first(x, embedded, step, observe)
         for layer_idx, layer in enumerate(self.extra, start=1):
             hidden, pending = layer(hidden, pending, step, layer_idx)
