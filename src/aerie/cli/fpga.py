@@ -195,7 +195,7 @@ def sweep_designs(out: Out = Path("reports/synth"), as_json: Json = False) -> No
         "provenance": origin,
     }
     (out / "sweep.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
-    (out / "sweep.md").write_text(sweep.page(points, origin), "utf-8")
+    (out / "sweep.md").write_text(sweep.page(points, tools, origin), "utf-8")
     finish({"ok": True, "points": len(points)}, as_json)
 
 

@@ -19,6 +19,7 @@ from aerie.fpga.rtl.registers import COUNTERS, register_map
 from aerie.fpga.rtl.sorter import Sorter, layers_of
 from aerie.fpga.sim.calls import define, dump_calls, random_calls
 from aerie.fpga.sim.pysim import Pauses, run_card
+from aerie.fpga.sweep import SweepPoint, knee
 from aerie.fpga.synth import resources
 from aerie.fpga.tools import versions
 from tests.laws.tree import ROOT
@@ -126,3 +127,14 @@ def test_every_register_has_its_own_address() -> None:
 def test_cells_are_counted_as_what_a_part_has() -> None:
     takes = resources({"LUT3": 5, "LUT6": 1, "FDRE": 7, "RAMB18E2": 3, "RAM64M8": 2, "CARRY4": 9})
     assert takes == {"LUT": 22.0, "FF": 7.0, "DSP": 0.0, "BRAM36": 1.5, "URAM": 0.0}
+
+
+def test_the_knee_is_the_last_step_that_pays() -> None:
+    def point(unroll: int, n_luts: int, n_registers: int, items: float) -> SweepPoint:
+        takes = {"LUT": n_luts, "FF": n_registers, "BRAM36": 0}
+        return SweepPoint("sorter", 8, unroll, takes, 6, items)
+
+    free = [point(1, 100, 200, 8), point(2, 100, 100, 8), point(4, 100, 50, 8)]
+    assert knee(free).unroll == 1, "registers beside a LUT cost nothing"
+    dear = [point(1, 100, 900, 8), point(2, 100, 200, 8)]
+    assert knee(dear).unroll == 2, "twice the speed for four and a half times the places"
