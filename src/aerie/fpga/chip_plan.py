@@ -72,11 +72,10 @@ def plan_of(point: Point, device: Device) -> tuple[ChipPlan, bool]:
     """With the attention block on chip if it fits beside the rest, else without it."""
     if device.on_chip is None or device.fabric is None:
         raise UsageError(f"device card {device.name} needs [on_chip] and [fabric] for a plan")
-    for is_resident in (True, False):
-        plan = spread(buffers_of(point, device, is_resident), device.on_chip)
-        if plan.fits:
-            break
-    return plan, is_resident
+    whole = spread(buffers_of(point, device, is_resident=True), device.on_chip)
+    if whole.fits:
+        return whole, True
+    return spread(buffers_of(point, device, is_resident=False), device.on_chip), False
 
 
 @dataclass(frozen=True)

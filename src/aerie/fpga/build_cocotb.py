@@ -1,0 +1,94 @@
+"""Builds a card with Verilator and runs it under cocotb, whose memory is cocotbext-axi's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aerie.errors import BackendUnavailableError
+from aerie.fpga.build_verilator import verilator_root
+from aerie.fpga.build_yosys import INSTALL
+from aerie.fpga.rtl.card import CardEngine
+from aerie.fpga.sim.images import Image
+from aerie.fpga.verilog import verilog_of
+
+BENCH = "aerie.fpga.sim.cocotb_bench"
+_PROGRAM = """
+import sys
+from cocotb_tools.runner import get_runner
+runner = get_runner("verilator")
+arguments = ["-Wno-fatal", "-Wno-lint", "-Wno-UNOPTFLAT", "--x-initial", "0", "-O3", "-CFLAGS",
+             "-O1"]
+runner.build(sources=["card.v"], hdl_toplevel="card", build_args=arguments, build_dir="build",
+             timescale=("1ns", "1ps"))
+runner.test(hdl_toplevel="card", test_module=sys.argv[1], build_dir="build", test_dir=".",
+            results_xml="results.xml")
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class CosimCall:
+    """One call: its memory, its registers, and how often each channel is held back."""
+
+    image: Image
+    registers: dict[str, int]
+    rate: float
+
+
+@dataclass(frozen=True)
+class CosimResult:
+    """The memory after a call, and the card's counters."""
+
+    memory: bytes
+    counters: dict[str, int]
+
+
+def run_cocotb(
+    card: CardEngine, prefixes: Sequence[str], calls: Sequence[CosimCall], folder: Path
+) -> list[CosimResult]:
+    """Run the calls in order; everything the simulator read and wrote stays in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "card.v").write_text(verilog_of(card, "card"), encoding="utf-8")
+    asked = []
+    for number, call in enumerate(calls):
+        (folder / f"{number}.in").write_bytes(call.image.memory)
+        values = [call.registers[name] & (2**64 - 1) for name in card.open_arguments()]
+        asked.append({"name": str(number), "arguments": values, "rate": call.rate})
+    most = max(len(call.image.memory) for call in calls)
+    wanted = {"prefixes": list(prefixes), "calls": asked, "most_bytes": most}
+    (folder / "calls.json").write_text(json.dumps(wanted), "utf-8")
+    _started(folder)
+    counters = json.loads((folder / "counters.json").read_text("utf-8"))
+    return [
+        CosimResult((folder / f"{number}.out").read_bytes(), counted)
+        for number, counted in enumerate(counters)
+    ]
+
+
+def _started(folder: Path) -> None:
+    root = verilator_root()
+    source = Path(__file__).parents[2]
+    environment = {
+        **os.environ,
+        "VERILATOR_ROOT": str(root),
+        # The package's makefile was configured without the compiler's name for this.
+        "MAKEFLAGS": "CFG_CXXFLAGS_PCH_I=-include",
+        "PATH": f"{root / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": f"{source}:{os.environ.get('PYTHONPATH', '')}",
+    }
+    run = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, BENCH],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode or not (folder / "counters.json").is_file():
+        said = (run.stdout + run.stderr).strip()[-4000:]
+        raise BackendUnavailableError(f"cocotb did not end well ({INSTALL} brings it):\n{said}")
