@@ -9,7 +9,8 @@ again replaces its own line, so a replay may be done in pieces, in one clone tha
 
 A GPU machine has no git: there the checkout is copied instead of cloned, and its commit is what
 COMMIT says. Steps write to $OUT as on the page ("out" in the clone where it is not set). Beyond
---limit a command is stopped, and its line says so.
+--limit a command is stopped, and its line says so. A script of the GPU part takes stages as its
+last argument: --stages runs these alone, and the line names them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -46,13 +47,15 @@ class Replayed:
     seconds: float
     digest: str
     commit: str
+    stages: str = ""
 
     def line(self) -> str:
         """Of the log."""
         words = {0: "ok", STOPPED: "stopped at its limit"}
         word = words.get(self.status, f"failed {self.status}")
         told = f"{word}\t{self.seconds:.1f} s\tsha256:{self.digest[:16]}"
-        return f"{told}\tcommit {self.commit[:10]}\t{self.command}"
+        part = f", stages {self.stages} only" if self.stages else ""
+        return f"{told}\tcommit {self.commit[:10]}{part}\t{self.command}"
 
 
 def commands_of(page: str, is_gpu: bool) -> list[str]:
@@ -127,6 +130,7 @@ class Replay:
     log: Path
     every: tuple[str, ...]  # commands of the page
     limit: float
+    stages: str = ""
 
     def all_of(self, chosen: Sequence[str], clone: Path) -> bool:
         """Run them in one clone; the log is written as it goes."""
@@ -135,7 +139,9 @@ class Replay:
         environment = {**os.environ, "PATH": bins, "OUT": out, "COMMIT": commit_of(clone)}
         is_ok = True
         for command in chosen:
-            done = run(command, clone, environment, self.limit)
+            asked = f"{command} {self.stages}".strip()
+            done = run(asked, clone, environment, self.limit)
+            done = replace(done, command=command, stages=self.stages)
             with_line(self.log, self.every, done.line())
             print(done.line(), flush=True)
             is_ok = is_ok and done.status == 0
@@ -149,6 +155,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="commands that hold this text")
     parser.add_argument("--into", type=Path, help="the clone to use; made there if it is missing")
     parser.add_argument("--limit", type=float, default=LONGEST, help="seconds for one command")
+    parser.add_argument("--stages", default="", help="of the one command that --only leaves")
     parser.add_argument("--list", action="store_true", help="print the commands, run none")
     options = parser.parse_args()
     every = commands_of(PAGE.read_text("utf-8"), options.gpu)
@@ -156,10 +163,12 @@ def main() -> int:
     if options.list:
         print("\n".join(chosen))
         return 0
+    if options.stages and len(chosen) != 1:
+        parser.error(f"--stages is for one command, --only {options.only!r} leaves {len(chosen)}")
     commit_of(ROOT)  # a checkout that cannot name its commit is refused before anything is copied
     name = "gpu" if options.gpu else "cpu"
     log = ROOT / "reports" / f"operator_replay_{name}.log"
-    replay = Replay(log, tuple(every), options.limit)
+    replay = Replay(log, tuple(every), options.limit, options.stages)
     with TemporaryDirectory() as scratch:
         into = options.into or Path(scratch) / "aerie"
         return 0 if replay.all_of(chosen, fresh(ROOT, into.resolve())) else 1

@@ -67,4 +67,8 @@ def test_a_checkout_without_git_is_copied_and_must_name_its_commit(tmp_path: Pat
     subprocess.run(command, cwd=bare, env={**nameless, "COMMIT": "f" * 40}, check=True)
     told = hashlib.sha256(f"{'f' * 40} out\n".encode()).hexdigest()[:16]
     log = (bare / "reports" / "operator_replay_gpu.log").read_text("utf-8")
-    assert log.startswith("ok\t") and f"sha256:{told}\tcommit ffffffffff" in log
+    assert log.startswith("ok\t") and f"sha256:{told}\tcommit ffffffffff\t" in log
+    part = [*command, "--stages", "&& echo more"]
+    subprocess.run(part, cwd=bare, env={**nameless, "COMMIT": "f" * 40}, check=True)
+    log = (bare / "reports" / "operator_replay_gpu.log").read_text("utf-8")
+    assert told not in log and "stages && echo more only\techo $COMMIT" in log
