@@ -17,13 +17,9 @@ from aerie.fpga.build_verilator import build_card
 from aerie.fpga.rtl.card import CardEngine
 from aerie.fpga.rtl.floats import FLOAT
 from aerie.fpga.rtl.layer import LayerScores
-from aerie.fpga.rtl.top import TreeTop
-from aerie.fpga.sim.calls import define, live_rounds
+from aerie.fpga.sim.calls import define
 from aerie.fpga.sim.largest import LARGEST
-from aerie.fpga.sim.round_image import round_image
-from aerie.fpga.sim.study import BUS
 from aerie.fpga.synth import RESOURCES, Instance, synthesise
-from aerie.fpga.trace import TraceRecipe
 
 BATCH = 8
 MAP_ENTRIES, TARGET_IDS = 4096, 128_256
@@ -55,16 +51,11 @@ CARDS = (
     Specialised("mask", ("P", "L"), _of("mask")),
     Specialised("commit", ("D", "S", "P", "L"), _of("commit")),
     Specialised("gather", ("row_beats",), _of("gather"), WIDE),
-    Specialised("top", ("D", "K", "verify_num", "row_beats"),
-                lambda instance: TreeTop(instance=instance), WIDE, RECORD),
 )  # fmt: skip
 
 
 def call_of(card: Specialised) -> CallImage:
-    """The largest call of eight requests, K1 with its map; the composed card on a live round."""
-    if card.name == "top":
-        made = round_image(live_rounds([TraceRecipe(BATCH, 64, 1)])[0], BUS)
-        return CallImage(made.image, made.registers, made.wanted)
+    """The largest call of eight requests, K1 with its map."""
     block = block_named(card.name)
     rng = np.random.default_rng(0)
     inputs = LARGEST[card.name](rng, BATCH)

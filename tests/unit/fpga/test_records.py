@@ -59,7 +59,7 @@ def test_counters_show_an_item_a_cycle() -> None:
 def test_routes_have_three_seeds_and_a_critical_path() -> None:
     rows = read("synth/route.json")["rows"]
     seeds = Counter(row["name"] for row in rows)
-    assert "sorter-8" in seeds and min(seeds.values()) >= 3
+    assert {"sorter-8", "sorter-16", "gather", "merge"} <= set(seeds) and min(seeds.values()) >= 3
     assert all(row["megahertz"] > 0 and row["logic_ns"] > 0 for row in rows)
     assert all(row["critical"] for row in rows), "every path names a line of a circuit"
 
