@@ -46,7 +46,8 @@ def render(matrix: Matrix) -> str:
 
 def render_json(matrix: Matrix) -> str:
     """The same as JSON, a cell a line."""
-    return json.dumps(matrix.payload()).replace("}, {", "},\n{") + "\n"
+    text = json.dumps(matrix.payload(), separators=(",", ":"))
+    return text.replace("},{", "},\n{") + "\n"
 
 
 def _section(column: Column) -> str:
