@@ -56,11 +56,10 @@ def data_of(one: TreeRound, step: Step, queue: StaticQueue) -> StepData:
     """A recorded round's arrays as the envelope holds them, and the definition's answer."""
     if step == GROW:
         made = round_image(one, BUS)
-        given = {name: made.image.arrays[name] for name in made.image.arrays}
-        inputs = {name: array for name, array in given.items() if name not in made.wanted}
-        return StepData(inputs, made.wanted)
+        stored = made.image.arrays.items()
+        return StepData({n: a for n, a in stored if n not in made.wanted}, made.wanted)
     block = block_named(step.name)
-    inputs = dict(round_calls(block, [one])[0].inputs)
+    inputs: dict[str, Any] = dict(round_calls(block, [one])[0].inputs)
     names = names_of(queue.envelope)
     table = np.zeros((names["P"], names["L"]), np.int32)
     old = inputs["req_to_token"][:, : names["L"]]
