@@ -40,7 +40,7 @@ arguments = ["-Wno-fatal", "-Wno-lint", "-Wno-UNOPTFLAT", "--x-initial", "0", "-
 runner.build(sources=["card.v"], hdl_toplevel="card", build_args=arguments, build_dir="build",
              timescale=("1ns", "1ps"))
 runner.test(hdl_toplevel="card", test_module=bench, build_dir="build", test_dir=".",
-            results_xml="results.xml")
+            results_xml=os.path.abspath("results.xml"))
 """
 
 
