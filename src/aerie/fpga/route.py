@@ -40,10 +40,10 @@ class SmallInstance:
 
 INSTANCES: tuple[SmallInstance, ...] = (
     SmallInstance("sorter-8", "8 records, a register a layer", lambda: Sorter(8, FLOAT + 3)),
-    SmallInstance("sorter-16", "16 records, a register a layer", lambda: Sorter(16, FLOAT + 4)),
     SmallInstance(
-        "sorter-16-by-2", "16 records, a register every two", lambda: Sorter(16, FLOAT + 4, 2)
+        "sorter-8-by-2", "8 records, a register every two", lambda: Sorter(8, FLOAT + 3, 2)
     ),
+    SmallInstance("sorter-16", "16 records, a register a layer", lambda: Sorter(16, FLOAT + 4)),
     SmallInstance("multiplier", "a float32 product", lambda: Multiplier(6)),
     SmallInstance("mean", "K3's rounding division", MeanOf),
     SmallInstance("gather", "rows of 1 KB, 64 bits", lambda: Gather(64, 128)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,18 @@ class SweepPoint:
     latency: int  # cycles of one vector, or of one row
     items_per_cycle: float
 
+    @property
+    def speed(self) -> float:
+        """Items in the time of one layer: a cycle is as long as the layers between registers."""
+        return self.items_per_cycle / self.unroll
+
     def row(self) -> dict[str, Any]:
         """For the table."""
         own = {name: getattr(self, name) for name in ("family", "width", "unroll", "latency")}
         return {
             **own,
             "items_per_cycle": round(self.items_per_cycle, 3),
+            "items_per_layer_time": round(self.speed, 3),
             **dict(self.takes),
             "kind": "synthesis (yosys), cycles by construction",
         }
@@ -78,16 +85,11 @@ def _made(instance: Instance, folder: Path) -> Synthesised:
 
 
 def knee(points: Sequence[SweepPoint]) -> SweepPoint:
-    """The last step along growing cost that still buys more speed than it costs in LUTs.
-
-    Speed is items a cycle for designs of different width, or 1 / latency for those of one width.
-    """
-    ordered = sorted(points, key=lambda point: point.takes["LUT"] + point.takes["FF"] / 2)
+    """The last step along growing area that still buys more speed than it costs."""
+    ordered = sorted(points, key=lambda point: (_area(point), point.speed))
     kept = ordered[0]
     for point in ordered[1:]:
-        cost = _area(point) / _area(kept)
-        gain = point.items_per_cycle / kept.items_per_cycle * kept.latency / point.latency
-        if gain > cost:
+        if point.speed / kept.speed > _area(point) / _area(kept):
             kept = point
     return kept
 
@@ -97,22 +99,25 @@ def _area(point: SweepPoint) -> float:
     return max(point.takes["LUT"], point.takes["FF"] / 2)
 
 
-def page(points: Iterable[SweepPoint], origin: Mapping[str, Any]) -> str:
-    """Both tables."""
+def page(points: Iterable[SweepPoint], tools: Mapping[str, str], origin: Mapping[str, Any]) -> str:
+    """Both tables, their knees, and what a wider sorter costs."""
     every = list(points)
     lines = [
         f"| {p.family} | {p.width} | {p.unroll} | {p.takes['LUT']:,.0f} | {p.takes['FF']:,.0f}"
-        f" | {p.takes['BRAM36']:g} | {p.latency} | {p.items_per_cycle:g}"
-        f" | {1000 * p.items_per_cycle / _area(p):.3f} |"
+        f" | {p.takes['BRAM36']:g} | {p.latency} | {p.items_per_cycle:g} | {p.speed:g}"
+        f" | {1000 * p.speed / _area(p):.3f} |"
         for p in every
     ]
-    told = []
-    for n in WIDTHS:
-        one = knee([p for p in every if p.family == "sorter" and p.width == n])
-        told.append(f"{n} records: {one.unroll} layer{'s' if one.unroll > 1 else ''} a register")
+    sorters = {n: [p for p in every if p.family == "sorter" and p.width == n] for n in WIDTHS}
+    knees = [knee(sorters[n]) for n in WIDTHS]
+    told = [f"{p.width} records: {p.unroll}" for p in knees]
+    steps = [f"{_area(new) / _area(old):.2f}" for old, new in pairwise(knees)]
     bus = knee([p for p in every if p.family == "gather"])
+    said = ", ".join(f"{name} {version}" for name, version in tools.items())
     return (
         _HEAD.read_text("utf-8") + "\n".join(lines)
-        + f"\n\nKnee of the sorter: {'; '.join(told)}. Knee of the gather: {bus.width} bits."
-        f"\n\nCommit `{origin['commit']}`, {origin['date']}.\n"
+        + f"\n\nKnee of the unroll, in layers a register: {'; '.join(told)}. Twice the width costs"
+        f" {', '.join(steps)} times the places, so a sorter is as wide as W*K and no wider. Knee of"
+        f" the gather's bus: {bus.width} bits."
+        f"\n\nCommit `{origin['commit']}`, {origin['date']}; {said}.\n"
     )  # fmt: skip

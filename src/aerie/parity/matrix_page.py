@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,8 +35,6 @@ definition there. kind: c-sim for `hls`, measured for the others.
 
 """
 
-_CELL = re.compile(r"\{([^{}\[\]]+)\}")  # an object of numbers and words
-
 
 def render(matrix: Matrix) -> str:
     """The Markdown page."""
@@ -48,9 +45,9 @@ def render(matrix: Matrix) -> str:
 
 
 def render_json(matrix: Matrix) -> str:
-    """The same as JSON, a line for each cell."""
-    text = json.dumps(matrix.payload(), indent=1)
-    return _CELL.sub(lambda cell: "{" + " ".join(cell[1].split()) + "}", text) + "\n"
+    """The same as JSON, a cell a line."""
+    text = json.dumps(matrix.payload(), separators=(",", ":"))
+    return text.replace("},{", "},\n{") + "\n"
 
 
 def _section(column: Column) -> str:

@@ -15,10 +15,12 @@ from amaranth.sim import Simulator
 from aerie.fpga.blocks import BLOCKS, Block, block_named
 from aerie.fpga.cycles import COUNTS, fitted
 from aerie.fpga.rtl.card import CardEngine
+from aerie.fpga.rtl.layer import LayerScores
 from aerie.fpga.rtl.registers import COUNTERS, register_map
 from aerie.fpga.rtl.sorter import Sorter, layers_of
 from aerie.fpga.sim.calls import define, dump_calls, random_calls
 from aerie.fpga.sim.pysim import Pauses, run_card
+from aerie.fpga.sweep import SweepPoint, knee
 from aerie.fpga.synth import resources
 from aerie.fpga.tools import versions
 from tests.laws.tree import ROOT
@@ -116,6 +118,31 @@ def test_dumps_and_vectors_in_verilator(name: str) -> None:
     assert fitted(counts, cycles).worst < 0.01
 
 
+def test_the_build_for_one_model_gives_the_same_bits_in_fewer_cycles() -> None:
+    block, ids = block_named("layer"), list(range(90, 42, -3))
+    rng = np.random.default_rng(4)
+    inputs = {
+        "topk_probas": rng.random((2, 4)).astype(np.float32),
+        "topk_tokens": rng.integers(0, len(ids), (2, 4)),
+        "last_layer_scores": rng.random((2, 2)).astype(np.float32),
+        "input_hidden": rng.integers(0, 1 << 16, (4, 16)).astype(np.uint16),
+        "hot_token_id": np.array(ids),
+        "cumu_count": 1,
+    }
+    outputs = define(block, inputs)
+    assert outputs is not None
+    builds = [LayerScores(8, map_entries=16).fixing({}), LayerScores(8).fixing({"K": 2})]
+    builds[1].with_map(ids)
+    assert "K" not in builds[1].open_arguments() and "W" in builds[1].open_arguments()
+    cycles = []
+    for card in builds:
+        made = block.image(inputs, outputs)
+        seen = run_card(card, made.image.memory, made.registers, prefixes=block.prefixes)
+        assert not made.differing(made.image.memory)
+        cycles.append(seen["cycles"])
+    assert cycles[0] - cycles[1] > 4 * len(ids), "the map is not read and checked again"
+
+
 def test_every_register_has_its_own_address() -> None:
     for block in BLOCKS:
         assert isinstance(block.make, type) and issubclass(block.make, CardEngine)
@@ -126,3 +153,14 @@ def test_every_register_has_its_own_address() -> None:
 def test_cells_are_counted_as_what_a_part_has() -> None:
     takes = resources({"LUT3": 5, "LUT6": 1, "FDRE": 7, "RAMB18E2": 3, "RAM64M8": 2, "CARRY4": 9})
     assert takes == {"LUT": 22.0, "FF": 7.0, "DSP": 0.0, "BRAM36": 1.5, "URAM": 0.0}
+
+
+def test_the_knee_is_the_last_step_that_pays() -> None:
+    def point(unroll: int, n_luts: int, n_registers: int, items: float) -> SweepPoint:
+        takes = {"LUT": n_luts, "FF": n_registers, "BRAM36": 0}
+        return SweepPoint("sorter", 8, unroll, takes, 6, items)
+
+    free = [point(1, 100, 200, 8), point(2, 100, 100, 8), point(4, 100, 50, 8)]
+    assert knee(free).unroll == 1, "registers beside a LUT cost nothing"
+    dear = [point(1, 100, 900, 8), point(2, 100, 200, 8)]
+    assert knee(dear).unroll == 2, "twice the speed for four and a half times the places"

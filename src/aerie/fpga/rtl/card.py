@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Self
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Member
 
 from aerie.fpga.rtl.axi import WORD, Reader, Writer
 from aerie.fpga.rtl.bursts import ADDRESS, read_members, write_members
-from aerie.fpga.rtl.registers import Registers, lite_members
+from aerie.fpga.rtl.registers import ARGUMENT, Registers, lite_members
 
 BYTE, HALF, SINGLE, DOUBLE = 0, 1, 2, 3  # log2 of an element's bytes
 
@@ -24,6 +25,7 @@ class CardEngine(wiring.Component):
 
     ARGUMENTS: Sequence[str] = ()
     PORTS: Sequence[str] = ()
+    constants: Mapping[str, int] = {}  # arguments that are built in and have no register
 
     def __init__(self, extra: dict[str, Member] | None = None) -> None:
         super().__init__(
@@ -40,10 +42,20 @@ class CardEngine(wiring.Component):
         """Registers in the order of the map."""
         return [*cls.ARGUMENTS, *(f"{name}_base" for name in cls.PORTS)]
 
+    def fixing(self, constants: Mapping[str, int]) -> Self:
+        """The card for one model: these arguments are constants, which synthesis folds away."""
+        assert set(constants) <= set(self.arguments()), f"{constants} are no arguments of this card"
+        self.constants = dict(constants)
+        return self
+
+    def open_arguments(self) -> list[str]:
+        """Registers of this very card."""
+        return [name for name in self.arguments() if name not in self.constants]
+
     def elaborate(self, platform: object) -> Module:
         """Wire the parts, then the body."""
         m = Module()
-        self.registers = registers = Registers(self.arguments())
+        self.registers = registers = Registers(self.open_arguments())
         self.reader, self.writer = Reader(), Writer()
         m.submodules.registers = registers
         m.submodules.reader, m.submodules.writer = self.reader, self.writer
@@ -92,8 +104,10 @@ class CardEngine(wiring.Component):
         is_output = self.signature.members[name].flow == wiring.Out
         m.d.comb += outer.eq(inner) if is_output else inner.eq(outer)
 
-    def argument(self, name: str) -> Signal:
+    def argument(self, name: str) -> Value:
         """One of the card's arguments."""
+        if name in self.constants:
+            return Const(self.constants[name], ARGUMENT)
         return self.registers.argument(name)
 
     def address(self, port: str, index: Value, size: int) -> Value:

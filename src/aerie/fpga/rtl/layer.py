@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Self
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.memory import Memory
 
@@ -45,7 +48,14 @@ class LayerScores(CardEngine):
         self.index = (candidates - 1).bit_length()
         self.instance = instance
         self.wrong = wrong
+        self.own_map: tuple[int, ...] = ()
         super().__init__({**read_members("g_axi", bus), **write_members("g_axi", bus)})
+
+    def with_map(self, ids: Sequence[int]) -> Self:
+        """The card for one model: its map of target ids is a ROM, known to have each id once."""
+        assert len(set(ids)) == len(ids), "a map of target ids has an id twice"
+        self.own_map = tuple(ids)
+        return self.fixing({**self.constants, "has_map": 1, "VD": len(ids)})
 
     def body(self, m: Module) -> None:
         """The map if there is one, then request after request."""
@@ -66,9 +76,11 @@ class LayerScores(CardEngine):
                 m.d.sync += [self.request.eq(0), self.is_repeated.eq(0), self.place.eq(0)]
                 m.d.sync += [self.first.eq(0), self.best.eq(0), self.frontier.eq(0)]
                 m.next = "REQUEST"
-                with m.If(self.argument("has_map")[0]):
-                    m.next = "ASK_MAP"
-            self._map(m)
+                if not self.own_map:
+                    with m.If(self.argument("has_map")[0]):
+                        m.next = "ASK_MAP"
+            if not self.own_map:
+                self._map(m)
             self._load(m)
             self._sort(m)
             self._emit(m)
@@ -87,12 +99,12 @@ class LayerScores(CardEngine):
             "tokens": (64, self.candidates),
             "parents": (FLOAT, 16),
             "slot_of": (4, self.candidates),
-            "ids": (ID, self.map_entries),
-            "seen": (64, 1 << (ID - 6)),  # a bit for each target id
+            "ids": (ID, len(self.own_map) or self.map_entries),
+            **({} if self.own_map else {"seen": (64, 1 << (ID - 6))}),  # a bit for each target id
         }
         self.ports = {}
         for name, (shape, depth) in sizes.items():
-            memory = Memory(shape=shape, depth=depth, init=[])
+            memory = Memory(shape=shape, depth=depth, init=self.own_map if name == "ids" else ())
             m.submodules[name] = memory
             # Small ones are answered at once, from LUTs; large ones are block RAM, a cycle later.
             domain = "sync" if name in ("ids", "seen") else "comb"

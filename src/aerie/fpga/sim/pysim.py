@@ -140,7 +140,7 @@ def run_card(
     chosen = pauses or Pauses()
 
     async def host(ctx: Any) -> None:
-        names = card.arguments()
+        names = card.open_arguments()
         for place, name in enumerate(names):
             value = arguments[name] & (2**64 - 1)
             address = FIRST_ARGUMENT + 8 * place

@@ -1,0 +1,159 @@
+"""The build for one model against the generic one: arguments as constants, the map as a ROM.
+
+Both builds are synthesised and simulated on the same call, whose results must be bit for bit right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aerie.fpga.blocks import WIDE, CallImage, block_named
+from aerie.fpga.build_verilator import build_card
+from aerie.fpga.rtl.card import CardEngine
+from aerie.fpga.rtl.floats import FLOAT
+from aerie.fpga.rtl.layer import LayerScores
+from aerie.fpga.sim.calls import define
+from aerie.fpga.sim.largest import LARGEST
+from aerie.fpga.synth import RESOURCES, Instance, synthesise
+
+BATCH = 8
+MAP_ENTRIES, TARGET_IDS = 4096, 128_256
+WIDTH = 4  # of K1's frontier here: 16 candidates are mapped in a tenth of the time of 64
+RECORD = FLOAT + 4  # a score and one of 16 places
+_HEAD = Path(__file__).parent / "pages" / "special.md"
+
+
+@dataclass(frozen=True)
+class Specialised:
+    """One card: which of its arguments a model fixes, and how a build is made."""
+
+    name: str
+    fixed: tuple[str, ...]
+    make: Callable[[bool], CardEngine]  # whether comparators are instances, for synthesis
+    prefixes: tuple[str, ...] = ("m_axi",)
+    comparator: int = 0
+
+
+def _of(name: str) -> Callable[[bool], CardEngine]:
+    return lambda is_synthesised: block_named(name).make()
+
+
+def _layer(is_synthesised: bool) -> CardEngine:
+    return LayerScores(WIDTH * WIDTH, instance=is_synthesised)
+
+
+# Sizes of the model (rows, ids), of the policy (children, rows to verify, levels) and of the pool.
+CARDS = (
+    Specialised("layer", ("K", "row_beats"), _layer, WIDE, RECORD),
+    Specialised("merge", ("M",), _of("merge")),
+    Specialised("deltas", ("node_top_k", "verify_num"), _of("deltas")),
+    Specialised("mask", ("P", "L"), _of("mask")),
+    Specialised("commit", ("D", "S", "P", "L"), _of("commit")),
+    Specialised("gather", ("row_beats",), _of("gather"), WIDE),
+)  # fmt: skip
+
+
+def call_of(card: Specialised) -> CallImage:
+    """The largest call of eight requests; K1 with 16 candidates and its map."""
+    block = block_named(card.name)
+    rng = np.random.default_rng(0)
+    inputs = LARGEST[card.name](rng, BATCH)
+    if card.name == "layer":
+        inputs |= {
+            name: inputs[name][:, : WIDTH * WIDTH] for name in ("topk_probas", "topk_tokens")
+        }
+        inputs["topk_tokens"] = inputs["topk_tokens"] % MAP_ENTRIES
+        inputs["last_layer_scores"] = inputs["last_layer_scores"][:, :WIDTH]
+        inputs["input_hidden"] = inputs["input_hidden"][: BATCH * WIDTH]
+        inputs["hot_token_id"] = np.sort(rng.permutation(TARGET_IDS)[:MAP_ENTRIES])
+    outputs = define(block, inputs)
+    assert outputs is not None, f"the largest call of {card.name} is out of its card's bounds"
+    return block.image(inputs, outputs)
+
+
+@dataclass(frozen=True)
+class Build:
+    """What one build takes, and what it needs for the call."""
+
+    takes: Mapping[str, float]
+    cycles: int
+    registers: int
+    differing: list[str]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Both builds of a card."""
+
+    name: str
+    constants: Mapping[str, int]
+    generic: Build
+    special: Build
+
+    def row(self) -> dict[str, Any]:
+        """For the table."""
+        built = {
+            f"{kind}_{name}": value
+            for kind, build in (("generic", self.generic), ("special", self.special))
+            for name, value in {
+                **dict(build.takes), "cycles": build.cycles, "registers": build.registers
+            }.items()
+        }  # fmt: skip
+        wrong = [*self.generic.differing, *self.special.differing]
+        named = {"card": self.name, "constants": dict(self.constants), "differing": wrong}
+        return {**named, **built, "kind": "synthesis (yosys), rtl-sim"}
+
+
+def compare(card: Specialised, folder: Path) -> Compared:
+    """Synthesise and simulate both builds on one call."""
+    call = call_of(card)
+    constants = {name: call.registers[name] for name in card.fixed}
+    ids = call.image.arrays["hot_token_id"].tolist() if card.name == "layer" else []
+
+    def special(instance: bool) -> CardEngine:
+        made = card.make(instance).fixing(constants)
+        return made.with_map(ids) if isinstance(made, LayerScores) else made
+
+    # The generic build has the name that `synthesise` knows it by: kept results count.
+    generic = _built(card, card.make, call, folder / (card.name if not ids else "layer_16"))
+    own = _built(card, special, call, folder / f"{card.name}_special")
+    told = {**constants, **({"VD": len(ids)} if ids else {})}
+    return Compared(card.name, told, generic, own)
+
+
+def _built(
+    card: Specialised, make: Callable[[bool], CardEngine], call: CallImage, folder: Path
+) -> Build:
+    instance = Instance(folder.name, "", lambda: make(True), card.comparator)
+    found = synthesise(instance, folder)
+    built = build_card(make(False), folder.name, card.prefixes)
+    memory = bytearray(call.image.memory)
+    seen = built.run(memory, call.registers)
+    return Build(found.takes, seen["cycles"], len(built.arguments), call.differing(memory))
+
+
+def page(found: Iterable[Compared], tools: Mapping[str, str], origin: Mapping[str, Any]) -> str:
+    """The table."""
+    lines = []
+    for one in found:
+        generic, special = one.generic, one.special
+        fixed = ", ".join(f"{name} {value}" for name, value in one.constants.items())
+        pairs = [(generic.takes[name], special.takes[name]) for name in RESOURCES[:4]]
+        pairs += [(generic.cycles, special.cycles)]
+        cells = " | ".join(f"{a:,.10g} / {b:,.10g}" for a, b in pairs)
+        shares = (_less(*pairs[0]), _less(*pairs[-1]))
+        lines.append(f"| {one.name} | {fixed} | {cells} | {shares[0]} | {shares[1]} |")
+    said = ", ".join(f"{name} {version}" for name, version in tools.items())
+    return (
+        _HEAD.read_text("utf-8") + "\n".join(lines)
+        + f"\n\nCommit `{origin['commit']}`, {origin['date']}; {said}.\n"
+    )  # fmt: skip
+
+
+def _less(before: float, after: float) -> str:
+    return f"{100 * (before - after) / before:.1f} %"
