@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -10,7 +11,7 @@ import threading
 import time
 
 from aerie.server.engine_loop import run_engine
-from aerie.server.line import Line
+from aerie.server.line import Line, LineEnded
 from aerie.server.logs import logging_to_stderr
 
 ORPHAN_SECONDS = 2.0  # to end by itself when the server is gone; loading may take minutes
@@ -22,11 +23,12 @@ def main() -> None:
         signal.signal(name, signal.SIG_IGN)  # the server decides when this ends
     threading.Thread(target=_end_with_server, name="orphan", daemon=True).start()
     line = Line(socket.socket(fileno=int(sys.argv[1])))
-    while not (told := line.receive()):
-        line.wait()
-    check, load, log_level = told[0]
-    with logging_to_stderr(log_level):
-        run_engine(load, line, check)
+    with contextlib.suppress(LineEnded):  # a server that changed its mind
+        while not (told := line.receive()):
+            line.wait()
+        check, load, log_level = told[0]
+        with logging_to_stderr(log_level):
+            run_engine(load, line, check)
 
 
 def _end_with_server() -> None:
