@@ -10,6 +10,7 @@ from aerie.bench.gates.ages import read_ages
 from aerie.bench.gates.data import Folder, Gate, Refused
 from aerie.bench.gates.gate import read_gates
 from aerie.bench.gates.parity import MATRIX, kernel_names
+from aerie.bench.packed import as_lines
 
 
 def keep_columns(root: Path, staying: Container[str]) -> list[Path]:
@@ -29,8 +30,7 @@ def keep_columns(root: Path, staying: Container[str]) -> list[Path]:
         sources, device = column["sources_sha256"], column["device"]
         if (column["backend"], sources) in needed and sources not in staying:
             kept.append(path.with_name(f"parity_earlier_{sources[:8]}_{device}.json"))
-            text = json.dumps({**matrix, "columns": [column]}, indent=1)
-            kept[-1].write_text(text + "\n", encoding="utf-8")
+            kept[-1].write_text(as_lines({**matrix, "columns": [column]}), encoding="utf-8")
     return kept
 
 

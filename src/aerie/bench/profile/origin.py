@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.packed import open_rows
+from aerie.bench.packed import as_lines, open_rows
 from aerie.bench.profile.energy import device_facts
 from aerie.bench.provenance import provenance
 
@@ -67,7 +67,7 @@ class Origin:
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """One report."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    path.write_text(as_lines(values), encoding="utf-8")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
