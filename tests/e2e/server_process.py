@@ -53,15 +53,9 @@ class Served:
 
     @property
     def engine_pid(self) -> int:
-        """Of the process its engine runs in."""
+        """Of the process its engine runs in, the first that it starts."""
         pid = self.process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        (found,) = (
-            int(child)
-            for child in children
-            if b"engine_process" in Path(f"/proc/{child}/cmdline").read_bytes()
-        )
-        return found
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)

@@ -29,7 +29,6 @@ def test_who_asks_for_the_impossible_fails_alone_and_a_dead_engine_ends_the_serv
         refused = server.call("POST", "/v1/completions", {"prompt": "a", "top_p": 0.5})
         error = refused.body["error"]
         assert refused.status == 400 and "rule coins" in error["message"]
-        # Signals to everybody are the server's business.
         engine = server.engine_pid
         os.kill(engine, signal.SIGTERM)
         os.kill(engine, signal.SIGINT)
@@ -45,7 +44,6 @@ def test_who_asks_for_the_impossible_fails_alone_and_a_dead_engine_ends_the_serv
         assert server.process.wait(10) == 2
         assert time.monotonic() - began < 10
         assert "killed by SIGKILL" in server.log.splitlines()[-1]
-        assert "Traceback" not in server.log
 
 
 @pytest.mark.parametrize("is_ready", [False, True], ids=["loading", "decoding"])

@@ -183,10 +183,8 @@ class EngineLoop:
             self._groups[key].remove(update.request_id)
             completion = self._engine.collect(update.request_id)
             self._tell_scores(seat, "logprobs", completion.logprobs or ())
-            bare: dict[str, Any] = {
-                name: () for name in SCORED if getattr(completion, name) is not None
-            }
-            completion = replace(completion, **bare)
+            told: Any = {name: () for name in SCORED if getattr(completion, name) is not None}
+            completion = replace(completion, **told)
             started = seat.started or time.monotonic()
             self._items.append((key, End(index, completion, seat.entered, started)))
 

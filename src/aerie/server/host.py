@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from aerie.server.line import Line
 
@@ -19,22 +19,8 @@ if TYPE_CHECKING:
 STATUS_SECONDS = 1.0  # between the end of a process's line and its status
 
 
-class Host(Protocol):
-    """An engine elsewhere."""
-
-    line: Line
-
-    def end(self, seconds: float) -> None:
-        """Let it end after the step it is in, if that takes no longer; a second time is free."""
-        ...
-
-    def last_words(self) -> str:
-        """Why its line ended, where it did not say so itself."""
-        ...
-
-
 class ThreadHost:
-    """The engine's thread in this process: it shares Python's lock with whoever uses it."""
+    """A thread of this process: it shares Python's lock with whoever uses it."""
 
     def __init__(self, load: Callable[[], Loaded]) -> None:
         from aerie.server.engine_loop import run_engine
@@ -47,20 +33,20 @@ class ThreadHost:
         self._thread.start()
 
     def end(self, seconds: float) -> None:
-        """As promised; one that loads or hangs is left to itself."""
+        """Let it end after the step it is in; one that takes longer is left to itself."""
         self.line.close()
         self._thread.join(seconds)
 
     def last_words(self) -> str:
-        """A thread says what is wrong before it ends."""
+        """It says what is wrong before it ends."""
         return "the engine's thread ended"
 
 
 class ProcessHost:
     """The engine's process: it begins to load at once, and never outlives this one.
 
-    `check` raises what is wrong before anything is said of loading. Both are called there: a
-    method or a value with a `__call__`, of a class that can be imported.
+    `check` raises what is wrong before anything is said of loading. Both are called there, and
+    so must pickle.
     """
 
     def __init__(
@@ -79,7 +65,7 @@ class ProcessHost:
         self.line.send((check, load, log_level))
 
     def end(self, seconds: float) -> None:
-        """As promised; one that loads or hangs is killed."""
+        """Let it end after the step it is in; one that takes longer is killed."""
         self.line.close()
         try:
             self._process.wait(seconds)
@@ -88,7 +74,7 @@ class ProcessHost:
             self._process.wait()
 
     def last_words(self) -> str:
-        """By the status it left."""
+        """Why its line ended, where it did not say so itself."""
         try:
             status = self._process.wait(STATUS_SECONDS)
         except subprocess.TimeoutExpired:
@@ -97,3 +83,6 @@ class ProcessHost:
             return f"the engine's process ended with status {status}"
         hint = "; out of memory?" if -status == signal.SIGKILL else ""
         return f"the engine's process was killed by {signal.Signals(-status).name}{hint}"
+
+
+Host = ThreadHost | ProcessHost

@@ -24,9 +24,8 @@ class LineEnded(Exception):
 class Line:
     """One end of it; the other one is this program's own, in this process or another.
 
-    Who sends never waits: a thread writes, whether or not the other end reads. What waits there
-    is bounded by what was taken in, for every token is told once. Who receives never waits for
-    the rest of a message.
+    Who sends never waits: a thread writes, whether or not the other end reads. What waits is
+    bounded by what was taken in, for every token is told once.
     """
 
     def __init__(self, end: socket.socket) -> None:

@@ -196,11 +196,8 @@ class Group:
             of_prompt = self.scores.get((item.index, "prompt_logprobs"), ())
             item = replace(item, prompt_scored=tuple(of_prompt))
         elif self.scores and isinstance(item, End):
-            own: dict[str, Any] = {
-                name: tuple(self.scores.pop((item.index, name)))
-                for name in SCORED
-                if (item.index, name) in self.scores
-            }
+            names = (name for name in SCORED if (item.index, name) in self.scores)
+            own: Any = {name: tuple(self.scores.pop((item.index, name))) for name in names}
             item = replace(item, completion=replace(item.completion, **own))
         self.items.put_nowait(item)
 

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -177,7 +178,7 @@ def test_collecting_too_early_changes_nothing(engine: Engine, expected: Completi
 def test_a_padded_vocabulary_decodes_to_nothing(pair: Pair) -> None:
     """Ids that only the embedding has, as Qwen's: a request that emits one goes on, and alone."""
     small = tokenizer("byte_level")
-    cut = type(small)(**{**small.__dict__, "unused_ids": frozenset({*small.unused_ids, 60})})
+    cut = replace(small, unused_ids=frozenset({*small.unused_ids, 60}))
     built = core(pair, speculation=TREE)
     engine = Engine(built, cut, built.config)
     forced = SamplingParams(max_tokens=4, logit_bias={60: 100.0}, ignore_eos=True)

@@ -10,7 +10,6 @@ from aerie.errors import AerieError, KernelBoundsError, UnknownNameError, UsageE
 from aerie.server import line as line_module
 from aerie.server.engine_loop import _portable
 from aerie.server.line import Line, LineEnded
-from aerie.text.chat import compile_chat_template
 
 
 def ends() -> tuple[Line, Line]:
@@ -86,17 +85,5 @@ def test_a_requests_own_error_arrives_with_type_and_text(
         one.send(_portable(caught))
     found = received(other)
     assert type(found) is kind and str(error) in str(found)
-    if kind is RuntimeError:
-        assert "test_line.py" in found.__notes__[0]
-    one.close()
-    other.close()
-
-
-def test_a_chat_template_is_compiled_again_where_it_arrives() -> None:
-    one, other = ends()
-    one.send(
-        compile_chat_template({"default": "{{ bos }}{{ messages[0].content }}"}, {"bos": "^"}, "-")
-    )
-    assert received(other).render([{"role": "user", "content": "a"}]) == "^a"
     one.close()
     other.close()

@@ -8,9 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from aerie import Engine, SamplingParams
-from aerie.completion import Completion
 from aerie.errors import EngineFailedError, UsageError
-from aerie.requests.request import Scored
 from aerie.server import engine_loop
 from aerie.server.engine_loop import Loaded
 from aerie.server.host import ThreadHost
@@ -84,26 +82,18 @@ def test_scores_come_in_parts_and_arrive_whole(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_loop, "MOST_SCORED", 3)
+    prompt = tuple(range(1, 12))
     params = SamplingParams(max_tokens=8, ignore_eos=True, logprobs=2, prompt_logprobs=1)
-    (want,) = engine.generate([tuple(range(1, 12))], params)
-    assert len(want.prompt_logprobs or ()) == 10 and len(want.logprobs or ()) == 8
+    (want,) = engine.generate([prompt], params)
 
     async def scenario() -> None:
         async with running(lambda: Loaded(engine, NO_TEMPLATE)) as worker:
-            group = await worker.enter([ask(), Ask(tuple(range(1, 12)), params, 0)])
-            first: Piece | None = None
-            scored: tuple[Scored, ...] = ()
-            ended: dict[int, Completion] = {}
-            while len(ended) < 2:
-                item = await group.items.get()
-                if isinstance(item, Piece) and item.index == 1:
-                    first, scored = first or item, scored + item.scored
-                elif isinstance(item, End):
-                    ended[item.index] = item.completion
-            assert ended[0].logprobs is ended[0].prompt_logprobs is None
-            assert ended[1].logprobs == scored == want.logprobs
-            assert ended[1].prompt_logprobs == want.prompt_logprobs
-            assert first is not None and first.prompt_scored == want.prompt_logprobs
+            group = await worker.enter([Ask(prompt, params, 0)])
+            first = await first_of(Piece, group)
+            assert first.prompt_scored == want.prompt_logprobs
+            found = (await first_of(End, group)).completion
+            assert found.prompt_logprobs == want.prompt_logprobs
+            assert found.logprobs == want.logprobs and len(found.logprobs or ()) == 8
             worker.leave(group)
 
     run(scenario)
