@@ -24,6 +24,12 @@ def versions() -> dict[str, str]:
 
 def require(*modules: str) -> None:
     """A command that needs tools says so before it starts."""
-    missing = [name for name in modules if find_spec(name) is None]
+    missing = [name for name in modules if not _is_installed(name)]
     if missing:
         raise BackendUnavailableError(f"{', '.join(missing)} not installed: {INSTALL}")
+
+
+def _is_installed(module: str) -> bool:
+    """Whether it can be imported; of a package within another the outer one is looked for first."""
+    outer = module.rpartition(".")[0]
+    return (not outer or _is_installed(outer)) and find_spec(module) is not None
