@@ -26,10 +26,10 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(TE
 FULL   := -p tests.results --results $(RESULTS)
 SLOW_LOG := reports/slow_tests.log
 
-# What `make quick` runs: of losslessness a few batches, of the backends the one a CPU takes.
+# What `make quick` runs: of losslessness one kind of batch, of the backends the one a CPU takes.
 QUICK := tests/laws tests/unit/speculation tests/unit/engine/test_engine.py \
 	tests/unit/engine/test_lossless.py tests/unit/engine/test_captured.py tests/parity/test_backends.py
-CHOSEN := (not test_lossless or greedy-3 or warm-1) and (not test_captured or tree) and (not test_backends or numpy) and not distribution
+CHOSEN := (not test_lossless or greedy-3) and (not test_captured or tree) and (not test_backends or numpy) and not distribution
 
 .DEFAULT_GOAL := test
 .PHONY: demo quick test check slow interop clean
