@@ -37,6 +37,7 @@ from aerie.chips import CHIPS, DeviceRecord
 from aerie.errors import KernelError
 from aerie.kernels.cases import cases_for
 from aerie.kernels.triton_gpu import KERNELS
+from aerie.kernels.triton_gpu.ahead_worker import Absent
 from scripts.triton_launches import Launch, calling, of_engine, sample
 
 MOST_TENSOR_MEMORY = 512  # columns, where matrix units have a memory of their own
@@ -61,22 +62,10 @@ NONE = Compiled(why_not="never launched")
 
 @dataclass
 class Compiler:
-    """Stands for Triton's driver, and for its launches, on a chip that is not here."""
+    """Stands for launches on a chip that is not here."""
 
     chip: DeviceRecord
     kernels: dict[str, Compiled] = field(default_factory=dict)
-
-    def get_current_device(self) -> int:
-        """Triton keeps what it compiled by this number."""
-        return self.chip.capability
-
-    def get_current_stream(self, device: int) -> int:
-        """Nothing runs on it."""
-        return 0
-
-    def get_current_target(self) -> GPUTarget:
-        """What to compile for."""
-        return GPUTarget("cuda", self.chip.capability, 32)
 
     def run_all(self, launches: Iterable[Launch]) -> None:
         """Compile what these launch, with tiles for the chip."""
@@ -85,7 +74,7 @@ class Compiler:
         def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **named: Any) -> None:
             self.note(kernel, lambda: compile_only(kernel, *args, grid=grid, warmup=True, **named))
 
-        driver.set_active(self)
+        driver.set_active(Absent(GPUTarget("cuda", self.chip.capability, 32)))
         # What is not on a GPU has the host's record: let that be the chip's.
         with (
             mock.patch.object(chips, "HOST", self.chip),

@@ -96,7 +96,7 @@ class CardEngine(wiring.Component):
         return m
 
     def body(self, m: Module) -> None:
-        """The kernel; every card has its own."""
+        """The kernel: abstract here, every card has its own."""
         raise NotImplementedError(f"{type(self).__name__} has no body")
 
     def _join(self, m: Module, name: str, part: wiring.Component) -> None:

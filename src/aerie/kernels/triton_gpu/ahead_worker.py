@@ -16,7 +16,7 @@ from triton.backends.compiler import GPUTarget
 
 
 class Absent:
-    """Stands for the driver of a device that another process uses."""
+    """Stands for the driver of a device that another process uses, or that is not here."""
 
     def __init__(self, target: GPUTarget) -> None:
         self.target = target
@@ -26,7 +26,11 @@ class Absent:
         return self.target
 
     def get_current_device(self) -> int:
-        """Compiled kernels are kept by device; here there is one."""
+        """Triton keeps what it compiled by this number."""
+        return int(self.target.arch)
+
+    def get_current_stream(self, device: int) -> int:
+        """Nothing runs on it."""
         return 0
 
 
