@@ -15,6 +15,7 @@ from aerie.chips import CHIPS, MEASURED, record_of
 from aerie.config import ModelConfig, require
 from aerie.models.exact_linear import TiledLinear
 from aerie.models.fused_ops import fused_ops
+from aerie.models.geometry import Geometry
 from aerie.models.layer_ops import CPU_OPS, TORCH_OPS, LayerOps
 from aerie.models.linear import COLUMN_MAJOR, DENSE, DenseFormat
 from aerie.models.resolved import Resolved
@@ -49,7 +50,7 @@ def find_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
     if config.perf_mode:
         _require_fast(config)
     if config.numerics == "exact":
-        return found
+        return _exact_on_gpu(config) if config.device.startswith("cuda") else found
     found = replace(found, is_head_fused=True)
     if not config.device.startswith("cuda"):
         # Other dtypes are multiplied by another library, which packs weights as it likes.
@@ -65,6 +66,47 @@ def find_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
     return found
 
 
+def head_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
+    """The draft's: on a GPU fast ones always, for what it proposes is verified anyway."""
+    if config.device.startswith("cuda"):
+        config = replace(config, numerics="fast")
+    return find_numerics(config, page_size)
+
+
+def row_multiple(config: ModelConfig) -> int:
+    """What the rows of a forward are padded to."""
+    return 1 if config.device.startswith("cuda") else NUMERICS[config.numerics].row_multiple
+
+
+def refuse_inexact(config: ModelConfig, geometry: Geometry) -> None:
+    """Exact numerics on a GPU cover dense layers that see the whole text."""
+    if config.numerics != "exact" or not config.device.startswith("cuda"):
+        return
+    attention = geometry.attention
+    reasons = {
+        "experts": geometry.experts is not None,
+        "sliding windows": any(window is not None for window in attention.windows),
+        "attention sinks": attention.has_sinks,
+    }
+    found = [name for name, holds in reasons.items() if holds]
+    require(
+        not found,
+        f"exact numerics on a GPU do not cover {' and '.join(found)}, which"
+        f" {geometry.architecture} has: use numerics fast",
+    )
+
+
+def _exact_on_gpu(config: ModelConfig) -> Numerics:
+    # Late, as below.
+    attention = importlib.import_module("aerie.attention.triton.exact")
+    linear = importlib.import_module("aerie.kernels.triton_gpu.exact_linear")
+    plans = importlib.import_module("aerie.kernels.triton_gpu.gemm_plan")
+    name = _device_table(config.device) if config.dtype == "bfloat16" else None
+    table = None if name is None else plans.shipped_table(name)
+    dense = DenseFormat(linear.exact_linears(config.device, table).make)
+    return Numerics(dense, attention.ExactAttention(), 1, True, ops=fused_ops())
+
+
 def _require_fast(config: ModelConfig) -> None:
     """In perf mode nothing may stand in for the fast form of anything."""
     require(config.device.startswith("cuda"), "perf_mode needs a GPU: set device to cuda")
@@ -76,8 +118,15 @@ def _require_fast(config: ModelConfig) -> None:
 
 
 def choose_numerics(config: ModelConfig) -> tuple[Resolved[str], ...]:
-    """Attention, products and small operations of a run on fast numerics, with the reasons."""
+    """Attention, products and small operations of a run, with the reasons."""
     is_gpu = config.device.startswith("cuda")
+    if config.numerics == "exact":
+        small = ("triton", "row by row") if is_gpu else ("pytorch", "row by row")
+        made_of = {"attention": ("exact", "blocks by position"), "layer_ops": small}
+        made_of["linear"] = ("exact", "one order along the inner axis")
+        return tuple(
+            Resolved(n, v, "config", f"numerics exact: {r}") for n, (v, r) in made_of.items()
+        )
     is_tunable = is_gpu and config.dtype == "bfloat16" and _device_table(config.device) is not None
     automatic = {
         "attention": ("triton", "reads each key once for a whole tree"),
@@ -102,8 +151,7 @@ def choose_numerics(config: ModelConfig) -> tuple[Resolved[str], ...]:
 def leaves_padding_alone(config: ModelConfig) -> bool:
     """Whether attention takes rows that no request owns: the padding of a bucket."""
     chosen = {choice.name: choice.value for choice in choose_numerics(config)}
-    is_fast = config.numerics == "fast" and config.device.startswith("cuda")
-    return is_fast and chosen["attention"] == "triton"
+    return config.device.startswith("cuda") and chosen["attention"] in ("triton", "exact")
 
 
 def _tree_attention(page_size: int, perf_mode: bool) -> PrepareAttention:
