@@ -14,7 +14,8 @@ pytest.importorskip("triton")
 from aerie.attention import reference
 from aerie.attention.contract import LayerAttention, Reach
 from aerie.attention.rows import Rows, join_rows, pad_rows
-from aerie.attention.triton.exact import ExactAttention, ExactTile, spans_of
+from aerie.attention.triton import Tile
+from aerie.attention.triton.exact import ExactAttention, spans_of
 from aerie.errors import UsageError
 from tests.unit.attention.trees import (
     causal_batch,
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 
 N_SLOTS = 3000
 HEADS, KV_HEADS, DIM = 4, 2, 16
-SMALL = ExactTile(16, 32, 4, 1, 2, most_rows=4)
+SMALL = Tile(16, 32, 4, 1, 2)
 LAYER = LayerAttention(DIM**-0.5, Reach())
 TREE = [-1, 0, 0, 1, 1, 2, 3, 5, 6]  # nine nodes, four paths
 
@@ -40,7 +41,7 @@ TREE = [-1, 0, 0, 1, 1, 2, 3, 5, 6]  # nine nodes, four paths
 SPLIT, WHOLE = replace(SMALL, per_processor=1 << 20), replace(SMALL, per_processor=0)
 
 
-def _backend(tile: ExactTile = SMALL) -> ExactAttention:
+def _backend(tile: Tile = SMALL) -> ExactAttention:
     return ExactAttention(tile, tile, tile)
 
 
@@ -92,7 +93,7 @@ def test_equals_the_definition(name: str, block_m: int) -> None:
 
 @pytest.mark.parametrize("tile", [SPLIT, WHOLE], ids=["split", "whole"])
 @pytest.mark.parametrize("prefix", [0, 250, 511])
-def test_a_node_of_a_tree_has_the_bits_of_plain_decoding(prefix: int, tile: ExactTile) -> None:
+def test_a_node_of_a_tree_has_the_bits_of_plain_decoding(prefix: int, tile: Tile) -> None:
     """Its path in the cache, one row: the very same numbers, at any edge of blocks and spans."""
     slots = scattered_slots([prefix + len(TREE)], N_SLOTS, 5)[0]
     keys, values = _memory()
@@ -141,4 +142,4 @@ def test_windows_and_sinks_are_refused() -> None:
 
 
 def test_spans_of_a_text() -> None:
-    assert [spans_of(n) for n in (1, 256, 257, 4096, 4097, 33792)] == [1, 1, 2, 16, 17, 74]
+    assert [spans_of(n) for n in (1, 256, 257, 4096, 4097, 33792)] == [1, 1, 2, 16, 17, 45]

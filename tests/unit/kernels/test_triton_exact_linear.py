@@ -47,10 +47,10 @@ def test_a_weight_that_no_tile_divides_is_refused() -> None:
 
 
 def test_a_tuned_tile_is_taken_only_where_it_walks() -> None:
-    table = GemmTable({Key(64, 128, 1): SPLIT, Key(64, 128, 2): TUNED})
+    table = GemmTable({Key(64, 128, 32): SPLIT, Key(64, 128, 2): TUNED})
     linears = exact_linears(DEVICE, table)
-    linears.walked[SHAPE] = frozenset({1, 2})
+    linears.walked[SHAPE] = frozenset({2, 32})
     assert linears.plan(SHAPE, 2, 2) == TUNED
-    assert linears.plan(SHAPE, 1, 2) == CUBLAS  # tried, and its bits were the walk's
-    assert linears.plan(SHAPE, 3, 2) == walk_plan(64, 128, 3)
-    assert linears.plan(SHAPE, 2, 4) == CUBLAS  # tiles were tuned for bfloat16
+    assert linears.plan(SHAPE, 32, 2) == CUBLAS  # tried, and its bits were the walk's
+    assert linears.plan(SHAPE, 31, 2) == walk_plan(64, 128, 31)
+    assert linears.plan(SHAPE, 2, 4) == walk_plan(64, 128, 2, 4)  # tuned for bfloat16

@@ -8,7 +8,7 @@ folded by one program or by many and a merge. As everywhere, nothing reads the d
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -20,31 +20,21 @@ from aerie.attention.triton import exact_plan_kernels as planning
 from aerie.attention.triton.backend import LOG2_E, geometry_of
 from aerie.attention.triton.exact_kernels import exact_attend_kernel, exact_merge_kernel
 from aerie.attention.triton.plan import Geometry, most_units, power_of_two, stacked_heads
-from aerie.attention.triton.tiles import padded
+from aerie.attention.triton.tiles import Tile, padded, shared_bytes, tile_key
 from aerie.chips import record_of
 from aerie.errors import UsageError
 
-MERGED_HEADS = 4  # of one merging program, at most
+MOST_AT_ONCE = 16  # spans whose parts a merging program reads together
 PLAN_WARPS = 4
 
 
-@dataclass(frozen=True)
-class ExactTile:
-    """How work is cut. `block_n` is part of the result; the rest is not, where a test says so."""
-
-    block_m: int  # queries of a program, rows times heads
-    block_n: int  # positions of a block
-    n_warps: int
-    n_stages: int
-    per_processor: int
-    most_rows: int = 1 << 30  # of a program: rows of a branching tree take turns
-
-
-# Matrix units of 64 queries for four warps each: a row's sum over a block then has one order,
-# whatever the height. float32 runs on no matrix unit, and wants small tiles.
-FEW = ExactTile(64, 64, 4, 3, 2, most_rows=8)
-MANY = ExactTile(128, 64, 8, 3, 1)
-FLOAT32 = ExactTile(16, 32, 4, 1, 2)
+# `block_n` is part of a result; the rest is not, where a test says so. Matrix units take 64 queries
+# for four warps each: a row's sum over a block then has one order, whatever the height. float32
+# runs on no matrix unit, and wants small tiles.
+FEW = Tile(64, 64, 4, 4, 2)
+MANY = Tile(128, 64, 8, 5, 1)
+FLOAT32 = Tile(16, 32, 4, 1, 2)
+FEW_ROWS = 16  # of a request: more of them would pass over a long text again
 # Beyond so many positions a text is always split: one long request must not keep a batch waiting.
 LONG = 8192
 
@@ -53,7 +43,7 @@ LONG = 8192
 class ExactPlan:
     """What all layers of a forward share; tensors live on the device."""
 
-    tile: ExactTile
+    tile: Tile
     heads: int  # query heads stacked in one program
     is_split: bool  # whether every span is folded by a program of its own
     n_programs: int
@@ -71,9 +61,9 @@ class ExactPlan:
 class ExactAttention:
     """A `PrepareAttention`; tiles may be given, for tests."""
 
-    few: ExactTile = FEW
-    many: ExactTile = MANY
-    float32: ExactTile = FLOAT32
+    few: Tile = FEW
+    many: Tile = MANY
+    float32: Tile = FLOAT32
 
     def __call__(self, rows: Rows, reaches: Iterable[Reach]) -> PreparedExact:
         """Refuses windows: their blocks would not begin where plain decoding's do."""
@@ -85,11 +75,13 @@ class ExactAttention:
                 )
         return PreparedExact(self, rows)
 
-    def choose(self, rows: Rows, dtype: torch.dtype) -> ExactTile:
+    def choose(self, rows: Rows, dtype: torch.dtype) -> Tile:
         """The tile of a batch's bounds."""
         if dtype == torch.float32:
             return self.float32
-        return self.few if rows.bounds.tree else self.many
+        is_tall = (rows.bounds.tile or rows.bounds.rows) > FEW_ROWS
+        is_long = not rows.bounds.tree or rows.bounds.columns > LONG
+        return self.many if is_tall and is_long else self.few
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,17 +112,19 @@ class PreparedExact:
         return out
 
 
-def make_exact_plan(rows: Rows, geometry: Geometry, tile: ExactTile) -> ExactPlan:
+def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
     """Launch the two planning kernels."""
+    tile = _fitted(tile, rows, geometry)
     heads = stacked_heads(geometry.group, tile.block_m)
     head_blocks = geometry.n_heads // heads
-    tile_rows = min(tile.block_m // heads, tile.most_rows)
+    tile_rows = tile.block_m // heads
     n_units, device = most_units(rows, tile_rows), rows.tokens.device
     n_at_once = tile.per_processor * record_of(device).processors
     columns = rows.bounds.columns
-    is_split = n_units * head_blocks < n_at_once or (rows.bounds.tree > 0 and columns > LONG)
-    n_spans = spans_of(columns)
-    has_tree = rows.bounds.tree > 0
+    n_spans, has_tree = spans_of(columns), rows.bounds.tree > 0
+    # Parts of many rows cost more than programs that are idle: few rows of a prompt are split.
+    is_idle = n_units * head_blocks < (n_at_once if has_tree else n_at_once // 4)
+    is_split = is_idle or (has_tree and columns > LONG)
     # Rows of a branching tree have the spans behind its root for themselves: two, by its depth.
     n_items = n_units * (n_spans if is_split else 1) + (2 * rows.n_rows if has_tree else 0)
     integers = partial(torch.empty, dtype=torch.int32, device=device)
@@ -183,6 +177,30 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: ExactTile) -> ExactPla
     return plan
 
 
+def _fitted(tile: Tile, rows: Rows, geometry: Geometry) -> Tile:
+    """The tile with as few stages as the device has room for, then as few queries."""
+    device = record_of(rows.tokens.device)
+    key = tile_key(
+        queries=tile.block_m,
+        columns=rows.bounds.columns,
+        batch=rows.n_requests,
+        head_dim=geometry.head_dim,
+        dtype=geometry.dtype,
+    )
+    while (needed := shared_bytes(tile, key, device)) > device.shared_bytes:
+        if tile.n_stages > 1:
+            tile = replace(tile, n_stages=tile.n_stages - 1)
+        elif tile.block_m > FEW.block_m:
+            tile = replace(tile, block_m=tile.block_m // 2, n_warps=tile.n_warps // 2)
+        else:
+            raise UsageError(
+                f"exact attention at a head dimension of {geometry.head_dim} needs {needed} bytes"
+                f" of shared memory, this {device.architecture} has {device.shared_bytes}: use"
+                " numerics fast"
+            )
+    return tile
+
+
 def spans_of(columns: int) -> int:
     """Spans of a text of so many positions, at most."""
     near = int(planning.NEAR.value)
@@ -206,7 +224,6 @@ def _attend(
         out,
         out if plan.parts is None else plan.parts,
         out if plan.part_sums is None else plan.part_sums,
-        plan.units,
         plan.items,
         plan.n_items,
         plan.paths,
@@ -237,8 +254,7 @@ def _attend(
 
 def _merge(plan: ExactPlan, out: Tensor, geometry: Geometry) -> None:
     is_chained = record_of(out.device).overlaps
-    heads = next(n for n in (MERGED_HEADS, 2, 1) if geometry.n_heads % n == 0)
-    exact_merge_kernel[(out.shape[0], geometry.n_heads // heads)](
+    exact_merge_kernel[(out.shape[0], geometry.n_heads)](
         plan.parts,
         plan.part_sums,
         out,
@@ -246,10 +262,11 @@ def _merge(plan: ExactPlan, out: Tensor, geometry: Geometry) -> None:
         plan.n_spans,
         HEAD_DIM=geometry.head_dim,
         BLOCK_D=padded(geometry.head_dim),
-        HEADS=heads,
+        HEADS=1,
         N_HEADS=geometry.n_heads,
+        AT_ONCE=min(power_of_two(plan.n_spans), MOST_AT_ONCE),
         IS_CHAINED=is_chained,
-        num_warps=4,
+        num_warps=1,
         enable_fp_fusion=False,
         launch_pdl=is_chained,
     )

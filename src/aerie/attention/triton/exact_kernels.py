@@ -11,8 +11,8 @@ A block of which a row sees nothing leaves its triple as it is, bit for bit, so 
 more of it do no harm. Which program folds what is then free: spans in parallel, with a merge behind
 them, or all in one program. Rows of a branching tree stand at one position with different keys:
 where the tree begins, each row gathers the keys of its own path into the lanes of their positions.
-No product of two roundings is contracted to one (`enable_fp_fusion` is off), for a compiler may
-do that in one loop and not in the other.
+Multiplications and additions are contracted only where it says so (`enable_fp_fusion` is off): a
+compiler may do it in one loop and not in the other.
 """
 
 from __future__ import annotations
@@ -22,26 +22,21 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from aerie.attention.triton.exact_plan_kernels import (
-    END_SPAN,
-    FIRST_COLUMN,
-    FIRST_ROW,
-    FIRST_SPAN,
-    IS_BRANCHING,
-    IS_DIRECT,
+    END_BLOCK,
+    FIRST_BLOCK,
+    IS_PATH,
+    ITEM_COLUMN,
     ITEM_FIELDS,
     ITEM_ROW,
     ITEM_ROWS,
-    N_BLOCKS,
+    ITEM_TREE,
+    MASKED_BLOCK,
     N_PARTS,
-    N_PLAIN,
     NEXT_PART,
+    PART,
     PATH,
     ROW_FIELDS,
-    TREE_START,
-    UNIT,
-    UNIT_FIELDS,
     is_span_end,
-    span_start,
 )
 from aerie.attention.triton.merge_kernels import finite, or_one
 
@@ -54,7 +49,7 @@ def _fold(
     """A block's scores, -inf where a row does not see, folded into the triple of a span."""
     new_top = tl.maximum(top, tl.max(scores, 1) * scale)
     base = finite(new_top)
-    weights = tl.exp2(scores * scale - base[:, None])
+    weights = tl.exp2(tl.fma(scores, scale, -base[:, None]))
     keep = tl.exp2(top - base)
     total = total * keep + tl.sum(weights, 1)
     acc = tl.dot(weights.to(v.dtype), v, acc * keep[:, None], input_precision="ieee")
@@ -101,7 +96,6 @@ def exact_attend_kernel(
     out: tl.tensor,
     parts: tl.tensor,
     part_sums: tl.tensor,
-    units: tl.tensor,
     items: tl.tensor,
     n_items: tl.tensor,
     paths: tl.tensor,
@@ -136,15 +130,17 @@ def exact_attend_kernel(
     n_work = tl.load(n_items) * N_BLOCKS_OF_HEADS
     for work in range(tl.program_id(0), n_work, tl.num_programs(0)):
         item = items + work // N_BLOCKS_OF_HEADS * ITEM_FIELDS
-        record = units + tl.load(item + UNIT) * UNIT_FIELDS
-        span = tl.load(item + FIRST_SPAN)
-        first_row = tl.load(record + FIRST_ROW) + tl.load(item + ITEM_ROW)
-        n_plain = tl.load(record + N_PLAIN)
-        tree = tl.load(record + TREE_START)
-        is_branching = tl.load(record + IS_BRANCHING) != 0
-        slots = kv_indices + tl.load(record + FIRST_COLUMN)
+        first_row = tl.load(item + ITEM_ROW)
+        n_rows = tl.load(item + ITEM_ROWS)
+        tree = tl.load(item + ITEM_TREE)
+        is_path = tl.load(item + IS_PATH) != 0
+        first_block = tl.load(item + FIRST_BLOCK)
+        masked_block = tl.load(item + MASKED_BLOCK)
+        end_block = tl.load(item + END_BLOCK)
+        part = tl.load(item + PART)
+        slots = kv_indices + tl.load(item + ITEM_COLUMN)
         first_head = work % N_BLOCKS_OF_HEADS * HEADS
-        is_own = stacked // HEADS < tl.load(item + ITEM_ROWS)
+        is_own = stacked // HEADS < n_rows
         row = first_row + stacked // HEADS
         head = first_head + stacked % HEADS
         at_query = (row.to(tl.int64) * query_row_stride + head * query_head_stride)[:, None] + dim
@@ -153,12 +149,9 @@ def exact_attend_kernel(
         last = tl.max(position, 0)
         own_keys = keys + first_head // GROUP * kv_head_stride
         own_values = values + first_head // GROUP * kv_head_stride
-        first_block = span_start(span) // BLOCK_N
-        end_block = span_start(tl.load(item + END_SPAN)) // BLOCK_N
-        end_block = tl.minimum(end_block, tl.load(record + N_BLOCKS))
         top, total, acc = _nothing(BLOCK_M, BLOCK_D)
         all_top, all_total, all_acc = _nothing(BLOCK_M, BLOCK_D)  # of the spans before
-        for block in range(first_block, tl.minimum(end_block, n_plain)):
+        for block in range(first_block, masked_block):
             column = block * BLOCK_N + columns
             place = (tl.load(slots + column) * slot_stride)[:, None] + dim[None, :]
             k = tl.load(own_keys + place, mask=is_dim, other=0.0)
@@ -170,11 +163,11 @@ def exact_attend_kernel(
                     all_top, all_total, all_acc, top, total, acc
                 )
                 top, total, acc = _nothing(BLOCK_M, BLOCK_D)
-        for block in tl.range(tl.maximum(first_block, n_plain), end_block, num_stages=1):
+        for block in tl.range(masked_block, end_block, num_stages=1):
             column = block * BLOCK_N + columns
             is_live = column <= last
             found = column
-            if HAS_TREE and is_branching:
+            if HAS_TREE and is_path:
                 # One row: the keys of its path stand in the lanes of their positions.
                 is_node = (column >= tree) & is_live
                 at_path = paths + first_row * PATH + column - tree
@@ -195,14 +188,11 @@ def exact_attend_kernel(
                 top, total, acc = _nothing(BLOCK_M, BLOCK_D)
         if not IS_SPLIT:
             top, total, acc = _add_span(all_top, all_total, all_acc, top, total, acc)
-        is_direct = False
-        if not IS_SPLIT:
-            is_direct = tl.load(item + IS_DIRECT) != 0
-        if is_direct:
+        if not IS_SPLIT and part < 0:
             at_out = (row.to(tl.int64) * N_HEADS + head) * HEAD_DIM
             _store(out, at_out, total, acc, is_own[:, None] & is_dim)
         elif HAS_TREE or IS_SPLIT:
-            at_part = (row.to(tl.int64) * n_spans + span) * N_HEADS + head
+            at_part = (row.to(tl.int64) * n_spans + part) * N_HEADS + head
             tl.store(part_sums + at_part * 2, top, mask=is_own)
             tl.store(part_sums + at_part * 2 + 1, total, mask=is_own)
             at_value = at_part[:, None] * BLOCK_D + dim
@@ -220,6 +210,7 @@ def exact_merge_kernel(
     BLOCK_D: tl.constexpr,
     HEADS: tl.constexpr,
     N_HEADS: tl.constexpr,
+    AT_ONCE: tl.constexpr,
     IS_CHAINED: tl.constexpr,
 ) -> None:
     """A row and some of its heads: its spans in the order of positions."""
@@ -234,11 +225,17 @@ def exact_merge_kernel(
     next_part = tl.load(row_parts + row * ROW_FIELDS + NEXT_PART)
     if n_parts < 0:
         return
-    for index in range(tl.where(n_parts > 0, n_parts - next_part + 1, 0)):
-        span = tl.where(index == 0, 0, next_part + index - 1)
-        at_part = (row * n_spans + span) * N_HEADS + head
-        more = tl.load(part_sums + at_part * 2)
-        more_total = tl.load(part_sums + at_part * 2 + 1)
-        more_acc = tl.load(parts + at_part[:, None] * BLOCK_D + dim)
-        top, total, acc = _add_span(top, total, acc, more, more_total, more_acc)
+    for first in range(0, tl.where(n_parts > 0, n_parts - next_part + 1, 0), AT_ONCE):
+        # Unrolled: the reads of several spans are under way together. One behind the last is
+        # a span of which nothing was seen.
+        for ahead in tl.static_range(AT_ONCE):
+            index = first + ahead
+            span = tl.where(index == 0, 0, next_part + index - 1)
+            is_part = (span < n_parts) & (head >= 0)
+            at_part = (row * n_spans + span) * N_HEADS + head
+            more = tl.load(part_sums + at_part * 2, mask=is_part, other=float("-inf"))
+            more_total = tl.load(part_sums + at_part * 2 + 1, mask=is_part, other=0.0)
+            at_value = at_part[:, None] * BLOCK_D + dim
+            more_acc = tl.load(parts + at_value, mask=is_part[:, None], other=0.0)
+            top, total, acc = _add_span(top, total, acc, more, more_total, more_acc)
     _store(out, (row * N_HEADS + head) * HEAD_DIM, total, acc, (dim < HEAD_DIM)[None, :])

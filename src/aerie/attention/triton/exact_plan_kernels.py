@@ -20,14 +20,18 @@ N_PLAIN = tl.constexpr(5)  # leading blocks that every row sees whole
 IS_BRANCHING = tl.constexpr(6)
 UNIT_FIELDS = tl.constexpr(8)
 
-# An item of work: some rows of a unit, and the spans that one program folds for them.
-UNIT = tl.constexpr(0)
-FIRST_SPAN = tl.constexpr(1)
-END_SPAN = tl.constexpr(2)
-ITEM_ROW = tl.constexpr(3)  # the first, from that of the unit on
-ITEM_ROWS = tl.constexpr(4)
-IS_DIRECT = tl.constexpr(5)  # all that its rows see: the program writes their result
-ITEM_FIELDS = tl.constexpr(8)
+# An item of work: some rows of a unit, and a run of blocks that one program folds for them. What
+# a program wants to know is here, so that it starts after one read.
+ITEM_ROW = tl.constexpr(0)  # the first
+ITEM_ROWS = tl.constexpr(1)
+ITEM_COLUMN = tl.constexpr(2)  # of the request, in kv_indices
+ITEM_TREE = tl.constexpr(3)
+FIRST_BLOCK = tl.constexpr(4)
+MASKED_BLOCK = tl.constexpr(5)  # the first that some row does not see whole
+END_BLOCK = tl.constexpr(6)
+PART = tl.constexpr(7)  # the span it is stored as; less than 0: it is all, and the result
+IS_PATH = tl.constexpr(8)  # one row of a branching tree, behind its root
+ITEM_FIELDS = tl.constexpr(16)
 
 # A row, for the merge: parts stand at 0 and then from NEXT_PART to N_PARTS, one a span.
 N_PARTS = tl.constexpr(0)  # 0: nothing seen; less: the result is there already
@@ -37,7 +41,7 @@ ROW_FIELDS = tl.constexpr(2)
 # Positions of a span: few at first, where a text is short and wants many programs; more behind
 # NEAR, where parts of many spans would cost as much to write as keys to read.
 NEAR_SPAN = tl.constexpr(256)
-FAR_SPAN = tl.constexpr(512)
+FAR_SPAN = tl.constexpr(1024)
 NEAR = tl.constexpr(4096)
 N_NEAR = tl.constexpr(16)  # spans before NEAR
 PATH = tl.constexpr(128)  # nodes of a path at most, as many as bits of a mask
@@ -167,17 +171,29 @@ def exact_item_kernel(
     shared = tl.sum(tl.where(is_own, n_shared, 0), 0)
     joint = tl.sum(tl.where(is_own, n_joint, 0), 0)
     branches = tl.sum(tl.where(is_own, n_apart, 0), 0) > 0
+    blocks = tl.sum(tl.where(is_own, n_blocks, 0), 0)
+    record = units + own * UNIT_FIELDS
+    first_row = tl.load(record + FIRST_ROW)
+    first_column = tl.load(record + FIRST_COLUMN)
+    root = tl.load(record + TREE_START)
+    n_plain = tl.load(record + N_PLAIN)
     for index in range(tl.sum(tl.where(is_own, count, 0), 0)):
-        item = items + (first + index) * ITEM_FIELDS
         is_joint = index < joint
         apart = tl.maximum(index - joint, 0)
         # The later spans first: those are long.
         span = tl.where(is_joint, (shared - 1 - index) if IS_SPLIT else 0, shared + apart // rows)
         end = tl.where(is_joint & (not IS_SPLIT), shared, span + 1)
-        tl.store(item + UNIT, own)
-        tl.store(item + FIRST_SPAN, span)
-        tl.store(item + END_SPAN, end)
-        tl.store(item + ITEM_ROW, tl.where(is_joint, 0, apart % rows))
+        is_all = is_joint & (not IS_SPLIT) & (branches == 0)
+        first_block = span_start(span) // BLOCK_N
+        end_block = tl.minimum(span_start(end) // BLOCK_N, blocks)
+        item = items + (first + index) * ITEM_FIELDS
+        tl.store(item + ITEM_ROW, first_row + tl.where(is_joint, 0, apart % rows))
         tl.store(item + ITEM_ROWS, tl.where(is_joint, rows, 1))
-        is_direct = is_joint & (not IS_SPLIT) & (branches == 0)
-        tl.store(item + IS_DIRECT, is_direct.to(tl.int32))
+        tl.store(item + ITEM_COLUMN, first_column)
+        tl.store(item + ITEM_TREE, root)
+        tl.store(item + FIRST_BLOCK, first_block)
+        masked = tl.minimum(tl.maximum(first_block, n_plain), end_block)
+        tl.store(item + MASKED_BLOCK, masked)
+        tl.store(item + END_BLOCK, end_block)
+        tl.store(item + PART, tl.where(is_all, -1, span))
+        tl.store(item + IS_PATH, (index >= joint).to(tl.int32))
