@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
-from aerie.assemble import Tap, build_core, load_draft, load_target, untapped
+from aerie.assemble import Tap, build_core, load_draft, load_target, untapped, with_numerics
 from aerie.assemble_choices import configured, context_of
 from aerie.completion import Completion as Completion
 from aerie.config import EngineConfig, require
@@ -68,6 +69,7 @@ class Engine:
         """
         config, marks = configured(model, draft, settings), [time.perf_counter()]
         target_dir, draft_dir = find_pair(config.model.model, config.model.draft)
+        config = replace(config, model=with_numerics(config.model, target_dir))
         page_size = config.cache.page_size
         target = load_target(target_dir, config.model, page_size, progress)
         tokenizer = load_tokenizer(target_dir)

@@ -21,7 +21,7 @@ from aerie.assemble_costs import (
 )
 from aerie.assemble_device import settle_model
 from aerie.assemble_memory import free_bytes, give_back, kv_needs, with_pages
-from aerie.assemble_numerics import find_numerics, head_numerics, refuse_inexact
+from aerie.assemble_numerics import choose_kind, find_numerics, head_numerics
 from aerie.assemble_rounds import build_launcher, scratch_of, tree_shape
 from aerie.config import EngineConfig, ModelConfig, SpeculationConfig, require
 from aerie.costs.table import CostTable
@@ -61,8 +61,7 @@ def load_target(
 
     `page_size` is what the KV memory promises attention: slots of a page follow each other.
     """
-    config = settle_model(config)
-    refuse_inexact(config, read_geometry(directory))
+    config = with_numerics(settle_model(config), directory)
     numerics = find_numerics(config, page_size)
     options = LoadOptions(
         dtype=getattr(torch, config.dtype),
@@ -73,6 +72,11 @@ def load_target(
         on_tensor=partial(progress, "loading weights"),
     )
     return load_decoder(directory, numerics.prepare_attention, options)
+
+
+def with_numerics(config: ModelConfig, directory: Path) -> ModelConfig:
+    """A configuration whose device and dtype are chosen, with its numerics chosen for a target."""
+    return replace(config, numerics=choose_kind(config, read_geometry(directory)).value)
 
 
 def load_draft(
