@@ -1,0 +1,153 @@
+"""`aerie audit`: a certificate that speculation does not change a text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aerie.cli.checks import amount, count, out_file
+from aerie.cli.engine_options import EngineOptions, given, refuse, takes_engine_options
+from aerie.cli.output import console, finish, integers, progress_console
+from aerie.cli.progress import shown
+from aerie.errors import UsageError
+
+if TYPE_CHECKING:
+    from aerie.bench.audit.cells import Plan
+
+_Axis = str | None
+Policies = Annotated[_Axis, typer.Option(help="off, chain, tree, planner, asked.")]
+Batches = Annotated[_Axis, typer.Option(help="Texts at a time: 1,8,32.")]
+Chunks = Annotated[_Axis, typer.Option(help="Prompt tokens read in a step: 512,2048.")]
+Texts = Annotated[_Axis, typer.Option(help="Of a cell: a number, or one for each batch size.")]
+Samplings = Annotated[_Axis, typer.Option(help="greedy, sampled (temperature 0.8, top-p 0.95).")]
+Scenes = Annotated[
+    _Axis, typer.Option(help="together, arrivals, cancels, prefix, preemption; all of them.")
+]
+SceneTexts = Annotated[int | None, count(1, "Of a cell of any scene but together.")]
+Context = Annotated[int | None, count(2, "Tokens of a prompt.")]
+NewTokens = Annotated[int | None, count(1, "Tokens of a text.")]
+Seed = Annotated[
+    int, typer.Option(min=0, max=1 << 62, help="Of the first prompt; others count up.")
+]
+Quick = Annotated[bool, typer.Option("--quick", help="About a minute on a CPU.")]
+Geometry = Annotated[
+    str | None, typer.Option(help="Inflate the built-in pair in memory: llama-3.1-8b.")
+]
+RowsFile = Annotated[
+    Path | None,
+    out_file("--rows", help="JSON lines, appended; what they tell of is not run again."),
+]
+Seconds = Annotated[float, amount(0, "Begin no cell after so long; 0: no limit.")]
+Out = Annotated[Path | None, out_file(help="The certificate, as JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
+
+
+@takes_engine_options
+def audit(
+    options: EngineOptions,
+    policies: Policies = None,
+    batches: Batches = None,
+    chunks: Chunks = None,
+    texts: Texts = None,
+    samplings: Samplings = None,
+    scenes: Scenes = None,
+    scene_texts: SceneTexts = None,
+    context: Context = None,
+    new_tokens: NewTokens = None,
+    seed: Seed = 0,
+    quick: Quick = False,
+    geometry: Geometry = None,
+    rows: RowsFile = None,
+    seconds: Seconds = 0.0,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Certify that texts with speculation are those without, token for token.
+
+    Every cell decodes held-out prompts under one policy, batch size, chunk size, sampling and
+    scene, and every text is compared, whole, with the plain text of its prompt and seed. Exit
+    status 1 where one differs. docs/audit.md says what that means.
+    """
+    asked = {
+        "policies": _names(policies),
+        "batches": _numbers(batches, "--batches"),
+        "chunks": _numbers(chunks, "--chunks"),
+        "texts": _numbers(texts, "--texts"),
+        "samplings": _names(samplings),
+        "scenes": _names(scenes),
+        "scene_texts": scene_texts,
+        "context": context,
+        "new_tokens": new_tokens,
+        "seed": seed,
+    }
+    refuse("aerie audit", options.memory)
+    plan = _plan(
+        options, quick, {name: value for name, value in asked.items() if value is not None}
+    )
+    found = _certify(options, plan, geometry, rows, seconds)
+    _tell(found, out)
+    finish(found, as_json)
+
+
+def _plan(options: EngineOptions, is_quick: bool, asked: dict[str, Any]) -> Plan:
+    from aerie.bench.audit.cells import ASKED, QUICK, Plan
+
+    if options.drafts.rule != "match":
+        raise UsageError("rule coins keeps a distribution, not the tokens: nothing to compare")
+    plan = replace(QUICK if is_quick else Plan(), **asked)
+    if given(replace(options.drafts, costs=None)) and "policies" not in asked:
+        plan = replace(plan, policies=(*plan.policies, ASKED))
+    return plan
+
+
+def _certify(
+    options: EngineOptions, plan: Plan, geometry: str | None, rows: Path | None, seconds: float
+) -> dict[str, Any]:
+    from aerie.bench.audit.cells import ASKED, POLICIES
+    from aerie.bench.audit.certificate import certify
+    from aerie.bench.audit.engines import Engines, load_models
+    from aerie.bench.audit.rows import Rows
+    from aerie.bench.audit.run import Audit
+    from aerie.bench.provenance import provenance
+
+    config, screen = options.config(), progress_console()
+    options.set_threads()
+    with shown() as progress:
+        models = load_models(config, geometry, progress)
+    policies = {**POLICIES, ASKED: options.drafts.chosen()[0]}
+    engines = Engines(config, models, policies, plan.most_together)
+    done = Rows.open({**engines.terms(), "seed": plan.seed}, rows)
+    run = Audit(plan, engines, done)
+    n_cells = len(plan.cells())
+
+    def tell(row: Any) -> None:
+        place = n_cells - len(run.left)
+        name = " ".join(str(value) for value in row["cell"].values())
+        screen.print(f"{place}/{n_cells} {name}: {row['differing']} differ", markup=False)
+
+    run.run(tell, seconds)
+    return certify(done, len(run.left), provenance(config.model.device))
+
+
+def _tell(found: dict[str, Any], out: Path | None) -> None:
+    from aerie.bench.audit.certificate import differences, statement, table_of
+    from aerie.bench.profile.origin import write_json
+
+    screen = console()
+    screen.print(table_of(found))
+    for line in differences(found):
+        screen.print(line, markup=False, soft_wrap=True)
+    screen.print(statement(found), markup=False, soft_wrap=True)
+    if out is not None:
+        write_json(out, found)
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(text.split(","))
+
+
+def _numbers(text: str | None, option: str) -> tuple[int, ...] | None:
+    return None if text is None else tuple(integers(text, option))
