@@ -17,12 +17,19 @@ from aerie.errors import UsageError
 if TYPE_CHECKING:
     from aerie.bench.audit.cells import Plan
 
+MOST_SERVERS = 2
 _Axis = str | None
 Policies = Annotated[_Axis, typer.Option(help="off, chain, tree, planner, asked.")]
 Batches = Annotated[_Axis, typer.Option(help="Texts at a time: 1,8,32.")]
 Chunks = Annotated[_Axis, typer.Option(help="Prompt tokens read in a step: 512,2048.")]
 Texts = Annotated[_Axis, typer.Option(help="Of a cell: a number, or one for each batch size.")]
 Samplings = Annotated[_Axis, typer.Option(help="greedy, sampled (temperature 0.8, top-p 0.95).")]
+Url = Annotated[
+    list[str] | None,
+    typer.Option(help="Audit a running server instead, or on (first) against off (second)."),
+]
+Draws = Annotated[int | None, count(1, "With --url: draws of each side of the chi-square test.")]
+Wait = Annotated[float, amount(0, "With --url: seconds until it must be ready.")]
 Scenes = Annotated[
     _Axis, typer.Option(help="together, arrivals, cancels, prefix, preemption; all of them.")
 ]
@@ -62,41 +69,87 @@ def audit(
     geometry: Geometry = None,
     rows: RowsFile = None,
     seconds: Seconds = 0.0,
+    url: Url = None,
+    draws: Draws = None,
+    wait: Wait = 0.0,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Certify that texts with speculation are those without, token for token.
 
     Every cell decodes held-out prompts under one policy, batch size, chunk size, sampling and
-    scene, and every text is compared, whole, with the plain text of its prompt and seed. Exit
-    status 1 where one differs. docs/audit.md says what that means.
+    scene, and every text is compared, whole, with the plain text of its prompt and seed. With --url
+    the same requests go to a running server alone, together, twice and without speculation. Exit
+    status 1 where a text differs. docs/audit.md says what that means.
     """
-    asked = {
+    axes = {
         "policies": _names(policies),
         "batches": _numbers(batches, "--batches"),
         "chunks": _numbers(chunks, "--chunks"),
-        "texts": _numbers(texts, "--texts"),
         "samplings": _names(samplings),
         "scenes": _names(scenes),
         "scene_texts": scene_texts,
-        "context": context,
-        "new_tokens": new_tokens,
-        "seed": seed,
     }
+    sizes = {"context": context, "new_tokens": new_tokens, "seed": seed}
     refuse("aerie audit", options.memory)
-    plan = _plan(
-        options, quick, {name: value for name, value in asked.items() if value is not None}
-    )
-    found = _certify(options, plan, geometry, rows, seconds)
-    _tell(found, out)
+    numbers = _numbers(texts, "--texts")
+    if url:
+        _refuse({**axes, "geometry": geometry, "rows": rows, "seconds": seconds}, "with --url")
+        found = _ask(url, wait, quick, _given({**sizes, "draws": draws, "texts": numbers}), options)
+    else:
+        _refuse({"draws": draws, "wait": wait}, "without --url")
+        plan = _plan(options, quick, _given({**axes, **sizes, "texts": numbers}))
+        found = _certify(options, plan, geometry, rows, seconds)
+    if out is not None:
+        from aerie.bench.profile.origin import write_json
+
+        write_json(out, found)
     finish(found, as_json)
 
 
-def _plan(options: EngineOptions, is_quick: bool, asked: dict[str, Any]) -> Plan:
-    from aerie.bench.audit.cells import ASKED, QUICK, Plan
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
+
+def _refuse(values: dict[str, Any], when: str) -> None:
+    unused = [f"--{name.replace('_', '-')}" for name, value in values.items() if value]
+    if unused:
+        raise UsageError(f"{', '.join(unused)} cannot be used {when}: leave it out")
+
+
+def _ask(
+    urls: list[str], wait: float, is_quick: bool, asked: dict[str, Any], options: EngineOptions
+) -> dict[str, Any]:
+    refuse("aerie audit --url", options.model, options.drafts)
+    if len(urls) > MOST_SERVERS:
+        raise UsageError(f"--url was given {len(urls)} times, limit {MOST_SERVERS}: on, and off")
+    if len(asked.get("texts", (1,))) != 1:
+        raise UsageError("--texts is one number with --url: every step asks for the same texts")
+    from aerie.bench.serve.client import wait_until_ready
+
+    for url in urls:
+        wait_until_ready(url, wait, "start a server there, or give --wait SECONDS")
+    from aerie.bench.audit.servers import QUICK, ServerAudit, Terms
+    from aerie.bench.audit.transcript import lines_of, table_of
+    from aerie.bench.provenance_peers import peer_provenance
+
+    asked |= {"texts": asked["texts"][0]} if "texts" in asked else {}
+    screen, notes = console(), progress_console()
+    found = ServerAudit.find(urls, replace(QUICK if is_quick else Terms(), **asked)).run(
+        lambda step: notes.print(f"{step['sampling']}, {step['step']}: {step['texts']} texts")
+    )
+    screen.print(table_of(found))
+    for line in lines_of(found):
+        screen.print(line, markup=False, soft_wrap=True)
+    return {**found, "kind": "served", "provenance": peer_provenance()}
+
+
+def _plan(options: EngineOptions, is_quick: bool, asked: dict[str, Any]) -> Plan:
     if options.drafts.rule != "match":
         raise UsageError("rule coins keeps a distribution, not the tokens: nothing to compare")
+    options.check()
+    from aerie.bench.audit.cells import ASKED, QUICK, Plan
+
     plan = replace(QUICK if is_quick else Plan(), **asked)
     if given(replace(options.drafts, costs=None)) and "policies" not in asked:
         plan = replace(plan, policies=(*plan.policies, ASKED))
@@ -107,7 +160,7 @@ def _certify(
     options: EngineOptions, plan: Plan, geometry: str | None, rows: Path | None, seconds: float
 ) -> dict[str, Any]:
     from aerie.bench.audit.cells import ASKED, POLICIES
-    from aerie.bench.audit.certificate import certify
+    from aerie.bench.audit.certificate import certify, differences, statement, table_of
     from aerie.bench.audit.engines import Engines, load_models
     from aerie.bench.audit.rows import Rows
     from aerie.bench.audit.run import Audit
@@ -129,20 +182,12 @@ def _certify(
         screen.print(f"{place}/{n_cells} {name}: {row['differing']} differ", markup=False)
 
     run.run(tell, seconds)
-    return certify(done, len(run.left), provenance(config.model.device))
-
-
-def _tell(found: dict[str, Any], out: Path | None) -> None:
-    from aerie.bench.audit.certificate import differences, statement, table_of
-    from aerie.bench.profile.origin import write_json
-
-    screen = console()
-    screen.print(table_of(found))
-    for line in differences(found):
-        screen.print(line, markup=False, soft_wrap=True)
-    screen.print(statement(found), markup=False, soft_wrap=True)
-    if out is not None:
-        write_json(out, found)
+    found = certify(done, len(run.left), provenance(config.model.device))
+    out = console()
+    out.print(table_of(found))
+    for line in (*differences(found), statement(found)):
+        out.print(line, markup=False, soft_wrap=True)
+    return found
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
