@@ -75,8 +75,8 @@ def test_a_certificate_of_the_built_in_pair(tmp_path: Path) -> None:
     assert (terms["numerics"], terms["dtype"], terms["seed"]) == ("exact", "float32", 0)
     assert {len(digest) for digest in terms["weights_sha256"].values()} == {64}
     assert terms["commit"] and terms["source_sha256"]
-    again = aerie(*command)
-    assert last_line(again)["cells"] == found["cells"] and "differ" not in again.stderr
+    again = aerie(*command, "--no-run")
+    assert last_line(again) == found and not again.stderr
 
 
 @pytest.mark.parametrize(

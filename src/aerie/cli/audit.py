@@ -16,6 +16,7 @@ from aerie.errors import UsageError
 
 if TYPE_CHECKING:
     from aerie.bench.audit.cells import Plan
+    from aerie.bench.audit.rows import Rows
 
 MOST_SERVERS = 2
 _Axis = str | None
@@ -47,6 +48,7 @@ RowsFile = Annotated[
     Path | None,
     out_file("--rows", help="JSON lines, appended; what they tell of is not run again."),
 ]
+NoRun = Annotated[bool, typer.Option("--no-run", help="Certify the rows of --rows, load nothing.")]
 Seconds = Annotated[float, amount(0, "Begin no cell after so long; 0: no limit.")]
 Out = Annotated[Path | None, out_file(help="The certificate, as JSON.")]
 Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
@@ -68,6 +70,7 @@ def audit(
     quick: Quick = False,
     geometry: Geometry = None,
     rows: RowsFile = None,
+    no_run: NoRun = False,
     seconds: Seconds = 0.0,
     url: Url = None,
     draws: Draws = None,
@@ -90,16 +93,18 @@ def audit(
         "scenes": _names(scenes),
         "scene_texts": scene_texts,
     }
-    sizes = {"context": context, "new_tokens": new_tokens, "seed": seed}
+    sizes: dict[str, Any] = {"context": context, "new_tokens": new_tokens, "seed": seed}
+    sizes["texts"] = _numbers(texts, "--texts")
     refuse("aerie audit", options.memory)
-    numbers = _numbers(texts, "--texts")
     if url:
-        _refuse({**axes, "geometry": geometry, "rows": rows, "seconds": seconds}, "with --url")
-        found = _ask(url, wait, quick, _given({**sizes, "draws": draws, "texts": numbers}), options)
+        used = {"geometry": geometry, "rows": rows, "no_run": no_run, "seconds": seconds}
+        _refuse({**axes, **used}, "with --url")
+        found = _ask(url, wait, quick, _given({**sizes, "draws": draws}), options)
     else:
         _refuse({"draws": draws, "wait": wait}, "without --url")
-        plan = _plan(options, quick, _given({**axes, **sizes, "texts": numbers}))
-        found = _certify(options, plan, geometry, rows, seconds)
+        plan = _plan(options, quick, _given({**axes, **sizes}))
+        done = _read(rows) if no_run else _run(options, plan, geometry, rows, seconds)
+        found = _certify(done, plan)
     if out is not None:
         from aerie.bench.profile.origin import write_json
 
@@ -156,15 +161,21 @@ def _plan(options: EngineOptions, is_quick: bool, asked: dict[str, Any]) -> Plan
     return plan
 
 
-def _certify(
-    options: EngineOptions, plan: Plan, geometry: str | None, rows: Path | None, seconds: float
-) -> dict[str, Any]:
+def _read(path: Path | None) -> Rows:
+    from aerie.bench.audit.rows import Rows
+
+    if path is None or not path.exists():
+        raise UsageError("--no-run certifies rows that are there: name their file with --rows")
+    return Rows.read(path)
+
+
+def _run(
+    options: EngineOptions, plan: Plan, geometry: str | None, path: Path | None, seconds: float
+) -> Rows:
     from aerie.bench.audit.cells import ASKED, POLICIES
-    from aerie.bench.audit.certificate import certify, differences, statement, table_of
     from aerie.bench.audit.engines import Engines, load_models
     from aerie.bench.audit.rows import Rows
     from aerie.bench.audit.run import Audit
-    from aerie.bench.provenance import provenance
 
     config, screen = options.config(), progress_console()
     options.set_threads()
@@ -172,21 +183,25 @@ def _certify(
         models = load_models(config, geometry, progress)
     policies = {**POLICIES, ASKED: options.drafts.chosen()[0]}
     engines = Engines(config, models, policies, plan.most_together)
-    done = Rows.open({**engines.terms(), "seed": plan.seed}, rows)
-    run = Audit(plan, engines, done)
+    rows = Rows.open({**engines.terms(), "seed": plan.seed}, path)
     n_cells = len(plan.cells())
 
     def tell(row: Any) -> None:
-        place = n_cells - len(run.left)
         name = " ".join(str(value) for value in row["cell"].values())
-        screen.print(f"{place}/{n_cells} {name}: {row['differing']} differ", markup=False)
+        place = f"{n_cells - len(rows.left(plan))}/{n_cells}"
+        screen.print(f"{place} {name}: {row['differing']} differ", markup=False)
 
-    run.run(tell, seconds)
-    found = certify(done, len(run.left), provenance(config.model.device))
-    out = console()
-    out.print(table_of(found))
+    Audit(plan, engines, rows).run(tell, seconds)
+    return rows
+
+
+def _certify(rows: Rows, plan: Plan) -> dict[str, Any]:
+    from aerie.bench.audit.certificate import certify, differences, statement, table_of
+
+    found, screen = certify(rows, len(rows.left(plan))), console()
+    screen.print(table_of(found))
     for line in (*differences(found), statement(found)):
-        out.print(line, markup=False, soft_wrap=True)
+        screen.print(line, markup=False, soft_wrap=True)
     return found
 
 

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MOST_LINES = 8  # of differences that are printed
+MADE = ("aerie", "commit", "source_sha256", "torch", "device")
 KEPT = ("texts", "compared", "differing", "first_difference", "seeds", "is_void")
 HASHES = ("texts_sha256", "prompts_sha256", "acceptance_length", "seconds")
 
 
-def certify(rows: Rows, n_left: int, made: Mapping[str, Any]) -> dict[str, Any]:
+def certify(rows: Rows, n_left: int) -> dict[str, Any]:
     """All rows as one JSON value: `ok` says that no text differs."""
     cells = [_cell(row) for row in rows.done]
     differing, void = _sum(rows.done, "differing"), _sum(rows.done, "is_void")
@@ -36,7 +37,10 @@ def certify(rows: Rows, n_left: int, made: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "cells": cells,
         "kind": "measured",
-        "provenance": dict(made),
+        "provenance": {
+            **{name: rows.terms[name] for name in MADE},
+            "dates": sorted({row["date"] for row in rows.done}),
+        },
     }
 
 

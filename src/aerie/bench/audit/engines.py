@@ -18,7 +18,6 @@ from aerie.bench.round.setup import SPARE_PAGES, RoundSetup
 from aerie.config import (
     CacheConfig,
     EngineConfig,
-    ModelConfig,
     SchedulerConfig,
     SpeculationConfig,
     require,
@@ -42,16 +41,6 @@ class Models:
     geometry: str | None = None  # that the built-in pair was inflated to
 
 
-@dataclass(frozen=True)
-class _Inflated(RoundSetup):
-    numerics: str = "fast"
-
-    @property
-    def model(self) -> ModelConfig:
-        """The slice of the configuration."""
-        return replace(super().model, numerics=self.numerics)
-
-
 def load_models(
     config: EngineConfig, geometry: str | None = None, progress: Progress = silent
 ) -> Models:
@@ -63,8 +52,7 @@ def load_models(
     own = config.model
     if geometry is not None:
         require(own.model is None, "--geometry inflates the built-in pair: leave --model out")
-        setup = _Inflated(own.device, own.dtype, geometry, numerics=own.numerics)
-        pair = setup.load()
+        pair = RoundSetup(own.device, own.dtype, geometry, numerics=own.numerics).load()
         return Models(pair.target, pair.head, tokenizer, sha256, geometry)
     page = config.cache.page_size
     target = load_target(target_dir, own, page, progress)

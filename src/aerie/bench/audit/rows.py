@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.audit.cells import Cell
+from aerie.bench.audit.cells import Cell, Plan
 from aerie.bench.peers import append_row, read_rows
 from aerie.errors import UsageError
 
@@ -45,12 +45,25 @@ class Rows:
         rows = cls(terms, path)
         for row in read_rows([path]) if path is not None and path.exists() else ():
             rows._check(row)
-            rows._take(row)
+            if not rows.has(Cell(**row["cell"])):  # files of several runs may have been joined
+                rows._take(row)
         return rows
+
+    @classmethod
+    def read(cls, path: Path) -> Rows:
+        """A file by itself: the terms are those of its first row, and must be those of all."""
+        first = next(iter(read_rows([path])), None)
+        if first is None:
+            raise UsageError(f"{path} has no rows: run cells with --rows first")
+        return cls.open(first["terms"], path)
 
     def has(self, cell: Cell) -> bool:
         """Whether a cell is done."""
         return any(row["cell"] == asdict(cell) for row in self.done)
+
+    def left(self, plan: Plan) -> list[Cell]:
+        """Cells of a plan that no row tells of."""
+        return [cell for cell in plan.cells() if not self.has(cell)]
 
     def add(self, row: Row) -> None:
         """One more cell; written at once, so that a run that is broken off keeps it."""

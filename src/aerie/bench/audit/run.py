@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -31,7 +32,7 @@ class Audit:
     @property
     def left(self) -> list[Cell]:
         """Cells of the plan that no row tells of."""
-        return [cell for cell in self.plan.cells() if not self.rows.has(cell)]
+        return self.rows.left(self.plan)
 
     def run(self, tell: Callable[[Row], None], seconds: float = 0.0) -> None:
         """All cells that are left; none begins after so many seconds, where a limit is given."""
@@ -71,6 +72,7 @@ class Audit:
             "is_void": counted is not None and not met[counted],
             "acceptance_length": round(1 + accepted / drafts, 4) if drafts else None,
             "seconds": round(seconds, 3),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "plain": first,
         }
 

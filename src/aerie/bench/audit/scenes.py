@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aerie.engine.engine import EngineCore
+from aerie.errors import RequestFailedError
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Statistics
 
@@ -37,7 +38,9 @@ class Played:
         """Results of finished requests, given by number of the prompt."""
         for number, request_id in ids.items():
             request = core.forget(request_id)
-            assert request.ended is not None and request.ended.error is None, request.ended
+            error = request.ended and request.ended.error
+            if error:
+                raise RequestFailedError(f"prompt {number} failed, and the audit with it: {error}")
             self.texts[number] = request.output
             self.statistics.append(request.statistics)
 
