@@ -1,5 +1,6 @@
 """The audit's own parts: cells, rows that are gone on with, the chi-square test, and a control."""
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -35,8 +36,11 @@ SMALL = Plan(
     context=32,
     new_tokens=20,
 )
-WORDS = ("--policies", "off,chain", "--batches", "1", "--chunks", "32", "--scenes", "together")
-SIZES = ("--texts", "1", "--context", "32", "--new-tokens", "12", "--device", "cpu")
+COMMAND = (
+    *("audit", "--numerics", "exact", "--device", "cpu", "--policies", "off,chain"),
+    *("--batches", "2", "--chunks", "16", "--samplings", "greedy", "--scenes", "together"),
+    *("--context", "32", "--new-tokens", "12"),
+)
 WRONG = 7  # the token whose logit is raised
 
 
@@ -133,16 +137,33 @@ def test_one_wrong_logit_is_caught_with_its_gap(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The control: exit status 1 and the place, where the same command exits 0 without it."""
-    command = ["audit", "--numerics", "exact", "--samplings", "greedy", *WORDS, *SIZES]
-    assert not app(command, standalone_mode=False)
-    assert "0 of 1 texts differ" in capsys.readouterr().out
     monkeypatch.setattr(audited, "build_core", corrupted(audited.build_core))
-    assert app(command, standalone_mode=False) == 1
+    assert app([*COMMAND, "--texts", "1"], standalone_mode=False) == 1
     said = capsys.readouterr().out
     assert "1 of 1 texts differ from plain decoding" in said
     (line,) = (line for line in said.splitlines() if line.startswith("chain, greedy, together"))
     assert "prompt 0 (seed 0) parts at token" in line and f"({WRONG}) here" in line
     assert float(line.split("logit gap ")[1]) > 0.1
+
+
+def test_a_certificate_of_the_built_in_pair(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, rows = tmp_path / "certificate.json", tmp_path / "rows.jsonl"
+    command = [*COMMAND, "--texts", "2", "--rows", str(rows), "--out", str(out), "--json"]
+    assert not app(command, standalone_mode=False)
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found == json.loads(out.read_text())
+    assert (found["ok"], found["is_complete"], found["differing"]) == (True, True, 0)
+    assert (found["texts"], found["compared"], len(found["cells"])) == (4, 2, 2)
+    assert found["policies"]["chain"]["nodes"] == 8
+    terms = found["terms"]
+    assert (terms["numerics"], terms["dtype"], terms["seed"]) == ("exact", "float32", 0)
+    assert {len(digest) for digest in terms["weights_sha256"].values()} == {64}
+    assert terms["commit"] and terms["source_sha256"]
+    assert not app([*command, "--no-run"], standalone_mode=False)
+    told = capsys.readouterr()
+    assert json.loads(told.out.splitlines()[-1]) == found and not told.err
 
 
 def test_two_samples_of_one_distribution() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aerie.bench.audit.scenes import SCENES, SHORT, TOGETHER
-from aerie.config import SpeculationConfig, require
+from aerie.config import SchedulerConfig, SpeculationConfig, require
 from aerie.errors import UnknownNameError
 
 OFF, ASKED = "off", "asked"  # plain decoding; whatever the engine's options say
@@ -75,6 +75,7 @@ class Plan:
         for axis in (*known, "batches", "chunks"):
             values = getattr(self, axis)
             require(len(set(values)) == len(values) > 0, f"--{axis} is empty or names one twice")
+        SchedulerConfig(self.most_together)  # so many at a time must be possible
         n_given, n_batches = len(self.texts), len(self.batches)
         require(n_given in (1, n_batches), f"--texts has {n_given} numbers, --batches {n_batches}")
 

@@ -94,7 +94,12 @@ class Engines:
 
     def build(self, cell: Cell, memory: int) -> EngineCore:
         """As `Engine.load` builds it, but for memory that fits the cell."""
-        context = cell.context + cell.new_tokens
+        context, geometry = cell.context + cell.new_tokens, self.models.target.geometry
+        require(
+            context <= geometry.max_positions,
+            f"{cell.context} + {cell.new_tokens} tokens are beyond the {geometry.max_positions}"
+            " positions of the model: lower --context",
+        )
         config = replace(
             self.config,
             speculation=self.policies[cell.policy],
@@ -102,7 +107,7 @@ class Engines:
         )
         config = replace(config, cache=self._pages(config, cell, memory))
         head = None if cell.policy == OFF else self.models.head
-        limits = Limits(context, self.models.target.geometry.vocab_size, ())
+        limits = Limits(context, geometry.vocab_size, ())
         return build_core(config, self.models.target, head, limits)
 
     def _pages(self, config: EngineConfig, cell: Cell, memory: int) -> CacheConfig:

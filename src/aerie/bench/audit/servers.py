@@ -98,15 +98,12 @@ class ServerAudit:
             "differing": differing,
             "compared": sum(step.get("compared", 0) for step in steps),
             "terms": asdict(self.terms),
-            "servers": {name: _told(server) for name, server in self._servers()},
+            "servers": [asdict(server) for server in (self.on, self.off) if server],
             "takes_speculative_false": self.takes_switch,
             "steps": steps,
             "chi_square": chi_square,
             "repeated_8_grams": repeated,
         }
-
-    def _servers(self) -> list[tuple[str, Server]]:
-        return [("on", self.on), *([("off", self.off)] if self.off else [])]
 
     def _steps(self) -> list[Step]:
         n, on, off = self.terms.clients, self.on, self.off
@@ -139,16 +136,13 @@ class ServerAudit:
         """Draws with speculation against draws without, other seeds on each side."""
         if self.off is None and not self.takes_switch:
             return None
-        n, asked = (
-            self.terms.draws,
-            {"prompt": prompt, "max_tokens": DRAWN_TOKENS, **SAMPLINGS["sampled"]},
-        )
-        draws = [{**asked, "seed": seed} for seed in range(2 * n)]
-        plain = self.off or self.on
-        added = {} if self.off else OFF
+        asked = {"prompt": prompt, "max_tokens": DRAWN_TOKENS, **SAMPLINGS["sampled"]}
+        n, clients, switch = self.terms.draws, self.terms.clients, {} if self.off else OFF
+        with_draft = [{**asked, "seed": seed} for seed in range(n)]
+        without = [{**asked, **switch, "seed": seed} for seed in range(n, 2 * n)]
         sides = (
-            Counter(_texts(self.on, draws[:n], self.terms.clients)),
-            Counter(_texts(plain, [{**own, **added} for own in draws[n:]], self.terms.clients)),
+            Counter(_texts(self.on, with_draft, clients)),
+            Counter(_texts(self.off or self.on, without, clients)),
         )
         found = compare_samples(*sides)
         return {**asdict(found), "outcomes": len(sides[0] | sides[1]), "least_p": LEAST_P}
@@ -174,7 +168,10 @@ def repeated_in(server: Server, texts: Sequence[str]) -> float | None:
             heard = ask(server.url, _named(server, asked), "/tokenize")
         except UsageError:
             return None
-        shares.append(repeated_share(read_json(heard)["tokens"], ()))
+        tokens = read_json(heard).get("tokens")
+        if text and not tokens:
+            return None  # it has such a page, and takes something else there
+        shares.append(repeated_share(tokens, ()))
     return sum(shares) / len(shares)
 
 
@@ -187,13 +184,13 @@ def gap_at(server: Server, body: Body, text: str, index: int) -> float | None:
         (choice,) = read_json(ask(server.url, _named(server, {**body, "logprobs": 2})))["choices"]
     except UsageError:
         return None
-    told = choice.get("logprobs")
-    if not told or choice["text"][:index] != text[:index]:
+    told = choice.get("logprobs") or {}
+    offsets, best = told.get("text_offset"), told.get("top_logprobs")
+    if not offsets or not best or choice["text"][:index] != text[:index]:
         return None
-    starts = [offset - told["text_offset"][0] for offset in told["text_offset"]]
-    place = max((i for i, start in enumerate(starts) if start <= index), default=0)
-    best = sorted(told["top_logprobs"][place].values(), reverse=True)
-    return best[0] - best[1] if len(best) > 1 else None
+    place = max((i for i, offset in enumerate(offsets) if offset - offsets[0] <= index), default=0)
+    values = sorted(best[place].values(), reverse=True)
+    return values[0] - values[1] if len(values) > 1 else None
 
 
 def _is_taken(server: Server, body: Body) -> bool:
@@ -231,7 +228,3 @@ def _common(one: str, other: str) -> int:
     """Characters that two texts share from the beginning."""
     shared = min(len(one), len(other))
     return next((i for i in range(shared) if one[i] != other[i]), shared)
-
-
-def _told(server: Server) -> dict[str, Any]:
-    return {"url": server.url, "model": server.model, "version": server.version}

@@ -33,8 +33,8 @@ def table_of(found: Mapping[str, Any]) -> Table:
 def lines_of(found: Mapping[str, Any]) -> list[str]:
     """Who was asked, where texts part, the distribution, loops, and the sum of it."""
     lines = [
-        f"{name}: {server['url']}, model {server['model']}, version {server['version']}"
-        for name, server in found["servers"].items()
+        f"{server['url']}, model {server['model']}, version {server['version']}"
+        for server in found["servers"]
     ]
     is_taken = found["takes_speculative_false"]
     lines.append(f"the first server {'takes' if is_taken else 'does not take'} speculative: false")
