@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from aerie.bench.audit.scenes import SCENES, SHORT, TOGETHER
 from aerie.config import SchedulerConfig, SpeculationConfig, require
@@ -42,6 +42,19 @@ class Cell:
         """In words."""
         shape = f"batch {self.batch}, chunk {self.chunk}, {self.context} + {self.new_tokens} tokens"
         return f"{self.policy}, {self.sampling}, {self.scene}, {shape}"
+
+
+class Place(NamedTuple):
+    """Conditions that every policy and sampling meets."""
+
+    scene: str
+    batch: int
+    chunk: int
+    texts: int
+
+    def engine(self) -> tuple[int, int]:
+        """Places that can share an engine have the same."""
+        return SCENES[self.scene].memory, self.chunk
 
 
 @dataclass(frozen=True)
@@ -99,30 +112,27 @@ class Plan:
         """Plain decoding first, whose texts the others are held against; one engine at a time."""
         texts = self.texts * len(self.batches) if len(self.texts) == 1 else self.texts
         grid = [
-            (TOGETHER, batch, chunk, n)
+            Place(TOGETHER, batch, chunk, n)
             for chunk in self.chunks
             for batch, n in zip(self.batches, texts, strict=True)
             if TOGETHER in self.scenes
         ]
         played = [
-            (scene, self.scene_batch, self._chunk(scene), self.scene_texts)
+            Place(scene, self.scene_batch, self._chunk(scene), self.scene_texts)
             for scene in self.scenes
             if scene != TOGETHER
         ]
-        found = [
-            Cell(policy, scene, batch, chunk, sampling, self.context, self.new_tokens, n)
+        return [
+            Cell(policy, *place[:3], sampling, self.context, self.new_tokens, place.texts)
             for policy in sorted(self.policies, key=lambda name: name != OFF)
-            for scene, batch, chunk, n in (*grid, *played)
+            for place in sorted((*grid, *played), key=Place.engine)
             for sampling in self.samplings
         ]
-        order = {policy: place for place, policy in enumerate(dict.fromkeys(self.policies))}
-        order[OFF] = -1
-        return sorted(found, key=lambda c: (order[c.policy], SCENES[c.scene].memory, c.chunk))
 
 
 QUICK = Plan(
     batches=(1, 3),
-    texts=(2, 3),
+    texts=(3,),
     chunks=(16, 48),
     scene_texts=3,
     context=48,

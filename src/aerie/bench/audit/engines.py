@@ -53,7 +53,7 @@ def load_models(
     if geometry is not None:
         require(own.model is None, "--geometry inflates the built-in pair: leave --model out")
         pair = RoundSetup(own.device, own.dtype, geometry, numerics=own.numerics).load()
-        return Models(pair.target, pair.head, tokenizer, sha256, geometry)
+        return Models(pair.target, pair.head, tokenizer, sha256, Path(geometry).name)
     page = config.cache.page_size
     target = load_target(target_dir, own, page, progress)
     head = None if draft_dir is None else load_draft(draft_dir, target, own, page)
