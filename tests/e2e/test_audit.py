@@ -64,7 +64,7 @@ def test_a_second_server_that_differs_is_told(server: Served, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--url", "http://127.0.0.1:9", "--rows", "x"), "--rows cannot be used with --url"),
+        (("--url", "http://127.0.0.1:9", "--record", "x"), "--record cannot be used with --url"),
         (("--url", "http://127.0.0.1:9", "--dtype", "float16"), "does not use --dtype"),
         (("--url", "http://127.0.0.1:9"), "does not answer"),
         (("--draws", "3"), "--draws cannot be used without --url"),

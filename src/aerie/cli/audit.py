@@ -44,11 +44,11 @@ Quick = Annotated[bool, typer.Option("--quick", help="About a minute on a CPU.")
 Geometry = Annotated[
     str | None, typer.Option(help="Inflate the built-in pair in memory: llama-3.1-8b.")
 ]
-RowsFile = Annotated[
+Record = Annotated[
     Path | None,
-    out_file("--rows", help="JSON lines, appended; what they tell of is not run again."),
+    out_file("--record", help="JSON lines, appended; what they tell of is not run again."),
 ]
-NoRun = Annotated[bool, typer.Option("--no-run", help="Certify the rows of --rows, load nothing.")]
+NoRun = Annotated[bool, typer.Option("--no-run", help="Certify what --record tells, load nothing.")]
 Seconds = Annotated[float, amount(0, "Begin no cell after so long; 0: no limit.")]
 Out = Annotated[Path | None, out_file(help="The certificate, as JSON.")]
 Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
@@ -69,7 +69,7 @@ def audit(
     seed: Seed = 0,
     quick: Quick = False,
     geometry: Geometry = None,
-    rows: RowsFile = None,
+    record: Record = None,
     no_run: NoRun = False,
     seconds: Seconds = 0.0,
     url: Url = None,
@@ -97,13 +97,13 @@ def audit(
     sizes["texts"] = _numbers(texts, "--texts")
     refuse("aerie audit", options.memory)
     if url:
-        used = {"geometry": geometry, "rows": rows, "no_run": no_run, "seconds": seconds}
+        used = {"geometry": geometry, "record": record, "no_run": no_run, "seconds": seconds}
         _refuse({**axes, **used}, "with --url")
         found = _ask(url, wait, quick, _given({**sizes, "draws": draws}), options)
     else:
         _refuse({"draws": draws, "wait": wait}, "without --url")
         plan = _plan(options, quick, _given({**axes, **sizes}))
-        done = _read(rows) if no_run else _run(options, plan, geometry, rows, seconds)
+        done = _read(record) if no_run else _run(options, plan, geometry, record, seconds)
         found = _certify(done, plan)
     if out is not None:
         from aerie.bench.profile.origin import write_json
@@ -165,7 +165,7 @@ def _read(path: Path | None) -> Rows:
     from aerie.bench.audit.rows import Rows
 
     if path is None or not path.exists():
-        raise UsageError("--no-run certifies rows that are there: name their file with --rows")
+        raise UsageError("--no-run certifies rows that are there: name their file with --record")
     return Rows.read(path)
 
 
@@ -174,9 +174,10 @@ def _run(
 ) -> Rows:
     from aerie.bench.audit.cells import ASKED, POLICIES
     from aerie.bench.audit.engines import Engines, load_models
-    from aerie.bench.audit.rows import Rows
+    from aerie.bench.audit.rows import Rows, read_record
     from aerie.bench.audit.run import Audit
 
+    read_record(path)  # what cannot be gone on with is said before anything is loaded
     config, screen = options.config(), progress_console()
     options.set_threads()
     with shown() as progress:

@@ -150,7 +150,7 @@ def test_a_certificate_of_the_built_in_pair(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, rows = tmp_path / "certificate.json", tmp_path / "rows.jsonl"
-    command = [*COMMAND, "--texts", "2", "--rows", str(rows), "--out", str(out), "--json"]
+    command = [*COMMAND, "--texts", "2", "--record", str(rows), "--out", str(out), "--json"]
     assert not app(command, standalone_mode=False)
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found == json.loads(out.read_text())

@@ -43,7 +43,7 @@ class Rows:
     def open(cls, terms: Mapping[str, Any], path: Path | None) -> Rows:
         """Go on with a file; one whose rows were made under other terms is refused."""
         rows = cls(terms, path)
-        for row in read_rows([path]) if path is not None and path.exists() else ():
+        for row in read_record(path):
             rows._check(row)
             if not rows.has(Cell(**row["cell"])):  # files of several runs may have been joined
                 rows._take(row)
@@ -52,10 +52,10 @@ class Rows:
     @classmethod
     def read(cls, path: Path) -> Rows:
         """A file by itself: the terms are those of its first row, and must be those of all."""
-        first = next(iter(read_rows([path])), None)
-        if first is None:
-            raise UsageError(f"{path} has no rows: run cells with --rows first")
-        return cls.open(first["terms"], path)
+        rows = read_record(path)
+        if not rows:
+            raise UsageError(f"{path} has no rows: run cells with --record first")
+        return cls.open(rows[0]["terms"], path)
 
     def has(self, cell: Cell) -> bool:
         """Whether a cell is done."""
@@ -84,8 +84,21 @@ class Rows:
             if theirs.get(name) != self.terms.get(name):
                 raise UsageError(
                     f"{self.path} has rows of another {name} ({theirs.get(name)!r:.80}, here"
-                    f" {self.terms.get(name)!r:.80}): give --rows a new file"
+                    f" {self.terms.get(name)!r:.80}): give --record a new file"
                 )
+
+
+def read_record(path: Path | None) -> list[Row]:
+    """All rows of a file; none where there is none yet. Anything else in it is an error."""
+    if path is None or not path.exists():
+        return []
+    try:
+        rows = read_rows([path])
+        for row in rows:
+            Rows(row["terms"])._take(row)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is no record of an audit ({error}): name another file") from error
+    return rows
 
 
 def digest(texts: Mapping[int, Sequence[int]]) -> str:

@@ -103,7 +103,7 @@ class Audit:
         if missing and cell.policy != OFF:
             raise UsageError(
                 f"{cell.name}: nothing to compare {len(missing)} of {cell.texts} texts with: run"
-                f" policy {OFF} with as many texts before it, into the same --rows"
+                f" policy {OFF} with as many texts before it, into the same --record"
             )
 
     def _difference(
