@@ -12,7 +12,7 @@ import pytest
 
 from aerie.assemble_choices import configured
 from aerie.bench.audit import engines as audited
-from aerie.bench.audit.cells import OFF, POLICIES, Cell, Plan
+from aerie.bench.audit.cells import OFF, POLICIES, QUICK, Cell, Plan
 from aerie.bench.audit.engines import Engines, load_models
 from aerie.bench.audit.homogeneity import compare_samples
 from aerie.bench.audit.rows import Rows
@@ -21,6 +21,7 @@ from aerie.bench.audit.scenes import SCENES, TOGETHER
 from aerie.cli.main import app
 from aerie.errors import UnknownNameError, UsageError
 from aerie.kernels.registry import Kernels
+from tests.laws.tree import ROOT
 from tests.oracles.chi_square import survival
 
 LARGE = Plan(
@@ -75,8 +76,8 @@ def corrupted(build_core: Callable[..., Any]) -> Callable[..., Any]:
     return build
 
 
-def audit_of(plan: Plan, rows: Path | None = None) -> Audit:
-    config = configured(None, None, {"numerics": "exact", "device": "cpu"})
+def audit_of(plan: Plan, rows: Path | None = None, **settings: Any) -> Audit:
+    config = configured(None, None, {"numerics": "exact", "device": "cpu", **settings})
     engines = Engines(config, load_models(config), POLICIES, plan.most_together)
     return Audit(plan, engines, Rows.open(engines.terms(), rows))
 
@@ -126,6 +127,18 @@ def test_every_scene_is_met_and_no_text_differs(tmp_path: Path) -> None:
     alone = replace(SMALL, policies=("chain",))
     with pytest.raises(UsageError, match="run policy off with as many texts before it"):
         Audit(alone, again.engines, Rows.open(terms, None)).run(found.append)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["direct", "graphs"])
+def test_every_policy_in_every_scene_with_either_launcher(engine: str) -> None:
+    costs = {"costs": str(ROOT / "tests/data/costs_cheap.json"), "foreign_costs": True}
+    audit, found = audit_of(QUICK, engine=engine, planner=costs), list[Any]()
+    audit.run(found.append)
+    assert len(found) == 64 and not any(row["differing"] for row in found)
+    # What a planner plans, and so who is preempted, follows from its costs.
+    fixed = [row for row in found if row["cell"]["policy"] != "planner"]
+    assert not [row["cell"] for row in fixed if row["is_void"]]
 
 
 def _stop(is_time: bool) -> None:
