@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aerie.config import GraphConfig
 from aerie.engine.graphs import Graphs, smallest
-from aerie.engine.sampler import EVERYTHING, GREEDY, Options
+from aerie.engine.sampler import GREEDY, Options
 from aerie.engine.seat import Seat
 from aerie.speculation.policy import TreeShape, Widths
 
@@ -151,7 +151,7 @@ class Sizes:
             seats=n_seats,
             rows=self._padded(total),
             columns=self.columns(max(self.reach(seat, n_under_way) for seat in seats)),
-            options=GREEDY if asked.is_greedy else EVERYTHING,
+            options=asked.recorded,
             tile=min(smallest(self.graphs.tiles, each), self._tile(total, n_seats)),
         )
 
