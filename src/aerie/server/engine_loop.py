@@ -32,6 +32,7 @@ from aerie.server.samples import (
     Submit,
 )
 from aerie.text.chat import ChatTemplate
+from aerie.text.dialects import AUTO, find_dialect
 from aerie.tune.warm import Idle
 
 LOG = logging.getLogger("aerie.server")
@@ -44,6 +45,7 @@ class Loaded:
 
     engine: Engine
     template: ChatTemplate
+    tool_parser: str = AUTO
 
     def facts(self) -> Facts:
         """What the other end has to know of it."""
@@ -59,6 +61,7 @@ class Loaded:
             n_pages=ledger.n_pages,
             page_size=ledger.page_size,
             load_seconds=dict(self.engine.load_seconds),
+            dialect=find_dialect(self.tool_parser, self.template.sources),
         )
 
 

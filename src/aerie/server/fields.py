@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from aerie.requests.params import MOST_LOGPROBS, SamplingParams
 from aerie.server.neutral import NEUTRAL, Values, is_neutral
 from aerie.server.problems import ApiError
+from aerie.server.tools import Tool, ToolChoice, Tools, check_tools
 
 Text = Annotated[str, Field(max_length=4 * 1024 * 1024)]
 # One wrong id is enough: a complaint about each of a million takes twenty seconds.
@@ -192,6 +193,9 @@ class ChatRequest(Sampling):
 
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=4096)
     max_completion_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    tools: Tools = []
+    tool_choice: ToolChoice | None = None  # None: auto
+    parallel_tool_calls: bool = True
     logprobs: bool = False
     top_logprobs: Best = 0
 
@@ -200,9 +204,16 @@ class ChatRequest(Sampling):
         """None unless `logprobs` is true."""
         return self.top_logprobs if self.logprobs else None
 
+    @property
+    def offered(self) -> dict[str, Tool]:
+        """Tools that may be called, by name."""
+        chosen = () if self.tool_choice == "none" else self.tools
+        return {tool.function.name: tool for tool in chosen}
+
     def check(self) -> None:
-        """As OpenAI does: no alternatives without the token's own."""
+        """As OpenAI does: no alternatives without the token's own, no choice without tools."""
         super().check()
+        check_tools(self.tools, self.tool_choice)
         if self.top_logprobs and not self.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs: true", "top_logprobs")
 

@@ -148,19 +148,19 @@ class SglangAnswer:
         """Nothing is said before there is text."""
         return []
 
-    def chunk(self, piece: Piece) -> dict[str, Any] | None:
-        """All of a sample until now; None: no more can be shown than before."""
+    def chunks(self, piece: Piece) -> list[dict[str, Any]]:
+        """All of a sample until now; nothing where no more can be shown than before."""
         text, ids = self.so_far.get(piece.index, ("", ()))
         text, ids = text + piece.text, ids + piece.token_ids
         self.so_far[piece.index] = (text, ids)
         if not piece.text and not piece.scored:
-            return None
+            return []
         info = {**self._info(piece.index, len(ids)), "finish_reason": None}
-        return {"index": piece.index, "text": text, "output_ids": list(ids), "meta_info": info}
+        return [{"index": piece.index, "text": text, "output_ids": list(ids), "meta_info": info}]
 
-    def last(self, index: int, completion: Completion) -> dict[str, Any]:
+    def lasts(self, index: int, completion: Completion) -> list[dict[str, Any]]:
         """The whole sample and what it took."""
-        return {"index": index, **self._whole(index, completion)}
+        return [{"index": index, **self._whole(index, completion)}]
 
     def closings(self, completions: Sequence[Completion]) -> list[dict[str, Any]]:
         """Every last chunk has said it already."""
