@@ -9,6 +9,7 @@ failed. The clients come from .interop (install.sh).
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -26,7 +27,9 @@ from scripts.server_under_test import EXACT, ROOT, origin, serving
 
 REPORTS = ROOT / "reports/interop"
 PROGRAMS = ".interop/bin"
-NAME, TOKENIZER = "aerie-pair", "src/aerie/assets/pair/target"
+TOKENIZER = "src/aerie/assets/pair/target"
+NAMES = {"": "aerie-pair"}  # of what is served, by dialect
+SCRIPTED = "scripts.interop.scripted"  # the pair with forced logits, for every other one
 OPTIONS = ("--metrics-compat", "vllm", *EXACT)
 CLIENT_SECONDS = 300
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -70,7 +73,7 @@ class Outcome:
                 f"versions: {versions}",
                 f"aerie: {made['aerie']}, commit {made['commit']}, {made['date']}",
                 f"device: {made['device']}",
-                f"server: aerie serve {' '.join(OPTIONS)}",
+                f"server: {served(self.client.dialect)}",
                 f"command: {self.command}",
                 f"exit status: {self.status}, {self.seconds:.1f} s",
                 *(
@@ -89,7 +92,8 @@ class Outcome:
 
 def run(client: Client, url: str, scratch: str) -> Outcome:
     """One client, to its end."""
-    filled = client.arguments.format(url=url, name=NAME, tokenizer=TOKENIZER, scratch=scratch)
+    name = NAMES.get(client.dialect, "scripted")
+    filled = client.arguments.format(url=url, name=name, tokenizer=TOKENIZER, scratch=scratch)
     words = [f"{PROGRAMS}/{client.program}", *shlex.split(filled)]
     environment = {**os.environ, **client.environment, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
     environment |= {"NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
@@ -164,6 +168,26 @@ def summary(outcomes: list[Outcome], made: Mapping[str, object]) -> str:
     )
 
 
+def served(dialect: str) -> str:
+    """The server that clients are run against: its module, and its options."""
+    return f"{SCRIPTED} {dialect}" if dialect else f"aerie serve {' '.join(OPTIONS)}"
+
+
+def run_group(dialect: str, group: list[Client], made: Mapping[str, object]) -> list[Outcome]:
+    """Clients of one server, one after the other; each transcript is written at once."""
+    outcomes = []
+    started = serving(dialect, module=SCRIPTED) if dialect else serving(*OPTIONS)
+    with tempfile.TemporaryDirectory() as scratch, started as server:
+        for client in group:
+            outcome = run(client, f"http://127.0.0.1:{server.port}", scratch)
+            (REPORTS / f"{client.name}.txt").write_text(outcome.transcript(made))
+            verdict = "passed" if outcome.has_passed else f"FAILED, missing {outcome.missing}"
+            print(f"{client.name}: {verdict}, {outcome.seconds:.0f} s", flush=True)
+            outcomes.append(outcome)
+        assert server.call("GET", "/health")[0] == 200, f"the server died: {server.log.read_text()}"
+    return outcomes
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[])
@@ -173,14 +197,8 @@ def main() -> int:
     made = origin()
     REPORTS.mkdir(parents=True, exist_ok=True)
     outcomes = []
-    with tempfile.TemporaryDirectory() as scratch, serving(*OPTIONS) as server:
-        for client in chosen:
-            outcome = run(client, f"http://127.0.0.1:{server.port}", scratch)
-            (REPORTS / f"{client.name}.txt").write_text(outcome.transcript(made))
-            verdict = "passed" if outcome.has_passed else f"FAILED, missing {outcome.missing}"
-            print(f"{client.name}: {verdict}, {outcome.seconds:.0f} s", flush=True)
-            outcomes.append(outcome)
-        assert server.call("GET", "/health")[0] == 200, f"the server died: {server.log.read_text()}"
+    for dialect, group in itertools.groupby(chosen, lambda client: client.dialect):
+        outcomes += run_group(dialect, list(group), made)
     if not only:
         (REPORTS / "README.md").write_text(summary(outcomes, made))
     return int(not all(outcome.has_passed for outcome in outcomes))

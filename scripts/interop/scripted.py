@@ -24,6 +24,7 @@ from aerie import Engine
 from aerie.engine.launch import Direct
 from aerie.server.engine_loop import Loaded
 from aerie.text.chat import load_chat_template
+from scripts.interop.tools import ANSWER, ARGUMENTS, RESULTS
 
 PAIR = Path(__file__).resolve().parents[2] / "src/aerie/assets/pair"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -148,43 +149,7 @@ def _write_target(folder: Path, manner: Manner) -> None:
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
 
 
-QUESTION = "What is the weather in Zürich, and 2 + 3?"
-WEATHER = {"city": "Zürich 🏔", "days": [1, {"part": "noon", "units": ["°C"]}]}
-SUM = {"a": 2, "b": 3}
-RESULTS = {"weather": "21 degrees, ☀", "add": "the sum is 5"}
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "weather",
-            "description": "The weather of a city, ☀ or not.",
-            "parameters": {
-                "type": "object",
-                "properties": {
-                    "city": {"type": "string"},
-                    "days": {"type": "array", "items": {"$ref": "#/$defs/day"}},
-                },
-                "required": ["city"],
-                "$defs": {"day": {"anyOf": [{"type": "integer"}, {"$ref": "#/$defs/part"}]}}
-                | {"part": {"type": "object", "properties": {"part": {}, "units": {}}}},
-            },
-        },
-    },
-    {
-        "type": "function",
-        "function": {
-            "name": "add",
-            "parameters": {
-                "type": "object",
-                "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
-                "required": ["a", "b"],
-                "additionalProperties": False,
-            },
-        },
-    },
-]
 HELLO = "Hello! 1 < 2, <tool, {curly} ☀"
-ANSWER = 'It is 21 degrees ☀ and the sum is 5 <b>{"name": "x"}</b>.'
 BROKEN = {
     "hermes": '<tool_call>\n{"name": "add", "arguments": {"a": }}\n</tool_call>',
     "llama3_json": '{"name": "add", "parameters": {"a": }}',
@@ -194,17 +159,15 @@ BROKEN = {
 
 def conversation(dialect: str, prompt: str) -> str:
     """The script: two calls, together where the dialect can, then an answer with their results."""
-    known = [result in prompt for result in RESULTS.values()]
+    left = [name for name, result in RESULTS.items() if result not in prompt]
     if "broken" in prompt:
         head = "<|channel|>commentary to=functions.add json<|message|>"
         return (head if dialect == "harmony" else "") + BROKEN[dialect] + MANNERS[dialect].ends[0]
-    if all(known):
+    if not left:
         return said(dialect, ANSWER)
     if "units" not in prompt:  # no tools, whose schemas have it
         return said(dialect, HELLO)
-    calls = [("weather", WEATHER), ("add", SUM)]
-    left = [call for call, is_known in zip(calls, known, strict=True) if not is_known]
-    return called(dialect, *left, text="I look.")
+    return called(dialect, *((name, ARGUMENTS[name]) for name in left), text="I look.")
 
 
 def main() -> None:

@@ -19,23 +19,11 @@ from aerie.server.engine_loop import Loaded
 from aerie.server.host import ThreadHost
 from aerie.server.settings import ServerSettings
 from aerie.server.worker import Worker
-from scripts.interop.scripted import (
-    ANSWER,
-    BROKEN,
-    HELLO,
-    MANNERS,
-    QUESTION,
-    RESULTS,
-    SUM,
-    TOOLS,
-    WEATHER,
-    conversation,
-    scripted,
-)
+from scripts.interop.scripted import BROKEN, HELLO, MANNERS, conversation, scripted
+from scripts.interop.tools import ANSWER, ARGUMENTS, QUESTION, RESULTS, TOOLS
 
 PATH = "/v1/chat/completions"
 ASKED: dict[str, Any] = {"messages": [{"role": "user", "content": QUESTION}], "tools": TOOLS}
-WANTED = {"weather": WEATHER, "add": SUM}
 
 
 class Chats:
@@ -149,7 +137,7 @@ def test_a_loop_of_calls_and_results_ends_in_an_answer(chats: Chats) -> None:
             result = {"role": "tool", "tool_call_id": call["id"], "content": RESULTS[name]}
             messages.append(result)
     assert message["content"] == ANSWER and reason == "stop"
-    assert called == WANTED
+    assert called == ARGUMENTS
     if chats.dialect == "harmony":
         assert message["reasoning_content"] == "Easy."
 
@@ -173,7 +161,9 @@ def test_one_call_of_each_of_two_samples_with_scores(chats: Chats) -> None:
     asked = {"n": 2, "logprobs": True, "parallel_tool_calls": False, "stop": ["never said"]}
     whole = chats.ask(**asked)
     calls = [call for own in whole["choices"] for call in own["message"]["tool_calls"]]
-    assert [json.loads(call["function"]["arguments"]) for call in calls] == [WEATHER] * 2
+    assert [json.loads(call["function"]["arguments"]) for call in calls] == [
+        ARGUMENTS["weather"]
+    ] * 2
     assert calls[0]["id"] != calls[1]["id"]
     n_tokens = chats.n_tokens(ASKED["messages"])
     assert [len(own["logprobs"]["content"]) for own in whole["choices"]] == [n_tokens] * 2

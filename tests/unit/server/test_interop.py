@@ -4,6 +4,7 @@ import pytest
 
 from scripts.interop.clients import SGLANG_BACKENDS, Client, clients
 from scripts.interop.run import REPORTS, Outcome, cleaned
+from scripts.interop.scripted import MANNERS
 from scripts.server_under_test import ROOT
 
 CLIENTS = {client.name: client for client in clients()}
@@ -25,6 +26,7 @@ def test_every_client_is_there() -> None:
         *(f"guidellm-{form}" for form in ("completions", "chat")),
         *(f"vllm-bench-{form}" for form in ("openai", "openai-chat")),
         *(f"aiperf-{form}" for form in ("completions", "chat")),
+        *(f"{name}-tools-{dialect}" for name in ("openai", "langchain") for dialect in MANNERS),
     }
 
 
