@@ -10,6 +10,7 @@ Everything else is the engine as it is.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -165,6 +166,11 @@ def conversation(dialect: str, prompt: str) -> str:
         return (head if dialect == "harmony" else "") + BROKEN[dialect] + MANNERS[dialect].ends[0]
     if not left:
         return said(dialect, ANSWER)
+    if (must := re.search(r"must call (\w+)", prompt)) is not None:
+        # A grammar leaves no other text: the call alone, of all of them a list.
+        calls = [{"name": name, "arguments": own} for name, own in ARGUMENTS.items()]
+        named = [call for call in calls if call["name"] == must.group(1)]
+        return _json(named[0] if named else calls) + MANNERS[dialect].ends[0]
     if "units" not in prompt:  # no tools, whose schemas have it
         return said(dialect, HELLO)
     return called(dialect, *((name, ARGUMENTS[name]) for name in left), text="I look.")

@@ -25,6 +25,12 @@ from scripts.interop.tools import ANSWER, ARGUMENTS, QUESTION, RESULTS, TOOLS
 PATH = "/v1/chat/completions"
 ASKED: dict[str, Any] = {"messages": [{"role": "user", "content": QUESTION}], "tools": TOOLS}
 
+LITTLE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"a": {"enum": [1, 2, "drei"]}},
+    "additionalProperties": False,
+}
+
 
 class Chats:
     """A served script, and the tokens that it says."""
@@ -179,6 +185,33 @@ def test_a_call_that_is_cut_off_is_content(chats: Chats) -> None:
 
 
 @one_dialect
+def test_a_call_that_must_be_made_is_made_and_streams_its_arguments(chats: Chats) -> None:
+    pytest.importorskip("llguidance")
+    named = {"type": "function", "function": {"name": "add"}}
+    for choice, word, names in (("required", "both", ["weather", "add"]), (named, "add", ["add"])):
+        messages = [{"role": "user", "content": f"You must call {word}."}]
+        chunks = chats.stream(messages=messages, tool_choice=choice)
+        calls = joined(chunks)["tool_calls"]
+        assert [call["name"] for call in calls] == names
+        assert [json.loads(call["arguments"]) for call in calls] == [ARGUMENTS[n] for n in names]
+        assert len([c for c in chunks if c["choices"]]) > 2 + 3 * len(names)
+        assert chunks[-2]["choices"][0]["finish_reason"] == "tool_calls"
+        assert chunks[-1]["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] > 0
+
+
+@one_dialect
+def test_no_script_is_needed_to_make_a_call(chats: Chats) -> None:
+    """The script wants to talk, and the grammar lets it call alone."""
+    pytest.importorskip("llguidance")
+    tool = {"name": "add", "parameters": {**LITTLE, "required": ["a"]}}
+    asked = {"tools": [{"type": "function", "function": tool}], "tool_choice": "required"}
+    messages = [{"role": "user", "content": "hello"}]
+    whole = chats.ask(messages=messages, **asked, parallel_tool_calls=False, temperature=0)
+    (call,) = whole["choices"][0]["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"])["a"] in LITTLE["properties"]["a"]["enum"]
+
+
+@one_dialect
 def test_what_cannot_be_is_refused_by_name(chats: Chats) -> None:
     named = {"type": "function", "function": {"name": "other"}}
     assert chats.refused(tools=[*TOOLS, TOOLS[1]])[0] == "tools"
@@ -186,6 +219,8 @@ def test_what_cannot_be_is_refused_by_name(chats: Chats) -> None:
     assert chats.refused(tools=[], tool_choice="required")[0] == "tool_choice"
     assert chats.refused(tools=[{"type": "web_search"}])[0] == "tools[0].type"
     assert chats.refused(functions=[{"name": "f"}])[0] == "functions"
+    listed = {"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}
+    assert chats.refused(tools=[listed])[0] == "tools[0].function.parameters.type"
     spaced = {"type": "function", "function": {"name": "a b"}}
     assert chats.refused(tools=[spaced])[0] == "tools[0].function.name"
     message = {"role": "assistant", "tool_calls": [{"function": {}}]}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from aerie.errors import UsageError
 from aerie.server.fields import ChatRequest
 from aerie.server.problems import ApiError
 from aerie.server.samples import Ask, Facts
 from aerie.server.speech import Speech
+from aerie.text.grammar import JsonSchema
 from aerie.text.output import TextOutput
-
-HAS_GRAMMARS = importlib.util.find_spec("aerie.text.grammar") is not None
+from aerie.text.tool_schema import ForcedCalls, tool_schema
 
 
 def offered_tools(facts: Facts, asked: ChatRequest) -> list[dict[str, Any]] | None:
@@ -22,11 +23,21 @@ def offered_tools(facts: Facts, asked: ChatRequest) -> list[dict[str, Any]] | No
     if not facts.template.takes_tools:
         message = "the model's chat template writes no tools: serve it with a --chat-template FILE"
         raise ApiError(400, f"{message} that does, or leave them out", "tools")
-    if asked.tool_choice not in (None, "auto") and not HAS_GRAMMARS:
-        message = "tool_choice: this server cannot force a call; send auto or none"
-        raise ApiError(400, message, "tool_choice")
     unsaid = {"function": {"strict"}}
     return [tool.model_dump(exclude_unset=True, exclude=unsaid) for tool in asked.offered.values()]
+
+
+def held_to_calls(asked: ChatRequest, asks: tuple[Ask, ...]) -> tuple[Ask, ...]:
+    """The same, held to a call by a grammar where one must be made."""
+    if not asked.forced:
+        return asks
+    schemas = {name: tool.function.parameters for name, tool in asked.forced.items()}
+    is_parallel = asked.parallel_tool_calls and asked.tool_choice == "required"
+    try:
+        grammar = JsonSchema(tool_schema(schemas, is_parallel))
+    except UsageError as error:
+        raise ApiError(400, f"tools: {error}", "tools") from error
+    return tuple(replace(ask, params=replace(ask.params, grammar=grammar)) for ask in asks)
 
 
 def speeches(facts: Facts, asked: ChatRequest, asks: Sequence[Ask]) -> tuple[Speech, ...]:
@@ -37,6 +48,10 @@ def speeches(facts: Facts, asked: ChatRequest, asks: Sequence[Ask]) -> tuple[Spe
     tokenizer = facts.tokenizer.showing(dialect.marks)
     most_calls = None if asked.parallel_tool_calls else 1
     return tuple(
-        Speech(TextOutput(tokenizer, ask.params.stop), dialect.parser(names), most_calls)
+        Speech(
+            TextOutput(tokenizer, ask.params.stop),
+            ForcedCalls() if asked.forced else dialect.parser(names),
+            most_calls,
+        )
         for ask in asks
     )

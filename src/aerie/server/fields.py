@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from aerie.requests.params import MOST_LOGPROBS, SamplingParams
 from aerie.server.neutral import NEUTRAL, Values, is_neutral
 from aerie.server.problems import ApiError
-from aerie.server.tools import Tool, ToolChoice, Tools, check_tools
+from aerie.server.tools import NamedTool, Tool, ToolChoice, Tools, check_tools
 
 Text = Annotated[str, Field(max_length=4 * 1024 * 1024)]
 # One wrong id is enough: a complaint about each of a million takes twenty seconds.
@@ -209,6 +209,14 @@ class ChatRequest(Sampling):
         """Tools that may be called, by name."""
         chosen = () if self.tool_choice == "none" else self.tools
         return {tool.function.name: tool for tool in chosen}
+
+    @property
+    def forced(self) -> dict[str, Tool]:
+        """Tools of which one must be called; none: none must."""
+        choice = self.tool_choice
+        if isinstance(choice, NamedTool):
+            return {choice.function.name: self.offered[choice.function.name]}
+        return self.offered if choice == "required" else {}
 
     def check(self) -> None:
         """As OpenAI does: no alternatives without the token's own, no choice without tools."""

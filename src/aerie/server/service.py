@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import Request, Response
 
 from aerie.server.answers import CHAT, COMPLETION, Answer, Form
-from aerie.server.chats import offered_tools, speeches
+from aerie.server.chats import held_to_calls, offered_tools, speeches
 from aerie.server.fields import (
     ChatRequest,
     CompletionRequest,
@@ -69,7 +69,7 @@ class Service:
         async def prepare() -> Answer:
             text = await self.renderer.render(facts.template, asked.messages, tools)
             prompt = await self.reader.encode(facts, text, "messages", False)
-            asks = _asks(facts, asked, [prompt], most, "messages")
+            asks = held_to_calls(asked, _asks(facts, asked, [prompt], most, "messages"))
             spoken = speeches(facts, asked, asks)
             return replace(self._openai(CHAT, asked, asks), speeches=spoken)
 

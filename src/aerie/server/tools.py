@@ -53,6 +53,11 @@ ToolChoice = Literal["none", "auto", "required"] | NamedTool
 def check_tools(tools: Sequence[Tool], choice: ToolChoice | None) -> None:
     """Refuse tools of one name, and a choice that no tool can meet."""
     names = [tool.function.name for tool in tools]
+    for index, tool in enumerate(tools):
+        kind = (tool.function.parameters or {}).get("type", "object")
+        if kind != "object":
+            place = f"tools[{index}].function.parameters.type"
+            raise ApiError(400, f"{place} is {kind!r:.60}, must be 'object'", place)
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ApiError(400, f"tools: two functions are called {twice!r}: rename one", "tools")
