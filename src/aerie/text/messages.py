@@ -44,8 +44,9 @@ def _plain_message(place: str, fields: dict[str, object]) -> dict[str, object]:
     if not isinstance(role, str) or not role:
         raise UsageError(f"{place}.role is {role!r:.60}, must be a non-empty string")
     plain = fields | {"content": _plain_content(place, fields)}
-    if isinstance(thoughts := fields.get("reasoning_content"), str):
-        plain.setdefault("thinking", thoughts)  # gpt-oss' word for it
+    thoughts = fields.get("reasoning_content")
+    if isinstance(thoughts, str) and not plain["content"]:
+        plain.setdefault("thinking", thoughts)  # gpt-oss' word; it refuses both in one message
     # Templates ask whether there are calls by the field, so one that has none is left out.
     calls = plain.pop("tool_calls", None)
     return plain | ({"tool_calls": _plain_calls(place, calls)} if calls else {})

@@ -44,9 +44,9 @@ def test_arguments_of_calls_are_objects_for_a_template() -> None:
 
 def test_a_message_without_calls_has_no_such_field_and_thoughts_have_both_names() -> None:
     message = {"role": "assistant", "content": "a", "tool_calls": None, "reasoning_content": "b"}
-    plain = plain_messages([message, message | {"tool_calls": []}])
-    want = {"role": "assistant", "content": "a", "reasoning_content": "b", "thinking": "b"}
-    assert plain == [want, want]
+    plain = plain_messages([message, message | {"tool_calls": [], "content": ""}])
+    said = {"role": "assistant", "content": "a", "reasoning_content": "b"}
+    assert plain == [said, said | {"content": "", "thinking": "b"}]
 
 
 @pytest.mark.parametrize(
