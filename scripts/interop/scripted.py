@@ -87,7 +87,7 @@ def _json(value: object) -> str:
 
 def scripted(dialect: str, reply: Reply, folder: Path, **settings: Any) -> Loaded:
     """An engine that answers by the script; its files are written to a folder."""
-    _write_target(folder, MANNERS[dialect])
+    write_target(folder, MANNERS[dialect])
     (folder / "chat_template.jinja").write_text((TEMPLATES / f"{dialect}.jinja").read_text())
     speculation = {"method": "eagle3+ngram", "top_k": 2, "depth": 4, "nodes": 10}
     engine = Engine.load(
@@ -123,7 +123,7 @@ def force(engine: Engine, reply: Reply) -> None:
     launcher.parts = replace(launcher.parts, rule=rule)
 
 
-def _write_target(folder: Path, manner: Manner) -> None:
+def write_target(folder: Path, manner: Manner) -> None:
     """The pair's target, its last learned tokens replaced by the dialect's own."""
     source = PAIR / "target"
     for path in source.iterdir():

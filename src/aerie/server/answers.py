@@ -111,7 +111,8 @@ class Answer:
         self.n_tokens[index] += len(piece.token_ids)
         text, logprobs = self._told(piece)
         if self.speeches:
-            parts = [{"delta": delta} for delta in self.speeches[index].push(piece.token_ids)]
+            deltas = self.speeches[index].push(text, piece.token_ids)
+            parts = [{"delta": delta} for delta in deltas]
         else:
             parts = [self.form.part(text)] if text else []
         if not parts and any((logprobs or {}).values()):
@@ -144,7 +145,7 @@ class Answer:
         content, reason = self.form.whole(text), completion.finish_reason
         if self.speeches:
             own = self.speeches[index]
-            content = {"message": joined([*own.push(completion.token_ids), *own.finish()])}
+            content = {"message": joined([*own.push(text, completion.token_ids), *own.finish()])}
             reason = own.reason(reason)
         choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
         if self.n_best is not None:

@@ -12,7 +12,7 @@ from aerie.server.problems import ApiError
 from aerie.server.samples import Ask, Facts
 from aerie.server.speech import Speech
 from aerie.text.grammar import JsonSchema
-from aerie.text.output import TextOutput
+from aerie.text.marks import Marks
 from aerie.text.tool_schema import ForcedCalls, tool_schema
 
 
@@ -45,13 +45,12 @@ def speeches(facts: Facts, asked: ChatRequest, asks: Sequence[Ask]) -> tuple[Spe
     dialect, names = facts.dialect, frozenset(asked.offered)
     if not names and not dialect.is_always_read:
         return ()
-    tokenizer = facts.tokenizer.showing(dialect.marks)
     most_calls = None if asked.parallel_tool_calls else 1
     return tuple(
         Speech(
-            TextOutput(tokenizer, ask.params.stop),
+            Marks(facts.tokenizer, dialect.marks),
             ForcedCalls() if asked.forced else dialect.parser(names),
             most_calls,
         )
-        for ask in asks
+        for _ in asks
     )

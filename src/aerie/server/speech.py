@@ -8,28 +8,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aerie.text.calls import Argued, Called, CallParser, Part, Said
-from aerie.text.output import TextOutput
+from aerie.text.marks import Marks
 
 Delta = dict[str, Any]  # what a chunk adds to a message
 
 
 @dataclass(eq=False)
 class Speech:
-    """One choice as it comes; its text is made of its tokens again, for it has marks."""
+    """One choice as it comes."""
 
-    output: TextOutput
+    marks: Marks
     parser: CallParser
     most_calls: int | None = None  # calls beyond so many are left out
     calls: list[str] = field(default_factory=list)  # their ids
 
-    def push(self, token_ids: Sequence[int]) -> list[Delta]:
-        """What so many more tokens add."""
-        return self._deltas(self.parser.push(self.output.push(token_ids).text))
+    def push(self, text: str, token_ids: Sequence[int]) -> list[Delta]:
+        """What so much more text adds; the tokens are those that were decided with it."""
+        return self._deltas(self.parser.push(self.marks.push(text, token_ids)))
 
     def finish(self) -> list[Delta]:
         """What still waited; called once, last."""
-        rest = self.parser.push(self.output.finish().text)
-        return self._deltas([*rest, *self.parser.finish()])
+        return self._deltas(self.parser.finish())
 
     def reason(self, reason: str) -> str:
         """Why the choice ended, in OpenAI's words."""

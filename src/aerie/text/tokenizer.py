@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -97,11 +97,6 @@ class Tokenizer:
     def has_text(self, token_id: int) -> bool:
         """Whether a token has this id."""
         return 0 <= token_id < self.vocab_size and token_id not in self.unused_ids
-
-    def showing(self, marks: Iterable[str]) -> Tokenizer:
-        """The same, with these tokens in its texts even where they are special."""
-        shown = {self.backend.token_to_id(mark) for mark in marks}
-        return replace(self, special_ids=self.special_ids - shown)
 
     def check_ids(self, ids: Iterable[int]) -> None:
         """Refuse ids that no token has."""
