@@ -13,7 +13,7 @@ from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI
-from tools import FUNCTIONS, QUESTION, TOOLS, is_answer
+from tools import ARGUMENTS, FUNCTIONS, QUESTION, TOOLS, is_answer
 
 MOST_TURNS = 5
 TOOL_LIST = [
@@ -73,12 +73,21 @@ def agent(model: ChatOpenAI) -> Checks:
     ]
 
 
+def structured(model: ChatOpenAI) -> Checks:
+    """An object of a schema, which LangChain asks for as a call of a named function."""
+    (add,) = (tool["function"] for tool in TOOLS if tool["function"]["name"] == "add")
+    schema = {"title": "add", "description": add["description"], **add["parameters"]}
+    own = model.with_structured_output(schema, method="function_calling")
+    found = own.invoke("You must call add.")
+    return [("structured output by a named function", found == ARGUMENTS["add"] and found)]
+
+
 def main() -> None:
     url, name = sys.argv[1:]
     model = ChatOpenAI(
         base_url=url, api_key="none", model=name, stream_usage=True, max_retries=0, seed=7
     )
-    conclude(by_hand(model, False) + by_hand(model, True) + agent(model))
+    conclude(by_hand(model, False) + by_hand(model, True) + agent(model) + structured(model))
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ from typing import Any
 
 import openai
 from checks import Checks, conclude
-from tools import FUNCTIONS, QUESTION, TOOLS, is_answer
+from tools import ARGUMENTS, FUNCTIONS, QUESTION, TOOLS, is_answer
 
 MOST_TURNS = 5
+ADD = {"type": "function", "function": {"name": "add"}}
 
 
 def run(name: str, arguments: str) -> str:
@@ -71,6 +72,12 @@ def choices(client: openai.OpenAI, model: str) -> Checks:
     asked: dict[str, Any] = {"model": model, "messages": messages, "tools": TOOLS}
     none = client.chat.completions.create(**asked, tool_choice="none").choices[0]
     single = client.chat.completions.create(**asked, parallel_tool_calls=False).choices[0]
+    forced = {}
+    for word, choice in (("both", "required"), ("add", ADD)):
+        must = [{"role": "user", "content": f"You must call {word}."}]
+        reply = client.chat.completions.create(**{**asked, "messages": must}, tool_choice=choice)
+        calls = [call.function for call in reply.choices[0].message.tool_calls]
+        forced[word] = {call.name: json.loads(call.arguments) for call in calls}
     try:
         client.chat.completions.create(**{**asked, "tools": [*TOOLS, TOOLS[0]]})
     except openai.BadRequestError as error:
@@ -78,6 +85,8 @@ def choices(client: openai.OpenAI, model: str) -> Checks:
     return [
         ("tool_choice none calls nothing", none.finish_reason == "stop" and none.message.content),
         ("one call where parallel ones are not wanted", len(single.message.tool_calls) == 1),
+        ("tool_choice required", forced["both"] == ARGUMENTS),
+        ("a named function", forced["add"] == {"add": ARGUMENTS["add"]} and forced["add"]),
         ("two tools of one name are refused", refusal),
     ]
 

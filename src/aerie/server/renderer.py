@@ -79,7 +79,7 @@ class Renderer:
         self.trouble = None
         text = answer[1:].decode()
         if answer[:1] != OK:
-            raise ApiError(400, text, "messages")
+            raise ApiError(400, text, "tools" if text.startswith("tools[") else "messages")
         return text
 
     async def _start(self, template: ChatTemplate) -> Process:
