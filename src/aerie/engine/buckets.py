@@ -122,7 +122,8 @@ class Sizes:
         Beside hundreds of rows an empty seat costs nothing, and there are fewer graphs.
         """
         n_rows = self.chunk_rows(sum(ends) - sum(starts))
-        n_seats = self.graphs.slots[0 if len(starts) <= self.graphs.slots[0] else -1]
+        few, most = self.graphs.slots[0], self.graphs.slots[-1]
+        n_seats = few if len(starts) <= few else self.seats(max(len(starts), most))
         return Bucket(n_seats, n_rows, self.columns(max(ends)))
 
     def chunk_rows(self, n_tokens: int) -> int:
