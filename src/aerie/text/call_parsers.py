@@ -22,6 +22,31 @@ from aerie.text.calls import (
 BETWEEN = re.compile(r"[\s;]*")  # calls of JSON that no mark begins
 
 
+class _Steps:
+    """A text that is decided step by step; what a step leaves undecided is held."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def push(self, text: str) -> list[Part]:
+        """What is certain after so much more text."""
+        self._held += text
+        return self._take(is_end=False)
+
+    def _take(self, is_end: bool) -> list[Part]:
+        found: list[Part] = []
+        while self._held and (step := self._step(is_end)) is not None:
+            found += step
+        return found
+
+    def _step(self, is_end: bool) -> list[Part] | None:
+        """Decide something of what is held; None: it takes more text to tell.
+
+        What is decided must be the same for every text that begins so.
+        """
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class JsonForm:
     """Where a text may have a call, and what stands around it."""
@@ -31,39 +56,28 @@ class JsonForm:
     is_bare: bool = False  # a call may begin the text, or follow another one, without a mark
 
 
-class JsonCalls:
+class JsonCalls(_Steps):
     """An object with a name and arguments for each call. Blanks around calls are dropped."""
 
     def __init__(self, form: JsonForm, names: Collection[str]) -> None:
+        super().__init__()
         self._form = form
         self._names = names
-        self._held = ""  # undecided
         self._span: Span | None = None  # of the call that `_held` may begin with
         self._may_begin = form.is_bare  # a call, here and without a mark
         self._blank = ""  # said, unless a call follows
         self._is_behind_call = False
-
-    def push(self, text: str) -> list[Part]:
-        """What is certain after so much more text."""
-        self._held += text
-        return self._take(is_end=False)
 
     def finish(self) -> list[Part]:
         """What still waited."""
         found = self._take(is_end=True)
         return [*found, Said(self._blank)] if self._blank else found
 
-    def _take(self, is_end: bool) -> list[Part]:
-        found: list[Part] = []
-        while self._held:
-            step = self._call(is_end) if self._span else self._text(is_end)
-            if step is None:
-                break
-            found += step
-        return found
+    def _step(self, is_end: bool) -> list[Part] | None:
+        return self._call(is_end) if self._span else self._text(is_end)
 
     def _text(self, is_end: bool) -> list[Part] | None:
-        """One step outside of calls; None: it takes more text to tell."""
+        """Outside of calls."""
         begin = self._form.begin
         if self._may_begin:
             lead = self._held[: _behind_blank(self._held)]
@@ -87,7 +101,7 @@ class JsonCalls:
         return self._say(held[: len(held) - n_held])
 
     def _call(self, is_end: bool) -> list[Part] | None:
-        """One step from where a call may begin; None: it takes more text to tell."""
+        """From where a call may begin."""
         held, form, span = self._held, self._form, self._span
         assert span is not None
         is_marked = bool(form.begin) and held.startswith(form.begin)
@@ -155,41 +169,30 @@ class ChannelForm:
         return (self.start, self.channel, self.constrain, self.message, *self.ends)
 
 
-class ChannelCalls:
+class ChannelCalls(_Steps):
     """Messages in channels: thoughts, text for the user, and calls, whose text is the arguments."""
 
     _TO = re.compile(r"to=([^\s<]+)")
     _MOST_HEAD = 256  # characters; a text that has none is text
 
     def __init__(self, form: ChannelForm, names: Collection[str]) -> None:
+        super().__init__()
         self._form = form
         self._names = names
-        self._held = ""
         self._is_head = True
         self._name: str | None = None  # of the call whose arguments come
         self._arguments = ""
         self._is_thought = False
 
-    def push(self, text: str) -> list[Part]:
-        """What is certain after so much more text."""
-        self._held += text
-        return self._take(is_end=False)
-
     def finish(self) -> list[Part]:
         """What still waited."""
         return [*self._take(is_end=True), *self._close()]
 
-    def _take(self, is_end: bool) -> list[Part]:
-        found: list[Part] = []
-        while self._held:
-            step = self._head(is_end) if self._is_head else self._body(is_end)
-            if step is None:
-                break
-            found += step
-        return found
+    def _step(self, is_end: bool) -> list[Part] | None:
+        return self._head(is_end) if self._is_head else self._body(is_end)
 
     def _head(self, is_end: bool) -> list[Part] | None:
-        """From the beginning of a message to its text; None: more is to come."""
+        """From the beginning of a message to its text."""
         held, form = self._held, self._form
         at, mark = _first(held, (form.message, *form.ends))
         n_decided = at if at >= 0 else len(held) - (0 if is_end else undecided(held, form.marks))
