@@ -33,6 +33,8 @@ SCRIPTED = "scripts.interop.scripted"  # the pair with forced logits, for every 
 OPTIONS = ("--metrics-compat", "vllm", *EXACT)
 CLIENT_SECONDS = 300
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# Tables are drawn for wide terminals: a third of what some clients write is lines and blanks.
+LINES, BLANKS = re.compile(r"([─━═=_-])\1{3,}"), re.compile(r"(?<=\S) {3,}")
 # Where else people are sent is not a result of the run.
 ADDRESS = re.compile(r"https?://(?!127\.0\.0\.1)[^\s\"'<>)\]]+")
 
@@ -122,10 +124,11 @@ def run(client: Client, url: str, scratch: str) -> Outcome:
 
 
 def cleaned(text: str, scratch: str) -> str:
-    """Without colours, overwritten progress, this machine's folders and others' addresses."""
+    """Without colours, overwritten progress, padding, this machine's folders, others' addresses."""
     for place, shown in ((scratch, "SCRATCH"), (f"{ROOT}/", ""), (str(Path.home()), "~")):
         text = text.replace(place, shown)
     text = ADDRESS.sub("(address)", COLOURS.sub("", text))
+    text = BLANKS.sub("  ", LINES.sub(r"\1\1\1", text))
     lines = (line.rsplit("\r", 1)[-1].rstrip() for line in text.replace("\r\n", "\n").split("\n"))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n") + "\n"
 
