@@ -270,7 +270,7 @@ REFUSED: dict[str, tuple[str, str, Any, int, str | None]] = {
     "grammar": (
         "POST",
         "/v1/completions",
-        {"prompt": "a", "response_format": {"type": "json_object"}},
+        {"prompt": "a", "response_format": {"type": "xml"}},
         400,
         "response_format",
     ),
