@@ -29,6 +29,7 @@ PROMPTS = (
     "import os\n\n\ndef walk(top):\n",
 )
 NAME = "aerie-pair"
+TOOL = {"type": "function", "function": {"name": "f"}}
 
 
 @pytest.fixture(scope="module")
@@ -263,14 +264,15 @@ REFUSED: dict[str, tuple[str, str, Any, int, str | None]] = {
     "tools": (
         "POST",
         "/v1/chat/completions",
-        {"messages": [{"role": "user", "content": "a"}], "tools": [{}]},
+        # The pair's own template writes none.
+        {"messages": [{"role": "user", "content": "a"}], "tools": [TOOL]},
         400,
         "tools",
     ),
     "grammar": (
         "POST",
         "/v1/completions",
-        {"prompt": "a", "response_format": {"type": "json_object"}},
+        {"prompt": "a", "response_format": {"type": "xml"}},
         400,
         "response_format",
     ),

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from aerie.requests.params import MOST_LOGPROBS, SamplingParams
 from aerie.server.neutral import NEUTRAL, Values, is_neutral
 from aerie.server.problems import ApiError
+from aerie.server.structured import KINDS, find_grammar
 from aerie.server.tools import NamedTool, Tool, ToolChoice, Tools, check_tools
 
 Text = Annotated[str, Field(max_length=4 * 1024 * 1024)]
@@ -93,6 +94,10 @@ class Choosing(Strict):
     ignore_eos: bool = False
 
 
+# Fields that ask for a grammar.
+GRAMMARS = ("response_format", "structured_outputs", *(f"guided_{kind}" for kind in KINDS))
+
+
 class Sampling(Choosing):
     """What both of OpenAI's completions have in common."""
 
@@ -103,6 +108,12 @@ class Sampling(Choosing):
     min_tokens: int = Field(0, ge=0, le=MOST_TOKENS)
     stream: bool = False
     stream_options: StreamOptions | None = None
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None  # vLLM's, and what it was called before:
+    guided_json: dict[str, Any] | Text | None = None
+    guided_regex: Text | None = None
+    guided_grammar: Text | None = None
+    guided_choice: Annotated[list[Text], Field(max_length=1024)] | None = None
     speculative: bool = True  # False: without drafts; the same tokens
     show_rounds: bool = False  # with `stream`: every round's tree, as events named `round`
 
@@ -150,6 +161,7 @@ class Sampling(Choosing):
             min_tokens=self.min_tokens,
             logprobs=self.n_best,
             prompt_logprobs=n_best_of_prompt,
+            grammar=find_grammar({name: getattr(self, name) for name in GRAMMARS}),
             speculative=self.speculative,
         )
 

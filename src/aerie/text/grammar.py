@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +29,9 @@ MOST_KEPT = 64  # compiled grammars, the last ones used
 # States of a grammar's lexer, some 2 kB each, and work for one mask, some 50 ms at the most: what
 # asks for more ends with an error instead of everybody else's memory and time.
 MOST_STATES, MOST_FUEL = 20_000, 500_000
-# Between JSON's tokens: room for an indented line, and an end to it. Endless blanks are a text that
-# a grammar without a limit allows, and that models fall into.
-BLANKS = r"[\x20\x0A\x0D\x09]{0,24}"
+# Between JSON's tokens at most one blank: a grammar that allows more allows endless ones, and small
+# models fall into them. A schema may say otherwise: {"x-guidance": {"whitespace_pattern": "…"}}.
+BLANKS = r"\x20?"
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,7 @@ class Grammars:
         self._vocabulary = vocabulary  # the model's, which may be padded
         self._trie: Any = None  # LLTokenizer, made for the first grammar
         self._known: OrderedDict[Constraint, Future[Compiled]] = OrderedDict()
+        self._late: WeakKeyDictionary[Future[Compiled], float] = WeakKeyDictionary()
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="grammar")
 
@@ -163,16 +166,23 @@ class Grammars:
         """Compile in a thread unless it is known; a grammar that failed once fails again."""
         with self._lock:
             known = self._known.pop(constraint, None)
-            known = known or self._threads.submit(self._compile, constraint)
+            if known is None:
+                known = self._threads.submit(self._compile, constraint)
+                self._late[known] = time.monotonic() + COMPILE_SECONDS
             self._known[constraint] = known
             while len(self._known) > MOST_KEPT:
                 self._known.popitem(last=False)
             return known
 
+    def is_late(self, future: Future[Compiled]) -> bool:
+        """Whether nobody waits any longer for what was started."""
+        return time.monotonic() > self._late[future]
+
     def compiled(self, constraint: Constraint) -> Compiled:
         """Waits for it, or UsageError that says what is wrong with it."""
+        future = self.start(constraint)
         try:
-            return self.start(constraint).result(COMPILE_SECONDS)
+            return future.result(max(self._late[future] - time.monotonic(), 0))
         except TimeoutError as error:
             raise UsageError(
                 f"{constraint.kind} was not compiled within {COMPILE_SECONDS:.0f} s: simplify it"
