@@ -219,6 +219,7 @@ def test_what_cannot_be_is_refused_by_name(chats: Chats) -> None:
     assert chats.refused(tools=[], tool_choice="required")[0] == "tool_choice"
     assert chats.refused(tools=[{"type": "web_search"}])[0] == "tools[0].type"
     assert chats.refused(functions=[{"name": "f"}])[0] == "functions"
+    assert chats.refused(response_format={"type": "json_object"})[0] == "response_format"
     listed = {"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}
     assert chats.refused(tools=[listed])[0] == "tools[0].function.parameters.type"
     spaced = {"type": "function", "function": {"name": "a b"}}

@@ -29,6 +29,9 @@ def offered_tools(facts: Facts, asked: ChatRequest) -> list[dict[str, Any]] | No
 
 def held_to_calls(asked: ChatRequest, asks: tuple[Ask, ...]) -> tuple[Ask, ...]:
     """The same, held to a call by a grammar where one must be made."""
+    if asked.offered and asks[0].params.grammar is not None:
+        message = "response_format: a text that must be of one form cannot call tools: leave one"
+        raise ApiError(400, f"{message} of them out, or send tool_choice none", "response_format")
     if not asked.forced:
         return asks
     schemas = {name: tool.function.parameters for name, tool in asked.forced.items()}
@@ -43,7 +46,8 @@ def held_to_calls(asked: ChatRequest, asks: tuple[Ask, ...]) -> tuple[Ask, ...]:
 def speeches(facts: Facts, asked: ChatRequest, asks: Sequence[Ask]) -> tuple[Speech, ...]:
     """A parser for each choice, where tools may be called or texts have marks of their own."""
     dialect, names = facts.dialect, frozenset(asked.offered)
-    if not names and not dialect.is_always_read:
+    is_marked = dialect.is_always_read and asks[0].params.grammar is None
+    if not names and not is_marked:
         return ()
     most_calls = None if asked.parallel_tool_calls else 1
     return tuple(
