@@ -35,6 +35,7 @@ CLIENT_SECONDS = 300
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Tables are drawn for wide terminals: a third of what some clients write is lines and blanks.
 LINES, BLANKS = re.compile(r"([─━═=_-])\1{3,}"), re.compile(r"(?<=\S) {3,}")
+MOST_LINE = 600  # characters
 # Where else people are sent is not a result of the run.
 ADDRESS = re.compile(r"https?://(?!127\.0\.0\.1)[^\s\"'<>)\]]+")
 
@@ -130,7 +131,15 @@ def cleaned(text: str, scratch: str) -> str:
     text = ADDRESS.sub("(address)", COLOURS.sub("", text))
     text = BLANKS.sub("  ", LINES.sub(r"\1\1\1", text))
     lines = (line.rsplit("\r", 1)[-1].rstrip() for line in text.replace("\r\n", "\n").split("\n"))
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n") + "\n"
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(map(shortened, lines)))
+    return text.strip("\n") + "\n"
+
+
+def shortened(line: str) -> str:
+    """A line of every default of a client is cut, and says how long it was."""
+    if len(line) <= MOST_LINE:
+        return line
+    return f"{line[: MOST_LINE // 2]} … of {len(line)} characters"
 
 
 def versions(packages: tuple[str, ...]) -> dict[str, str]:

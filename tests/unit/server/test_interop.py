@@ -59,4 +59,5 @@ def test_a_client_that_ends_well_with_failed_requests_has_failed() -> None:
 def test_transcripts_hold_no_machine() -> None:
     shown = cleaned(f"\x1b[1ma\x1b[0m\r b {REPORTS} https" + "://example.com/x s/f\n\n\n\nc", "s/f")
     assert shown == " b reports/interop (address) SCRATCH\n\nc\n"
+    assert cleaned("x" * 1000, "s/f") == "x" * 300 + " … of 1000 characters\n"
     assert cleaned("  │ a     │\n├──────┤\n", "s/f") == "  │ a  │\n├───┤\n"
