@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,9 @@ TREE = {"top_k": 4, "depth": 4, "nodes": 16}
 # Which engine writes what plain decoding wrote, in turns.
 WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("direct", TREE),
-    ("graphs", TREE),
+    ("graphs", {"top_k": 2, "depth": 3, "nodes": 6}),
     ("direct", {**TREE, "method": "eagle3+ngram"}),
-    ("graphs", {"top_k": 1, "depth": 4, "nodes": 5}),
+    ("graphs", {"top_k": 1, "depth": 3, "nodes": 4}),
 )
 
 
@@ -86,48 +87,63 @@ def byte_token(engine: Engine, byte: int) -> int:
     return next(i for i in range(tokenizer.vocab_size) if tokenizer.token_bytes(i) == bytes([byte]))
 
 
+@dataclass
+class Tally:
+    """What was met so far."""
+
+    schemas: int = 0
+    texts: int = 0
+    ended: int = 0
+    tokens: int = 0
+    wrong: list[str] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    passes: Counter[str] = field(default_factory=Counter)
+
+    def lines(self) -> list[str]:
+        """For the log."""
+        return [
+            *self.wrong,
+            f"{self.schemas} schemas, {len(SEEDS)} seeds each: {self.texts} texts,"
+            f" {self.tokens} tokens",
+            f"wrong (invalid, no prefix, or other tokens than plain decoding's): {len(self.wrong)}",
+            f"ended by themselves within {MOST_TOKENS} tokens: {self.ended}"
+            f" ({self.ended / self.texts:.3f})",
+            f"schemas that have: {dict(sorted(self.kinds.items()))}",
+            f"target passes: {dict(self.passes)}",
+        ]
+
+
+def compare(plain: Engine, drafting: Engine, first: int, n_schemas: int, tally: Tally) -> None:
+    """One batch: what plain decoding writes is right, and the other engine writes the same."""
+    schemas = [draw_schema(seed) for seed in range(first, first + n_schemas)]
+    texts, others = write(plain, schemas), write(drafting, schemas)
+    for index, (text, other) in enumerate(zip(texts, others, strict=True)):
+        tally.texts, tally.tokens = tally.texts + 1, tally.tokens + len(text.token_ids)
+        tally.passes["plain"] += text.statistics.target_passes
+        tally.passes["drafting"] += other.statistics.target_passes
+        number, seed = divmod(index, len(SEEDS))
+        try:
+            tally.ended += check(plain, schemas[number], text)
+            assert text.token_ids == other.token_ids, "other tokens than plain decoding's"
+        except (AssertionError, ValueError, jsonschema.ValidationError) as error:
+            tally.wrong.append(f"schema {first + number}, seed {SEEDS[seed]}: {error}"[:600])
+    tally.schemas += n_schemas
+    for schema in schemas:
+        tally.kinds.update(kinds_of(schema))
+
+
 def main() -> None:
-    """Run so many schemas (300 unless told) and keep the log."""
+    """Run so many schemas (300 unless told); the log is kept after every batch."""
     out, n_schemas = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 300
-    plain = load("direct", {"method": "none"})
-    drafting = [load(*way) for way in WAYS]
-    lines, begin, wrong = [f"provenance: {provenance('cpu')}"], time.time(), 0
-    met, n_texts, n_ended, n_tokens = Counter[str](), 0, 0, 0
-    saved = Counter[str]()
-    for number, start in enumerate(range(0, n_schemas, TOGETHER)):
-        schemas = [draw_schema(seed) for seed in range(start, min(start + TOGETHER, n_schemas))]
-        way = number % len(WAYS)
-        texts, others = write(plain, schemas), write(drafting[way], schemas)
-        for index, (text, other) in enumerate(zip(texts, others, strict=True)):
-            schema = schemas[index // len(SEEDS)]
-            n_texts, n_tokens = n_texts + 1, n_tokens + len(text.token_ids)
-            saved["target passes, plain"] += text.statistics.target_passes
-            saved["target passes, drafting"] += other.statistics.target_passes
-            try:
-                n_ended += check(plain, schema, text)
-                assert text.token_ids == other.token_ids, "other tokens than plain decoding's"
-            except (AssertionError, ValueError, jsonschema.ValidationError) as error:
-                wrong += 1
-                seed = SEEDS[index % len(SEEDS)]
-                lines.append(f"schema {start + index // len(SEEDS)}, seed {seed}: {error}"[:600])
-                print(lines[-1], flush=True)
-        for schema in schemas:
-            met.update(kinds_of(schema))
-        print(
-            f"{n_texts} texts, {n_ended} ended, {wrong} wrong, {time.time() - begin:.0f} s",
-            flush=True,
-        )
-    lines += [
-        f"{n_schemas} schemas, {len(SEEDS)} seeds each: {n_texts} texts, {n_tokens} tokens,"
-        f" {time.time() - begin:.0f} s",
-        f"wrong (invalid, no prefix, or other tokens than plain decoding's): {wrong}",
-        f"ended by themselves within {MOST_TOKENS} tokens: {n_ended} ({n_ended / n_texts:.3f})",
-        f"schemas that have: {dict(sorted(met.items()))}",
-        f"saved: {dict(saved)}",
-    ]
-    out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines[-5:]))
-    sys.exit(bool(wrong) or n_ended < LEAST_ENDED * n_texts)
+    plain, drafting = load("direct", {"method": "none"}), [load(*way) for way in WAYS]
+    origin, begin, tally = f"provenance: {provenance('cpu')}", time.time(), Tally()
+    for number, first in enumerate(range(0, n_schemas, TOGETHER)):
+        n_together = min(TOGETHER, n_schemas - first)
+        compare(plain, drafting[number % len(WAYS)], first, n_together, tally)
+        lines = [origin, *tally.lines(), f"{time.time() - begin:.0f} s"]
+        out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        print("\n".join(lines[-6:]), flush=True)
+    sys.exit(bool(tally.wrong) or tally.ended < LEAST_ENDED * tally.texts)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from aerie.text.tokenizer import Tokenizer
 
 MOST_CHARACTERS = 256 * 1024  # of a grammar
 MOST_DEPTH = 64  # of a schema's own nesting; what it describes may be as deep as it likes
-COMPILE_SECONDS = 10.0  # to wait for; schemas of 500 properties take 25 ms
+COMPILE_SECONDS = 30.0  # to wait for; 500 properties take 25 ms, a vocabulary at first 4 s
 MOST_KEPT = 64  # compiled grammars, the last ones used
 # States of a grammar's lexer, some 2 kB each, and work for one mask, some 50 ms at the most: what
 # asks for more ends with an error instead of everybody else's memory and time.
@@ -159,7 +159,7 @@ class Grammars:
         self._trie: Any = None  # LLTokenizer, made for the first grammar
         self._known: OrderedDict[Constraint, Future[Compiled]] = OrderedDict()
         self._late: WeakKeyDictionary[Future[Compiled], float] = WeakKeyDictionary()
-        self._lock = threading.Lock()
+        self._lock, self._trie_lock = threading.Lock(), threading.Lock()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="grammar")
 
     def start(self, constraint: Constraint) -> Future[Compiled]:
@@ -205,8 +205,8 @@ class Grammars:
         return Compiled(found, frozenset(self._tokenizer.eos_ids))
 
     def _tokens(self, llguidance: Any) -> Any:
-        """The vocabulary as llguidance wants it: a third of a second for 128,000 tokens."""
-        with self._lock:
+        """The vocabulary as llguidance wants it: made once, by whoever comes first."""
+        with self._trie_lock:
             if self._trie is None:
                 own = self._tokenizer
                 if not own.eos_ids:
