@@ -1,6 +1,6 @@
 """What masks cost with a vocabulary of 128,256 tokens: writes reports/mask_times.json.
 
-    PYTHONPATH=src python scripts/mask_times.py [--device cuda] [--rounds 60]
+    PYTHONPATH=src python scripts/mask_times.py [--device cuda] [--rounds 30]
 
 Eight requests of sixteen verified nodes each, all with a grammar, round after round as texts grow.
 The vocabulary is made here: byte-level BPE, words of several alphabets, numbers and punctuation,
@@ -144,7 +144,7 @@ def measure(grammars: Grammars, tokenizer: Tokenizer, name: str, args: Any) -> l
     make = lambda: make_seat(grammars, GRAMMARS[name], tokenizer.eos_ids)  # noqa: E731
     seats = [make() for _ in range(BATCH)]
     noted = torch.zeros((4, BATCH, NODES), dtype=torch.int32)
-    for number in range(args.rounds):
+    for _ in range(args.rounds):
         for index, seat in enumerate(seats):
             if rng.random() < 0.05:
                 seats[index] = seat = make()
@@ -162,8 +162,8 @@ def measure(grammars: Grammars, tokenizer: Tokenizer, name: str, args: Any) -> l
             "processor_ms": worked,
             "masked_ms": done - wrote,
         }
-        shown = {key: round(1e3 * value, 4) for key, value in times.items()}
-        rows.append({"grammar": name, "round": number, **shown})
+        shown = {key: round(1e3 * value, 2) for key, value in times.items()}
+        rows.append({"grammar": name, **shown})
         for seat in seats:
             advance(seat, rng, scratch)
     return rows
@@ -173,7 +173,7 @@ def main() -> None:
     """Measure every grammar and keep the rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--out", type=Path, default=ROOT / "reports" / "mask_times.json")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -204,8 +204,7 @@ def main() -> None:
         "columns": list(rows[0]),
         "rows": [list(row.values()) for row in rows],
     }
-    text = json.dumps(record, indent=1)
-    args.out.write_text(text.replace("\n   ", " ").replace("\n  ]", " ]") + "\n", encoding="utf-8")
+    args.out.write_text(json.dumps(record).replace("], [", "],\n[") + "\n", encoding="utf-8")
     print(json.dumps(summary))
 
 

@@ -37,7 +37,7 @@ class Masks:
         self._is_cuda = device.startswith("cuda")
         # Of each seat, its first row; 0: it has no grammar. One more, for padding.
         self._first = torch.zeros(n_seats + 1, dtype=torch.int64, device=device)
-        self._first_here = torch.zeros(n_seats + 1, dtype=torch.int64)
+        self._first_here = torch.zeros_like(self._first, device="cpu", pin_memory=self._is_cuda)
         self._bits = self._bits_here = torch.empty((0, -(-vocabulary // 32)), dtype=torch.int32)
 
     def hold(self, n_rows: int) -> bool:

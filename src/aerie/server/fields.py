@@ -10,8 +10,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from aerie.requests.params import MOST_LOGPROBS, SamplingParams
 from aerie.server.neutral import NEUTRAL, Values, is_neutral
 from aerie.server.problems import ApiError
-from aerie.server.structured import KINDS, find_grammar
+from aerie.server.structured import find_grammar
 from aerie.server.tools import NamedTool, Tool, ToolChoice, Tools, check_tools
+from aerie.text.grammar import Constraint
 
 Text = Annotated[str, Field(max_length=4 * 1024 * 1024)]
 # One wrong id is enough: a complaint about each of a million takes twenty seconds.
@@ -94,11 +95,23 @@ class Choosing(Strict):
     ignore_eos: bool = False
 
 
-# Fields that ask for a grammar.
-GRAMMARS = ("response_format", "structured_outputs", *(f"guided_{kind}" for kind in KINDS))
+class Structured(Choosing):
+    """What a text must be like; one of these at most."""
+
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None  # vLLM's, and what it was called before:
+    guided_json: dict[str, Any] | Text | None = None
+    guided_regex: Text | None = None
+    guided_grammar: Text | None = None
+    guided_choice: Annotated[list[Text], Field(max_length=1024)] | None = None
+
+    def find_grammar(self) -> Constraint | None:
+        """The one that is asked for."""
+        names = Structured.model_fields.keys() - Choosing.model_fields.keys()
+        return find_grammar({name: getattr(self, name) for name in sorted(names)})
 
 
-class Sampling(Choosing):
+class Sampling(Structured):
     """What both of OpenAI's completions have in common."""
 
     model: str | None = None
@@ -108,12 +121,6 @@ class Sampling(Choosing):
     min_tokens: int = Field(0, ge=0, le=MOST_TOKENS)
     stream: bool = False
     stream_options: StreamOptions | None = None
-    response_format: dict[str, Any] | None = None
-    structured_outputs: dict[str, Any] | None = None  # vLLM's, and what it was called before:
-    guided_json: dict[str, Any] | Text | None = None
-    guided_regex: Text | None = None
-    guided_grammar: Text | None = None
-    guided_choice: Annotated[list[Text], Field(max_length=1024)] | None = None
     speculative: bool = True  # False: without drafts; the same tokens
     show_rounds: bool = False  # with `stream`: every round's tree, as events named `round`
 
@@ -161,7 +168,7 @@ class Sampling(Choosing):
             min_tokens=self.min_tokens,
             logprobs=self.n_best,
             prompt_logprobs=n_best_of_prompt,
-            grammar=find_grammar({name: getattr(self, name) for name in GRAMMARS}),
+            grammar=self.find_grammar(),
             speculative=self.speculative,
         )
 

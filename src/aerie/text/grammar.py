@@ -191,14 +191,19 @@ class Grammars:
             raise UsageError(str(error)) from error  # its own trace: several may wait
 
     def _compile(self, constraint: Constraint) -> Compiled:
+        try:
+            return self._build(constraint)
+        except UsageError:
+            raise
+        except BaseException as error:  # converters raise what they like, and Rust panics
+            raise UsageError(f"{constraint.kind} cannot be used: {error}") from error
+
+    def _build(self, constraint: Constraint) -> Compiled:
         llguidance = _llguidance()
         limits = llguidance.LLParserLimits(
             max_lexer_states=MOST_STATES, step_lexer_fuel=MOST_FUEL, verbose_errors=False
         )
-        try:
-            source = _WRITERS[type(constraint)](constraint.text)
-        except ValueError as error:
-            raise UsageError(f"{constraint.kind} cannot be used: {error}") from error
+        source = _WRITERS[type(constraint)](constraint.text)
         found = llguidance.LLMatcher(self._tokens(llguidance), source, log_level=0, limits=limits)
         if found.is_error():
             raise UsageError(f"{constraint.kind} cannot be used: {found.get_error():.1000}")
