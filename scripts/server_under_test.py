@@ -76,10 +76,10 @@ def _megabytes(pid: int | str) -> float:
 
 
 @contextmanager
-def serving(*options: str) -> Iterator[Server]:
+def serving(*options: str, module: str = "aerie serve --port 0") -> Iterator[Server]:
     """From this checkout's sources, one thread, on a free port; ended with the block."""
     own = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "aerie", "serve", "--port", "0", *options]
+    command = [sys.executable, "-m", *module.split(), *options]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("wb") as target:

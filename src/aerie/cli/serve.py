@@ -36,6 +36,13 @@ AllowedHost = Annotated[
 Template = Annotated[
     Path | None, typer.Option("--chat-template", help="Jinja file instead of the model's own.")
 ]
+ToolParser = Annotated[
+    str,
+    typer.Option(
+        help="How calls of tools are written: hermes, llama3_json, harmony, json;"
+        " auto: as the chat template shows."
+    ),
+]
 Pending = Annotated[int, count(1, "Tokens taken in before 429.")]
 Seconds = Annotated[
     float, amount(0.0, "A client has so long to send a head, a body, or to read a chunk.")
@@ -57,6 +64,7 @@ def serve(
     is_public: Public = False,
     allowed_host: AllowedHost = None,
     chat_template: Template = None,
+    tool_parser: ToolParser = "auto",
     max_pending_tokens: Pending = 1 << 20,
     request_seconds: Seconds = 30.0,
     metrics_compat: Compat = None,
@@ -66,6 +74,7 @@ def serve(
     _require_framework()
     from aerie.server.host import ProcessHost
     from aerie.server.settings import ServerSettings
+    from aerie.text.dialects import find_dialect
 
     options = _with_model(options, named)
     model = options.model.model
@@ -82,8 +91,9 @@ def serve(
         log_level=log_level,
     )
     options.check()
+    find_dialect(tool_parser, {})
     own = None if chat_template is None else read_text(chat_template)
-    engine = ProcessHost(options.config, Loading(options, own), log_level)
+    engine = ProcessHost(options.config, Loading(options, own, tool_parser), log_level)
     try:
         from aerie.server.run import serve as run  # it takes a while, and the engine loads
 
@@ -121,6 +131,7 @@ class Loading:
 
     options: EngineOptions
     template: str | None  # instead of the model's own
+    tool_parser: str
 
     def __call__(self) -> Loaded:
         """The engine and its chat template."""
@@ -132,4 +143,4 @@ class Loading:
         own = load_chat_template(find_pair(self.options.model.model, self.options.head)[0])
         if self.template is not None:
             own = compile_chat_template({"default": self.template}, own.tokens, "--chat-template")
-        return Loaded(engine, own)
+        return Loaded(engine, own, self.tool_parser)

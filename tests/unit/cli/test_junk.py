@@ -78,6 +78,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "--chat-template": (NOWHERE, FOLDER),
     "--metrics-compat": ("grafana",),
     "--log-level": ("loud",),
+    "--tool-parser": ("xml",),
     "--scope": ("x", "t,,d"),
     "--only": ("no-such-block", "layer,,"),
     "--work": (BELOW_A_FILE,),
