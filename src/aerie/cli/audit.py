@@ -173,12 +173,12 @@ def _run(
     options: EngineOptions, plan: Plan, geometry: str | None, path: Path | None, seconds: float
 ) -> Rows:
     from aerie.bench.audit.cells import ASKED, POLICIES
-    from aerie.bench.audit.engines import Engines, load_models
+    from aerie.bench.audit.engines import Engines, load_models, with_own_numerics
     from aerie.bench.audit.rows import Rows, read_record
     from aerie.bench.audit.run import Audit
 
     read_record(path)  # what cannot be gone on with is said before anything is loaded
-    config, screen = options.config(), progress_console()
+    config, screen = with_own_numerics(options.config()), progress_console()
     options.set_threads()
     with shown() as progress:
         models = load_models(config, geometry, progress)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aerie.assemble import build_core, load_draft, load_target
+from aerie.assemble import build_core, load_draft, load_target, with_numerics
 from aerie.assemble_memory import give_back
 from aerie.assemble_rounds import scratch_of
 from aerie.bench.audit.cells import OFF, Cell
@@ -39,6 +39,12 @@ class Models:
     tokenizer: Tokenizer
     sha256: Mapping[str, str]
     geometry: str | None = None  # that the built-in pair was inflated to
+
+
+def with_own_numerics(config: EngineConfig) -> EngineConfig:
+    """A settled configuration with its numerics chosen too, as `Engine.load` chooses them."""
+    target_dir = find_pair(config.model.model, config.model.draft)[0]
+    return replace(config, model=with_numerics(config.model, target_dir))
 
 
 def load_models(
