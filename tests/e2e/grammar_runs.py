@@ -33,6 +33,7 @@ WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("direct", TREE),
     ("graphs", {"top_k": 2, "depth": 3, "nodes": 6}),
     ("direct", {**TREE, "method": "eagle3+ngram"}),
+    ("direct", {"top_k": 2, "depth": 5, "nodes": 10}),
     ("graphs", {"top_k": 1, "depth": 3, "nodes": 4}),
 )
 
@@ -74,9 +75,9 @@ def check(engine: Engine, schema: Schema, completion: Completion, most: int = MO
         jsonschema.validate(json.loads(completion.text), schema)
         return True
     assert completion.finish_reason == "length" and len(completion.token_ids) == most
-    # Its bytes one by one: other tokens than those that were masked.
+    # Its bytes one by one: other tokens than those that were masked. It may end within a character.
     matcher = engine.grammars.compiled(JsonSchema(schema)).matcher()
-    for byte in completion.text.encode():
+    for byte in b"".join(map(engine.tokenizer.token_bytes, completion.token_ids)):
         assert matcher.step(byte_token(engine, byte)), completion.text
     return False
 
