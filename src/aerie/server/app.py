@@ -153,7 +153,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
     async def metrics() -> Response:
         """For Prometheus."""
         standing = service.standing()
-        service.metrics.loaded(service.worker.ready().load_seconds)
+        service.metrics.loaded(service.worker.ready())
         return Response(service.metrics.page(standing), media_type=METRICS_TYPE)
 
 
