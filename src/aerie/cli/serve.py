@@ -44,6 +44,7 @@ Compat = Annotated[str | None, typer.Option(help="vllm: its metric names beside 
 LogLevel = Annotated[
     str, typer.Option(help="debug, info (a line for each request), warning or error.")
 ]
+LogFormat = Annotated[str, typer.Option(help="text, or json: a line is an object.")]
 
 
 @takes_engine_options
@@ -61,11 +62,12 @@ def serve(
     request_seconds: Seconds = 30.0,
     metrics_compat: Compat = None,
     log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
 ) -> None:
     """Serve a model over HTTP as OpenAI does; ends on Ctrl-C or SIGTERM after what runs."""
     _require_framework()
     from aerie.server.host import ProcessHost
-    from aerie.server.settings import ServerSettings
+    from aerie.server.settings import ServerSettings, Telling
 
     options = _with_model(options, named)
     model = options.model.model
@@ -78,12 +80,11 @@ def serve(
         allowed_hosts=tuple(allowed_host or ()),
         max_pending_tokens=max_pending_tokens,
         request_seconds=request_seconds,
-        metrics_compat=metrics_compat,
-        log_level=log_level,
+        telling=Telling(metrics_compat, log_level, log_format),
     )
     options.check()
     own = None if chat_template is None else read_text(chat_template)
-    engine = ProcessHost(options.config, Loading(options, own), log_level)
+    engine = ProcessHost(options.config, Loading(options, own), settings.telling)
     try:
         from aerie.server.run import serve as run  # it takes a while, and the engine loads
 

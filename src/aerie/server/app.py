@@ -43,7 +43,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 def build_service(worker: Worker, settings: ServerSettings) -> Service:
     """The parts of one server."""
-    metrics = Metrics(settings.name, settings.metrics_compat)
+    metrics = Metrics(settings.name, settings.telling.metrics_compat)
     return Service(worker, settings, metrics, Reader(), Renderer(settings.request_seconds))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from aerie.server.logs import facts
 from aerie.server.notes import KEY, Note
 from aerie.server.problems import ApiError, ClientLeft, ClientStalled
 from aerie.server.settings import ServerSettings
@@ -55,7 +56,8 @@ class Guard:
             await self._serve(scope, receive, self._named(note, send))
         except ClientStalled:
             note.problem = "its client does not read: cut off"
-            LOG.warning("request %s: %s", note.request_id, note.problem)
+            told = facts(request_id=note.request_id, problem=note.problem)
+            LOG.warning("request %s: %s", note.request_id, note.problem, extra=told)
         except Exception:
             if not note.status:
                 raise

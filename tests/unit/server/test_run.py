@@ -19,7 +19,7 @@ from aerie.server.engine_loop import Loaded
 from aerie.server.host import ThreadHost
 from aerie.server.run import _Watch, serve
 from aerie.server.samples import Group, State
-from aerie.server.settings import ServerSettings
+from aerie.server.settings import ServerSettings, Telling
 from aerie.server.worker import Worker
 from aerie.text.chat import compile_chat_template
 
@@ -63,7 +63,7 @@ def served(load: Callable[[], Loaded], **settings: Any) -> Iterator[Running]:
 
     def target() -> None:
         try:
-            options = ServerSettings(port=0, log_level="error", **settings)
+            options = ServerSettings(port=0, telling=Telling(log_level="error"), **settings)
             serve(ThreadHost(load), options, running.said.append)
         except Exception as error:
             running.ended.append(error)
@@ -136,7 +136,7 @@ def test_a_full_terminal_does_not_end_a_server() -> None:
         said.append(words)
         raise OSError(28, "No space left on device")
 
-    settings = ServerSettings(port=0, log_level="error")
+    settings = ServerSettings(port=0, telling=Telling(log_level="error"))
     with pytest.raises(AerieError, match="of the load"):
         serve(ThreadHost(_fails), settings, full)
     assert said
