@@ -21,7 +21,7 @@ LOG = logging.getLogger("aerie.server")
 # Answered without a key: what a balancer asks for, and the page, which asks for the key itself.
 OPEN_PATHS = frozenset({"/health", *FILES})
 # Asked for every few seconds by whoever watches: the log need not tell.
-QUIET_PATHS = OPEN_PATHS | {"/metrics"}
+QUIET_PATHS = OPEN_PATHS | {"/metrics", "/about"}
 HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{1,5})?")
 # What a refused client may still send while it learns why: so long, and so much.
 LINGER_SECONDS, LINGER_BYTES = 1.0, 16 * 1024 * 1024
