@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aerie.cli.checks import amount, count
+from aerie.cli.checks import amount, count, out_file
 from aerie.cli.engine_options import EngineOptions, takes_engine_options
 from aerie.cli.output import read_text
 from aerie.errors import UsageError
@@ -46,6 +46,11 @@ LogLevel = Annotated[
 ]
 LogFormat = Annotated[str, typer.Option(help="text, or json: a line is an object.")]
 
+SaveRounds = Annotated[
+    Path | None,
+    out_file(help="Append every request's prompt, text and rounds, as JSON lines; 64 MiB at most."),
+]
+
 
 @takes_engine_options
 def serve(
@@ -63,6 +68,7 @@ def serve(
     metrics_compat: Compat = None,
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
+    save_rounds: SaveRounds = None,
 ) -> None:
     """Serve a model over HTTP as OpenAI does; ends on Ctrl-C or SIGTERM after what runs."""
     _require_framework()
@@ -80,7 +86,7 @@ def serve(
         allowed_hosts=tuple(allowed_host or ()),
         max_pending_tokens=max_pending_tokens,
         request_seconds=request_seconds,
-        telling=Telling(metrics_compat, log_level, log_format),
+        telling=Telling(metrics_compat, log_level, log_format, save_rounds),
     )
     options.check()
     own = None if chat_template is None else read_text(chat_template)

@@ -24,6 +24,7 @@ from aerie.server.fields import (
     TokenizeRequest,
 )
 from aerie.server.guard import Guard
+from aerie.server.keeping import Keeper
 from aerie.server.metrics import Metrics
 from aerie.server.reading import Reader
 from aerie.server.renderer import Renderer
@@ -44,7 +45,10 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 def build_service(worker: Worker, settings: ServerSettings) -> Service:
     """The parts of one server."""
     metrics = Metrics(settings.name, settings.telling.metrics_compat)
-    return Service(worker, settings, metrics, Reader(), Renderer(settings.request_seconds))
+    path = settings.telling.save_rounds
+    keeper = None if path is None else Keeper(path, settings.name)
+    renderer = Renderer(settings.request_seconds)
+    return Service(worker, settings, metrics, Reader(), renderer, keeper)
 
 
 def build_app(service: Service) -> ASGIApp:
@@ -56,6 +60,8 @@ def build_app(service: Service) -> ASGIApp:
         yield
         await service.renderer.close()
         service.worker.stop()
+        if service.keeper is not None:
+            service.keeper.end()
 
     # The framework's pages of documentation load scripts from elsewhere.
     app = FastAPI(

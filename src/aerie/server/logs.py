@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import queue
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
+
+from aerie.server.background import Background
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 FACTS = "facts"  # of a record: what its words say, for whoever reads lines by program
@@ -50,31 +50,17 @@ class Writer(logging.Handler):
 
     def __init__(self, form: str) -> None:
         super().__init__()
-        self.n_dropped = 0
         self._target = logging.StreamHandler(sys.stderr)
         self._target.setFormatter(FORMATTERS[form])
-        self._lines: queue.Queue[logging.LogRecord | None] = queue.Queue(MOST_WAITING)
-        self._thread = threading.Thread(target=self._write, name="log", daemon=True)
-        self._thread.start()
+        self._lines = Background("log", self._target.handle, MOST_WAITING)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Hand a line to the thread, or drop it."""
-        try:
-            self._lines.put_nowait(record)
-        except queue.Full:
-            self.n_dropped += 1
+        self._lines.put(record)
 
     def end(self) -> None:
         """Write what waits, if that is possible soon."""
-        try:
-            self._lines.put(None, timeout=END_SECONDS)
-        except queue.Full:
-            return
-        self._thread.join(END_SECONDS)
-
-    def _write(self) -> None:
-        while (record := self._lines.get()) is not None:
-            self._target.handle(record)
+        self._lines.end(END_SECONDS)
 
 
 @contextmanager

@@ -18,7 +18,9 @@ from aerie.server.fields import (
     TokenizeRequest,
     is_one_prompt,
 )
+from aerie.server.keeping import Keeper, Keeping
 from aerie.server.metrics import Metrics, Standing
+from aerie.server.notes import note_of
 from aerie.server.problems import ApiError
 from aerie.server.reading import Reader, too_long
 from aerie.server.renderer import Renderer
@@ -44,6 +46,7 @@ class Service:
     metrics: Metrics
     reader: Reader
     renderer: Renderer
+    keeper: Keeper | None = None
 
     async def complete(self, asked: CompletionRequest, request: Request) -> Response:
         """POST /v1/completions."""
@@ -145,9 +148,17 @@ class Service:
     async def _send(
         self, asked: Sampling, answer: Answer | SglangAnswer, request: Request
     ) -> Response:
-        group = await self.worker.enter(answer.asks, asked.show_rounds)
-        run = Run(self.worker, self.metrics, group, answer, request)
+        is_kept = self.keeper is not None
+        group = await self.worker.enter(answer.asks, asked.show_rounds or is_kept)
+        kept = self._keeping(answer.asks, request)
+        run = Run(self.worker, self.metrics, group, answer, request, asked.show_rounds, kept)
         return Stream(run) if asked.stream else await run.whole()
+
+    def _keeping(self, asks: Sequence[Ask], request: Request) -> Keeping | None:
+        if self.keeper is None:
+            return None
+        request_id = note_of(request.scope).request_id
+        return Keeping(self.keeper, request_id, asks, self.worker.ready().tokenizer)
 
     def _openai(self, form: Form, asked: Sampling, asks: tuple[Ask, ...]) -> Answer:
         tokenizer = self.worker.ready().tokenizer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from aerie.config import require
 
@@ -23,6 +24,7 @@ class Telling:
     metrics_compat: str | None = None  # "vllm": its names beside ours
     log_level: str = "info"
     log_format: str = "text"
+    save_rounds: Path | None = None  # a file that the rounds of every sample are appended to
 
     def __post_init__(self) -> None:
         require(self.metrics_compat in (None, "vllm"), "metrics_compat is vllm or nothing")
