@@ -90,11 +90,19 @@ def serve(
     )
     options.check()
     own = None if chat_template is None else read_text(chat_template)
-    engine = ProcessHost(options.config, Loading(options, own), settings.telling)
+
+    def another(model: str | None, draft: str | None) -> ProcessHost:
+        """An engine of the same options with other weights; it begins to load."""
+        old = options.model
+        own_model = replace(old, model=model or old.model, draft=draft or old.draft)
+        changed = replace(options, model=own_model)
+        return ProcessHost(changed.config, Loading(changed, own), settings.telling)
+
+    engine = another(None, None)
     try:
         from aerie.server.run import serve as run  # it takes a while, and the engine loads
 
-        run(engine, settings, _say)
+        run(engine, settings, _say, another)
     finally:
         engine.end(0)  # whatever was raised, no engine stays behind
 

@@ -37,7 +37,7 @@ def top(
 ) -> None:
     """Watch a running server: tokens a second, requests, KV memory, acceptance, times, rounds."""
     if not url.startswith(("http://", "https://")):
-        raise UsageError(f"--url is {url!r}: write http://HOST:PORT")
+        raise UsageError(f"--url is {url!r}: it begins with http:// or https://")
     from rich.live import Live
 
     url = url.rstrip("/")

@@ -87,3 +87,5 @@ class ProcessHost:
 
 
 Host = ThreadHost | ProcessHost
+# Starts an engine with another target or head; None: the files that were named at the start.
+Another = Callable[[str | None, str | None], Host]

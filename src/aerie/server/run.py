@@ -17,7 +17,7 @@ import uvicorn
 from aerie.errors import AerieError, UsageError
 from aerie.server.app import build_app, build_service
 from aerie.server.describe import describe_engine, describe_load, describe_readiness
-from aerie.server.host import Host
+from aerie.server.host import Another, Host
 from aerie.server.logs import facts, logging_to_stderr
 from aerie.server.metrics import Totals
 from aerie.server.protocol import patient
@@ -119,9 +119,14 @@ class _Watch:
             await asyncio.sleep(LOOK_SECONDS)
 
 
-def serve(engine: Host, settings: ServerSettings, say: Callable[[str], None]) -> None:
+def serve(
+    engine: Host,
+    settings: ServerSettings,
+    say: Callable[[str], None],
+    another: Another | None = None,
+) -> None:
     """Serve until a signal; raises if there is nothing to serve, or no more."""
-    service = build_service(Worker(engine, settings.max_pending_tokens), settings)
+    service = build_service(Worker(engine, settings.max_pending_tokens), settings, another)
     listener = _listen(settings)
     config = uvicorn.Config(
         build_app(service),

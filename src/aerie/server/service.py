@@ -18,6 +18,7 @@ from aerie.server.fields import (
     TokenizeRequest,
     is_one_prompt,
 )
+from aerie.server.host import Another
 from aerie.server.keeping import Keeper, Keeping
 from aerie.server.metrics import Metrics, Standing
 from aerie.server.notes import note_of
@@ -47,6 +48,7 @@ class Service:
     reader: Reader
     renderer: Renderer
     keeper: Keeper | None = None
+    another: Another | None = None  # an engine with other weights, which begins to load
 
     async def complete(self, asked: CompletionRequest, request: Request) -> Response:
         """POST /v1/completions."""
@@ -108,7 +110,7 @@ class Service:
         numbers = self.worker.numbers
         usage = 1 - numbers.n_free_pages / (self.worker.ready().n_pages - 1)
         return Standing(
-            num_requests_running=numbers.n_running,
+            num_requests_running=numbers.n_running + self.worker.n_retiring,
             num_requests_waiting=numbers.n_waiting,
             kv_cache_usage_perc=round(max(usage, 0.0), 4),
             pending_tokens=self.worker.pending_tokens,
