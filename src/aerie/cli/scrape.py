@@ -16,6 +16,7 @@ from aerie.errors import UsageError
 ANSWER_SECONDS = 5.0
 LINE = re.compile(r'(?P<name>[a-z0-9_]+)(?:\{(?P<label>\w+)="(?P<value>[^"]*)"\})? (?P<number>\S+)')
 PREFIX = "aerie_"
+NOBODY = "no answer"
 Bucket = tuple[float, float]  # its upper bound, and how many values are at most that
 
 
@@ -47,7 +48,7 @@ def scrape(url: str, key: str | None) -> Scrape:
         values, labelled = parse(_get(url + "/metrics", key))
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
         reason = getattr(error, "reason", error)
-        return Scrape(now, f"no answer: {reason}")
+        return Scrape(now, f"{NOBODY}: {reason}")
     return Scrape(now, status, about, values, labelled)
 
 

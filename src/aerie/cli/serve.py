@@ -51,6 +51,10 @@ SaveRounds = Annotated[
     out_file(help="Append every request's prompt, text and rounds, as JSON lines; 64 MiB at most."),
 ]
 
+Replicas = Annotated[
+    int, typer.Option(min=1, max=1024, help="Servers on Ray Serve, behind one address.")
+]
+
 
 @takes_engine_options
 def serve(
@@ -69,9 +73,11 @@ def serve(
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
     save_rounds: SaveRounds = None,
+    replicas: Replicas = 1,
 ) -> None:
     """Serve a model over HTTP as OpenAI does; ends on Ctrl-C or SIGTERM after what runs."""
-    _require_framework()
+    for name in ("fastapi", "uvicorn", "httptools", "prometheus_client"):
+        _require(name, "serve")
     from aerie.server.host import ProcessHost
     from aerie.server.settings import ServerSettings, Telling
 
@@ -98,6 +104,14 @@ def serve(
         changed = replace(options, model=own_model)
         return ProcessHost(changed.config, Loading(changed, own), settings.telling)
 
+    if replicas > 1:
+        if port == 0:
+            raise UsageError("replicas need a --port: Ray's proxy does not say which it has taken")
+        _require("ray", "ray")
+        from aerie.server.replicas import serve_replicas
+
+        serve_replicas(replicas, another, settings, _say)
+        return
     engine = another(None, None)
     try:
         from aerie.server.run import serve as run  # it takes a while, and the engine loads
@@ -121,13 +135,12 @@ def _with_model(options: EngineOptions, named: str | None) -> EngineOptions:
     return replace(options, model=replace(options.model, model=named))
 
 
-def _require_framework() -> None:
-    for name in ("fastapi", "uvicorn", "httptools", "prometheus_client"):
-        if importlib.util.find_spec(name) is None:
-            raise UsageError(
-                f"the server needs {name}, which is not installed: pip install 'aerie[serve]',"
-                " in a checkout pip install '.[serve]'"
-            )
+def _require(name: str, extra: str) -> None:
+    if importlib.util.find_spec(name) is None:
+        raise UsageError(
+            f"the server needs {name}, which is not installed: pip install 'aerie[{extra}]',"
+            f" in a checkout pip install '.[{extra}]'"
+        )
 
 
 @dataclass(frozen=True)

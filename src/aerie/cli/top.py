@@ -12,7 +12,7 @@ import typer
 
 from aerie.cli.checks import amount
 from aerie.cli.output import console
-from aerie.cli.scrape import Bucket, Scrape, added, percentile, scrape
+from aerie.cli.scrape import NOBODY, Bucket, Scrape, added, percentile, scrape
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ def top(
 
     url = url.rstrip("/")
     looks = deque([scrape(url, api_key)], KEPT)
+    if looks[0].status.startswith(NOBODY):
+        raise UsageError(f"{url}: {looks[0].status}; start a server, or give its --url")
 
     def look() -> Group:
         time.sleep(every)

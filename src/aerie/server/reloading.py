@@ -74,8 +74,10 @@ def add_reload(app: FastAPI, service: Service) -> None:
     @app.post("/admin/reload")
     async def reload(asked: ReloadRequest) -> dict[str, Any]:
         """Serve other weights; what runs finishes on those it began with."""
-        if service.settings.api_key is None or service.another is None:
+        if service.settings.api_key is None:
             raise ApiError(403, "weights are reloaded where a key guards it: start with --api-key")
+        if service.another is None:
+            raise ApiError(403, "one of several replicas: start them anew with the new weights")
         if turn.locked():
             raise ApiError(409, "weights are being reloaded: wait for that answer")
         async with turn:

@@ -71,6 +71,8 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "--chat-template": (NOWHERE, FOLDER),
     "--metrics-compat": ("grafana",),
     "--log-level": ("loud",),
+    "--log-format": ("xml",),
+    "--save-rounds": (BELOW_A_FILE, FOLDER),
     "--scope": ("x", "t,,d"),
     "--only": ("no-such-block", "layer,,"),
     "--work": (BELOW_A_FILE,),
