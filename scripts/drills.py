@@ -47,13 +47,13 @@ if "aerie.server.engine_process" in sys.orig_argv:
         return step(self)
     Engine.step = broken
 """
-# A system that holds 64 KiB for a reader, not megabytes: who does not read is felt in seconds.
+# A system that holds little for a reader, not megabytes: who does not read is felt in seconds.
 SMALL_BUFFERS = """
 import socket
 make = socket.create_server
 def small(*arguments, **options):
     made = make(*arguments, **options)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
     return made
 socket.create_server = small
 """
@@ -216,7 +216,8 @@ def slow_readers(drill: Drill, asks: Sequence[Known]) -> None:
     with patched(SMALL_BUFFERS) as folder, serving(*options, before=folder) as server:
         with load(drill, server.port, asks[:2]):
             for reader in readers:
-                reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
+                reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+                reader.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1000)
                 reader.settimeout(PATIENCE)
                 reader.connect(("127.0.0.1", server.port))
                 reader.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + sent)
@@ -233,9 +234,11 @@ def slow_readers(drill: Drill, asks: Sequence[Known]) -> None:
 
 def _drained(reader: socket.socket) -> str:
     """What a client finds that begins to read much too late."""
+    until = time.monotonic() + PATIENCE
     try:
         while reader.recv(1 << 16):
-            pass
+            if time.monotonic() > until:
+                return "a stream that goes on"
     except TimeoutError:
         return SILENT
     except OSError:
