@@ -75,6 +75,11 @@ class Drill:
         """Streams that ended in silence, or with a text that is not theirs."""
         return self.endings[SILENT] + self.endings[WRONG]
 
+    def row(self) -> dict[str, Any]:
+        """Its numbers; the page has the words."""
+        ended = {"endings": self.endings, "broken": self.broken, "lost": self.lost}
+        return {"drill": self.name, **ended, "seconds": self.seconds}
+
     def require(self, is_kept: bool, words: str) -> None:
         """Note what happened, and whether it was promised."""
         (self.happened if is_kept else self.broken).append(words)
@@ -278,7 +283,7 @@ def replica_lost(drill: Drill, asks: Sequence[Known]) -> None:
     with serving(*OPTIONS, "--replicas", "2", port=port) as server:
         for turn in range(3):
             until = time.monotonic() + 60
-            while len(_starts(server)) < 2 and time.monotonic() < until:
+            while len(_answering(server)) < 2 and time.monotonic() < until:
                 time.sleep(0.5)
             with load(drill, port, asks, lasts=False):
                 victim = replicas(server)[0]
@@ -318,10 +323,10 @@ def _ancestors(pid: int) -> Iterator[int]:
         yield pid
 
 
-def _starts(server: Server) -> set[int]:
-    """When the replicas that answer were started: requests meet now one, now the other."""
-    ages = (server.metric("aerie_uptime_seconds") for _ in range(16))
-    return {round((time.monotonic() - age) / 2) for age in ages}
+def _answering(server: Server) -> set[str]:
+    """Replicas that answer, by how long theirs took to load: requests meet now one, now another."""
+    pages = (server.call("GET", "/metrics")[1] for _ in range(16))
+    return {re.findall(r'aerie_load_seconds{phase="building"} (.*)', page)[0] for page in pages}
 
 
 def _transcript(drill: Drill, said: Sequence[str]) -> str:
@@ -365,7 +370,7 @@ def main() -> None:
         print(f"{name}: {_listed(drill.endings)}; broken: {drill.broken}", flush=True)
         drills.append(drill)
     rows = [json.dumps({"made": made})]
-    rows += [json.dumps({**vars(drill), "lost": drill.lost}) for drill in drills]
+    rows += [json.dumps(drill.row()) for drill in drills]
     (ROOT / "reports/drills.jsonl").write_text("\n".join(rows) + "\n")
     (ROOT / "reports/drills.md").write_text(_page(made, drills))
     if any(drill.lost or drill.broken for drill in drills):

@@ -17,6 +17,8 @@ from aerie.errors import UsageError
 
 if TYPE_CHECKING:
     from aerie.server.engine_loop import Loaded
+    from aerie.server.host import Another
+    from aerie.server.settings import ServerSettings
 
 Named = Annotated[str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")]
 Host = Annotated[str, typer.Option(help="Address to listen on; others than loopback need a key.")]
@@ -105,12 +107,7 @@ def serve(
         return ProcessHost(changed.config, Loading(changed, own), settings.telling)
 
     if replicas > 1:
-        if port == 0:
-            raise UsageError("replicas need a --port: Ray's proxy does not say which it has taken")
-        _require("ray", "ray")
-        from aerie.server.replicas import serve_replicas
-
-        serve_replicas(replicas, another, settings, _say)
+        _serve_replicas(replicas, another, settings)
         return
     engine = another(None, None)
     try:
@@ -119,6 +116,15 @@ def serve(
         run(engine, settings, _say, another)
     finally:
         engine.end(0)  # whatever was raised, no engine stays behind
+
+
+def _serve_replicas(n_replicas: int, another: Another, settings: ServerSettings) -> None:
+    if settings.port == 0:
+        raise UsageError("replicas need a --port: Ray's proxy does not say which it has taken")
+    _require("ray", "ray")
+    from aerie.server.replicas import serve_replicas
+
+    serve_replicas(n_replicas, another, settings, _say)
 
 
 def _say(words: str) -> None:
