@@ -191,7 +191,7 @@ def poisoned(drill: Drill, asks: Sequence[Known]) -> None:
     with serving(*OPTIONS) as server:
         with load(drill, server.port, asks):
             answers = Counter(server.call("POST", "/v1/completions", body)[0] for body in poison)
-        drill.require(set(answers) <= {200, 400, 413}, f"answered {_listed(answers)}")
+        drill.require(set(answers) <= {200, 400, 413}, f"statuses {_listed(answers)}")
         drill.require(answers[400] > 5, "refused by name")
         whole_again(drill, server, asks)
     drill.require(set(drill.endings) == {TOKENS}, "bystanders noticed nothing")
@@ -383,13 +383,20 @@ def _page(made: dict[str, Any], drills: Sequence[Drill]) -> str:
         f"{'; '.join(drill.happened)} | {'; '.join(drill.broken) or 'none'} | {drill.lost} |"
         for drill in drills
     ]
-    total = sum(drill.endings.total() for drill in drills)
+    refused = (UNREACHED, "status 503")
+    tried = sum(drill.endings.total() for drill in drills)
+    n_refused = sum(drill.endings[kind] for drill in drills for kind in refused)
     lost, seconds = sum(drill.lost for drill in drills), sum(drill.seconds for drill in drills)
     words = (
         f"Real `aerie serve` processes with the built-in pair, {N_CLIENTS} clients that know the "
-        f"text they must get. {total:,} streams, {lost} of them lost, {seconds:.0f} s. A stream is "
-        f"lost that ends in silence ({PATIENCE:.0f} s without a byte) or with another text; a "
-        "closed connection and an error event are endings that a client sees."
+        f"text they must get. {tried - n_refused:,} streams, {lost} of them lost, and {n_refused:,} "
+        f"attempts that met no server or a 503 while one started; {seconds:.0f} s. A stream is lost "
+        f"that ends in silence ({PATIENCE:.0f} s without a byte) or with another text; a closed "
+        "connection and an error event are endings that a client sees. Clients that vanish are not "
+        "counted as streams, bystanders are.\n\n"
+        "Two faults are injected: the step that fails, and socket buffers of 8 KiB for the readers "
+        "that do not read (a system's own hold some 4 MB, which takes minutes to fill here). A "
+        "server that is sent SIGTERM may end with status 0 or by that signal."
     )
     head = "| drill | promised | how streams ended; what else | promises broken | lost |"
     table = "\n".join([head, "|---|---|---|---|---:|", *rows])
@@ -401,7 +408,7 @@ def _page(made: dict[str, Any], drills: Sequence[Drill]) -> str:
 
 
 def _listed(counts: Counter[Any]) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items(), key=str))
+    return ", ".join(f"{count} × {kind}" for kind, count in sorted(counts.items(), key=str))
 
 
 if __name__ == "__main__":

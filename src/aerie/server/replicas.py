@@ -19,7 +19,8 @@ from aerie.server.settings import ServerSettings
 from aerie.server.worker import Worker
 
 PROXY = {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "aerie.server.farewell:middlewares"}
-ONGOING = 1024  # requests of a replica; what is too much for it, it refuses itself
+# What is too much for a replica, it refuses itself.
+WATCHED = {"health_check_period_s": 1, "max_ongoing_requests": 1024}
 ENDS = {signal.SIGINT, signal.SIGTERM}
 
 
@@ -49,10 +50,8 @@ def serve_replicas(n: int, start: Another, at: ServerSettings, say: Callable[[st
     ray.init(include_dashboard=False, configure_logging=False, runtime_env={"env_vars": PROXY})
     serve.start(http_options={"host": at.host, "port": at.port})
     devices = {"num_cpus": 1, "num_gpus": 1 if ray.cluster_resources().get("GPU") else 0}
-    options = {"health_check_period_s": 1, "graceful_shutdown_timeout_s": at.drain_seconds}
-    deployment = serve.deployment(
-        Replica, num_replicas=n, ray_actor_options=devices, max_ongoing_requests=ONGOING, **options
-    )
+    options = {"ray_actor_options": devices, "graceful_shutdown_timeout_s": at.drain_seconds}
+    deployment = serve.deployment(Replica, num_replicas=n, **WATCHED, **options)
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
     serve.run(deployment.bind(start, at), name="aerie", route_prefix="/")
     say(f"{at.name} is served at http://{at.host}:{at.port}/v1 by {n} replicas")
