@@ -181,7 +181,7 @@ def poisoned(drill: Drill, asks: Sequence[Known]) -> None:
         {"prompt": [5, 10**9]},
         {"prompt": "a", "logit_bias": {"5": 1e39}},
         {"prompt": "a", "repetition_penalty": 1e-300},
-        {"prompt": "\\ud800"},
+        {"prompt": "\ud800"},
         {"prompt": "a", "stop": ["x" * 5000]},
         {"prompt": "a", "max_tokens": 10**12, "n": 10**6},
         {"prompt": ["a"] * 10_000},
@@ -191,7 +191,7 @@ def poisoned(drill: Drill, asks: Sequence[Known]) -> None:
     with serving(*OPTIONS) as server:
         with load(drill, server.port, asks):
             answers = Counter(server.call("POST", "/v1/completions", body)[0] for body in poison)
-        drill.require(set(answers) <= {200, 400, 413}, f"statuses {_listed(answers)}")
+        drill.require(set(answers) <= {400, 413}, f"statuses {_listed(answers)}")
         drill.require(answers[400] > 5, "refused by name")
         whole_again(drill, server, asks)
     drill.require(set(drill.endings) == {TOKENS}, "bystanders noticed nothing")
@@ -389,11 +389,11 @@ def _page(made: dict[str, Any], drills: Sequence[Drill]) -> str:
     lost, seconds = sum(drill.lost for drill in drills), sum(drill.seconds for drill in drills)
     words = (
         f"Real `aerie serve` processes with the built-in pair, {N_CLIENTS} clients that know the "
-        f"text they must get. {tried - n_refused:,} streams, {lost} of them lost, and {n_refused:,} "
-        f"attempts that met no server or a 503 while one started; {seconds:.0f} s. A stream is lost "
-        f"that ends in silence ({PATIENCE:.0f} s without a byte) or with another text; a closed "
-        "connection and an error event are endings that a client sees. Clients that vanish are not "
-        "counted as streams, bystanders are.\n\n"
+        f"text they must get. {tried - n_refused:,} streams, {lost} of them lost, and "
+        f"{n_refused:,} attempts that met no server or a 503 while one started; {seconds:.0f} s. "
+        f"A stream is lost that ends in silence ({PATIENCE:.0f} s without a byte) or with "
+        "another text; a closed connection and an error event are endings that a client sees. "
+        "Clients that vanish are not counted as streams, bystanders are.\n\n"
         "Two faults are injected: the step that fails, and socket buffers of 8 KiB for the readers "
         "that do not read (a system's own hold some 4 MB, which takes minutes to fill here). A "
         "server that is sent SIGTERM may end with status 0 or by that signal."
