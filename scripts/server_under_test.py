@@ -82,14 +82,19 @@ def _megabytes(pid: int | str) -> float:
 
 
 @contextmanager
-def serving(*options: str, port: int = 0, before: Path | None = None) -> Iterator[Server]:
+def serving(
+    *options: str,
+    port: int = 0,
+    before: Path | None = None,
+    module: str = "aerie serve --port {port}",
+) -> Iterator[Server]:
     """From this checkout's sources, one thread; ended with the block.
 
     Port 0 is any free one; what is imported from the folder `before` wins.
     """
     path = os.pathsep.join(map(str, filter(None, (before, ROOT / "src"))))
     own = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "aerie", "serve", "--port", str(port), *options]
+    command = [sys.executable, "-m", *module.format(port=port).split(), *options]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("wb") as target:

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aerie.attention.contract import LayerAttention, Reach
+from aerie.attention.contract import LayerAttention, PrepareAttention, Reach
 from aerie.attention.rows import Bounds, Rows
 from aerie.attention.triton import TritonAttention, load_tiles
+from aerie.attention.triton.exact import ExactAttention
 from aerie.bench.kernels.attention_work import PRODUCTION, Heads
 from aerie.bench.kernels.shape import Inputs, Shape
 from aerie.bench.kernels.workload import workload
@@ -27,6 +28,7 @@ from aerie.kernels import catalogue
 from aerie.kernels.kernel import Kernel
 from aerie.kernels.tensors import adopt
 from aerie.kernels.triton_gpu import KERNELS, fused
+from aerie.kernels.triton_gpu.exact_linear import walk_plan
 from aerie.kernels.triton_gpu.gemm import GemmScratch, gemm_scratch, product
 from aerie.kernels.triton_gpu.gemm_plan import Key, Plan, shipped_table
 
@@ -53,6 +55,7 @@ def of_engine(device: DeviceRecord) -> Iterator[Launch]:
     yield from of_layers()
     yield from of_products(device)
     yield from of_attention()
+    yield from of_exact(device)
 
 
 def sample(device: DeviceRecord) -> Iterator[Launch]:
@@ -174,8 +177,25 @@ def of_attention() -> Iterator[Launch]:
                 yield partial(_attend, backend, rows, heads, layer, dtype)
 
 
+def of_exact(device: DeviceRecord) -> Iterator[Launch]:
+    """What takes the place of products and attention where numerics are exact."""
+    scratch, sizes = gemm_scratch("meta"), GraphConfig()
+    shapes = ((HIDDEN, FFN), (2 * FFN, HIDDEN))
+    for n_rows, (n_out, n_in) in itertools.product((*sizes.rows, *sizes.chunks), shapes):
+        plan = walk_plan(n_out, n_in, n_rows).fitted(device)
+        yield _product(Key(n_out, n_in, n_rows), plan, scratch)
+    trees = [(n, n, batch) for n in (1, *sizes.tiles) for batch in (1, 8, 64)]
+    chunks = [(n, 0, 1) for n in (sizes.chunks[0], sizes.chunks[-1])]
+    for n_rows, tree, batch in (*trees, *chunks):
+        for columns, dtype in itertools.product(
+            (8192, MOST_COLUMNS), (torch.bfloat16, torch.float32)
+        ):
+            rows = _rows(batch, Bounds(n_rows, columns, tree))
+            yield partial(_attend, ExactAttention(), rows, *LAYER_KINDS[0][:2], dtype)
+
+
 def _attend(
-    backend: TritonAttention, rows: Rows, heads: Heads, layer: LayerAttention, dtype: torch.dtype
+    backend: PrepareAttention, rows: Rows, heads: Heads, layer: LayerAttention, dtype: torch.dtype
 ) -> None:
     queries = _empty(rows.n_rows, heads.n_heads, heads.head_dim, dtype=dtype)
     keys = _empty(4096, heads.n_kv_heads, heads.head_dim, dtype=dtype)

@@ -19,6 +19,7 @@ SGLANG_BACKENDS = (
     "lmdeploy",
     "lmdeploy-chat",
 )
+DIALECTS = ("hermes", "llama3_json", "harmony")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Client:
     proofs: tuple[str, ...]  # regular expressions, all of which the output matches
     acceptance: str = ""  # one whose group is the acceptance length, where the client prints it
     environment: Mapping[str, str] = field(default_factory=lambda: {"HF_HUB_OFFLINE": "1"})
+    dialect: str = ""  # of the scripted model that it talks to; none: to the built-in pair
 
 
 def _sglang(backend: str) -> Client:
@@ -115,6 +117,17 @@ def _aiperf(endpoint: str) -> Client:
     )
 
 
+def _tools(name: str, dialect: str, *packages: str) -> Client:
+    return Client(
+        name=f"{name}-tools-{dialect}",
+        program="python",
+        arguments=f"scripts/interop/{name}_tools.py {{url}}/v1 {{name}}",
+        packages=packages,
+        proofs=(r"all \d+ checks passed",),
+        dialect=dialect,
+    )
+
+
 def clients() -> Iterator[Client]:
     """All of them, in the order in which they run."""
     for name, packages in (
@@ -143,3 +156,6 @@ def clients() -> Iterator[Client]:
     yield _vllm("openai-chat", "/v1/chat/completions")
     yield _aiperf("completions")
     yield _aiperf("chat")
+    for dialect in DIALECTS:
+        yield _tools("openai", dialect, "openai")
+        yield _tools("langchain", dialect, "langchain-openai", "langchain", "openai")

@@ -9,6 +9,7 @@ failed. The clients come from .interop (install.sh).
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -26,10 +27,15 @@ from scripts.server_under_test import EXACT, ROOT, origin, serving
 
 REPORTS = ROOT / "reports/interop"
 PROGRAMS = ".interop/bin"
-NAME, TOKENIZER = "aerie-pair", "src/aerie/assets/pair/target"
+TOKENIZER = "src/aerie/assets/pair/target"
+NAMES = {"": "aerie-pair"}  # of what is served, by dialect
+SCRIPTED = "scripts.interop.scripted"  # the pair with forced logits, for every other one
 OPTIONS = ("--metrics-compat", "vllm", *EXACT)
 CLIENT_SECONDS = 300
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# Tables are drawn for wide terminals: a third of what some clients write is lines and blanks.
+LINES, BLANKS = re.compile(r"([─━═=_-])\1{3,}"), re.compile(r"(?<=\S) {3,}")
+MOST_LINE = 600  # characters
 # Where else people are sent is not a result of the run.
 ADDRESS = re.compile(r"https?://(?!127\.0\.0\.1)[^\s\"'<>)\]]+")
 
@@ -70,7 +76,7 @@ class Outcome:
                 f"versions: {versions}",
                 f"aerie: {made['aerie']}, commit {made['commit']}, {made['date']}",
                 f"device: {made['device']}",
-                f"server: aerie serve {' '.join(OPTIONS)}",
+                f"server: {served(self.client.dialect)}",
                 f"command: {self.command}",
                 f"exit status: {self.status}, {self.seconds:.1f} s",
                 *(
@@ -89,7 +95,8 @@ class Outcome:
 
 def run(client: Client, url: str, scratch: str) -> Outcome:
     """One client, to its end."""
-    filled = client.arguments.format(url=url, name=NAME, tokenizer=TOKENIZER, scratch=scratch)
+    name = NAMES.get(client.dialect, "scripted")
+    filled = client.arguments.format(url=url, name=name, tokenizer=TOKENIZER, scratch=scratch)
     words = [f"{PROGRAMS}/{client.program}", *shlex.split(filled)]
     environment = {**os.environ, **client.environment, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
     environment |= {"NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
@@ -118,12 +125,21 @@ def run(client: Client, url: str, scratch: str) -> Outcome:
 
 
 def cleaned(text: str, scratch: str) -> str:
-    """Without colours, overwritten progress, this machine's folders and others' addresses."""
+    """Without colours, overwritten progress, padding, this machine's folders, others' addresses."""
     for place, shown in ((scratch, "SCRATCH"), (f"{ROOT}/", ""), (str(Path.home()), "~")):
         text = text.replace(place, shown)
     text = ADDRESS.sub("(address)", COLOURS.sub("", text))
+    text = BLANKS.sub("  ", LINES.sub(r"\1\1\1", text))
     lines = (line.rsplit("\r", 1)[-1].rstrip() for line in text.replace("\r\n", "\n").split("\n"))
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n") + "\n"
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(map(shortened, lines)))
+    return text.strip("\n") + "\n"
+
+
+def shortened(line: str) -> str:
+    """A line of every default of a client is cut, and says how long it was."""
+    if len(line) <= MOST_LINE:
+        return line
+    return f"{line[: MOST_LINE // 2]} … of {len(line)} characters"
 
 
 def versions(packages: tuple[str, ...]) -> dict[str, str]:
@@ -164,6 +180,26 @@ def summary(outcomes: list[Outcome], made: Mapping[str, object]) -> str:
     )
 
 
+def served(dialect: str) -> str:
+    """The server that clients are run against: its module, and its options."""
+    return f"{SCRIPTED} {dialect}" if dialect else f"aerie serve {' '.join(OPTIONS)}"
+
+
+def run_group(dialect: str, group: list[Client], made: Mapping[str, object]) -> list[Outcome]:
+    """Clients of one server, one after the other; each transcript is written at once."""
+    outcomes = []
+    started = serving(dialect, module=SCRIPTED) if dialect else serving(*OPTIONS)
+    with tempfile.TemporaryDirectory() as scratch, started as server:
+        for client in group:
+            outcome = run(client, f"http://127.0.0.1:{server.port}", scratch)
+            (REPORTS / f"{client.name}.txt").write_text(outcome.transcript(made))
+            verdict = "passed" if outcome.has_passed else f"FAILED, missing {outcome.missing}"
+            print(f"{client.name}: {verdict}, {outcome.seconds:.0f} s", flush=True)
+            outcomes.append(outcome)
+        assert server.call("GET", "/health")[0] == 200, f"the server died: {server.log.read_text()}"
+    return outcomes
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[])
@@ -173,14 +209,8 @@ def main() -> int:
     made = origin()
     REPORTS.mkdir(parents=True, exist_ok=True)
     outcomes = []
-    with tempfile.TemporaryDirectory() as scratch, serving(*OPTIONS) as server:
-        for client in chosen:
-            outcome = run(client, f"http://127.0.0.1:{server.port}", scratch)
-            (REPORTS / f"{client.name}.txt").write_text(outcome.transcript(made))
-            verdict = "passed" if outcome.has_passed else f"FAILED, missing {outcome.missing}"
-            print(f"{client.name}: {verdict}, {outcome.seconds:.0f} s", flush=True)
-            outcomes.append(outcome)
-        assert server.call("GET", "/health")[0] == 200, f"the server died: {server.log.read_text()}"
+    for dialect, group in itertools.groupby(chosen, lambda client: client.dialect):
+        outcomes += run_group(dialect, list(group), made)
     if not only:
         (REPORTS / "README.md").write_text(summary(outcomes, made))
     return int(not all(outcome.has_passed for outcome in outcomes))

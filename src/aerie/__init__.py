@@ -1,6 +1,14 @@
 """aerie: lossless speculative decoding with cost-aware draft trees."""
 
-__all__ = ["Engine", "EngineConfig", "SamplingParams", "__version__"]
+__all__ = [
+    "Engine",
+    "EngineConfig",
+    "Grammar",
+    "JsonSchema",
+    "Regex",
+    "SamplingParams",
+    "__version__",
+]
 
 __version__ = "0.1.0"
 

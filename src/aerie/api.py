@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
-from aerie.assemble import Tap, build_core, load_draft, load_target, untapped
+from aerie.assemble import Tap, build_core, load_draft, load_target, untapped, with_numerics
 from aerie.assemble_choices import configured, context_of
 from aerie.completion import Completion as Completion
 from aerie.config import EngineConfig, require
@@ -17,6 +18,7 @@ from aerie.errors import EngineFailedError, RequestFailedError, UsageError
 from aerie.models.hub import find_pair as find_pair
 from aerie.models.probe import ProbeMode, probe_at_load
 from aerie.requests.params import SamplingParams
+from aerie.text.grammar import Grammars
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
 from aerie.texts import Texts, as_list
 from aerie.texts import Update as Update
@@ -45,6 +47,7 @@ class Engine:
         self.tokenizer = tokenizer
         self.config = config
         self.load_seconds: dict[str, float] = {}  # by phase
+        self.grammars = Grammars(tokenizer, core.limits.vocabulary)
         self._texts = Texts(tokenizer)
         self._lock = threading.RLock()
         self._at_door: set[int] = set()  # threads that wait for the lock
@@ -68,6 +71,7 @@ class Engine:
         """
         config, marks = configured(model, draft, settings), [time.perf_counter()]
         target_dir, draft_dir = find_pair(config.model.model, config.model.draft)
+        config = replace(config, model=with_numerics(config.model, target_dir))
         page_size = config.cache.page_size
         target = load_target(target_dir, config.model, page_size, progress)
         tokenizer = load_tokenizer(target_dir)
@@ -238,13 +242,15 @@ class Engine:
         self, tokens: Any, params: SamplingParams, sample_index: int, ids: list[int]
     ) -> int:
         """Queue token ids; `ids` has the request's id before it is queued."""
+        asked = params.grammar
+        grammar = None if asked is None else self.grammars.compiled(asked)  # nobody waits for it
         self._at_door.add(threading.get_ident())
         with self._lock:
             self._at_door.discard(threading.get_ident())
             ids.append(self.core.next_id)
             try:
                 self._texts.open(ids[-1], params)
-                return self.core.submit(tokens, params, sample_index)
+                return self.core.submit(tokens, params, sample_index, grammar)
             except BaseException:
                 self.abandon(ids.pop())
                 raise

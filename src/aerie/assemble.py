@@ -21,7 +21,7 @@ from aerie.assemble_costs import (
 )
 from aerie.assemble_device import settle_model
 from aerie.assemble_memory import free_bytes, give_back, kv_needs, with_pages
-from aerie.assemble_numerics import find_numerics
+from aerie.assemble_numerics import choose_kind, find_numerics, head_numerics
 from aerie.assemble_rounds import build_launcher, scratch_of, tree_shape
 from aerie.config import EngineConfig, ModelConfig, SpeculationConfig, require
 from aerie.costs.table import CostTable
@@ -34,6 +34,7 @@ from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.geometry import read_geometry
 from aerie.models.load import LoadOptions, load_decoder
 from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner
@@ -60,7 +61,7 @@ def load_target(
 
     `page_size` is what the KV memory promises attention: slots of a page follow each other.
     """
-    config = settle_model(config)
+    config = with_numerics(settle_model(config), directory)
     numerics = find_numerics(config, page_size)
     options = LoadOptions(
         dtype=getattr(torch, config.dtype),
@@ -73,11 +74,16 @@ def load_target(
     return load_decoder(directory, numerics.prepare_attention, options)
 
 
+def with_numerics(config: ModelConfig, directory: Path) -> ModelConfig:
+    """A configuration whose device and dtype are chosen, with its numerics chosen for a target."""
+    return replace(config, numerics=choose_kind(config, read_geometry(directory)).value)
+
+
 def load_draft(
     directory: Path, target: Decoder, config: ModelConfig, page_size: int = 1
 ) -> Eagle3Head:
     """Load a draft head for a target, with the same promise."""
-    numerics = find_numerics(settle_model(config), page_size)
+    numerics = head_numerics(settle_model(config), page_size)
     options = HeadOptions(config.taps, dense=numerics.dense, is_fused=numerics.is_head_fused)
     return load_head(directory, target, numerics.prepare_attention, options)
 

@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from aerie.assemble_device import choose_device, choose_dtype, settle_model
-from aerie.assemble_numerics import choose_numerics
+from aerie.assemble_numerics import choose_kind, choose_numerics
 from aerie.config import EngineConfig, ModelConfig, SchedulerConfig, require
 from aerie.kernels.registry import backend_info, why_unavailable
+from aerie.models.geometry import read_geometry
+from aerie.models.hub import find_pair
 from aerie.models.resolved import Resolved
 
 
@@ -52,8 +54,11 @@ def explain(config: EngineConfig) -> tuple[Resolved[str], ...]:
     device = choose_place(config)
     dtype = choose_dtype(config.model.dtype, device.value)
     config = _placed(config)
-    chosen = (choose_policy(config), choose_engine(config), choose_backend(config))
-    return (device, dtype, *chosen, *choose_numerics(config.model))
+    geometry = read_geometry(find_pair(config.model.model, config.model.draft)[0])
+    kind = choose_kind(config.model, geometry)
+    model = replace(config.model, numerics=kind.value)
+    chosen = (choose_policy(config), choose_engine(config), choose_backend(config), kind)
+    return (device, dtype, *chosen, *choose_numerics(model))
 
 
 def _placed(config: EngineConfig) -> EngineConfig:

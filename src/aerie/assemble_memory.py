@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -49,8 +50,19 @@ def kv_needs(config: EngineConfig, target: Decoder, head: Eagle3Head | None, lon
         # Features of every seat, kept while nothing is drafted.
         feature = len(head.taps) * geometry.hidden_size * itemsize
         reserve += (config.scheduler.max_batch + 1) * (head.reach.window or HISTORY) * feature
+    if config.model.numerics == "exact" and config.model.device.startswith("cuda"):
+        reserve += _parts_bytes(config, target, longest)
     most_slots = MOST_ELEMENTS // max(pool.keys[0].numel() for pool in pools)
     return Needs(slot_bytes, most_slots, longest, reserve)
+
+
+def _parts_bytes(config: EngineConfig, target: Decoder, longest: int) -> int:
+    """What exact attention leaves to its merge: of every verified row the spans of its text."""
+    # Late: a machine without a GPU has no triton.
+    spans_of = importlib.import_module("aerie.attention.triton.exact").spans_of
+    attention = target.geometry.attention
+    n_parts: int = config.graphs.rows[-1] * spans_of(longest) * attention.n_heads
+    return 4 * n_parts * (attention.head_dim + 2)
 
 
 def with_pages(config: EngineConfig, needs: Needs) -> EngineConfig:

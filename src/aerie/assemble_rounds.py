@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from aerie.assemble_numerics import NUMERICS, leaves_padding_alone
+from aerie.assemble_numerics import leaves_padding_alone, row_multiple
 from aerie.config import EngineConfig, SpeculationConfig, require
 from aerie.engine.buckets import Sizes
 from aerie.engine.captured import Captured
@@ -65,7 +65,7 @@ def build_launcher(
     slots = tuple(n for n in config.graphs.slots if n <= state.n_seats)
     sizes = Sizes(
         graphs=replace(config.graphs, columns=columns, slots=slots or (state.n_seats,)),
-        row_multiple=NUMERICS[config.model.numerics].row_multiple,
+        row_multiple=row_multiple(config.model),
         scratch=scratch,
         shape=policy.shape,
         n_nodes=n_nodes_of(config.speculation),

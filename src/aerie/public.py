@@ -7,6 +7,9 @@ import importlib
 HOMES = {
     "Engine": "aerie.api",
     "EngineConfig": "aerie.config",
+    "Grammar": "aerie.text.grammar",
+    "JsonSchema": "aerie.text.grammar",
+    "Regex": "aerie.text.grammar",
     "SamplingParams": "aerie.requests.params",
 }
 

@@ -19,6 +19,7 @@ import pytest
 from aerie import Engine, SamplingParams
 from aerie.bench.peers import read_rows
 from aerie.bench.serve.peer import read_peer_contract, write_prompts
+from aerie.text.grammar import JsonSchema, Regex
 from tests.e2e.server_process import READY_SECONDS, TREE, Served, served
 from tests.e2e.test_commands import aerie
 from tests.laws.tree import ROOT
@@ -29,6 +30,7 @@ PROMPTS = (
     "import os\n\n\ndef walk(top):\n",
 )
 NAME = "aerie-pair"
+TOOL = {"type": "function", "function": {"name": "f"}}
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +128,52 @@ def test_a_stream_joins_to_the_whole_and_closes_as_openai_does(client: openai.Op
     assert sum(histogram) == spoken["num_spec_steps"] > 0
     weighted = sum(depth * count for depth, count in enumerate(histogram))
     assert weighted == spoken["num_accepted_draft_tokens"]
+
+
+POINT = {
+    "type": "object",
+    "properties": {
+        "x": {"type": "integer", "maximum": 99, "minimum": 0},
+        "größe": {"enum": ["蓝"]},
+    },
+    "required": ["x", "größe"],
+    "additionalProperties": False,
+}
+
+
+def test_structured_output_is_valid_and_plain_constrained_decoding_s(
+    server: Served, client: openai.OpenAI, plain: Engine
+) -> None:
+    pytest.importorskip("llguidance", reason="grammars need llguidance: the extra `grammar`")
+    named = {"name": "point", "schema": POINT, "strict": True}
+    asked: dict[str, Any] = {
+        "model": NAME,
+        "messages": [{"role": "user", "content": PROMPTS[0]}],
+        "max_tokens": 48,
+        "seed": 5,
+        "response_format": {"type": "json_schema", "json_schema": named},
+    }
+    whole = client.chat.completions.create(**asked)
+    found = json.loads(whole.choices[0].message.content or "")
+    assert whole.choices[0].finish_reason == "stop"
+    assert set(found) == {"x", "größe"} and 0 <= found["x"] <= 99
+    chunks = client.chat.completions.create(**asked, stream=True)
+    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    assert text == whole.choices[0].message.content
+    for grammar, said in (
+        (JsonSchema(POINT), {"guided_json": POINT}),
+        (Regex("[a-z]{4,9}!"), {"structured_outputs": {"regex": "[a-z]{4,9}!"}}),
+    ):
+        params = SamplingParams(max_tokens=32, temperature=0.9, seed=3, grammar=grammar)
+        (want,) = plain.generate(PROMPTS[0], params)
+        got = client.completions.create(
+            model=NAME, prompt=PROMPTS[0], max_tokens=32, temperature=0.9, seed=3, extra_body=said
+        )
+        assert got.choices[0].text == want.text
+        assert got.choices[0].finish_reason == want.finish_reason == "stop"
+    wrong = {"prompt": "a", "guided_json": {"type": "array", "uniqueItems": True}}
+    reply = server.call("POST", "/v1/completions", wrong)
+    assert reply.status == 400 and "uniqueItems" in reply.body["error"]["message"]
 
 
 def test_samples_and_prompts_of_one_request(client: openai.OpenAI, plain: Engine) -> None:
@@ -263,14 +311,15 @@ REFUSED: dict[str, tuple[str, str, Any, int, str | None]] = {
     "tools": (
         "POST",
         "/v1/chat/completions",
-        {"messages": [{"role": "user", "content": "a"}], "tools": [{}]},
+        # The pair's own template writes none.
+        {"messages": [{"role": "user", "content": "a"}], "tools": [TOOL]},
         400,
         "tools",
     ),
     "grammar": (
         "POST",
         "/v1/completions",
-        {"prompt": "a", "response_format": {"type": "json_object"}},
+        {"prompt": "a", "response_format": {"type": "xml"}},
         400,
         "response_format",
     ),

@@ -214,23 +214,6 @@ def check_replay() -> float:
     return worst
 
 
-def check_neighbours() -> float:
-    """Cut by length alone, a request's bits do not change with the rest of the batch."""
-    alone = trees([16], [2500])
-    other = causal_batch([torch.zeros(300, dtype=torch.int64)], [torch.arange(3000, 4000).int()])
-    for dtype in TOLERANCES:
-        backend = TritonAttention(one_tile(SMALL), TritonOptions(exact_blocks=16))
-        own = Case("alone", alone, (32, 8, 128), EXACT, dtype)
-        both = replace(own, rows=join_rows([other, alone]))
-        queries, keys, values, layer = place(inputs(both))
-        joined = backend(on(both.rows, torch.device(DEVICE)), [Reach()])
-        single = backend(on(alone, torch.device(DEVICE)), [Reach()])
-        got = joined(queries, keys, values, layer)[300:]
-        if not torch.equal(got, single(queries[300:], keys, values, layer)):
-            raise AssertionError(f"{dtype}: a neighbour changed a row's bits")
-    return 0.0
-
-
 def check_repeats() -> float:
     """Balanced splits too give the same bits twice."""
     case = Case("repeats", trees([64], [20000]), (32, 8, 128), LARGE)
@@ -251,7 +234,6 @@ def checks() -> dict[str, Callable[[], float]]:
     return {
         **named,
         "replayed_with_other_lengths": check_replay,
-        "neighbours": check_neighbours,
         "repeats": check_repeats,
     }
 

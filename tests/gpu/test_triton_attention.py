@@ -29,7 +29,6 @@ NAMES = (
     "fp32_window",
     "sinks",
     "replayed_with_other_lengths",
-    "neighbours",
     "repeats",
 )
 

@@ -30,7 +30,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "tune": ("engine",),
     "engine": ("kv", "speculation", "models"),
     "kv": ("requests", "kernels"),
-    "requests": ("config",),
+    "requests": ("config", "text"),  # a grammar is a value that a request names
     "train": ("models",),
     "speculation": ("costs", "kernels", "attention"),
     "costs": ("config",),

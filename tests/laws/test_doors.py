@@ -36,6 +36,11 @@ DOORS = (
         "weights are loaded strictly in one place; dumps use the same container",
     ),
     Door(
+        ("llguidance",),
+        ("src/aerie/text/grammar.py",),
+        "grammars are an extra, and one file knows whose",
+    ),
+    Door(
         ("matplotlib",),
         ("src/aerie/perf/*plot*.py", "src/aerie/bench/*/*plot*.py"),
         "plots are optional",
@@ -183,6 +188,7 @@ LEADS_TO_TORCH = {
         (wrong_doors, {"server/app.py": "from ray import serve"}, "server/app.py:1"),
         (wrong_doors, {"config.py": "from pydantic import BaseModel"}, "config.py:1"),
         (wrong_doors, {"models/decoder.py": "import safetensors.torch"}, "models/decoder.py:1"),
+        (wrong_doors, {"engine/masks.py": "import llguidance"}, "engine/masks.py:1"),
         (wrong_doors, {"bench/runner.py": "from matplotlib import pyplot"}, "bench/runner.py:1"),
         (wrong_doors, {"models/weights.py": "import pickle"}, "models/weights.py:1"),
         (

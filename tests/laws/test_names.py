@@ -10,7 +10,15 @@ import pytest
 from tests.laws.tree import Function, Law, Module, report, source
 
 # What `import aerie` promises. A change here is a change of the public interface.
-PUBLIC = ["Engine", "EngineConfig", "SamplingParams", "__version__"]
+PUBLIC = [
+    "Engine",
+    "EngineConfig",
+    "Grammar",
+    "JsonSchema",
+    "Regex",
+    "SamplingParams",
+    "__version__",
+]
 
 # Names that say nothing about what is inside.
 EMPTY_NAMES = re.compile(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -14,12 +14,14 @@ from torch import Tensor
 from aerie.api import Completion, Engine, Prompt
 from aerie.attention.rows import Bounds, causal_rows
 from aerie.bench.provenance import provenance
+from aerie.config import SpeculationConfig
 from aerie.kernels.noise import gumbel
 from aerie.models.decoder import Decoder
 from aerie.requests.params import SamplingParams
 
 # Below this temperature a request is greedy, as in `sample_target_tokens`.
 GREEDY_TEMPERATURE = 1e-6
+ENDED = -1  # in place of a token: that text is shorter
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,11 @@ class Timed:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two outputs part, and how close the target's first two choices were there.
+    """Where two outputs part, and how close the two tokens were to the target there.
 
-    The gap is between the two largest of logits / T plus the seed's noise, or of the logits when
-    greedy: what decided the token. Penalties and filters are left out of it.
+    The gap is between their logits / T plus the seed's noise, or their logits when greedy: what
+    decided the token. Where one text ends, it is between the two largest. Penalties and filters are
+    left out of it.
     """
 
     index: int
@@ -133,14 +136,13 @@ def compare_decoding(
         tuple(runs[plain]),
         tuple(runs[speculative]),
         difference,
-        policy_of(speculative),
+        policy_of(speculative.core.config.speculation),
         speculative.config.model.device,
     )
 
 
-def policy_of(engine: Engine) -> dict[str, Any]:
+def policy_of(speculation: SpeculationConfig) -> dict[str, Any]:
     """Which trees an engine grows: the policy it resolved to, and the most it may grow."""
-    speculation = engine.core.config.speculation
     return {
         "method": speculation.method,
         "name": speculation.chosen_policy,
@@ -156,25 +158,38 @@ def first_difference(
     speculative: Completion,
 ) -> Difference | None:
     """Compare two outputs of one prompt and seed; None if they are the same."""
-    left, right = plain.token_ids, speculative.token_ids
-    if left == right:
-        return None
-    shared = min(len(left), len(right))
-    index = next((i for i in range(shared) if left[i] != right[i]), shared)
     ids = engine.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
-    decided = _decided_by(engine, [*ids, *left[:index]], params.temperature, plain.seed)
-    best = torch.topk(decided, 2).values
-    pick = (left[index] if index < len(left) else -1, right[index] if index < len(right) else -1)
-    return Difference(index, *pick, logit_gap=float(best[0] - best[1]))
+    asked, target = replace(params, seed=plain.seed), engine.core.parts.target
+    return where_texts_part(target, ids, asked, plain.token_ids, speculative.token_ids)
 
 
-def _decided_by(engine: Engine, tokens: list[int], temperature: float, seed: int) -> Tensor:
+def where_texts_part(
+    target: Decoder,
+    prompt: Sequence[int],
+    params: SamplingParams,
+    plain: Sequence[int],
+    other: Sequence[int],
+) -> Difference | None:
+    """The same of token ids; `params` has the seed."""
+    if list(plain) == list(other):
+        return None
+    shared = min(len(plain), len(other))
+    index = next((i for i in range(shared) if plain[i] != other[i]), shared)
+    decided = _decided_by(target, [*prompt, *plain[:index]], params)
+    left, right = (own[index] if index < len(own) else ENDED for own in (plain, other))
+    best = torch.topk(decided, 2).values if ENDED in (left, right) else decided[[left, right]]
+    return Difference(index, left, right, logit_gap=float((best[0] - best[1]).abs()))
+
+
+@torch.inference_mode()
+def _decided_by(target: Decoder, tokens: list[int], params: SamplingParams) -> Tensor:
     """What the token after a text was chosen by. [vocab] f32"""
-    logits = logits_after(engine.core.parts.target, tokens).cpu()
-    if temperature < GREEDY_TEMPERATURE:
+    logits = logits_after(target, tokens).float().cpu()
+    if params.temperature < GREEDY_TEMPERATURE:
         return logits
-    noise = gumbel(logits.shape[0], seed, len(tokens) - 1, 0)
-    return logits / temperature + torch.from_numpy(noise)
+    assert params.seed is not None, "the noise follows from the seed"
+    noise = gumbel(logits.shape[0], params.seed, len(tokens) - 1, 0)
+    return logits / params.temperature + torch.from_numpy(noise)
 
 
 def logits_after(target: Decoder, tokens: list[int]) -> Tensor:

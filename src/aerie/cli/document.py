@@ -19,7 +19,8 @@ status when that is false. A mistake is one line on standard error and exit stat
 """
 _ENGINE = """## Engine options
 
-The same for `aerie generate`, `aerie serve`, `aerie tune costs` and `aerie parity capture`.
+The same for `aerie generate`, `aerie serve`, `aerie audit`, `aerie tune costs` and
+`aerie parity capture`.
 `aerie doctor` prints what auto stands for on a machine, with the reasons.
 """
 _LINK = "and the [engine options](#engine-options)"

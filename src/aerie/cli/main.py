@@ -10,6 +10,7 @@ import typer
 
 import aerie
 from aerie.cli import (
+    audit,
     bench,
     budget,
     compare,
@@ -40,6 +41,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("audit")(audit.audit)
 app.command("budget")(budget.budget)
 app.command("compare")(compare.compare)
 app.command("convert")(convert.convert)

@@ -38,6 +38,13 @@ AllowedHost = Annotated[
 Template = Annotated[
     Path | None, typer.Option("--chat-template", help="Jinja file instead of the model's own.")
 ]
+ToolParser = Annotated[
+    str,
+    typer.Option(
+        help="How calls of tools are written: hermes, llama3_json, harmony, json;"
+        " auto: as the chat template shows."
+    ),
+]
 Pending = Annotated[int, count(1, "Tokens taken in before 429.")]
 Seconds = Annotated[
     float, amount(0.0, "A client has so long to send a head, a body, or to read a chunk.")
@@ -69,6 +76,7 @@ def serve(
     is_public: Public = False,
     allowed_host: AllowedHost = None,
     chat_template: Template = None,
+    tool_parser: ToolParser = "auto",
     max_pending_tokens: Pending = 1 << 20,
     request_seconds: Seconds = 30.0,
     metrics_compat: Compat = None,
@@ -82,6 +90,7 @@ def serve(
         _require(name, "serve")
     from aerie.server.host import ProcessHost
     from aerie.server.settings import ServerSettings, Telling
+    from aerie.text.dialects import find_dialect
 
     options = _with_model(options, named)
     model = options.model.model
@@ -97,6 +106,7 @@ def serve(
         telling=Telling(metrics_compat, log_level, log_format, save_rounds),
     )
     options.check()
+    find_dialect(tool_parser, {})
     own = None if chat_template is None else read_text(chat_template)
 
     def another(model: str | None, draft: str | None) -> ProcessHost:
@@ -104,7 +114,7 @@ def serve(
         old = options.model
         own_model = replace(old, model=model or old.model, draft=draft or old.draft)
         changed = replace(options, model=own_model)
-        return ProcessHost(changed.config, Loading(changed, own), settings.telling)
+        return ProcessHost(changed.config, Loading(changed, own, tool_parser), settings.telling)
 
     if replicas > 1:
         _serve_replicas(replicas, another, settings)
@@ -155,6 +165,7 @@ class Loading:
 
     options: EngineOptions
     template: str | None  # instead of the model's own
+    tool_parser: str
 
     def __call__(self) -> Loaded:
         """The engine and its chat template."""
@@ -166,4 +177,4 @@ class Loading:
         own = load_chat_template(find_pair(self.options.model.model, self.options.head)[0])
         if self.template is not None:
             own = compile_chat_template({"default": self.template}, own.tokens, "--chat-template")
-        return Loaded(engine, own)
+        return Loaded(engine, own, self.tool_parser)

@@ -19,7 +19,8 @@ class ModelConfig:
     device: str = "auto"  # "cpu", "cuda", "cuda:N"; auto: a GPU where torch sees one
     dtype: str = "auto"  # "float32", "bfloat16", "float16"; auto: by device
     max_model_len: int | None = None  # tokens of prompt and output; None: the model's context
-    numerics: str = "fast"  # "exact": bitwise equal whatever shares the batch
+    # "exact": bitwise equal whatever shares the batch; auto: that where it costs next to nothing.
+    numerics: str = "auto"  # "fast", "exact"
     # What fast numerics are made of; auto: Triton on a GPU, tuned products where there is a table.
     attention: str = "auto"  # "pytorch", "triton"
     layer_ops: str = "auto"  # "pytorch", "triton"
@@ -32,7 +33,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         read_fields(self)
-        choice("numerics", self.numerics, ("fast", "exact"))
+        choice("numerics", self.numerics, ("auto", "fast", "exact"))
         choice("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
         choice("attention", self.attention, ("auto", "pytorch", "triton"))
         choice("layer_ops", self.layer_ops, ("auto", "pytorch", "triton"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aerie.config import GraphConfig
 from aerie.engine.graphs import Graphs, smallest
-from aerie.engine.sampler import EVERYTHING, GREEDY, Options
+from aerie.engine.sampler import GREEDY, Options
 from aerie.engine.seat import Seat
 from aerie.speculation.policy import TreeShape, Widths
 
@@ -122,7 +122,8 @@ class Sizes:
         Beside hundreds of rows an empty seat costs nothing, and there are fewer graphs.
         """
         n_rows = self.chunk_rows(sum(ends) - sum(starts))
-        n_seats = self.graphs.slots[0 if len(starts) <= self.graphs.slots[0] else -1]
+        few, most = self.graphs.slots[0], self.graphs.slots[-1]
+        n_seats = few if len(starts) <= few else self.seats(max(len(starts), most))
         return Bucket(n_seats, n_rows, self.columns(max(ends)))
 
     def chunk_rows(self, n_tokens: int) -> int:
@@ -151,7 +152,7 @@ class Sizes:
             seats=n_seats,
             rows=self._padded(total),
             columns=self.columns(max(self.reach(seat, n_under_way) for seat in seats)),
-            options=GREEDY if asked.is_greedy else EVERYTHING,
+            options=asked.recorded,
             tile=min(smallest(self.graphs.tiles, each), self._tile(total, n_seats)),
         )
 

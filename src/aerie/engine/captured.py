@@ -30,7 +30,7 @@ from aerie.engine.report import (
     has_ended,
     read_lesson,
 )
-from aerie.engine.round import close, draft, publish, verify
+from aerie.engine.round import ask, close, draft, judge, publish, verify
 from aerie.engine.sampler import EVERYTHING, GREEDY, Options
 from aerie.engine.scheduler import Plan
 from aerie.engine.seat import Seat
@@ -129,8 +129,23 @@ class Captured:
     def _begin(self, bucket: Bucket) -> Begun:
         """Launch a verification."""
         self._recorded.next_round()
+        if bucket.options.grammar:
+            return self._begin_masked(bucket)
         bucket = self._recorded.bucket("verify", bucket)
         self.graphs.run(("verify", bucket), partial(verify, self.parts, bucket))
+        return Begun(bucket, self._drafted)
+
+    def _begin_masked(self, bucket: Bucket) -> Begun:
+        """The same for grammars: the device is given its pass, then the host makes the masks."""
+        parts, masks = self.parts, self.parts.state.columns.masks
+        bucket = self._recorded.bucket("judge", bucket)
+        if masks.hold_said(bucket.rows, parts.state.kept.taps):
+            self.graphs.forget("ask")
+            self.graphs.forget("judge")
+        self.graphs.run(("ask", bucket), partial(ask, parts, bucket))
+        assert masks.drafted is not None, "the draft was followed by it, and its report was read"
+        masks.write(self.seating.seats, masks.drafted)
+        self.graphs.run(("judge", bucket), partial(judge, parts, bucket))
         return Begun(bucket, self._drafted)
 
     def _finish(self, begun: Begun | None, plan: Plan, is_steady: bool) -> None:
@@ -168,6 +183,9 @@ class Captured:
     ) -> None:
         """Launch the draft, or the end of a round without one, and the report."""
         self.graphs.run(*self._rest(rest, growth))
+        if self.seating.is_constrained:
+            state = self.parts.state
+            self.graphs.run(("fetch",), partial(state.columns.masks.fetch, state.noted))
         page = self._publish()
         self.counts.rounds += begun is not None
         has_verdict = begun is not None and not is_told
@@ -213,12 +231,15 @@ class Captured:
         return is_agreed and self._may_go_on()
 
     def _may_go_on(self) -> bool:
-        """Whether nobody can reach the end of the text in the round under way, or of its pages."""
+        """Whether nobody can reach the end of the text in the round under way, or of its pages.
+
+        Masks are made of what is decided: who has a grammar waits for every report.
+        """
         path = self.sizes.longest_path
         may_end = any(
             seat.seq_len + path >= seat.request.job.length_limit for seat in self.seating.seats
         )
-        return not may_end and self._has_room()
+        return not may_end and not self.seating.is_constrained and self._has_room()
 
     def _has_room(self) -> bool:
         """Whether everybody's pages cover one more round, so that the host need not add any."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from aerie.config import EngineConfig
+from aerie.config import EngineConfig, require
 from aerie.engine.audit import audit_decision
 from aerie.engine.launch import Launcher
 from aerie.engine.parts import Parts
@@ -19,6 +19,7 @@ from aerie.requests.admission import Room, check_request
 from aerie.requests.events import Event, FinishEvent, TokenEvent
 from aerie.requests.params import MAX_STOPS, SamplingParams
 from aerie.requests.request import Job, Request, State
+from aerie.text.grammar import Compiled
 
 
 class EngineCore:
@@ -47,9 +48,19 @@ class EngineCore:
         self._requests: dict[int, Request] = {}
         self._events: list[Event] = []  # decided, and not told yet
 
-    def submit(self, prompt: Any, params: SamplingParams, sample_index: int = 0) -> int:
-        """Queue a request; returns its id. Impossible ones raise UsageError and change nothing."""
+    def submit(
+        self,
+        prompt: Any,
+        params: SamplingParams,
+        sample_index: int = 0,
+        grammar: Compiled | None = None,
+    ) -> int:
+        """Queue a request; returns its id. Impossible ones raise UsageError and change nothing.
+
+        `grammar` is that of the parameters, compiled for the model's tokenizer.
+        """
         self._require_life()
+        require((grammar is None) == (params.grammar is None), "a grammar must be compiled first")
         asked = check_request(prompt, params, self.config, self.limits, self._room)
         job = Job(
             request_id=self.next_id,
@@ -59,6 +70,7 @@ class EngineCore:
             sample_index=sample_index,
             length_limit=asked.length_limit,
             stop_ids=asked.stop_ids,
+            grammar=grammar,
         )
         request = Request(job, list(asked.tokens))
         self.next_id += 1
@@ -239,6 +251,6 @@ def _until_stop(tokens: tuple[int, ...], request: Request) -> tuple[int, ...]:
         return tokens
     n_output = len(request.tokens) - len(request.job.prompt)
     for index, token in enumerate(tokens, 1):
-        if token in request.job.stop_ids and n_output + index > request.params.min_tokens:
+        if token in request.job.stop_ids and n_output + index > request.params.floor:
             return tokens[:index]
     return tokens

@@ -15,6 +15,8 @@ def match(parts: Parts, bucket: Bucket, layout: Any, logits: Tensor) -> Verdict:
     """Same seed, same tokens: follow the target's own token from the root."""
     state, n = parts.state, bucket.seats
     stops = state.seats("stop_tokens", n)
+    if bucket.options.grammar:
+        logits = state.columns.masks.masked(logits, layout.qo_indptr)
     sampled = parts.kernels["sample_target_tokens"](
         logits=logits,
         positions=layout.positions,

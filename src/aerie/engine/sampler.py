@@ -1,18 +1,20 @@
 """Sampling as columns: what requests ask for, by seat, and the arguments of the kernels for it.
 
-Options are values in buffers, never variants of code: a graph exists for a greedy batch and one for
-everything else. A launcher that calls kernels directly leaves out what nobody asks for.
+Options are values in buffers, never variants of code: a graph exists for a greedy batch, one for
+everything else and one for grammars. A launcher that calls kernels directly leaves out what nobody
+asks for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from aerie.engine.masks import Masks
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request
 
@@ -27,6 +29,7 @@ class Options:
     bias: bool = False
     floor: bool = False  # min_tokens
     logprobs: bool = False
+    grammar: bool = False
 
     @classmethod
     def of(cls, requests: Sequence[Request]) -> Options:
@@ -39,13 +42,21 @@ class Options:
         """Nothing but the best token of every row."""
         return self == Options()
 
+    @property
+    def recorded(self) -> Options:
+        """Those of the graph that computes these: grammars have one, all other options another."""
+        if self.grammar:
+            return CONSTRAINED
+        return GREEDY if self.is_greedy else EVERYTHING
+
     def holds(self, other: Options) -> bool:
         """Whether a round of these computes what the other one needs."""
         return all(getattr(self, f.name) >= getattr(other, f.name) for f in fields(self))
 
 
 GREEDY = Options()
-EVERYTHING = Options(*([True] * len(fields(Options))))
+CONSTRAINED = Options(*([True] * len(fields(Options))))
+EVERYTHING = replace(CONSTRAINED, grammar=False)  # masks take work, and the host in every round
 
 
 def _asked(params: SamplingParams) -> tuple[bool, ...]:
@@ -54,8 +65,9 @@ def _asked(params: SamplingParams) -> tuple[bool, ...]:
         params.temperature > 0 and (params.top_k > 0 or params.top_p < 1 or params.min_p > 0),
         params.has_penalties,
         bool(params.logit_bias),
-        params.min_tokens > 0,
+        params.floor > 0,
         params.logprobs is not None,
+        params.grammar is not None,
     )
 
 
@@ -71,7 +83,7 @@ COLUMNS: tuple[Column, ...] = (
     ("seed", torch.int64, 0, lambda r: r.job.seed),
     ("sample_index", torch.int64, 0, lambda r: r.job.sample_index),
     ("top_k", torch.int64, 0, lambda r: r.params.top_k),
-    ("floor_position", torch.int64, 0, lambda r: len(r.job.prompt) + r.params.min_tokens),
+    ("floor_position", torch.int64, 0, lambda r: len(r.job.prompt) + r.params.floor),
     ("wanted", torch.int64, -1, lambda r: -1 if r.params.logprobs is None else r.params.logprobs),
 )
 """Columns by name. `floor_position`: no stop token stands before it."""
@@ -87,6 +99,7 @@ class Columns:
     bias: Tensor  # [B, V] f32
     counts: Tensor  # [2, B, V] i32, tokens of prompt and output; written by rounds too
     biased: list[Request | None]  # whose bias a seat holds; it is zero where nobody's
+    masks: Masks
 
     @classmethod
     def empty(cls, numbers: Mapping[str, Tensor], n_seats: int, vocabulary: int) -> Columns:
@@ -97,6 +110,7 @@ class Columns:
             torch.zeros((n_seats, vocabulary), device=device),
             torch.zeros((2, n_seats, vocabulary), dtype=torch.int32, device=device),
             [None] * n_seats,
+            Masks(n_seats, vocabulary, str(device)),
         )
 
     def write(self, n_kept: int, requests: Sequence[Request]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aerie.kernels.report import N_CHOSEN, SEQ_LEN
+from aerie.kernels.report import N_CHOSEN, N_EMITTED, REPORT, SEQ_LEN
 from aerie.requests.request import Request
+from aerie.text.grammar import Matcher
 
 
 @dataclass(eq=False)
@@ -21,10 +22,13 @@ class Seat:
     lost_from: int | None = None  # from here on the draft's KV has a gap, for good
     has_ended: bool = False  # a report said so
     is_gone: bool = False  # its request left while a round was under way
+    matcher: Matcher | None = None  # of its grammar: it has taken in the root and all before it
 
     def follow(self, line: list[int]) -> None:
         """Take in a line of a report."""
         self.n_kept = line[SEQ_LEN] - self.seq_len
+        if self.matcher is not None and self.n_kept:  # none: it was told in the half before
+            self.matcher.advance(line[len(REPORT) : len(REPORT) + line[N_EMITTED]])
         self.seq_len, self.n_rows = line[SEQ_LEN], line[N_CHOSEN]
 
     @property

@@ -20,7 +20,14 @@ from aerie.speculation.policy import Situation
 
 def _arrived(request: Request) -> Seat:
     """A newcomer's draft begins with the last position of its prompt, if there is one."""
-    return Seat(request, request.seq_len, request.seen, n_kept=min(request.seq_len, 1))
+    grammar = request.job.grammar
+    return Seat(
+        request,
+        request.seq_len,
+        request.seen,
+        n_kept=min(request.seq_len, 1),
+        matcher=None if grammar is None else grammar.matcher(request.output),
+    )
 
 
 class Seating:
@@ -35,6 +42,11 @@ class Seating:
         """Whether these and nobody else are seated."""
         here = {id(own.request) for own in self.seats if not own.has_left}
         return {id(request) for request in requests} == here and len(here) == len(self.seats)
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether anybody has a grammar, whose masks need the host in every round."""
+        return any(own.matcher is not None for own in self.seats)
 
     def have_room(self, reach: Callable[[Seat], int]) -> bool:
         """Whether everybody's pages cover the positions that `reach` says."""

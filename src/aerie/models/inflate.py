@@ -48,7 +48,7 @@ from aerie.models.inflate_shapes import (
     target_config,
 )
 from aerie.models.inflate_tensors import InflatedHead, InflatedTarget, MadeLoader, TensorMaker
-from aerie.models.linear import DENSE
+from aerie.models.linear import DENSE, DenseFormat
 from aerie.models.load import LoadOptions, build_decoder
 from aerie.models.weights_stream import PlannedTensor, write_shards
 
@@ -72,6 +72,9 @@ class InflateOptions:
 
     load: LoadOptions = field(default_factory=lambda: LoadOptions(dtype=torch.bfloat16))
     seed: int = 0
+    # The head's own arithmetic; None: the target's.
+    head_dense: DenseFormat | None = None
+    head_attention: PrepareAttention | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -232,8 +235,9 @@ def _build(
     device = torch.device(options.load.device)
     loaders = [MadeLoader(maker, options.dtype, device) for maker in makers]
     target = build_decoder(values[0], loaders[0], prepare_attention, options.load)
-    chosen = HeadOptions(dense=options.load.dense, is_fused=options.load.is_fused)
-    head = build_head(values[1], loaders[1], target, prepare_attention, chosen)
+    dense, prepare_head = options.head_dense, options.head_attention
+    chosen = HeadOptions(dense=dense or options.load.dense, is_fused=options.load.is_fused)
+    head = build_head(values[1], loaders[1], target, prepare_head or prepare_attention, chosen)
     return LargePair(target, head)
 
 

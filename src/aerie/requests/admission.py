@@ -57,10 +57,14 @@ def check_request(
     length_limit = min(len(tokens) + params.max_tokens, limits.context)
     room.check(length_limit)
     filters = params.top_k or params.top_p < 1 or params.min_p or params.has_penalties
-    is_shaped = bool(filters or params.logit_bias or params.min_tokens)
+    is_shaped = bool(filters or params.logit_bias or params.min_tokens or params.grammar)
     require(
         config.speculation.rule != "coins" or not is_shaped,
         "rule coins takes temperature and seed only; use rule match for the other options",
+    )
+    require(
+        params.grammar is None or not params.ignore_eos,
+        "ignore_eos does not go with a grammar: its text ends where it is complete",
     )
     stops = params.stop_token_ids + (() if params.ignore_eos else limits.eos_ids)
     require(

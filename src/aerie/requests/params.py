@@ -9,6 +9,7 @@ from typing import Any
 
 from aerie.config.values import READERS, Reader, read_integer, read_number, require
 from aerie.errors import UsageError
+from aerie.text.grammar import Constraint
 
 INT64 = 1 << 63
 MAX_STOPS = 64  # stop ids of one request, as K7's card allows; the host clips at the others
@@ -43,6 +44,9 @@ class SamplingParams:
     logprobs: int | None = None  # of every token, and of so many alternatives; True: its own alone
     prompt_logprobs: int | None = None  # the same of the prompt, from its second token on
     n: int = 1
+    grammar: Constraint | None = (
+        None  # what the text must be like: `JsonSchema`, `Regex`, `Grammar`
+    )
     speculative: bool = True  # False: no draft of its own is verified; the tokens are the same
 
     def __post_init__(self) -> None:
@@ -70,6 +74,11 @@ class SamplingParams:
         require(all(self.stop), "a stop string is empty")
 
     @property
+    def floor(self) -> int:
+        """Tokens before which sampling allows no end; masks see to it where there is a grammar."""
+        return 0 if self.grammar is not None else self.min_tokens
+
+    @property
     def is_scoring(self) -> bool:
         """Whether nothing is generated: the prompt alone is scored."""
         return self.max_tokens == 0
@@ -93,6 +102,13 @@ def _read_bias(name: str, value: Any) -> dict[int, float]:
     return found
 
 
+def _read_grammar(name: str, value: Any) -> Constraint:
+    if not isinstance(value, Constraint):
+        known = "a JsonSchema, a Regex or a Grammar"
+        raise UsageError(f"{name} is {value!r:.60}, must be {known} of aerie.text.grammar")
+    return value
+
+
 def _read_strings(name: str, value: Any) -> tuple[str, ...]:
     """One string, or several in any container."""
     if isinstance(value, str):
@@ -109,6 +125,7 @@ _READERS: Mapping[str, Reader] = {
     **READERS,
     "Mapping[int, float]": _read_bias,
     "tuple[str, ...]": _read_strings,
+    "Constraint | None": _read_grammar,
 }
 
 _RANGES: tuple[tuple[str, float, float], ...] = (

@@ -7,6 +7,7 @@ from enum import Enum
 
 from aerie.requests.events import FinishEvent
 from aerie.requests.params import SamplingParams
+from aerie.text.grammar import Compiled
 
 
 class State(Enum):
@@ -66,6 +67,7 @@ class Job:
     sample_index: int  # which of n samples of one prompt
     length_limit: int  # most tokens, prompt included
     stop_ids: tuple[int, ...]
+    grammar: Compiled | None = None  # of the parameters, compiled
 
 
 @dataclass
@@ -124,7 +126,7 @@ class Request:
     def end_reason(self) -> str | None:
         """Why the text so far is complete, or None."""
         n_output = len(self.tokens) - len(self.job.prompt)
-        if n_output > self.params.min_tokens and self.tokens[-1] in self.job.stop_ids:
+        if n_output > self.params.floor and self.tokens[-1] in self.job.stop_ids:
             return "stop"
         is_unread = self.params.is_scoring and self.n_unread > 0
         return "length" if len(self.tokens) >= self.job.length_limit and not is_unread else None

@@ -31,6 +31,7 @@ def add_about(app: FastAPI, service: Service) -> None:
             "method": speculation.method,
             "policy": "off" if is_off else speculation.chosen_policy,
             "tree": {"top_k": limits.top_k, "depth": limits.depth, "nodes": limits.nodes},
+            "tool_parser": facts.dialect.name,
             # Why the last round drafted, or did not.
             "reason": service.worker.numbers.reason,
         }

@@ -23,6 +23,7 @@ from aerie.server.scores import (
     prompt_offsets,
     vllm_prompt_logprobs,
 )
+from aerie.server.speech import Speech, joined
 from aerie.text.tokenizer import Tokenizer
 
 DONE = b"data: [DONE]\n\n"
@@ -89,6 +90,7 @@ class Answer:
     n_best: int | None = None  # of `prompt_logprobs`; None: it was not asked for
     n_tokens: Counter[int] = field(default_factory=Counter)  # by choice, of a stream so far
     offsets: dict[int, Offsets] = field(default_factory=dict)  # of choices that have begun
+    speeches: tuple[Speech, ...] = ()  # of each choice, where texts are parsed
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -103,17 +105,31 @@ class Answer:
         n_choices = len(self.asks) if self.form.is_chat else 0
         return [self._chunk(index, role, None, None) for index in range(n_choices)]
 
-    def chunk(self, piece: Piece) -> dict[str, Any] | None:
-        """What a step added to a choice; None: nothing that could be shown."""
-        self.n_tokens[piece.index] += len(piece.token_ids)
+    def chunks(self, piece: Piece) -> list[dict[str, Any]]:
+        """What a step added to a choice; nothing where nothing can be shown."""
+        index = piece.index
+        self.n_tokens[index] += len(piece.token_ids)
         text, logprobs = self._told(piece)
-        if not text and not any((logprobs or {}).values()):
-            return None
-        return self._chunk(piece.index, self.form.part(text), logprobs, None)
+        if self.speeches:
+            deltas = self.speeches[index].push(text, piece.token_ids)
+            parts = [{"delta": delta} for delta in deltas]
+        else:
+            parts = [self.form.part(text)] if text else []
+        if not parts and any((logprobs or {}).values()):
+            parts = [self.form.part("")]
+        scores = (logprobs, *(None for _ in parts[1:]))  # all of them with the first part
+        return [
+            self._chunk(index, part, own, None) for part, own in zip(parts, scores, strict=False)
+        ]
 
-    def last(self, index: int, completion: Completion) -> dict[str, Any]:
-        """The chunk that says why a choice ended."""
-        return self._chunk(index, self.form.part(""), None, completion.finish_reason)
+    def lasts(self, index: int, completion: Completion) -> list[dict[str, Any]]:
+        """What a choice had held back, and why it ended."""
+        reason, rest = completion.finish_reason, []
+        if self.speeches:
+            rest = [{"delta": delta} for delta in self.speeches[index].finish()]
+            reason = self.speeches[index].reason(reason)
+        chunks = [self._chunk(index, part, None, None) for part in rest]
+        return [*chunks, self._chunk(index, self.form.part(""), None, reason)]
 
     def closings(self, completions: Sequence[Completion]) -> list[dict[str, Any]]:
         """A chunk without choices that says what it took, if that was asked for."""
@@ -126,12 +142,12 @@ class Answer:
         scored, prompt_scored = completion.logprobs or (), completion.prompt_logprobs or ()
         piece = Piece(index, completion.text, completion.token_ids, scored, True, prompt_scored)
         text, logprobs = self._told(piece)
-        choice = {
-            "index": index,
-            **self.form.whole(text),
-            "logprobs": logprobs,
-            "finish_reason": completion.finish_reason,
-        }
+        content, reason = self.form.whole(text), completion.finish_reason
+        if self.speeches:
+            own = self.speeches[index]
+            content = {"message": joined([*own.push(text, completion.token_ids), *own.finish()])}
+            reason = own.reason(reason)
+        choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
         if self.n_best is not None:
             ids, scores = self.asks[index].prompt, (None, *prompt_scored)
             found = vllm_prompt_logprobs(self.tokenizer, ids, scores, self.n_best)

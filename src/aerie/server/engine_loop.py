@@ -12,6 +12,7 @@ from typing import Any
 from aerie.api import Engine, Update
 from aerie.errors import AerieError, EngineFailedError, UsageError
 from aerie.requests.request import Request, Scored, State
+from aerie.server.compiling import Compiling
 from aerie.server.line import Line, LineEnded
 from aerie.server.rounds import describe_round
 from aerie.server.samples import (
@@ -32,6 +33,7 @@ from aerie.server.samples import (
     Submit,
 )
 from aerie.text.chat import ChatTemplate
+from aerie.text.dialects import AUTO, find_dialect
 from aerie.tune.warm import Idle
 
 LOG = logging.getLogger("aerie.server")
@@ -44,6 +46,7 @@ class Loaded:
 
     engine: Engine
     template: ChatTemplate
+    tool_parser: str = AUTO
 
     def facts(self) -> Facts:
         """What the other end has to know of it."""
@@ -59,6 +62,7 @@ class Loaded:
             n_pages=ledger.n_pages,
             page_size=ledger.page_size,
             load_seconds=dict(self.engine.load_seconds),
+            dialect=find_dialect(self.tool_parser, self.template.sources),
         )
 
 
@@ -108,6 +112,7 @@ class EngineLoop:
         self._line = line
         self._seats: dict[int, Seat] = {}  # by engine id
         self._groups: dict[int, set[int]] = {}  # engine ids of what is not over, by group
+        self._compiling = Compiling(loaded.engine.grammars)
         self._items: list[tuple[int, Item]] = []
         self._numbers = Numbers()  # as they were told
 
@@ -127,11 +132,16 @@ class EngineLoop:
             commands = self._line.receive()
             for command in commands:
                 self._do(command)
-            if commands:
+            ready = self._compiling.ready()
+            for group in ready:
+                self._submit(group)
+            if commands or ready:
                 self._hand_out()
             if not self._engine.core.is_idle:
                 return
-            if idle:
+            if self._compiling:
+                self._compiling.rest()
+            elif idle:
                 idle.record_one()
                 self._hand_out()
             else:
@@ -139,7 +149,7 @@ class EngineLoop:
 
     def _do(self, command: Submit | Abandon | Forget) -> None:
         if isinstance(command, Submit):
-            self._submit(command)
+            self._compiling.start(command)
         elif isinstance(command, Abandon):
             self._abandon(command.key)
         else:
@@ -212,6 +222,7 @@ class EngineLoop:
             self._items.append((group.key, Accepted()))
 
     def _abandon(self, key: int) -> None:
+        self._compiling.drop(key)
         for request_id in self._groups.pop(key, ()):
             del self._seats[request_id]
             self._engine.abandon(request_id)

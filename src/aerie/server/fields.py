@@ -10,6 +10,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from aerie.requests.params import MOST_LOGPROBS, SamplingParams
 from aerie.server.neutral import NEUTRAL, Values, is_neutral
 from aerie.server.problems import ApiError
+from aerie.server.structured import find_grammar
+from aerie.server.tools import NamedTool, Tool, ToolChoice, Tools, check_tools
+from aerie.text.grammar import Constraint
 
 Text = Annotated[str, Field(max_length=4 * 1024 * 1024)]
 # One wrong id is enough: a complaint about each of a million takes twenty seconds.
@@ -92,7 +95,23 @@ class Choosing(Strict):
     ignore_eos: bool = False
 
 
-class Sampling(Choosing):
+class Structured(Choosing):
+    """What a text must be like; one of these at most."""
+
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None  # vLLM's, and what it was called before:
+    guided_json: dict[str, Any] | Text | None = None
+    guided_regex: Text | None = None
+    guided_grammar: Text | None = None
+    guided_choice: Annotated[list[Text], Field(max_length=1024)] | None = None
+
+    def find_grammar(self) -> Constraint | None:
+        """The one that is asked for."""
+        names = Structured.model_fields.keys() - Choosing.model_fields.keys()
+        return find_grammar({name: getattr(self, name) for name in sorted(names)})
+
+
+class Sampling(Structured):
     """What both of OpenAI's completions have in common."""
 
     model: str | None = None
@@ -149,6 +168,7 @@ class Sampling(Choosing):
             min_tokens=self.min_tokens,
             logprobs=self.n_best,
             prompt_logprobs=n_best_of_prompt,
+            grammar=self.find_grammar(),
             speculative=self.speculative,
         )
 
@@ -192,6 +212,9 @@ class ChatRequest(Sampling):
 
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=4096)
     max_completion_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    tools: Tools = []
+    tool_choice: ToolChoice | None = None  # None: auto
+    parallel_tool_calls: bool = True
     logprobs: bool = False
     top_logprobs: Best = 0
 
@@ -200,9 +223,24 @@ class ChatRequest(Sampling):
         """None unless `logprobs` is true."""
         return self.top_logprobs if self.logprobs else None
 
+    @property
+    def offered(self) -> dict[str, Tool]:
+        """Tools that may be called, by name."""
+        chosen = () if self.tool_choice == "none" else self.tools
+        return {tool.function.name: tool for tool in chosen}
+
+    @property
+    def forced(self) -> dict[str, Tool]:
+        """Tools of which one must be called; none: none must."""
+        choice = self.tool_choice
+        if isinstance(choice, NamedTool):
+            return {choice.function.name: self.offered[choice.function.name]}
+        return self.offered if choice == "required" else {}
+
     def check(self) -> None:
-        """As OpenAI does: no alternatives without the token's own."""
+        """As OpenAI does: no alternatives without the token's own, no choice without tools."""
         super().check()
+        check_tools(self.tools, self.tool_choice)
         if self.top_logprobs and not self.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs: true", "top_logprobs")
 

@@ -30,8 +30,14 @@ class Renderer:
         self._process: Process | None = None
         self._turn = asyncio.Lock()
 
-    async def render(self, template: ChatTemplate, messages: Sequence[Mapping[str, object]]) -> str:
+    async def render(
+        self,
+        template: ChatTemplate,
+        messages: Sequence[Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]] | None = None,
+    ) -> str:
         """The prompt of a conversation; who leaves before his turn costs nothing."""
+        asked = {"messages": list(messages), "tools": None if tools is None else list(tools)}
         try:
             async with asyncio.timeout(self._seconds):
                 await self._turn.acquire()
@@ -39,7 +45,7 @@ class Renderer:
             message = "the chats before this one take too long: retry later"
             raise ApiError(503, message, headers=RETRY_LATER) from None
         # Once begun it goes on to its end, or the next chat would read its answer.
-        task = asyncio.create_task(self._exchange(template, messages))
+        task = asyncio.create_task(self._exchange(template, asked))
         task.add_done_callback(self._next)
         return await asyncio.shield(task)
 
@@ -54,14 +60,12 @@ class Renderer:
         if not done.cancelled():
             done.exception()  # whoever asked may be gone, and has it otherwise
 
-    async def _exchange(
-        self, template: ChatTemplate, messages: Sequence[Mapping[str, object]]
-    ) -> str:
+    async def _exchange(self, template: ChatTemplate, asked: Mapping[str, object]) -> str:
         try:
             async with asyncio.timeout(START_SECONDS):
                 process = self._process = self._process or await self._start(template)
             async with asyncio.timeout(self._seconds):
-                answer = await _ask(process, {"messages": list(messages)})
+                answer = await _ask(process, asked)
         except TimeoutError:
             raise await self._ended("takes too long") from None
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -75,7 +79,7 @@ class Renderer:
         self.trouble = None
         text = answer[1:].decode()
         if answer[:1] != OK:
-            raise ApiError(400, text, "messages")
+            raise ApiError(400, text, "tools" if text.startswith("tools[") else "messages")
         return text
 
     async def _start(self, template: ChatTemplate) -> Process:

@@ -110,8 +110,8 @@ class Run:
                 if isinstance(item, Round):
                     if self.shows_rounds:
                         yield round_event(item.index, item.tree)
-                elif (chunk := await self._chunk(item)) is not None:
-                    yield chunk
+                elif events := await self._events(item):
+                    yield events
             for closing in self.answer.closings(self._completions()):
                 yield event(closing)
             yield DONE
@@ -121,18 +121,17 @@ class Run:
             self.metrics.refused(error.status)
             yield event(error.body())
 
-    async def _chunk(self, item: Piece | End) -> bytes | None:
-        """One event of a stream; None: nothing to show. Many scores are written in a thread."""
-        make: Callable[[], dict[str, Any] | None]
+    async def _events(self, item: Piece | End) -> bytes:
+        """Events of a stream, none where nothing shows; many scores are written in a thread."""
+        make: Callable[[], list[dict[str, Any]]]
         if isinstance(item, End):
             n_scored = _n_scored(item.completion)
-            make = partial(self.answer.last, item.index, item.completion)
+            make = partial(self.answer.lasts, item.index, item.completion)
         else:
-            n_scored, make = item.n_scored, partial(self.answer.chunk, item)
+            n_scored, make = item.n_scored, partial(self.answer.chunks, item)
 
-        def write(encode: Callable[[dict[str, Any]], bytes]) -> bytes | None:
-            chunk = make()
-            return None if chunk is None else data(encode(chunk))
+        def write(encode: Callable[[dict[str, Any]], bytes]) -> bytes:
+            return b"".join(data(encode(chunk)) for chunk in make())
 
         if n_scored <= MANY_SCORED:
             return write(compact)

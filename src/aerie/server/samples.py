@@ -14,6 +14,7 @@ from aerie.requests.admission import Limits
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Scored
 from aerie.text.chat import ChatTemplate
+from aerie.text.dialects import Dialect
 from aerie.text.tokenizer import Tokenizer
 
 SCORED = ("logprobs", "prompt_logprobs")  # fields of a completion
@@ -41,6 +42,7 @@ class Facts:
     n_pages: int  # of KV memory, the inert one included
     page_size: int
     load_seconds: Mapping[str, float]  # by phase
+    dialect: Dialect  # of its calls of tools
 
     @property
     def n_slots(self) -> int:

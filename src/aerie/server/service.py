@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import Request, Response
 
 from aerie.server.answers import CHAT, COMPLETION, Answer, Form
+from aerie.server.chats import held_to_calls, offered_tools, speeches
 from aerie.server.fields import (
     ChatRequest,
     CompletionRequest,
@@ -68,12 +69,14 @@ class Service:
         facts = self.named(asked.model)
         asked.check()
         most = asked.max_completion_tokens or asked.max_tokens or CHAT_TOKENS
+        tools = offered_tools(facts, asked)
 
         async def prepare() -> Answer:
-            text = await self.renderer.render(facts.template, asked.messages)
+            text = await self.renderer.render(facts.template, asked.messages, tools)
             prompt = await self.reader.encode(facts, text, "messages", False)
-            asks = _asks(facts, asked, [prompt], most, "messages")
-            return self._openai(CHAT, asked, asks)
+            asks = held_to_calls(asked, _asks(facts, asked, [prompt], most, "messages"))
+            spoken = speeches(facts, asked, asks)
+            return replace(self._openai(CHAT, asked, asks), speeches=spoken)
 
         return await self._send(asked, await unless_left(request, prepare()), request)
 

@@ -43,6 +43,9 @@ class SglangSampling(Choosing):
     min_new_tokens: int = Field(0, ge=0, le=MOST_TOKENS)
     stop_token_ids: StopIds = Field([])
     sampling_seed: Seed | None = None
+    json_schema: Text | None = None
+    regex: Text | None = None
+    ebnf: Text | None = None
 
 
 class GenerateRequest(Strict):
@@ -81,7 +84,7 @@ class GenerateRequest(Strict):
         return list(map(self._completion, prompt, self.sampling_params))
 
     def _completion(self, prompt: object, sampling: SglangSampling) -> CompletionRequest:
-        own = sampling.model_dump(exclude={"max_new_tokens", "min_new_tokens", "sampling_seed"})
+        own = sampling.model_dump(include=set(Choosing.model_fields) | {"stop_token_ids"})
         n_best = self.top_logprobs_num if self.return_logprob else None
         return CompletionRequest.model_validate(
             {
@@ -90,6 +93,9 @@ class GenerateRequest(Strict):
                 "max_tokens": sampling.max_new_tokens,
                 "min_tokens": sampling.min_new_tokens,
                 "seed": sampling.sampling_seed,
+                "guided_json": sampling.json_schema,
+                "guided_regex": sampling.regex,
+                "guided_grammar": sampling.ebnf,
                 "stream": self.stream,
                 "logprobs": n_best,
                 "prompt_logprobs": None if self.logprob_start_len < 0 else n_best,
@@ -148,19 +154,19 @@ class SglangAnswer:
         """Nothing is said before there is text."""
         return []
 
-    def chunk(self, piece: Piece) -> dict[str, Any] | None:
-        """All of a sample until now; None: no more can be shown than before."""
+    def chunks(self, piece: Piece) -> list[dict[str, Any]]:
+        """All of a sample until now; nothing where no more can be shown than before."""
         text, ids = self.so_far.get(piece.index, ("", ()))
         text, ids = text + piece.text, ids + piece.token_ids
         self.so_far[piece.index] = (text, ids)
         if not piece.text and not piece.scored:
-            return None
+            return []
         info = {**self._info(piece.index, len(ids)), "finish_reason": None}
-        return {"index": piece.index, "text": text, "output_ids": list(ids), "meta_info": info}
+        return [{"index": piece.index, "text": text, "output_ids": list(ids), "meta_info": info}]
 
-    def last(self, index: int, completion: Completion) -> dict[str, Any]:
+    def lasts(self, index: int, completion: Completion) -> list[dict[str, Any]]:
         """The whole sample and what it took."""
-        return {"index": index, **self._whole(index, completion)}
+        return [{"index": index, **self._whole(index, completion)}]
 
     def closings(self, completions: Sequence[Completion]) -> list[dict[str, Any]]:
         """Every last chunk has said it already."""

@@ -55,7 +55,9 @@ def complain(
     path = _path(_place(best), body, best["type"] == "missing")
     if _is_of_kind(best):
         return Complaint(f"{path or 'body'}: {_kinds(rivals, best)}", path)
-    words = WORDS.get(best["type"], best["msg"]).format(**best.get("ctx", {}))
+    # Pydantic's own words may have braces, of a pattern or of what was sent.
+    ours = WORDS.get(best["type"])
+    words = best["msg"] if ours is None else ours.format(**best.get("ctx", {}))
     return Complaint(f"{path or 'body'}: {words}", path)
 
 

@@ -8,7 +8,7 @@ features gets nodes of score 0, which are never chosen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -31,6 +31,9 @@ from aerie.speculation.store import (
     even_ends,
     list_slots,
 )
+
+# Nodes [B, W] and the draft's logits [B * W, draft vocab] after them: the logits, masked.
+Allow = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +65,7 @@ class Draft:
     shape: TreeShape
     is_fused: bool = False  # a layer is one launch: K1, K2 and K3 together
     weighs: bool = False  # every layer's gains are kept, for a policy that learns from them
+    allow: Allow | None = None  # masks of grammars, where the host may look between levels
 
     @torch.inference_mode()
     def run(self, growth: Growth, store: NodeStore, accepted: Accepted, place: Place) -> Drafted:
@@ -70,9 +74,9 @@ class Draft:
         lists = list_slots(self.kernels, place, known or ())
         out = self._extend(accepted, place, lists)
         is_known = (accepted.count > 0) & accepted.takes_drafts
-        children = self._best(out.logits, is_known.shape[0])
-        children = (children[0] * is_known[:, None], children[1])
         frontier = Frontier.root(out.hidden, self.shape.fed + self.shape.top_k)
+        children = self._best(out.logits, frontier.ids)
+        children = (children[0] * is_known[:, None], children[1])
         verify = min(self.shape.verify, store.sort_scores.shape[1])
         rotations = self._rotations(lists, known)
         count, gains = 1, []
@@ -95,7 +99,7 @@ class Draft:
             rotation = rotations[depth - 1] if rotations else None
             out = self.head.step(rows, frontier.hidden, self.pool, rotation=rotation)
             frontier = replace(frontier, hidden=out.hidden)
-            children = self._best(out.logits, is_known.shape[0])
+            children = self._best(out.logits, frontier.ids)
         return Drafted(count, widths, tuple(gains))
 
     @torch.inference_mode()
@@ -155,8 +159,9 @@ class Draft:
         )
         return self.head.extend(rows, taps, self.pool, last)
 
-    def _best(self, logits: Tensor, batch: int) -> tuple[Tensor, Tensor]:
-        """Probability over the whole draft vocabulary and target id of every row's children."""
+    def _best(self, logits: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Probability over the whole draft vocabulary and target id of every node's children."""
+        logits, batch = self.allow(nodes, logits) if self.allow else logits, nodes.shape[0]
         mapped = {} if self.head.token_map is None else {"hot_token_id": self.head.token_map}
         found = self.kernels["best_draft_children"](
             logits=logits, node_top_k=self.shape.top_k, **mapped

@@ -9,6 +9,7 @@ which can be ended (`render_process.py`).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -71,6 +72,12 @@ class ChatTemplate:
             raise UsageError(
                 f"the chat template fails on these messages: {type(error).__name__}: {error!s:.300}"
             ) from error
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether a template writes the tools that are offered."""
+        chosen = self.sources.get(TOOL_USE, self.sources.get(DEFAULT, ""))
+        return re.search(r"\btools\b", chosen) is not None
 
     def __reduce__(self) -> tuple[object, ...]:
         """For another process: compiled templates stay here, it compiles its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from aerie.errors import UsageError
@@ -42,7 +43,40 @@ def _plain_message(place: str, fields: dict[str, object]) -> dict[str, object]:
     role = fields.get("role")
     if not isinstance(role, str) or not role:
         raise UsageError(f"{place}.role is {role!r:.60}, must be a non-empty string")
-    return fields | {"content": _plain_content(place, fields)}
+    plain = fields | {"content": _plain_content(place, fields)}
+    thoughts = fields.get("reasoning_content")
+    if isinstance(thoughts, str) and not plain["content"]:
+        plain.setdefault("thinking", thoughts)  # gpt-oss' word; it refuses both in one message
+    # Templates ask whether there are calls by the field, so one that has none is left out.
+    calls = plain.pop("tool_calls", None)
+    return plain | ({"tool_calls": _plain_calls(place, calls)} if calls else {})
+
+
+def _plain_calls(place: str, calls: object) -> list[object]:
+    """Calls as templates expect them: arguments as an object, where clients send its text."""
+    if not isinstance(calls, list):
+        raise UsageError(f"{place}.tool_calls is {calls!r:.60}, must be a list of calls")
+    return [_plain_call(f"{place}.tool_calls[{i}]", call) for i, call in enumerate(calls)]
+
+
+def _plain_call(place: str, call: object) -> object:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise UsageError(f"{place} is {call!r:.60}, must have a function with a name")
+    assert isinstance(call, dict)
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str):
+        return call
+    return call | {"function": function | {"arguments": _read_object(place, arguments)}}
+
+
+def _read_object(place: str, text: str) -> object:
+    """The object of a text; what is none stays as it was written, for a model to read."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return _plain(f"{place}.function.arguments", found, 1) if isinstance(found, dict) else text
 
 
 def _plain_content(place: str, fields: dict[str, object]) -> str | None:

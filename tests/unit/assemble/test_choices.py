@@ -1,6 +1,7 @@
 """What auto stands for: one answer for the doctor and for an engine, and errors with a name."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -9,11 +10,13 @@ from aerie import api
 from aerie.api import Engine
 from aerie.assemble_choices import settled
 from aerie.assemble_device import choose_dtype, choose_threads, settle_model
-from aerie.assemble_numerics import choose_numerics
+from aerie.assemble_numerics import choose_kind, choose_numerics
 from aerie.chips import CHIPS
 from aerie.cli.main import app
 from aerie.config import EngineConfig, ModelConfig
 from aerie.errors import UsageError
+from aerie.models.geometry import Geometry, read_geometry
+from aerie.models.hub import find_pair
 from tests.unit.assemble import gpu
 
 
@@ -127,3 +130,41 @@ def test_what_runs_on_a_gpu_follows_from_its_record(
     assert kernels["value"] == CHIPS[chip].architecture and kernels["reason"].startswith(said)
     chosen = choose_numerics(settle_model(ModelConfig()))
     assert {c.name: c.value for c in chosen}["linear"] == linear
+
+
+LLAMA = read_geometry(find_pair(None, None)[0])
+WINDOWED = replace(LLAMA, attention=replace(LLAMA.attention, windows=(128,) * LLAMA.n_layers))
+
+
+@pytest.mark.parametrize(
+    ("chip", "settings", "geometry", "wanted", "why"),
+    [
+        ("h200", {}, LLAMA, "exact", "do not depend"),
+        ("h200", {"numerics": "fast"}, LLAMA, "fast", "asked for"),
+        ("h200", {"dtype": "float32"}, LLAMA, "fast", "slow in float32"),
+        ("h200", {"linear": "library"}, LLAMA, "fast", "a part of them"),
+        ("h200", {}, WINDOWED, "fast", "do not cover sliding windows"),
+        ("l40s", {}, LLAMA, "fast", "have not run on this GPU"),
+        ("l40s", {"numerics": "exact"}, LLAMA, "exact", "asked for"),
+        (None, {}, LLAMA, "fast", "on a CPU"),
+        (None, {"numerics": "exact"}, WINDOWED, "exact", "asked for"),
+    ],
+)
+def test_exact_numerics_where_they_cost_next_to_nothing(
+    chip: str | None,
+    settings: dict[str, str],
+    geometry: Geometry,
+    wanted: str,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if chip is not None:
+        gpu.pretend(monkeypatch, chip=CHIPS[chip])
+    found = choose_kind(settle_model(ModelConfig(**settings)), geometry)  # type: ignore[arg-type]
+    assert found.value == wanted and why in found.reason
+
+
+def test_exact_numerics_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu.pretend(monkeypatch)
+    with pytest.raises(UsageError, match=r"do not cover sliding windows .*use numerics fast"):
+        choose_kind(settle_model(ModelConfig(numerics="exact")), WINDOWED)

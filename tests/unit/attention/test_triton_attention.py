@@ -145,18 +145,6 @@ def test_equals_the_definition(name: str) -> None:
     torch.testing.assert_close(got, want, rtol=0, atol=tolerance)
 
 
-def test_a_neighbour_changes_no_bit_when_cut_by_length() -> None:
-    tree = _trees([3], [70])
-    chunk = causal_batch(_tokens(5), [torch.arange(320, 350).int()])
-    both = Case(join_rows([chunk, tree]), (2, 1, 16))
-    queries, keys, values, layer = _inputs(both)
-    backend = TritonAttention(one_tile(WIDE), TritonOptions(exact_blocks=1, exact_tile=SMALL))
-    joined = backend(both.rows, [WHOLE])(queries, keys, values, layer)
-    alone = backend(tree, [WHOLE])
-    assert torch.equal(joined[5:], alone(queries[5:], keys, values, layer))
-    assert alone.statistics()[WHOLE].n_splits == 5
-
-
 def test_statistics_count_splits_and_masks() -> None:
     case = Case(_decode(), (1, 1, 16))
     attend = TritonAttention(one_tile(replace(SMALL, masked_cost=1)))(case.rows, [WHOLE])

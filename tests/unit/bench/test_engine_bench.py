@@ -9,6 +9,7 @@ from pathlib import Path
 from aerie.bench.engine.contract import POLICIES, Contract, choose_prompts
 from aerie.bench.engine.session import run_session
 from aerie.bench.engine.summary import interval
+from aerie.bench.packed import open_rows
 from tests.unit.engine.cores import CHEAP
 
 
@@ -25,7 +26,8 @@ def test_a_small_session_reports_every_policy(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "engine_bench_cpu.json").read_text())
     assert written["contract"]["hash"] == contract.digest
     assert {"ok", "min_planner_ratio", "regret", "device"} <= set(written)
-    runs = list(csv.DictReader((tmp_path / "engine_bench_cpu_runs.csv").read_text().splitlines()))
+    with open_rows(tmp_path / "engine_bench_cpu_runs.csv.xz", "rt") as stream:
+        runs = list(csv.DictReader(stream))
     assert [run["policy"] for run in runs] == list(POLICIES)
     assert all(run["commit"] and float(run["seconds"]) > 0 for run in runs)
     assert (tmp_path / "engine_bench_cpu.png").stat().st_size > 10_000

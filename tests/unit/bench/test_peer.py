@@ -123,15 +123,19 @@ def test_figures_that_are_unknown_are_none() -> None:
     [
         "# TYPE aerie_spec_decode_num_drafts_total counter\n"
         "aerie_spec_decode_num_drafts_total 4.0\n"
-        "aerie_spec_decode_num_accepted_tokens_total 10.0\n",
+        "aerie_spec_decode_num_accepted_tokens_total 10.0\n"
+        "aerie_prefix_cache_hits_total 32.0\n",
         'vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 4.0\n'
         'vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} 10.0\n'
         'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 3.0\n'
+        'vllm:prefix_cache_hits_total{engine="0",model_name="m"} 32.0\n'
+        'vllm:external_prefix_cache_hits_total{engine="0",model_name="m"} 5.0\n'
         'vllm:spec_decode_num_drafts_created{engine="0"} 1.7e9\n',
     ],
 )
 def test_both_servers_count_drafts(page: str) -> None:
-    assert read_counters(page) == {"num_drafts": 4, "num_accepted_tokens": 10}
+    counted = {"num_drafts": 4, "num_accepted_tokens": 10, "prefix_cache_hits": 32}
+    assert read_counters(page) == counted
     assert drafted(read_counters(page))["acceptance_length"] == 3.5
 
 

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from aerie.config import SpeculationConfig
-from aerie.engine.buckets import EVERYTHING
 from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore
-from aerie.engine.sampler import GREEDY
+from aerie.engine.sampler import EVERYTHING, GREEDY
 from aerie.requests.params import SamplingParams
 from aerie.speculation.planner import Planner
 from tests.unit.engine.cores import (
+    BUCKETS,
     CHEAP,
     DEAR,
     Pair,
@@ -179,6 +179,13 @@ def test_rows_that_nobody_counted_fit_their_bucket(pair: Pair, shape: str, optio
     finish_all(engine)
     assert launcher.counts.ahead > 5
     assert min(spare) >= 0
+
+
+def test_a_chunk_of_more_prompts_than_the_largest_bucket_of_requests(pair: Pair) -> None:
+    """Short prompts that arrive together; those beyond it once were taken as read."""
+    jobs = [([n, 7], SamplingParams(max_tokens=3)) for n in range(2 * BUCKETS.slots[-1])]
+    plain = outputs(core(pair, speculation=PLAIN), jobs)
+    assert outputs(graphs_core(pair, "none", chunk=64), jobs) == plain
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -14,6 +14,7 @@ from aerie.config import SpeculationConfig
 from aerie.engine.graphs import Graphs
 from aerie.requests.params import SamplingParams
 from aerie.speculation.planner import Planner
+from tests.unit.engine.automata import Automaton, submit
 from tests.unit.engine.cores import BUCKETS, Pair, core, finish_all
 
 SHAPES = {
@@ -68,7 +69,15 @@ def test_no_captured_function_reads_a_value(
     for prompt, options in (([1, 2, 3], {}), ([4, 5], {}), ([6] * 9, asked)):
         engine.submit(prompt, SamplingParams(max_tokens=24, ignore_eos=True, **options))
     finish_all(engine)
-    assert ran >= {"read", "seat", "verify", "publish", "close" if policy == "none" else "draft"}
+    known = {"read", "seat", "verify", "publish", "close" if policy == "none" else "draft"}
+    if policy != "coins":
+        masks, state = engine.parts.state.columns.masks, engine.parts.state
+        masks.hold_said(4 * BUCKETS.rows[-1], state.kept.taps)  # for the same reason
+        masks.fetch(state.noted)
+        submit(engine, [7, 8], SamplingParams(max_tokens=9, grammar=Automaton("reads")))
+        finish_all(engine)
+        known |= {"ask", "judge", "fetch"}
+    assert ran >= known
 
 
 @torch.inference_mode()

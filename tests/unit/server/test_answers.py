@@ -1,5 +1,6 @@
 """Chunks of a stream: what they say about usage, token by token."""
 
+from itertools import chain
 from typing import Any
 
 from aerie.api import Completion
@@ -28,11 +29,11 @@ ENDED = (
 def streamed(form: Form, **options: bool) -> list[dict[str, Any]]:
     tokenizer: Any = None  # only logprobs need one
     answer = Answer(form, "m", ASKS, tokenizer, StreamOptions(**options))
-    chunks = [answer.chunk(piece) for piece in PIECES]
-    assert chunks[2] is None
-    lasts = [answer.last(index, completion) for index, completion in enumerate(ENDED)]
+    chunks = [answer.chunks(piece) for piece in PIECES]
+    assert chunks[2] == []
+    lasts = [answer.lasts(index, completion) for index, completion in enumerate(ENDED)]
     closings = answer.closings(ENDED)
-    return [*answer.openings(), *(chunk for chunk in chunks if chunk), *lasts, *closings]
+    return [*answer.openings(), *chain.from_iterable([*chunks, *lasts]), *closings]
 
 
 def counts(chunk: dict[str, Any]) -> tuple[int, int, int]:
@@ -61,9 +62,9 @@ def test_usage_is_silent_unless_it_was_asked_for() -> None:
 
 def test_sglang_counts_what_could_not_be_shown_too() -> None:
     answer = SglangAnswer(("one", "two"), ASKS, is_one=False)
-    chunks = [answer.chunk(piece) for piece in PIECES]
-    assert chunks[2] is None
-    shown = [chunk for chunk in chunks if chunk]
+    chunks = [answer.chunks(piece) for piece in PIECES]
+    assert chunks[2] == []
+    shown = [chunk for (chunk,) in filter(None, chunks)]
     assert [chunk["meta_info"]["completion_tokens"] for chunk in shown] == [2, 1, 4, 3]
     assert shown[2]["output_ids"] == [10, 11, 12, 13] and shown[2]["text"] == "ab"
     assert [chunk["meta_info"]["id"] for chunk in shown] == ["one", "two", "one", "two"]

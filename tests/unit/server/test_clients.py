@@ -21,6 +21,7 @@ from tests.unit.server.test_neutral import examples, passed_over
 
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 PROMPT = "def read_lines(path):\n"
+MESSAGES = [{"role": "user", "content": "a"}]
 SAMPLED = {"temperature": 0.8, "seed": 3, "max_tokens": 12}
 
 
@@ -72,7 +73,7 @@ def test_everything_neutral_at_once_changes_no_token(client: TestClient) -> None
     ("path", "said"),
     [
         ("/v1/completions", {"prompt": "a", "best_of": 2}),
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "tools": [{}]}),
+        ("/v1/chat/completions", {"messages": MESSAGES, "functions": [{"name": "f"}]}),
         ("/generate", {"text": "a", "lora_path": "adapter"}),
     ],
 )

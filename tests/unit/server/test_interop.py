@@ -4,6 +4,7 @@ import pytest
 
 from scripts.interop.clients import SGLANG_BACKENDS, Client, clients
 from scripts.interop.run import REPORTS, Outcome, cleaned
+from scripts.interop.scripted import MANNERS
 from scripts.server_under_test import ROOT
 
 CLIENTS = {client.name: client for client in clients()}
@@ -25,6 +26,7 @@ def test_every_client_is_there() -> None:
         *(f"guidellm-{form}" for form in ("completions", "chat")),
         *(f"vllm-bench-{form}" for form in ("openai", "openai-chat")),
         *(f"aiperf-{form}" for form in ("completions", "chat")),
+        *(f"{name}-tools-{dialect}" for name in ("openai", "langchain") for dialect in MANNERS),
     }
 
 
@@ -57,3 +59,5 @@ def test_a_client_that_ends_well_with_failed_requests_has_failed() -> None:
 def test_transcripts_hold_no_machine() -> None:
     shown = cleaned(f"\x1b[1ma\x1b[0m\r b {REPORTS} https" + "://example.com/x s/f\n\n\n\nc", "s/f")
     assert shown == " b reports/interop (address) SCRATCH\n\nc\n"
+    assert cleaned("x" * 1000, "s/f") == "x" * 300 + " … of 1000 characters\n"
+    assert cleaned("  │ a     │\n├──────┤\n", "s/f") == "  │ a  │\n├───┤\n"

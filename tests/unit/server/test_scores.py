@@ -100,8 +100,8 @@ def test_a_stream_with_echo_has_the_values_of_the_whole(
     else:
         assert told["top_logprobs"] is None
     streamed = Answer(COMPLETION, "m", (ask,), tokenizer)
-    chunks = [streamed.chunk(piece) for piece in pieces(tokenizer, whole)]
-    parts = [chunk["choices"][0] for chunk in chunks if chunk]
+    chunks = [chunk for piece in pieces(tokenizer, whole) for chunk in streamed.chunks(piece)]
+    parts = [chunk["choices"][0] for chunk in chunks]
     assert len(parts) == max(1, -(-n_tokens // 2))
     assert "".join(part["text"] for part in parts) == choice["text"]
     for name in ("tokens", "token_logprobs", "text_offset", "top_logprobs"):
@@ -112,9 +112,10 @@ def test_a_stream_with_echo_has_the_values_of_the_whole(
 def test_echo_alone_says_the_prompt_once(tokenizer: Tokenizer) -> None:
     ask = Ask((5, 6), SamplingParams(max_tokens=4), 0, echoed="ab")
     answer = Answer(COMPLETION, "m", (ask,), tokenizer)
-    chunks = [answer.chunk(Piece(0, "", (1,), is_first=True)), answer.chunk(Piece(0, "c", (2,)))]
-    assert [chunk and chunk["choices"][0]["text"] for chunk in chunks] == ["ab", "c"]
-    assert all(chunk and chunk["choices"][0]["logprobs"] is None for chunk in chunks)
+    told = (Piece(0, "", (1,), is_first=True), Piece(0, "c", (2,)))
+    choices = [chunk["choices"][0] for piece in told for chunk in answer.chunks(piece)]
+    assert [choice["text"] for choice in choices] == ["ab", "c"]
+    assert all(choice["logprobs"] is None for choice in choices)
 
 
 def test_a_chat_lists_its_alternatives(tokenizer: Tokenizer) -> None:

@@ -65,6 +65,15 @@ def test_the_innermost_field_is_named(client: TestClient, name: str) -> None:
     assert len(error["message"]) < 600
 
 
+def test_words_with_braces_are_told_as_they_are(client: TestClient) -> None:
+    tool = {"type": "function", "function": {"name": "{a b}"}}
+    messages = [{"role": "user", "content": "a"}]
+    reply = client.post("/chat", json={"messages": messages, "tools": [tool]})
+    error = reply.json()["error"]
+    assert reply.status_code == 400 and error["param"] == "tools[0].function.name"
+    assert "{1,64}" in error["message"]
+
+
 def test_names_are_counted_before_they_are_parsed(client: TestClient) -> None:
     many = {"prompt": "a", "x": [{"y": 1}] * (MOST_NAMES_IN_ALL + 1)}
     error = client.post("/complete", json=many).json()["error"]

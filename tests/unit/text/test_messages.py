@@ -31,6 +31,24 @@ def test_other_fields_pass_as_copies() -> None:
     assert plain["tool_calls"] is not calls
 
 
+def test_arguments_of_calls_are_objects_for_a_template() -> None:
+    def sent(arguments: object) -> dict[str, object]:
+        call = {"id": "c", "function": {"name": "f", "arguments": arguments}}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+    plain = plain_messages([sent('{"a": {"b": "ü"}}')])
+    assert plain == [sent({"a": {"b": "ü"}})]
+    for text in ('{"a": ', "[1]", "", "[" * 100_000):  # what is no object, a model said so
+        assert plain_messages([sent(text)]) == [sent(text)]
+
+
+def test_a_message_without_calls_has_no_such_field_and_thoughts_have_both_names() -> None:
+    message = {"role": "assistant", "content": "a", "tool_calls": None, "reasoning_content": "b"}
+    plain = plain_messages([message, message | {"tool_calls": [], "content": ""}])
+    said = {"role": "assistant", "content": "a", "reasoning_content": "b"}
+    assert plain == [said, said | {"content": "", "thinking": "b"}]
+
+
 @pytest.mark.parametrize(
     ("messages", "place"),
     [
@@ -46,6 +64,8 @@ def test_other_fields_pass_as_copies() -> None:
         ([{"role": "user", "content": ["a"]}], r"messages\[0\].content\[0\] is 'a'"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "'image_url'; this engine"),
         ([{"role": "user", "content": [{"type": "text"}]}], r"content\[0\].text is None"),
+        ([{"role": "assistant", "tool_calls": "f"}], r"messages\[0\].tool_calls is 'f'"),
+        ([{"role": "assistant", "tool_calls": [5]}], r"messages\[0\].tool_calls\[0\] is 5"),
         ([{"role": "user", "content": "\ud800"}], r"messages\[0\].content has a lone surrogate"),
         ([{"role": "user", "content": "a", "\udfff": 1}], "lone surrogate"),
         ([{"role": "user", "content": "a", 5: 1}], "has the key 5"),

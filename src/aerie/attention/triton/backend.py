@@ -27,8 +27,6 @@ from aerie.errors import UsageError
 LOG2_E = 1.4426950408889634
 # Offsets inside one layer of the pool are 32-bit: wider ones cost registers in the inner loop.
 MOST_ELEMENTS = 2**31 - 1
-# Small enough for float32 products, which run on no matrix unit.
-EXACT_TILE = Tile(block_m=16, block_n=32, n_warps=4, n_stages=1, per_processor=1)
 MOST_AT_ONCE = 64  # parts a merging program reads at once
 
 
@@ -42,10 +40,6 @@ class TritonOptions:
     page_size: int = 1
     # Refuse shapes the sweep did not tune, instead of using the nearest tile and counting it.
     perf_mode: bool = False
-    # Cut columns into pieces of so many blocks by length alone, and use `exact_tile`: a row's
-    # bits then do not depend on the other requests of the batch.
-    exact_blocks: int | None = None
-    exact_tile: Tile = EXACT_TILE
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +56,6 @@ class TritonAttention:
 
     def choose(self, rows: Rows, reach: Reach, geometry: Geometry) -> Tile:
         """The tile for a batch's bounds."""
-        if self.options.exact_blocks is not None:
-            return self.options.exact_tile
         key = tile_key(
             queries=(rows.bounds.tile or rows.bounds.rows) * geometry.group,
             columns=_columns(rows, reach),
@@ -95,7 +87,7 @@ class PreparedAttention:
         self, queries: Tensor, keys: Tensor, values: Tensor, layer: LayerAttention
     ) -> Tensor:
         """Attend; see `Attend`. The result of a row that no request owns is zero."""
-        geometry = _geometry(queries, keys, values)
+        geometry = geometry_of(queries, keys, values)
         out = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
         if self.rows.n_rows == 0:
             return out
@@ -115,9 +107,8 @@ class PreparedAttention:
             raise UsageError(f"{reach} was not among the reaches this batch was prepared for")
         found = self.plans.get((reach, geometry))
         if found is None:
-            options = self.backend.options
             tile = self.backend.choose(self.rows, reach, geometry)
-            found = make_plan(self.rows, reach, geometry, tile, options.exact_blocks)
+            found = make_plan(self.rows, reach, geometry, tile)
             self.plans[reach, geometry] = found
         return found
 
@@ -216,7 +207,7 @@ def _is_chained(plan: Plan) -> bool:
     return record_of(plan.parts.device).overlaps
 
 
-def _geometry(queries: Tensor, keys: Tensor, values: Tensor) -> Geometry:
+def geometry_of(queries: Tensor, keys: Tensor, values: Tensor) -> Geometry:
     """Check what the kernels take for granted."""
     if keys.shape != values.shape or keys.stride() != values.stride():
         raise UsageError("keys and values must be two layers of equal shape and strides")

@@ -69,31 +69,24 @@ class PlanStatistics:
     masked: int  # blocks that needed a mask
 
 
-def make_plan(
-    rows: Rows, reach: Reach, geometry: Geometry, tile: Tile, exact_blocks: int | None
-) -> Plan:
-    """Launch the two planning kernels. `exact_blocks` cuts by length alone."""
-    heads = _stacked_heads(geometry.group, tile)
+def make_plan(rows: Rows, reach: Reach, geometry: Geometry, tile: Tile) -> Plan:
+    """Launch the two planning kernels."""
+    heads = stacked_heads(geometry.group, min(tile.heads, tile.block_m))
     head_blocks = geometry.n_heads // heads
     tile_rows = tile.block_m // heads
-    n_units = _most_units(rows, tile_rows)
+    n_units = most_units(rows, tile_rows)
     device = rows.tokens.device
     n_wanted = max(tile.per_processor * record_of(device).processors // head_blocks, 1)
-    n_waves = _waves(rows, tile_rows, n_wanted) if exact_blocks is None else 1
-    if exact_blocks is None:
-        n_pieces = n_waves * n_wanted
-        n_programs, n_parts, most_splits = n_pieces + n_units, 2 * n_pieces, n_pieces
-    else:
-        # Two more: sinks and the window's edge begin blocks of their own.
-        most_splits = -(-(-(-rows.bounds.columns // tile.block_n) + 2) // exact_blocks)
-        n_programs = n_parts = n_units * most_splits
+    n_waves = _waves(rows, tile_rows, n_wanted)
+    n_pieces = n_waves * n_wanted
+    n_programs, n_parts = n_pieces + n_units, 2 * n_pieces
     units = torch.empty((n_units, records.UNIT_FIELDS.value), dtype=torch.int32, device=device)
     plan = Plan(
         tile,
         heads,
         n_programs,
-        most_splits,
-        most_splits // n_waves,
+        n_pieces,
+        n_wanted,
         units.new_empty((n_programs, records.PROGRAM_FIELDS.value)),
         units.new_empty((rows.n_rows, records.ROW_FIELDS.value)),
         torch.empty(
@@ -103,7 +96,7 @@ def make_plan(
         ),
         torch.empty((n_parts, head_blocks, tile.block_m), dtype=torch.float32, device=device),
     )
-    block_rows = _power_of_two(tile_rows)
+    block_rows = power_of_two(tile_rows)
     unit_kernel[(n_units,)](
         units,
         rows.qo_indptr,
@@ -119,7 +112,7 @@ def make_plan(
         ROWS=tile_rows,
         BLOCK_ROWS=block_rows,
         BLOCK_N=tile.block_n,
-        BLOCK_REQUESTS=_power_of_two(rows.n_requests + 1),
+        BLOCK_REQUESTS=power_of_two(rows.n_requests + 1),
         HAS_TREE=rows.bounds.tree > 0,
         HAS_WINDOW=reach.window is not None,
         num_warps=PLAN_WARPS,
@@ -134,8 +127,7 @@ def make_plan(
         _beginning(tile),
         max(tile.least_blocks, tile.masked_cost),
         tile.masked_cost,
-        exact_blocks or 0,
-        BLOCK_UNITS=_power_of_two(n_units),
+        BLOCK_UNITS=power_of_two(n_units),
         BLOCK_ROWS=block_rows,
         num_warps=PLAN_WARPS,
     )
@@ -159,13 +151,12 @@ def read_statistics(plan: Plan) -> PlanStatistics:
     )
 
 
-def _stacked_heads(group: int, tile: Tile) -> int:
-    """Most heads of a group that divide it and fit the tile."""
-    most = min(group, tile.heads, tile.block_m)
-    return next(n for n in range(most, 0, -1) if group % n == 0)
+def stacked_heads(group: int, most: int) -> int:
+    """Most heads of a group that divide it and fit a tile."""
+    return next(n for n in range(min(group, most), 0, -1) if group % n == 0)
 
 
-def _most_units(rows: Rows, tile_rows: int) -> int:
+def most_units(rows: Rows, tile_rows: int) -> int:
     """Units there can be: each request may leave one partly filled, and so may the padding."""
     by_rows = rows.n_rows // tile_rows + rows.n_requests + 1
     by_bounds = rows.n_requests * -(-rows.bounds.rows // tile_rows) + -(-rows.n_rows // tile_rows)
@@ -191,5 +182,6 @@ def _beginning(tile: Tile) -> int:
     return 24 if tile.block_m > 64 else 4 * tile.per_processor
 
 
-def _power_of_two(n: int) -> int:
+def power_of_two(n: int) -> int:
+    """The smallest that is not less."""
     return 1 << max(n - 1, 0).bit_length()

@@ -39,6 +39,34 @@ FAR = tl.constexpr(2147483647)
 EVENING_STEPS = tl.constexpr(8)
 
 
+@triton.jit
+def rows_of_unit(
+    unit: tl.tensor,
+    qo_indptr: tl.tensor,
+    n_requests: tl.tensor,
+    n_rows: tl.tensor,
+    ROWS: tl.constexpr,
+    BLOCK_REQUESTS: tl.constexpr,
+) -> tl.tensor:
+    """(request, first row, rows) of a unit; no rows for a unit behind the last.
+
+    Rows behind the last request (a bucket's padding) form one more request without columns.
+    """
+    request = tl.arange(0, BLOCK_REQUESTS)
+    first = tl.load(qo_indptr + request, mask=request <= n_requests, other=n_rows)
+    last = tl.load(qo_indptr + request + 1, mask=request < n_requests, other=n_rows)
+    n_units = (last - first + ROWS - 1) // ROWS
+    ends = tl.cumsum(n_units, 0)
+    before = ends <= unit
+    owner = tl.sum(before.to(tl.int32), 0)
+    is_owner = request == owner
+    # Last rows first: among causal rows they see most, and the longest work should start first.
+    from_end = tl.sum(tl.where(before, n_units, 0), 0) + tl.sum(tl.where(is_owner, n_units, 0), 0)
+    first_row = tl.sum(tl.where(is_owner, first, 0), 0) + (from_end - 1 - unit) * ROWS
+    n_own = tl.minimum(tl.sum(tl.where(is_owner, last, 0), 0) - first_row, ROWS)
+    return owner, first_row, tl.where(unit < tl.sum(n_units, 0), n_own, 0)
+
+
 # Sizes that change from batch to batch must not each compile a kernel of their own.
 @triton.jit(do_not_specialize=["n_requests", "n_rows", "window", "n_sink_tokens"])
 def unit_kernel(
@@ -63,20 +91,10 @@ def unit_kernel(
     """One program a unit: find its rows, then the ranges of columns they may see."""
     unit = tl.program_id(0)
     record = units + unit * UNIT_FIELDS
-    # Rows behind the last request (a bucket's padding) form one more request without columns.
-    request = tl.arange(0, BLOCK_REQUESTS)
-    first = tl.load(qo_indptr + request, mask=request <= n_requests, other=n_rows)
-    last = tl.load(qo_indptr + request + 1, mask=request < n_requests, other=n_rows)
-    n_units = (last - first + ROWS - 1) // ROWS
-    ends = tl.cumsum(n_units, 0)
-    before = ends <= unit
-    owner = tl.sum(before.to(tl.int32), 0)
-    is_owner = request == owner
-    # Last rows first: among causal rows they see most, and the longest work should start first.
-    from_end = tl.sum(tl.where(before, n_units, 0), 0) + tl.sum(tl.where(is_owner, n_units, 0), 0)
-    first_row = tl.sum(tl.where(is_owner, first, 0), 0) + (from_end - 1 - unit) * ROWS
-    n_own = tl.minimum(tl.sum(tl.where(is_owner, last, 0), 0) - first_row, ROWS)
-    if unit >= tl.sum(n_units, 0):
+    owner, first_row, n_own = rows_of_unit(
+        unit, qo_indptr, n_requests, n_rows, ROWS, BLOCK_REQUESTS
+    )
+    if n_own == 0:
         tl.store(record + N_ROWS, 0)
         tl.store(record + N_BLOCKS, 0)
         return
@@ -145,7 +163,6 @@ def unit_kernel(
         "beginning",
         "n_least",
         "masked_cost",
-        "n_fixed",
     ]
 )
 def program_kernel(
@@ -158,16 +175,14 @@ def program_kernel(
     beginning: tl.tensor,
     n_least: tl.tensor,
     masked_cost: tl.tensor,
-    n_fixed: tl.tensor,
     BLOCK_UNITS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
 ) -> None:
     """One program an attention program: which unit, which of its blocks, where its part goes.
 
-    `n_fixed` > 0 cuts every unit into pieces of so many blocks, whatever else is in the batch;
-    0 aims at `n_wanted` pieces of equal length over the whole batch, `n_least` blocks or more, or
-    at so many in each of up to `n_waves` waves, where that is over earlier; to begin a program
-    takes as long as `beginning` blocks.
+    Aims at `n_wanted` pieces of equal length over the whole batch, `n_least` blocks or more, or at
+    so many in each of up to `n_waves` waves, where that is over earlier; to begin a program takes
+    as long as `beginning` blocks.
     """
     program = tl.program_id(0)
     record = programs + program * PROGRAM_FIELDS
@@ -177,20 +192,17 @@ def program_kernel(
     n_rows = tl.load(units + unit * UNIT_FIELDS + N_ROWS, mask=is_unit, other=0)
     n_plain = tl.load(units + unit * UNIT_FIELDS + N_PLAIN, mask=is_unit & (n_rows > 0), other=0)
     cost = n_plain + (n_blocks - n_plain) * masked_cost
-    piece = n_fixed
-    if n_fixed == 0:
-        # 9 equal units on 16 programs: one piece each, as long as a unit; three each in two waves
-        # are over after two thirds of that.
-        earliest = FAR
-        for wave in range(1, n_waves + 1):
-            finer = _even_piece(cost, wave * n_wanted, n_least)
-            pieces = tl.maximum((cost + finer - 1) // finer, 1)
-            n_needed = (tl.sum(tl.where(cost > 0, pieces, 0), 0) + n_wanted - 1) // n_wanted
-            ready = n_needed * (tl.max((cost + pieces - 1) // pieces, 0) + beginning)
-            piece = tl.where(ready < earliest, finer, piece)
-            earliest = tl.minimum(ready, earliest)
-    else:
-        cost = n_blocks
+    # 9 equal units on 16 programs: one piece each, as long as a unit; three each in two waves
+    # are over after two thirds of that.
+    piece = n_least
+    earliest = FAR
+    for wave in range(1, n_waves + 1):
+        finer = _even_piece(cost, wave * n_wanted, n_least)
+        pieces = tl.maximum((cost + finer - 1) // finer, 1)
+        n_needed = (tl.sum(tl.where(cost > 0, pieces, 0), 0) + n_wanted - 1) // n_wanted
+        ready = n_needed * (tl.max((cost + pieces - 1) // pieces, 0) + beginning)
+        piece = tl.where(ready < earliest, finer, piece)
+        earliest = tl.minimum(ready, earliest)
     splits = tl.where(n_rows > 0, tl.maximum((cost + piece - 1) // piece, 1), 0)
     ends = tl.cumsum(splits, 0)
     before = ends <= program
@@ -207,9 +219,6 @@ def program_kernel(
     partial = tl.sum(tl.where((unit < owner) & (splits > 1), splits, 0), 0)
     first_block = _block_at(index * own_cost // own_splits, own_plain, masked_cost)
     end_block = _block_at((index + 1) * own_cost // own_splits, own_plain, masked_cost)
-    if n_fixed > 0:
-        first_block = index * n_fixed
-        end_block = tl.minimum(first_block + n_fixed, own_cost)
 
     field = tl.arange(0, UNIT_FIELDS)
     tl.store(record + field, tl.load(units + owner * UNIT_FIELDS + field))

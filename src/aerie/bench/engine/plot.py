@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aerie.bench.engine.contract import FIXED, PLAIN, PLANNER
 from aerie.bench.engine.summary import Place, Point
+from aerie.bench.packed import open_rows
 
 COLOURS = {PLANNER: "#c0392b", PLAIN: "#555555", "cast": "#8e44ad"}
 
@@ -24,7 +25,7 @@ def write_runs(places: Sequence[Place], origin: Mapping[str, object], path: Path
 
 
 def _write(rows: list[dict[str, object]], path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8") as stream:
+    with open_rows(path, "wt") as stream:
         writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from aerie.bench.engine.place import (
 from aerie.bench.engine.plot import draw, write_points, write_runs
 from aerie.bench.engine.summary import Place, payload
 from aerie.bench.engine.transformers_rival import against_transformers
+from aerie.bench.packed import as_lines
 from aerie.config import PlannerConfig
 from aerie.costs.table import CostTable
 
@@ -56,9 +56,8 @@ class Session:
             "contract": self.payload["contract"]["hash"],
             **{key: self.payload["provenance"][key] for key in ORIGIN},
         }
-        write_runs(self.places, origin, folder / f"{name}_runs.csv")
-        text = json.dumps(self.payload, indent=1)
-        (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        write_runs(self.places, origin, folder / f"{name}_runs.csv.xz")
+        (folder / f"{name}.json").write_text(as_lines(self.payload), encoding="utf-8")
         self.costs.save(folder / f"{name}_costs.json")
         draw(self.places, folder / f"{name}.png")
 

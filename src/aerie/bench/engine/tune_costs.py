@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from aerie.api import find_pair
-from aerie.assemble import load_draft, load_target, measured_core
+from aerie.assemble import load_draft, load_target, measured_core, with_numerics
 from aerie.assemble_costs import describe_costs, describe_pair
 from aerie.bench.provenance import provenance
 from aerie.bench.round.setup import RoundSetup
@@ -34,8 +34,10 @@ class Asked:
 
 def tune(asked: Asked, progress: Progress, keep: Keep) -> CostTable:
     """Run real rounds of forced shapes at every point of a grid; `keep` what is measured so far."""
-    config, full = asked.config, FULL[asked.config.engine]
-    model = config.model
+    full, found = FULL[asked.config.engine], find_pair(asked.config.model.model, None)[0]
+    # An inflated pair is dense, as the built-in one is: the same numerics are chosen for it.
+    model = with_numerics(asked.config.model, found)
+    config = replace(asked.config, model=model)
     is_captured = config.engine == "graphs"
     require(is_captured or asked.geometry is None, "--geometry is for engine graphs")
     target, head = _load(config, asked.geometry, progress)
@@ -63,7 +65,7 @@ def _load(
     model, page_size = config.model, config.cache.page_size
     if geometry is not None:
         require(model.model is None, "--geometry inflates the built-in pair, not --model")
-        pair = RoundSetup(model.device, model.dtype, geometry).load()
+        pair = RoundSetup(model.device, model.dtype, geometry, numerics=model.numerics).load()
         return pair.target, pair.head
     target_dir, draft_dir = find_pair(model.model, model.draft)
     require(draft_dir is not None, "costs are those of a pair: give its head with --draft")

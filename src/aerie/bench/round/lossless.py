@@ -90,8 +90,7 @@ def compare_policies(
 def lossless_room(batch: int, context: int) -> Room:
     """Few buckets: tokens do not depend on them, and each takes a second to capture."""
     rows = (batch, 6 * batch, 32 * batch)
-    columns = GraphConfig().columns
-    return Room(batch, context, graphs=GraphConfig((batch,), rows, columns))
+    return Room(batch, context, graphs=GraphConfig(slots=(batch,), rows=rows))
 
 
 def compare_sizes(

@@ -12,7 +12,7 @@ import torch
 
 from aerie.api import find_pair
 from aerie.assemble import build_core
-from aerie.assemble_numerics import find_numerics
+from aerie.assemble_numerics import find_numerics, head_numerics
 from aerie.config import (
     CacheConfig,
     EngineConfig,
@@ -52,6 +52,7 @@ class RoundSetup:
     attention: str = "auto"
     layer_ops: str = "auto"
     linear: str = "auto"
+    numerics: str = "fast"
     costs: str | None = None  # what a planner plans from; None: what an engine finds by itself
     foreign_costs: bool = False  # they may be of another device or pair
 
@@ -64,23 +65,26 @@ class RoundSetup:
             attention=self.attention,
             layer_ops=self.layer_ops,
             linear=self.linear,
+            numerics=self.numerics,
         )
 
     def load(self) -> LargePair:
         """The pair in memory; inflated tensors are made where they stay."""
         target_dir, draft_dir = find_pair(None, None)
         assert draft_dir is not None, "the built-in pair has a head"
-        numerics = find_numerics(self.model, PAGE)
+        numerics, draft = find_numerics(self.model, PAGE), head_numerics(self.model, PAGE)
         dtype = getattr(torch, self.dtype)
         options = LoadOptions(dtype, self.device, numerics.dense, numerics.is_fused, numerics.ops)
         if self.geometry is not None:
             pair = read_pair(target_dir, draft_dir)
             geometry = find_geometry(self.geometry)
-            prepare = numerics.prepare_attention
-            return inflate_to_device(pair, geometry, prepare, InflateOptions(options))
+            made = InflateOptions(
+                options, head_dense=draft.dense, head_attention=draft.prepare_attention
+            )
+            return inflate_to_device(pair, geometry, numerics.prepare_attention, made)
         target = load_decoder(target_dir, numerics.prepare_attention, options)
-        own = HeadOptions(dense=numerics.dense, is_fused=numerics.is_head_fused)
-        return LargePair(target, load_head(draft_dir, target, numerics.prepare_attention, own))
+        chosen = HeadOptions(dense=draft.dense, is_fused=draft.is_head_fused)
+        return LargePair(target, load_head(draft_dir, target, draft.prepare_attention, chosen))
 
     def core(self, pair: LargePair, speculation: SpeculationConfig, room: Room) -> EngineCore:
         """An engine over the pair with memory for what is about to be measured."""

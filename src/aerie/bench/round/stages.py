@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aerie.bench.provenance import provenance
+from aerie.bench.round.exact import compare_numerics
 from aerie.bench.round.lossless import (
     POLICIES,
     compare_policies,
@@ -31,6 +32,7 @@ PLANNED_BATCHES = (1, 8)
 # Two policies may part in bf16 where the target's first choices lie this close, in steps of bf16.
 NEAR_ULPS, FAR_ULPS = 2.0, 4.0
 # What a round must reach on the machine the figures are for.
+EXACT_FLOORS = {"kept_decoding": 0.9, "kept_prompts": 0.7}
 FLOORS = {"plain_share_of_ceiling": 0.75, "round_tax": 1.6, "bookkeeping_share": 0.08}
 
 
@@ -176,6 +178,14 @@ class RoundBench:
             "ok": not any(waits) or not self.setup.device.startswith("cuda"),
         }
 
+    def exact(self) -> dict[str, Any]:
+        """What exact numerics keep of the speed of fast ones."""
+        setups = {name: replace(self.setup, numerics=name) for name in ("fast", "exact")}
+        pairs = {name: self.pair(setup) for name, setup in setups.items()}
+        found = compare_numerics(setups, pairs)
+        is_met = {name: found[name] >= floor for name, floor in EXACT_FLOORS.items()}
+        return {**found, "floors": EXACT_FLOORS, "met": is_met, "ok": all(is_met.values())}
+
     def stress(self) -> dict[str, Any]:
         """Long contexts with a batch that shrinks and grows."""
         context = self.context * 64
@@ -190,5 +200,6 @@ STAGES: dict[str, Callable[[RoundBench], dict[str, Any]]] = {
     "sizes": RoundBench.sizes,
     "near_ties": RoundBench.near_ties,
     "planner": RoundBench.planner,
+    "exact": RoundBench.exact,
     "stress": RoundBench.stress,
 }

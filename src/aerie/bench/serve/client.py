@@ -18,7 +18,8 @@ EVENT = b"data: {"
 # aerie and vLLM count under the same names, behind one of their own.
 COUNTER = re.compile(
     r"^\w+[:_](?:spec_decode_)?(?P<name>num_drafts|num_draft_tokens|num_accepted_tokens"
-    r"|graphs_recorded)(?:_total)?(?:{[^}]*})? (?P<value>\S+)$",
+    r"|prefix_cache_queries|prefix_cache_hits|graphs_recorded)"
+    r"(?:_total)?(?:{[^}]*})? (?P<value>\S+)$",
     re.MULTILINE,
 )
 
@@ -55,14 +56,14 @@ class Heard:
     seconds: float
 
 
-def ask(url: str, body: Mapping[str, Any]) -> Heard:
+def ask(url: str, body: Mapping[str, Any], page: str = "/v1/completions") -> Heard:
     """Post a completion and wait for its end; UsageError where the server refuses it."""
     place = urlsplit(url)
     connection = http.client.HTTPConnection(place.netloc, timeout=TIMEOUT_SECONDS)
     sent = json.dumps(body)
     start = time.perf_counter()
     try:
-        path = f"{place.path.rstrip('/')}/v1/completions"
+        path = f"{place.path.rstrip('/')}{page}"
         connection.request("POST", path, sent, {"content-type": "application/json"})
         answer = connection.getresponse()
         if answer.status != 200:
@@ -73,9 +74,14 @@ def ask(url: str, body: Mapping[str, Any]) -> Heard:
         connection.close()
 
 
+def read_json(heard: Heard) -> Any:
+    """An answer without a stream, as it is."""
+    return json.loads(b"".join(line for _, line in heard.lines))
+
+
 def read_whole(heard: Heard) -> Reply:
-    """An answer without a stream."""
-    found = json.loads(b"".join(line for _, line in heard.lines))
+    """A completion without a stream."""
+    found = read_json(heard)
     text, usage = found["choices"][0]["text"], found.get("usage") or {}
     n_tokens = usage.get("completion_tokens")
     arrived = (Arrival(heard.seconds, n_tokens),)
@@ -125,7 +131,7 @@ def look_up(url: str, path: str) -> str | None:
 
 
 def read_counters(page: str) -> dict[str, int]:
-    """Drafts, and graphs recorded, of a `/metrics` page; what a server does not count is absent."""
+    """Drafts, prefix hits and recorded graphs of a `/metrics` page, as far as they are counted."""
     return {found["name"]: int(float(found["value"])) for found in COUNTER.finditer(page)}
 
 

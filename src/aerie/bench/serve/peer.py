@@ -119,17 +119,22 @@ def run_turn(
     for load in loads:
         own, prompts = prompts[: load.requests], prompts[load.requests :]
         bodies = [_body(server, contract, load, prompt) for prompt in own]
-        before, start = _counters(server), time.perf_counter()
+        before, start = counters_of(server), time.perf_counter()
         with ThreadPoolExecutor(load.clients) as pool:
             heard = list(pool.map(partial(_try, server.url), bodies))
-        seconds, after = time.perf_counter() - start, _counters(server)
+        seconds, gained = time.perf_counter() - start, gained_since(before, server)
         answers = [_read(one, contract.new_tokens) for one in heard]
-        gained = {name: n - before.get(name, 0) for name, n in after.items()}
         tell({"group": turn, **summarise(load, answers, seconds), **drafted(gained)})
 
 
-def _counters(server: Server) -> dict[str, int]:
+def counters_of(server: Server) -> dict[str, int]:
+    """What a server has counted so far."""
     return read_counters(look_up(server.url, "/metrics") or "")
+
+
+def gained_since(before: Mapping[str, int], server: Server) -> dict[str, int]:
+    """What it has counted since."""
+    return {name: n - before.get(name, 0) for name, n in counters_of(server).items()}
 
 
 def drafted(gained: Mapping[str, int]) -> dict[str, Any]:

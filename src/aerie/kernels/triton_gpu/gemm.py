@@ -74,6 +74,7 @@ def _dot_kernel(
     x, w, bias, out, partials, arrived, n_rows, n_out, n_in, steps_each, splits, n_ahead,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr,
     HAS_BIAS: tl.constexpr, OVERLAP: tl.constexpr, PRECISION: tl.constexpr, AHEAD: tl.constexpr,
+    IS_FULL: tl.constexpr,
 ):  # fmt: skip
     """The weight's rows stand in the long axis of the matrix instruction, the few rows in the
     short one, so that little of it is padding."""
@@ -83,9 +84,7 @@ def _dot_kernel(
     # A multiple of BK by its form: the compiler then knows that loads are aligned.
     first = tl.program_id(1) * steps_each
     n_steps = tl.minimum(steps_each, n_in // BK - first)
-    # Padding rows read row 0 again: no mask in the loop, and nothing of them is stored.
-    source = tl.where(row < n_rows, row, 0)
-    x_at = x + source[None, :] * n_in + first * BK + inner[:, None]
+    x_at = x + row[None, :] * n_in + first * BK + inner[:, None]
     w_row = w + column.to(tl.int64) * n_in + first * BK
     w_at = w_row[:, None] + inner[None, :]
     if OVERLAP and AHEAD > 0:
@@ -97,7 +96,12 @@ def _dot_kernel(
     total = tl.zeros([BN, BM], tl.float32)
     for step in range(n_steps):
         weight = tl.load(w_at + step * BK, eviction_policy="evict_first")
-        total = tl.dot(weight, tl.load(x_at + step * BK), total, input_precision=PRECISION)
+        if IS_FULL:
+            own = tl.load(x_at + step * BK)
+        else:
+            # Padding rows are not fetched: sixteen reads of one row took longer than sixteen rows.
+            own = tl.load(x_at + step * BK, mask=(row < n_rows)[None, :], other=0.0)
+        total = tl.dot(weight, own, total, input_precision=PRECISION)
     _finish(
         tl.trans(total), out, bias, partials, arrived, row, row < n_rows, column, n_rows, n_out,
         splits, SPLIT, HAS_BIAS,
@@ -173,6 +177,7 @@ def product(
     size = plan.block_n * plan.block_k * weight.element_size()
     ahead = 1 << (AHEAD_BYTES // size).bit_length() >> 1  # tiles: a power of two, or none
     _dot_kernel[(n_tiles, splits, n_row_tiles)](
-        *shared, BM=plan.block_m, PRECISION=precision, AHEAD=ahead, num_stages=plan.stages, **tile
-    )
+        *shared, BM=plan.block_m, PRECISION=precision, AHEAD=ahead, num_stages=plan.stages,
+        IS_FULL=n_rows % plan.block_m == 0, **tile,
+    )  # fmt: skip
     return out

@@ -1,0 +1,212 @@
+"""What masks cost with a vocabulary of 128,256 tokens: writes reports/mask_times.json.
+
+    PYTHONPATH=src python scripts/mask_times.py [--device cuda] [--rounds 30]
+
+Eight requests of sixteen verified nodes each, all with a grammar, round after round as texts grow.
+The vocabulary is made here: byte-level BPE, words of several alphabets, numbers and punctuation,
+all merges of shorter tokens. Half of the drafted nodes follow the grammar, as with a good draft.
+`masks_ms` is the host's time for all masks of a round, which a GPU hides behind the target's pass,
+`processor_ms` the same without other processes of a busy machine; `masked_ms` is the device's time
+for the logits of all rows. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+import torch
+from tokenizers import decoders, models, pre_tokenizers
+
+ROOT = Path(__file__).resolve().parents[1]
+# A bare machine has no installed package: the source is beside us.
+sys.path[:0] = [str(ROOT / "src")]
+
+from aerie.bench.provenance import provenance  # noqa: E402
+from aerie.engine.masks import Masks  # noqa: E402
+from aerie.engine.report import PARENTS, TOKENS  # noqa: E402
+from aerie.engine.seat import Seat  # noqa: E402
+from aerie.requests.params import SamplingParams  # noqa: E402
+from aerie.requests.request import Job, Request  # noqa: E402
+from aerie.text.grammar import Constraint, Grammar, Grammars, JsonSchema, Regex  # noqa: E402
+from aerie.text.tokenizer import Tokenizer, load_tokenizer  # noqa: E402
+
+VOCABULARY, N_SPECIAL, END = 128_256, 256, "<|end|>"
+BATCH, NODES = 8, 16
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 20}},
+        "kind": {"enum": ["alpha", "beta", "γάμμα"]},
+        "friend": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+    },
+    "required": ["name", "age", "tags", "kind", "friend"],
+    "additionalProperties": False,
+}
+GRAMMARS: dict[str, Constraint] = {
+    "schema": JsonSchema(PERSON),
+    "any object": JsonSchema({"type": "object"}),
+    "regex": Regex(r"([A-Z][a-z]{2,9} ){3,40}\([0-9]{4}-[0-9]{2}-[0-9]{2}\)\."),
+    "arithmetic": Grammar(
+        'start: term (("+" | "-" | "*") term)*\nterm: /[0-9]{1,6}/ | "(" start ")"'
+    ),
+}
+
+
+def make_tokenizer(folder: Path) -> Tokenizer:
+    """Every token but the bytes is the merge of two others, so that the file is a real BPE."""
+    rng = random.Random(0)
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    space = "Ġ"
+    vocab, merges = {letter: i for i, letter in enumerate(letters)}, list[tuple[str, str]]()
+    alphabets = ["etaoinshrdlucmfwypvbgk", "0123456789", '{}[]":,.()_-']
+    cyrillic = ["".join(pair) for pair in zip("ÐÐÐÐÐÐ", "°±²³´µ", strict=True)]
+    pools: list[list[str]] = [list(alphabet) for alphabet in alphabets] + [cyrillic]
+    shares = (0.88, 0.03, 0.04, 0.05)
+    while len(vocab) < VOCABULARY - N_SPECIAL:
+        pool = rng.choices(pools, shares)[0]
+        left, right = rng.choice(pool), rng.choice(pool[:40])
+        if pool is pools[0] and rng.random() < 0.25 and not left.startswith(space):
+            left, right = space, left
+        if pool is cyrillic and left not in vocab:
+            left, right = left[0], left[1]
+        token = left + right
+        if left in vocab and right in vocab and token not in vocab and len(token) <= 14:
+            vocab[token] = len(vocab)
+            merges.append((left, right))
+            pool.append(token)
+    made = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([END, *(f"<|reserved_{i}|>" for i in range(N_SPECIAL - 1))])
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": END}))
+    return load_tokenizer(folder)
+
+
+def make_seat(grammars: Grammars, constraint: Constraint, stops: tuple[int, ...]) -> Seat:
+    compiled = grammars.compiled(constraint)
+    params = SamplingParams(max_tokens=4096, grammar=constraint)
+    job = Job(0, (0,), params, 0, 0, 4096, stops, compiled)
+    return Seat(Request(job, [0]), 0, 0, n_rows=NODES, matcher=compiled.matcher())
+
+
+def draw_tree(seat: Seat, rng: random.Random, row: np.ndarray[Any, Any]) -> list[list[int]]:
+    """Tokens and parents; every second node follows the grammar where its parent does."""
+    matcher, tokens, parents = seat.matcher, [0], [-1]
+    assert matcher is not None
+    paths: list[list[int] | None] = [[]]
+    while len(tokens) < NODES:
+        parent = rng.randrange(max(0, len(tokens) - 4), len(tokens))
+        path, token, follows = paths[parent], rng.randrange(VOCABULARY - N_SPECIAL), None
+        if path is not None and rng.random() < 0.5:
+            taken = [matcher.step(own) for own in path]
+            matcher.fill(row, 0)
+            matcher.back(sum(taken))
+            bits = np.unpackbits(row[0].view(np.uint8), bitorder="little")
+            token = int(rng.choice(np.nonzero(bits)[0].tolist()))
+            follows = [*path, token]
+        tokens.append(token)
+        parents.append(parent)
+        paths.append(follows)
+    return [tokens, parents]
+
+
+def advance(seat: Seat, rng: random.Random, row: np.ndarray[Any, Any]) -> None:
+    """A few tokens that the grammar allows, the end last of all."""
+    assert seat.matcher is not None
+    for _ in range(3):
+        seat.matcher.fill(row, 0)
+        allowed = np.nonzero(np.unpackbits(row[0].view(np.uint8), bitorder="little"))[0].tolist()
+        going_on = [token for token in allowed if token not in seat.request.job.stop_ids]
+        seat.matcher.advance([rng.choice(going_on or allowed)])
+
+
+def measure(grammars: Grammars, tokenizer: Tokenizer, name: str, args: Any) -> list[dict[str, Any]]:
+    """One row a round; texts that have ended begin anew."""
+    rng, rows = random.Random(name), list[dict[str, Any]]()
+    masks = Masks(BATCH, VOCABULARY, args.device)
+    masks.hold(BATCH * NODES)
+    scratch = np.zeros((1, -(-VOCABULARY // 32)), dtype=np.int32)
+    logits = torch.randn(BATCH * NODES, VOCABULARY, device=args.device)
+    ends = torch.arange(0, BATCH * NODES + 1, NODES, dtype=torch.int32, device=args.device)
+    make = lambda: make_seat(grammars, GRAMMARS[name], tokenizer.eos_ids)  # noqa: E731
+    seats = [make() for _ in range(BATCH)]
+    noted = torch.zeros((4, BATCH, NODES), dtype=torch.int32)
+    for _ in range(args.rounds):
+        for index, seat in enumerate(seats):
+            if rng.random() < 0.05:
+                seats[index] = seat = make()
+            tree = draw_tree(seat, rng, scratch)
+            noted[TOKENS, index], noted[PARENTS, index] = (torch.tensor(part) for part in tree)
+        begin, worked = time.perf_counter(), time.thread_time()
+        masks.write(seats, noted)
+        wrote, worked = time.perf_counter(), time.thread_time() - worked
+        masks.masked(logits, ends)
+        if args.device != "cpu":
+            torch.cuda.synchronize()
+        done = time.perf_counter()
+        times = {
+            "masks_ms": wrote - begin,
+            "processor_ms": worked,
+            "masked_ms": done - wrote,
+        }
+        shown = {key: round(1e3 * value, 2) for key, value in times.items()}
+        rows.append({"grammar": name, **shown})
+        for seat in seats:
+            advance(seat, rng, scratch)
+    return rows
+
+
+def main() -> None:
+    """Measure every grammar and keep the rows."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--out", type=Path, default=ROOT / "reports" / "mask_times.json")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = make_tokenizer(Path(folder))
+    grammars = Grammars(tokenizer, VOCABULARY)
+    begin = time.perf_counter()
+    grammars.compiled(next(iter(GRAMMARS.values())))
+    first_seconds = time.perf_counter() - begin
+    rows = [row for name in GRAMMARS for row in measure(grammars, tokenizer, name, args)]
+    summary = {}
+    for name in GRAMMARS:
+        # The first rounds meet new states of the lexer, as a server does once for each grammar.
+        own = [row for row in rows if row["grammar"] == name]
+        times = sorted(row["processor_ms"] for row in own)
+        summary[name] = {
+            "median_ms": round(statistics.median(row["masks_ms"] for row in own), 3),
+            "processor_median_ms": round(statistics.median(times), 3),
+            "processor_p90_ms": times[int(0.9 * len(times))],
+            "processor_most_ms": times[-1],
+        }
+    record = {
+        "provenance": provenance(args.device),
+        "vocabulary": tokenizer.vocab_size,
+        "batch": BATCH,
+        "nodes": NODES,
+        "first_grammar_seconds": round(first_seconds, 3),
+        "summary": summary,
+        "columns": list(rows[0]),
+        "rows": [list(row.values()) for row in rows],
+    }
+    args.out.write_text(json.dumps(record).replace("], [", "],\n[") + "\n", encoding="utf-8")
+    print(json.dumps(summary))
+
+
+if __name__ == "__main__":
+    main()

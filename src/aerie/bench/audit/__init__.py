@@ -1,0 +1,1 @@
+"""Whether speculation changes a text: certificates of models, and of servers over HTTP."""

@@ -1,0 +1,110 @@
+"""What an audit of a model found: the certificate, and a short table of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from aerie.bench.audit.cells import Cell
+from aerie.bench.audit.rows import Row, Rows, digest
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+MOST_LINES = 8  # of differences that are printed
+MADE = ("aerie", "commit", "source_sha256", "torch", "device")
+KEPT = ("texts", "compared", "differing", "first_difference", "seeds", "is_void")
+HASHES = ("texts_sha256", "prompts_sha256", "acceptance_length", "seconds")
+
+
+def certify(rows: Rows, n_left: int) -> dict[str, Any]:
+    """All rows as one JSON value: `ok` says that no text differs."""
+    cells = [_cell(row) for row in rows.done]
+    differing, void = _sum(rows.done, "differing"), _sum(rows.done, "is_void")
+    return {
+        "ok": not differing,
+        "is_complete": not n_left and not void,
+        "cells_left": n_left,
+        "texts": _sum(rows.done, "texts"),
+        "compared": _sum(rows.done, "compared"),
+        "differing": differing,
+        "void_cells": void,
+        "terms": dict(rows.terms),
+        "policies": {row["cell"]["policy"]: row["policy"] for row in rows.done},
+        "plain_texts_sha256": digest(
+            dict(enumerate(rows.plain[key] for key in sorted(rows.plain)))
+        ),
+        "cells": cells,
+        "kind": "measured",
+        "provenance": {
+            **{name: rows.terms[name] for name in MADE},
+            "dates": sorted({row["date"] for row in rows.done}),
+        },
+    }
+
+
+def _cell(row: Row) -> dict[str, Any]:
+    met = {name: n for name, n in row["met"].items() if n}
+    return {**row["cell"], "met": met, **{name: row[name] for name in (*KEPT, *HASHES)}}
+
+
+def _sum(rows: Sequence[Row], name: str) -> int:
+    return sum(int(row[name]) for row in rows)
+
+
+def statement(found: Mapping[str, Any]) -> str:
+    """One sentence: what was compared, and how many differ."""
+    terms, n_cells = found["terms"], len(found["cells"])
+    geometry = f" inflated to {terms['geometry']}" if terms["geometry"] else ""
+    said = (
+        f"{found['differing']} of {found['compared']:,} texts differ from plain decoding"
+        f" ({found['texts']:,} texts, {n_cells} cells; {terms['model']}{geometry},"
+        f" {terms['dtype']}, {terms['numerics']} numerics, {terms['device']})"
+    )
+    if found["void_cells"]:
+        said += f"; {found['void_cells']} cells did not meet what they are named after"
+    if found["cells_left"]:
+        said += f"; {found['cells_left']} cells are left to run"
+    return said
+
+
+def table_of(found: Mapping[str, Any]) -> Table:
+    """A line for each policy and scene; batch sizes, chunks and samplings are taken together."""
+    from rich.table import Table
+
+    table = Table("policy", "scene", "batch", "chunk", "sampling", "texts", "differ", "accepted")
+    lines: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for cell in found["cells"]:
+        lines[cell["policy"], cell["scene"]].append(cell)
+    for (policy, scene), cells in lines.items():
+        axes = [_all(cells, name) for name in ("batch", "chunk", "sampling")]
+        differing = _sum(cells, "differing")
+        shown = f"[red]{differing}[/]" if differing else "0"
+        if any(cell["is_void"] for cell in cells):
+            shown += " [red](not met)[/]"
+        lengths = [cell["acceptance_length"] for cell in cells if cell["acceptance_length"]]
+        length = f"{sum(lengths) / len(lengths):.2f}" if lengths else "-"
+        table.add_row(policy, scene, *axes, str(_sum(cells, "texts")), shown, length)
+    return table
+
+
+def _all(cells: Sequence[Mapping[str, Any]], name: str) -> str:
+    return " ".join(str(value) for value in dict.fromkeys(cell[name] for cell in cells))
+
+
+def differences(found: Mapping[str, Any]) -> list[str]:
+    """The first divergence of each cell that has one, as far as there is room for them."""
+    lines = []
+    for cell in found["cells"]:
+        first = cell["first_difference"]
+        if first is not None:
+            own = Cell(**{name: cell[name] for name in Cell.__annotations__})
+            lines.append(
+                f"{own.name}: prompt {first['prompt']} (seed {first['seed']}) parts at token"
+                f" {first['index']}, {first['words']['plain']!r} ({first['plain']}) by plain"
+                f" decoding, {first['words']['other']!r} ({first['other']}) here, logit gap"
+                f" {first['logit_gap']:.2e}"
+            )
+    more = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], *([f"and {more} more cells that differ"] if more > 0 else [])]

@@ -1,0 +1,124 @@
+"""What exact numerics cost: rounds and prompts beside fast ones, engines in turns."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start, synchronise
+from aerie.bench.round.speed import Clocked
+from aerie.config import GraphConfig, SpeculationConfig
+from aerie.models.inflate import LargePair
+from aerie.requests.params import SamplingParams
+
+SHAPES = {
+    "plain": SpeculationConfig(method="none"),
+    "chain 7": SpeculationConfig(top_k=1, depth=7, nodes=8),
+    "tree 32": SpeculationConfig(top_k=8, depth=5, nodes=32),
+}
+MOST_EMITTED = 8  # tokens of a round, at most
+N_TURNS, N_ROUNDS, N_READS = 4, 10, 5
+
+
+@dataclass(frozen=True)
+class Point:
+    """So many requests of one length, decoding in some shapes of rounds."""
+
+    batch: int
+    context: int
+    shapes: tuple[str, ...] = ("plain", "chain 7")
+
+
+POINTS = (
+    Point(1, 1024, tuple(SHAPES)),
+    Point(8, 1024),
+    Point(32, 1024),
+    Point(1, 32000),
+)
+PROMPTS = (1024, 8192)  # tokens
+
+
+def compare_numerics(
+    setups: Mapping[str, RoundSetup],
+    pairs: Mapping[str, LargePair],
+    points: Sequence[Point] = POINTS,
+    prompts: Sequence[int] = PROMPTS,
+) -> dict[str, Any]:
+    """Median times of both, and how much of fast numerics' speed the exact ones keep."""
+    rounds: list[dict[str, Any]] = [
+        {"batch": point.batch, "context": point.context, "shape": shape}
+        | _rounds(setups, pairs, point, SHAPES[shape])
+        for point in points
+        for shape in point.shapes
+    ]
+    reads: list[dict[str, Any]] = [
+        {"tokens": length} | _reads(setups, pairs, length) for length in prompts
+    ]
+    return {
+        "rounds": rounds,
+        "prompts": reads,
+        "kept_decoding": min(entry["kept"] for entry in rounds),
+        "kept_prompts": min(entry["kept"] for entry in reads),
+    }
+
+
+def _rounds(
+    setups: Mapping[str, RoundSetup],
+    pairs: Mapping[str, LargePair],
+    point: Point,
+    shape: SpeculationConfig,
+) -> dict[str, Any]:
+    """Rounds of one shape, a block of each numerics after the other."""
+    most = MOST_EMITTED * (N_TURNS + 1) * (N_ROUNDS + 4)
+    clocked, ids = {}, {}
+    rows = (point.batch, point.batch * shape.limits.nodes)
+    graphs = GraphConfig(slots=(point.batch,), rows=tuple(sorted({*rows})))
+    for name, setup in setups.items():
+        core = setup.core(
+            pairs[name], shape, Room(point.batch, point.context + most, graphs=graphs)
+        )
+        vocabulary = pairs[name].target.geometry.vocab_size
+        ids[name] = start(core, read_prompts(point.batch, point.context, vocabulary), most)
+        clocked[name] = Clocked(core)
+    for turn in range(N_TURNS + 1):
+        for entry in clocked.values():
+            entry.block(N_ROUNDS)
+            if turn == 0:
+                entry.forget()
+    for name, entry in clocked.items():
+        abandon(entry.core, ids[name])
+    raw = {name: [round(ms, 3) for ms in entry.wall] for name, entry in clocked.items()}
+    device = {name: entry.phases() for name, entry in clocked.items()}
+    return _told(raw) | {"device_ms": device, "raw_ms": raw}
+
+
+def _reads(
+    setups: Mapping[str, RoundSetup], pairs: Mapping[str, LargePair], length: int
+) -> dict[str, Any]:
+    """A prompt read and one token written, the two numerics in turns."""
+    raw: dict[str, list[float]] = {name: [] for name in setups}
+    cores = {
+        name: setup.core(pairs[name], SHAPES["plain"], Room(1, length + 16))
+        for name, setup in setups.items()
+    }
+    vocabulary = next(iter(pairs.values())).target.geometry.vocab_size
+    (prompt,) = read_prompts(1, length, vocabulary)
+    for turn in range(N_READS + 1):
+        for name, core in cores.items():
+            synchronise(setups[name].device)
+            begin = time.perf_counter()
+            core.submit(prompt, SamplingParams(max_tokens=1, ignore_eos=True))
+            while not core.is_idle:
+                core.step()
+            synchronise(setups[name].device)
+            if turn:
+                raw[name].append(round(1e3 * (time.perf_counter() - begin), 3))
+    return _told(raw) | {"raw_ms": raw}
+
+
+def _told(raw: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    fast, exact = (round(statistics.median(raw[name]), 4) for name in ("fast", "exact"))
+    return {"fast_ms": fast, "exact_ms": exact, "kept": round(fast / exact, 4)}
