@@ -24,7 +24,7 @@ from tests.e2e.server_process import served  # noqa: E402
 SHAPE = {"num-steps": 5, "eagle-topk": 3, "num-draft-tokens": 16}
 PICTURES = {"light": "view.png", "dark": "view-dark.png"}
 SIZE = (1280, 940)
-COLOURS = 96  # more than the page has, but for the edges of letters
+COLOURS = 24  # as many as the page has, with the edges of letters
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import random
 from dataclasses import dataclass
@@ -55,23 +56,52 @@ def known_asks(n_asks: int, n_tokens: int, seed: int) -> list[Known]:
 
 def streamed(server: Server, known: Known) -> str | None:
     """The text of a stream that came to its end; None if it did not."""
-    connection = server.connect()
+    ending = ask(server.port, known.body)
+    return ending.text if ending.kind == TOKENS else None
+
+
+TOKENS, EVENT, CLOSED, SILENT = "all its tokens", "an error event", "a closed connection", "silence"
+UNREACHED = "no server"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a stream ended, as its client saw it."""
+
+    kind: str  # one of the above, or `status N`
+    text: str = ""
+
+
+def ask(port: int, body: dict[str, Any], patience: float = 120.0) -> Ending:
+    """Stream a completion to its end; silence is `patience` seconds without a byte."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=patience)
     try:
-        asked = json.dumps({**known.body, "stream": True})
-        connection.request("POST", "/v1/completions", asked, HEADERS)
+        connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True}), HEADERS)
         answer = connection.getresponse()
         if answer.status != 200:
-            return None
-        text, reason, is_done = "", None, False
-        for line in answer:
-            data = line.strip().removeprefix(b"data: ")
-            if data == b"[DONE]":
-                is_done = True
-            elif data:
-                (choice,) = json.loads(data)["choices"]
-                text, reason = text + choice["text"], choice["finish_reason"] or reason
-        return text if is_done and reason == "length" else None
-    except OSError:
-        return None
+            answer.read()
+            return Ending(f"status {answer.status}")
+        return _read(answer)
+    except TimeoutError:
+        return Ending(SILENT)
+    except ConnectionRefusedError:
+        return Ending(UNREACHED)
+    except (OSError, http.client.HTTPException):
+        return Ending(CLOSED)
     finally:
         connection.close()
+
+
+def _read(answer: http.client.HTTPResponse) -> Ending:
+    text, reason = "", None
+    for line in answer:
+        data = line.strip().removeprefix(b"data: ")
+        if data == b"[DONE]":
+            return Ending(TOKENS if reason == "length" else CLOSED, text)
+        if data:
+            told = json.loads(data)
+            if "error" in told:
+                return Ending(EVENT, text)
+            (choice,) = told["choices"]
+            text, reason = text + choice["text"], choice["finish_reason"] or reason
+    return Ending(CLOSED, text)

@@ -49,6 +49,12 @@ class Server:
         is_json = "json" in (answer.headers["content-type"] or "")
         return answer.status, json.loads(content) if is_json else content.decode()
 
+    @property
+    def engine_pid(self) -> int:
+        """Of the process its engine runs in, the first that it starts."""
+        pid = self.process.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
     def metric(self, name: str) -> float:
         lines = self.call("GET", "/metrics")[1].splitlines()
         return next(float(line.split()[-1]) for line in lines if line.startswith(name + " "))
@@ -76,10 +82,19 @@ def _megabytes(pid: int | str) -> float:
 
 
 @contextmanager
-def serving(*options: str, module: str = "aerie serve --port 0") -> Iterator[Server]:
-    """From this checkout's sources, one thread, on a free port; ended with the block."""
-    own = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", *module.split(), *options]
+def serving(
+    *options: str,
+    port: int = 0,
+    before: Path | None = None,
+    module: str = "aerie serve --port {port}",
+) -> Iterator[Server]:
+    """From this checkout's sources, one thread; ended with the block.
+
+    Port 0 is any free one; what is imported from the folder `before` wins.
+    """
+    path = os.pathsep.join(map(str, filter(None, (before, ROOT / "src"))))
+    own = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", *module.format(port=port).split(), *options]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("wb") as target:

@@ -101,9 +101,9 @@ class Served:
 
 
 @contextmanager
-def served(*arguments: str, **environment: str) -> Iterator[Served]:
+def served(*arguments: str, program: str = sys.executable, **environment: str) -> Iterator[Served]:
     """Started by the project's own command, on a free port, ready to answer."""
-    with started(*arguments, **environment) as server:
+    with started(*arguments, program=program, **environment) as server:
         until = time.monotonic() + READY_SECONDS
         while server.call("GET", "/health").status != 200:
             is_up = time.monotonic() < until and server.process.poll() is None
@@ -113,10 +113,10 @@ def served(*arguments: str, **environment: str) -> Iterator[Served]:
 
 
 @contextmanager
-def started(*arguments: str, **environment: str) -> Iterator[Served]:
+def started(*arguments: str, program: str = sys.executable, **environment: str) -> Iterator[Served]:
     """As above, as soon as it listens; what it writes goes to a file, which never fills up."""
     own = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", **environment}
-    command = [sys.executable, "-m", "aerie", "serve", "--port", "0", *arguments]
+    command = [program, "-m", "aerie", "serve", "--port", "0", *arguments]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stderr"
         with path.open("w") as log:

@@ -1,8 +1,13 @@
 """The live view: rounds as the server tells them, the page that draws them, in a real browser."""
 
+import http.server
 import json
 import re
+import threading
+import time
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,9 +39,30 @@ GREEN = """(() => {
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Served]:
-    with served("--numerics", "exact", "--api-key", KEY, *TREE) as found:
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("saved") / "rounds.jsonl"
+
+
+@pytest.fixture(scope="module")
+def server(saved: Path) -> Iterator[Served]:
+    options = ("--api-key", KEY, "--save-rounds", str(saved))
+    with served("--numerics", "exact", *options, *TREE) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def static_files() -> Iterator[str]:
+    """The page's files alone, where there is no server of ours."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    handler = partial(Quiet, directory=str(STATIC))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as files:
+        threading.Thread(target=files.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{files.server_address[1]}/view.html"
+        files.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -287,3 +313,41 @@ def test_a_character_of_several_tokens_stays_whole(page: Page, server: Served) -
         " })"
     )
     assert parts == [[0, "own", "\u00e4"], [2, "own", "\u00e4"]]
+
+
+def pick(page: Page, file: Path) -> None:
+    root = page.call("DOM.getDocument")["root"]["nodeId"]
+    found = page.call("DOM.querySelector", nodeId=root, selector="#saved")["nodeId"]
+    page.call("DOM.setFileInputFiles", files=[str(file)], nodeId=found)
+
+
+def test_saved_rounds_are_replayed_without_a_server(
+    page: Page, server: Served, static_files: str, saved: Path, tmp_path: Path
+) -> None:
+    rounds, text = rounds_and_text(server, max_tokens=16, temperature=0, ignore_eos=True)
+    told = [{name: own[name] for name in own if name != "index"} for own in rounds]
+    lines, until = [""], time.monotonic() + 10
+    while json.loads(lines[-1] or "{}").get("rounds") != told:
+        assert time.monotonic() < until, lines[-1]
+        lines = saved.read_text(encoding="utf-8").splitlines()
+    copy = tmp_path / "copy.jsonl"
+    copy.write_text(f"{lines[-1]}\n{json.dumps({**json.loads(lines[-1]), 'text': ''})}\n" + "{cut")
+    page.call("Page.navigate", url="about:blank")
+    page.call("Page.navigate", url=static_files)
+    page.wait_for("document.querySelector('#problem:not([hidden])') !== null")  # nobody serves here
+    pick(page, copy)
+    page.wait_for("document.getElementById('origin').textContent.startsWith('Saved on')")
+    prompt = json.loads(lines[-1])["prompt"]  # as the target saw it
+    assert prompt.endswith("def read_lines(path):\n") and words(page, "text") == prompt + text
+    assert words(page, "n-passes") == f"{len(rounds)} target passes"
+    assert page.look("document.querySelectorAll('#text .round').length") == len(rounds)
+    assert page.look("document.getElementById('problem').hidden")
+    assert page.look("document.getElementById('samples').options.length") == 2
+    page.look("document.getElementById('samples').value = 1")
+    page.look("document.getElementById('samples').dispatchEvent(new Event('change'))")
+    assert words(page, "text") == prompt
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"prompt": "a", "text": "b"}\n')
+    pick(page, other)
+    page.wait_for("!document.getElementById('problem').hidden")
+    assert words(page, "problem") == "other.jsonl: line 1 is no saved sample: rounds are missing"

@@ -29,6 +29,7 @@ DOORS = (
         ("src/aerie/server/**",),
         "GPU machines have no web framework",
     ),
+    Door(("ray",), ("src/aerie/server/replicas.py",), "one server needs no cluster"),
     Door(
         ("safetensors",),
         ("src/aerie/models/weights*.py", "src/aerie/parity/dump*.py"),
@@ -184,6 +185,7 @@ LEADS_TO_TORCH = {
     [
         (wrong_doors, {"engine/round.py": "import triton.language as tl"}, "engine/round.py:1"),
         (wrong_doors, {"cli/serve.py": "def f():\n    import uvicorn"}, "cli/serve.py:2"),
+        (wrong_doors, {"server/app.py": "from ray import serve"}, "server/app.py:1"),
         (wrong_doors, {"config.py": "from pydantic import BaseModel"}, "config.py:1"),
         (wrong_doors, {"models/decoder.py": "import safetensors.torch"}, "models/decoder.py:1"),
         (wrong_doors, {"engine/masks.py": "import llguidance"}, "engine/masks.py:1"),

@@ -26,6 +26,7 @@ from aerie.cli import (
     profile,
     report,
     serve,
+    top,
     train,
     tune,
 )
@@ -51,6 +52,7 @@ app.command("inflate")(inflate.inflate)
 app.command("profile")(profile.profile)
 app.command("report")(report.report)
 app.command("serve")(serve.serve)
+app.command("top")(top.top)
 app.add_typer(bench.app, name="bench")
 app.add_typer(draft_vocab.app, name="draft-vocab")
 app.add_typer(fpga.app, name="fpga")

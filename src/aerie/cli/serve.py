@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aerie.cli.checks import amount, count
+from aerie.cli.checks import amount, count, out_file
 from aerie.cli.engine_options import EngineOptions, takes_engine_options
 from aerie.cli.output import read_text
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
     from aerie.server.engine_loop import Loaded
+    from aerie.server.host import Another
+    from aerie.server.settings import ServerSettings
 
 Named = Annotated[str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")]
 Host = Annotated[str, typer.Option(help="Address to listen on; others than loopback need a key.")]
@@ -51,6 +53,16 @@ Compat = Annotated[str | None, typer.Option(help="vllm: its metric names beside 
 LogLevel = Annotated[
     str, typer.Option(help="debug, info (a line for each request), warning or error.")
 ]
+LogFormat = Annotated[str, typer.Option(help="text, or json: a line is an object.")]
+
+SaveRounds = Annotated[
+    Path | None,
+    out_file(help="Append every request's prompt, text and rounds, as JSON lines; 64 MiB at most."),
+]
+
+Replicas = Annotated[
+    int, typer.Option(min=1, max=1024, help="Servers on Ray Serve, behind one address.")
+]
 
 
 @takes_engine_options
@@ -69,11 +81,15 @@ def serve(
     request_seconds: Seconds = 30.0,
     metrics_compat: Compat = None,
     log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
+    save_rounds: SaveRounds = None,
+    replicas: Replicas = 1,
 ) -> None:
     """Serve a model over HTTP as OpenAI does; ends on Ctrl-C or SIGTERM after what runs."""
-    _require_framework()
+    for name in ("fastapi", "uvicorn", "httptools", "prometheus_client"):
+        _require(name, "serve")
     from aerie.server.host import ProcessHost
-    from aerie.server.settings import ServerSettings
+    from aerie.server.settings import ServerSettings, Telling
     from aerie.text.dialects import find_dialect
 
     options = _with_model(options, named)
@@ -87,19 +103,38 @@ def serve(
         allowed_hosts=tuple(allowed_host or ()),
         max_pending_tokens=max_pending_tokens,
         request_seconds=request_seconds,
-        metrics_compat=metrics_compat,
-        log_level=log_level,
+        telling=Telling(metrics_compat, log_level, log_format, save_rounds),
     )
     options.check()
     find_dialect(tool_parser, {})
     own = None if chat_template is None else read_text(chat_template)
-    engine = ProcessHost(options.config, Loading(options, own, tool_parser), log_level)
+
+    def another(model: str | None, draft: str | None) -> ProcessHost:
+        """An engine of the same options with other weights; it begins to load."""
+        old = options.model
+        own_model = replace(old, model=model or old.model, draft=draft or old.draft)
+        changed = replace(options, model=own_model)
+        return ProcessHost(changed.config, Loading(changed, own, tool_parser), settings.telling)
+
+    if replicas > 1:
+        _serve_replicas(replicas, another, settings)
+        return
+    engine = another(None, None)
     try:
         from aerie.server.run import serve as run  # it takes a while, and the engine loads
 
-        run(engine, settings, _say)
+        run(engine, settings, _say, another)
     finally:
         engine.end(0)  # whatever was raised, no engine stays behind
+
+
+def _serve_replicas(n_replicas: int, another: Another, settings: ServerSettings) -> None:
+    if settings.port == 0:
+        raise UsageError("replicas need a --port: Ray's proxy does not say which it has taken")
+    _require("ray", "ray")
+    from aerie.server.replicas import serve_replicas
+
+    serve_replicas(n_replicas, another, settings, _say)
 
 
 def _say(words: str) -> None:
@@ -116,13 +151,12 @@ def _with_model(options: EngineOptions, named: str | None) -> EngineOptions:
     return replace(options, model=replace(options.model, model=named))
 
 
-def _require_framework() -> None:
-    for name in ("fastapi", "uvicorn", "httptools", "prometheus_client"):
-        if importlib.util.find_spec(name) is None:
-            raise UsageError(
-                f"the server needs {name}, which is not installed: pip install 'aerie[serve]',"
-                " in a checkout pip install '.[serve]'"
-            )
+def _require(name: str, extra: str) -> None:
+    if importlib.util.find_spec(name) is None:
+        raise UsageError(
+            f"the server needs {name}, which is not installed: pip install 'aerie[{extra}]',"
+            f" in a checkout pip install '.[{extra}]'"
+        )
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,11 @@ from aerie.server.fields import (
     TokenizeRequest,
 )
 from aerie.server.guard import Guard
+from aerie.server.host import Another
+from aerie.server.keeping import Keeper
 from aerie.server.metrics import Metrics
 from aerie.server.reading import Reader
+from aerie.server.reloading import add_reload
 from aerie.server.renderer import Renderer
 from aerie.server.samples import State
 from aerie.server.service import Service
@@ -41,10 +44,15 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def build_service(worker: Worker, settings: ServerSettings) -> Service:
-    """The parts of one server."""
-    metrics = Metrics(settings.name, settings.metrics_compat)
-    return Service(worker, settings, metrics, Reader(), Renderer(settings.request_seconds))
+def build_service(
+    worker: Worker, settings: ServerSettings, another: Another | None = None
+) -> Service:
+    """The parts of one server; with `another` its weights can be replaced while it serves."""
+    metrics = Metrics(settings.name, settings.telling.metrics_compat)
+    path = settings.telling.save_rounds
+    keeper = None if path is None else Keeper(path, settings.name)
+    renderer = Renderer(settings.request_seconds)
+    return Service(worker, settings, metrics, Reader(), renderer, keeper, another)
 
 
 def build_app(service: Service) -> ASGIApp:
@@ -56,6 +64,8 @@ def build_app(service: Service) -> ASGIApp:
         yield
         await service.renderer.close()
         service.worker.stop()
+        if service.keeper is not None:
+            service.keeper.end()
 
     # The framework's pages of documentation load scripts from elsewhere.
     app = FastAPI(
@@ -75,6 +85,7 @@ def build_app(service: Service) -> ASGIApp:
     _add_text(app, service)
     add_aliases(app, service)
     add_about(app, service)
+    add_reload(app, service)
     add_view(app)
     return Guard(app, service.settings, service.metrics.refused)
 
@@ -153,7 +164,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
     async def metrics() -> Response:
         """For Prometheus."""
         standing = service.standing()
-        service.metrics.loaded(service.worker.ready().load_seconds)
+        service.metrics.loaded(service.worker.ready())
         return Response(service.metrics.page(standing), media_type=METRICS_TYPE)
 
 

@@ -26,8 +26,8 @@ def main() -> None:
     with contextlib.suppress(LineEnded):  # a server that changed its mind
         while not (told := line.receive()):
             line.wait()
-        check, load, log_level = told[0]
-        with logging_to_stderr(log_level):
+        check, load, log = told[0]
+        with logging_to_stderr(*log):
             run_engine(load, line, check)
 
 

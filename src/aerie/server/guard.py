@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from aerie.server.logs import facts
 from aerie.server.notes import KEY, Note
 from aerie.server.problems import ApiError, ClientLeft, ClientStalled
 from aerie.server.settings import ServerSettings
@@ -20,7 +21,7 @@ LOG = logging.getLogger("aerie.server")
 # Answered without a key: what a balancer asks for, and the page, which asks for the key itself.
 OPEN_PATHS = frozenset({"/health", *FILES})
 # Asked for every few seconds by whoever watches: the log need not tell.
-QUIET_PATHS = OPEN_PATHS | {"/metrics"}
+QUIET_PATHS = OPEN_PATHS | {"/metrics", "/about"}
 HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{1,5})?")
 # What a refused client may still send while it learns why: so long, and so much.
 LINGER_SECONDS, LINGER_BYTES = 1.0, 16 * 1024 * 1024
@@ -55,7 +56,8 @@ class Guard:
             await self._serve(scope, receive, self._named(note, send))
         except ClientStalled:
             note.problem = "its client does not read: cut off"
-            LOG.warning("request %s: %s", note.request_id, note.problem)
+            told = facts(request_id=note.request_id, problem=note.problem)
+            LOG.warning("request %s: %s", note.request_id, note.problem, extra=told)
         except Exception:
             if not note.status:
                 raise

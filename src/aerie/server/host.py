@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aerie.server.line import Line
+from aerie.server.settings import Telling
 
 if TYPE_CHECKING:
     from aerie.server.engine_loop import Loaded
@@ -50,7 +51,7 @@ class ProcessHost:
     """
 
     def __init__(
-        self, check: Callable[[], object], load: Callable[[], Loaded], log_level: str
+        self, check: Callable[[], object], load: Callable[[], Loaded], telling: Telling
     ) -> None:
         own, other = socket.socketpair()
         with other:
@@ -62,7 +63,7 @@ class ProcessHost:
                 start_new_session=True,  # Ctrl-C is for the server, which lets requests finish
             )
         self.line = Line(own)
-        self.line.send((check, load, log_level))
+        self.line.send((check, load, (telling.log_level, telling.log_format)))
 
     def end(self, seconds: float) -> None:
         """Let it end after the step it is in; one that takes longer is killed."""
@@ -86,3 +87,5 @@ class ProcessHost:
 
 
 Host = ThreadHost | ProcessHost
+# Starts an engine with another target or head; None: the files that were named at the start.
+Another = Callable[[str | None, str | None], Host]

@@ -9,7 +9,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from aerie.server.samples import Ask, End
+from aerie.server.samples import Ask, End, Facts
 
 COUNTS = {
     "prompt_tokens": "Tokens of prompts.",
@@ -48,6 +48,8 @@ GAUGES = {
     "num_requests_waiting": "Samples that wait for one.",
     "kv_cache_usage_perc": "Share of KV pages in use.",
 }
+# What a router has to know of the KV memory; vLLM has it as labels of a gauge that is 1.
+MEMORY = "cache_config_info"
 OWN_GAUGES = {
     "pending_tokens": "Prompts and most outputs of everything unfinished.",
     "reading_characters": "Of long texts that wait to be tokenised.",
@@ -104,7 +106,8 @@ class _Family:
         }
         by_depth = made(Counter, PER_POSITION, "Draft tokens accepted, by depth.", ("position",))
         by_reason = made(Counter, "request_success", "Samples that ended.", ("finished_reason",))
-        self._labelled = {PER_POSITION: by_depth, "request_success": by_reason}
+        memory = made(Gauge, MEMORY, "The KV memory.", ("block_size", "num_gpu_blocks"))
+        self._labelled = {PER_POSITION: by_depth, "request_success": by_reason, MEMORY: memory}
 
     def __getitem__(self, name: str) -> Any:
         return self._plain[name]
@@ -112,6 +115,11 @@ class _Family:
     def labelled(self, name: str, **labels: str) -> Any:
         """A metric that has labels of its own."""
         return self._labelled[name].labels(**self._labels, **labels)
+
+    def memory(self, page_size: int, n_pages: int) -> None:
+        """Say how KV memory is divided; what was said before is gone."""
+        self._labelled[MEMORY].clear()
+        self.labelled(MEMORY, block_size=str(page_size), num_gpu_blocks=str(n_pages)).set(1)
 
 
 class Metrics:
@@ -184,10 +192,12 @@ class Metrics:
             for depth, count in statistics.accepted_by_depth.items():
                 family.labelled(PER_POSITION, position=str(depth - 1)).inc(count)
 
-    def loaded(self, seconds: Mapping[str, float]) -> None:
-        """The engine is ready, after so long by phase."""
-        for phase, span in seconds.items():
+    def loaded(self, facts: Facts) -> None:
+        """The engine is ready, after so long by phase, with so much memory."""
+        for phase, span in facts.load_seconds.items():
             self._load.labels(phase=phase).set(span)
+        for family in self._families:
+            family.memory(facts.page_size, facts.n_pages - 1)
 
     def page(self, now: Standing) -> bytes:
         """What a scrape reads."""

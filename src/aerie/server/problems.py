@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from aerie.errors import AerieError, EngineFailedError, UsageError
 from aerie.requests.params import SamplingParams
+from aerie.server.logs import facts
 from aerie.server.notes import note_of
 from aerie.server.validation import complain
 
@@ -113,7 +114,8 @@ def install(app: FastAPI) -> None:
         note = note_of(request.scope)
         note.problem = str(answered)
         if answered.status == 500:
-            LOG.error("request %s failed", note.request_id, exc_info=error)
+            own = facts(request_id=note.request_id)
+            LOG.error("request %s failed", note.request_id, exc_info=error, extra=own)
         return answered.response()
 
     known = (ApiError, AerieError, RequestValidationError, ValidationError, HTTPException)

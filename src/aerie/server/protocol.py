@@ -12,6 +12,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from aerie.server.logs import facts
 from aerie.server.problems import ApiError
 
 LOG = logging.getLogger("aerie.server")
@@ -114,7 +115,9 @@ class PatientProtocol(HttpToolsProtocol):
             return
         request_id = uuid.uuid4().hex
         address = self.client[0] if self.client else "?"
-        LOG.info("request %s: %d, %s, %s", request_id, refusal.status, address, refusal.message)
+        own = facts(request_id=request_id, status=refusal.status, address=address)
+        said = (request_id, refusal.status, address, refusal.message)
+        LOG.info("request %s: %d, %s, %s", *said, extra=own)
         cycle: Any = self.cycle
         if cycle is None or cycle.response_complete or not cycle.response_started:
             error = ApiError(refusal.status, refusal.message)

@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import FrameType
 
 import uvicorn
@@ -17,8 +17,8 @@ import uvicorn
 from aerie.errors import AerieError, UsageError
 from aerie.server.app import build_app, build_service
 from aerie.server.describe import describe_engine, describe_load, describe_readiness
-from aerie.server.host import Host
-from aerie.server.logs import logging_to_stderr
+from aerie.server.host import Another, Host
+from aerie.server.logs import facts, logging_to_stderr
 from aerie.server.metrics import Totals
 from aerie.server.protocol import patient
 from aerie.server.samples import State
@@ -103,9 +103,10 @@ class _Watch:
 
     def _tell(self, added: Totals, seconds: float) -> None:
         why = self.service.worker.numbers.reason
-        words = describe_load(added, self.service.standing(), seconds, why)
+        standing = self.service.standing()
+        words = describe_load(added, standing, seconds, why)
         if words is not None:
-            LOG.info("%s", words)
+            LOG.info("%s", words, extra=facts(seconds=seconds, **asdict(added), **asdict(standing)))
 
     async def _drain(self) -> None:
         worker, seconds = self.service.worker, self.service.settings.drain_seconds
@@ -118,9 +119,14 @@ class _Watch:
             await asyncio.sleep(LOOK_SECONDS)
 
 
-def serve(engine: Host, settings: ServerSettings, say: Callable[[str], None]) -> None:
+def serve(
+    engine: Host,
+    settings: ServerSettings,
+    say: Callable[[str], None],
+    another: Another | None = None,
+) -> None:
     """Serve until a signal; raises if there is nothing to serve, or no more."""
-    service = build_service(Worker(engine, settings.max_pending_tokens), settings)
+    service = build_service(Worker(engine, settings.max_pending_tokens), settings, another)
     listener = _listen(settings)
     config = uvicorn.Config(
         build_app(service),
@@ -136,14 +142,16 @@ def serve(engine: Host, settings: ServerSettings, say: Callable[[str], None]) ->
     port = listener.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"http://{host}:{port}"
-    tell = _heedless(say)
+    telling = settings.telling
+    # Where lines are read by program, these are lines as others are.
+    tell = LOG.info if telling.log_format == "json" else _heedless(say)
 
     async def both() -> None:
         watching = asyncio.create_task(_Watch(server, service, tell).run(address))
         await server.serve([listener])
         watching.cancel()
 
-    with logging_to_stderr(settings.log_level):
+    with logging_to_stderr(telling.log_level, telling.log_format):
         asyncio.run(both())
     if service.worker.failure:
         raise AerieError(service.worker.failure)

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from aerie.completion import Completion
 from aerie.server.answers import DONE, Answer, compact, data, event, round_event, written
+from aerie.server.keeping import Keeping
 from aerie.server.metrics import Metrics
 from aerie.server.notes import Note, note_of
 from aerie.server.problems import ApiError, ClientLeft, of_failure
@@ -71,6 +72,8 @@ class Run:
     group: Group
     answer: Answer | SglangAnswer
     request: Request
+    shows_rounds: bool = False
+    keeping: Keeping | None = None
     ended: dict[int, Completion] = field(default_factory=dict)
     first: dict[int, float] = field(default_factory=dict)  # when a sample had its first piece,
     last: dict[int, float] = field(default_factory=dict)  # and when its last
@@ -105,7 +108,8 @@ class Run:
                 yield event(opening)
             async for item in self._items():
                 if isinstance(item, Round):
-                    yield round_event(item.index, item.tree)
+                    if self.shows_rounds:
+                        yield round_event(item.index, item.tree)
                 elif events := await self._events(item):
                     yield events
             for closing in self.answer.closings(self._completions()):
@@ -146,6 +150,8 @@ class Run:
                 raise of_failure(item)
             if isinstance(item, Piece) and item.token_ids:
                 self._count(item)
+            if self.keeping is not None:
+                self.keeping.take(item)
             if isinstance(item, End):
                 _refuse_failed(item.completion)
                 self.ended[item.index] = item.completion

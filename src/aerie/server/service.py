@@ -19,7 +19,10 @@ from aerie.server.fields import (
     TokenizeRequest,
     is_one_prompt,
 )
+from aerie.server.host import Another
+from aerie.server.keeping import Keeper, Keeping
 from aerie.server.metrics import Metrics, Standing
+from aerie.server.notes import note_of
 from aerie.server.problems import ApiError
 from aerie.server.reading import Reader, too_long
 from aerie.server.renderer import Renderer
@@ -45,6 +48,8 @@ class Service:
     metrics: Metrics
     reader: Reader
     renderer: Renderer
+    keeper: Keeper | None = None
+    another: Another | None = None  # an engine with other weights, which begins to load
 
     async def complete(self, asked: CompletionRequest, request: Request) -> Response:
         """POST /v1/completions."""
@@ -108,7 +113,7 @@ class Service:
         numbers = self.worker.numbers
         usage = 1 - numbers.n_free_pages / (self.worker.ready().n_pages - 1)
         return Standing(
-            num_requests_running=numbers.n_running,
+            num_requests_running=numbers.n_running + self.worker.n_retiring,
             num_requests_waiting=numbers.n_waiting,
             kv_cache_usage_perc=round(max(usage, 0.0), 4),
             pending_tokens=self.worker.pending_tokens,
@@ -148,9 +153,17 @@ class Service:
     async def _send(
         self, asked: Sampling, answer: Answer | SglangAnswer, request: Request
     ) -> Response:
-        group = await self.worker.enter(answer.asks, asked.show_rounds)
-        run = Run(self.worker, self.metrics, group, answer, request)
+        is_kept = self.keeper is not None
+        group = await self.worker.enter(answer.asks, asked.show_rounds or is_kept)
+        kept = self._keeping(answer.asks, request)
+        run = Run(self.worker, self.metrics, group, answer, request, asked.show_rounds, kept)
         return Stream(run) if asked.stream else await run.whole()
+
+    def _keeping(self, asks: Sequence[Ask], request: Request) -> Keeping | None:
+        if self.keeper is None:
+            return None
+        request_id = note_of(request.scope).request_id
+        return Keeping(self.keeper, request_id, asks, self.worker.ready().tokenizer)
 
     def _openai(self, form: Form, asked: Sampling, asks: tuple[Ask, ...]) -> Answer:
         tokenizer = self.worker.ready().tokenizer

@@ -5,14 +5,31 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from aerie.config import require
 
 ANY_HOST = "*"
 HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 LEAST_KEY = 8  # characters of an API key
+
+
+@dataclass(frozen=True)
+class Telling:
+    """What a server says of itself, and how."""
+
+    metrics_compat: str | None = None  # "vllm": its names beside ours
+    log_level: str = "info"
+    log_format: str = "text"
+    save_rounds: Path | None = None  # a file that the rounds of every sample are appended to
+
+    def __post_init__(self) -> None:
+        require(self.metrics_compat in (None, "vllm"), "metrics_compat is vllm or nothing")
+        require(self.log_level in LOG_LEVELS, f"log_level is one of {', '.join(LOG_LEVELS)}")
+        require(self.log_format in LOG_FORMATS, f"log_format is one of {', '.join(LOG_FORMATS)}")
 
 
 @dataclass(frozen=True)
@@ -29,8 +46,7 @@ class ServerSettings:
     max_pending_tokens: int = 1 << 20  # prompts and most outputs of everything unfinished
     request_seconds: float = 30.0  # to send a head, a body; to render a chat; to read a chunk
     drain_seconds: int = 30  # what SIGTERM leaves to running requests
-    metrics_compat: str | None = None  # "vllm": its names beside ours
-    log_level: str = "info"
+    telling: Telling = Telling()
 
     def __post_init__(self) -> None:
         require(0 <= self.port <= 65535, f"port is {self.port}, limit 0..65535")
@@ -46,9 +62,6 @@ class ServerSettings:
         )
         seconds = self.request_seconds
         require(0 < seconds <= 3600, f"request_seconds is {seconds}, limit 0..3600")
-        known = (None, "vllm")
-        require(self.metrics_compat in known, "metrics_compat is vllm or nothing")
-        require(self.log_level in LOG_LEVELS, f"log_level is one of {', '.join(LOG_LEVELS)}")
         for name in self.allowed_hosts:
             require(
                 name == ANY_HOST or HOST_NAME.fullmatch(name) is not None,

@@ -42,17 +42,30 @@ class Worker:
         self._most = max_pending_tokens
         self._keys = itertools.count()
         self._open: dict[int, Group] = {}
+        self._retired: dict[Host, set[int]] = {}  # engines that finish these groups, then end
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
         """Listen to the engine, which loads; requests get 503 until that is done."""
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._host.line.fileno(), self._hear)
+        self._hook(self._host)
 
     def stop(self) -> None:
         """End the engine after the step it is in; one that loads or hangs is not waited for."""
-        self._unhook()
+        for retired in tuple(self._retired):
+            self._unhook(retired)
+            retired.end(0)
+        self._unhook(self._host)
+        self._loop = None
         self._host.end(STOP_SECONDS if self.loaded is not None or self.failure else 0)
+
+    def adopt(self, host: Host, facts: Facts, numbers: Numbers) -> None:
+        """From now on requests go to another engine; this one finishes what it has, and ends."""
+        elsewhere = set[int]().union(*self._retired.values())
+        old, self._host, self.loaded, self.numbers = self._host, host, facts, numbers
+        self._hook(host)
+        self._retired[old] = self._open.keys() - elsewhere
+        self._end_if_done(old)
 
     def drain(self) -> None:
         """Take in nothing new; what runs goes on."""
@@ -64,6 +77,12 @@ class Worker:
         for group in tuple(self._open.values()):
             group.items.put_nowait(ApiError(503, "the server ends before this request does"))
             self.leave(group)
+
+    @property
+    def n_retiring(self) -> int:
+        """Samples that an engine finishes which takes in no more."""
+        keys = set[int]().union(*self._retired.values())
+        return sum(len(self._open[key].asks) for key in keys & self._open.keys())
 
     @property
     def is_quiet(self) -> bool:
@@ -115,25 +134,33 @@ class Worker:
         """Nobody waits for these any more: what still runs is cancelled before the next step."""
         if self._open.pop(group.key, None) is not None:
             self.pending_tokens -= group.n_tokens
-            self._host.line.send(Abandon(group.key))
+            host = next((old for old, keys in self._retired.items() if group.key in keys), None)
+            (host or self._host).line.send(Abandon(group.key))
+            if host is not None:
+                self._retired[host].remove(group.key)
+                self._end_if_done(host)
 
     def forget(self) -> None:
         """Drop the KV kept of texts that have ended, before anything that is asked after this."""
         self.ready()
         self._host.line.send(Forget())
 
-    def _hear(self) -> None:
-        """The line has something, or has ended."""
+    def _hear(self, host: Host) -> None:
+        """A line has something, or has ended."""
         try:
-            for message in self._host.line.receive():
-                self._heed(message)
+            for message in host.line.receive():
+                self._heed(host, message)
         except LineEnded:
-            self._unhook()
-            self._fail(self._host.last_words())
+            self._unhook(host)
+            if host is self._host:
+                self._fail(host.last_words())
+            else:
+                self._lose(host)
 
-    def _heed(self, message: Batch | Begun | Facts | Failed) -> None:
+    def _heed(self, host: Host, message: Batch | Begun | Facts | Failed) -> None:
         if isinstance(message, Batch):
-            self.numbers = message.numbers
+            if host is self._host:
+                self.numbers = message.numbers
             for key, item in message.items:
                 group = self._open.get(key)
                 if group is not None:  # else its client left
@@ -144,8 +171,21 @@ class Worker:
             self.loaded = message
             if self.state is State.LOADING:
                 self.state = State.READY
-        else:
+        elif host is self._host:
             self._fail(message.reason)
+
+    def _lose(self, host: Host) -> None:
+        """A retired engine died: those it was to finish are told, nobody else has lost anything."""
+        LOG.error("an engine that was to finish its requests failed: %s", host.last_words())
+        for key in self._retired[host] & self._open.keys():
+            self._open[key].items.put_nowait(_gone())
+
+    def _end_if_done(self, host: Host) -> None:
+        """End a retired engine that has nothing left to finish; nobody waits for that."""
+        if not self._retired[host] and self._loop is not None:
+            del self._retired[host]
+            self._unhook(host)
+            self._loop.run_in_executor(None, host.end, STOP_SECONDS)
 
     def _fail(self, reason: str) -> None:
         if self.state is State.FAILED:
@@ -157,10 +197,13 @@ class Worker:
         for group in self._open.values():
             group.items.put_nowait(_gone())
 
-    def _unhook(self) -> None:
+    def _hook(self, host: Host) -> None:
+        assert self._loop is not None
+        self._loop.add_reader(host.line.fileno(), self._hear, host)
+
+    def _unhook(self, host: Host) -> None:
         if self._loop is not None:
-            self._loop.remove_reader(self._host.line.fileno())
-            self._loop = None
+            self._loop.remove_reader(host.line.fileno())
 
 
 def _gone() -> ApiError:

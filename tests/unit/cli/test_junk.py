@@ -78,6 +78,8 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "--chat-template": (NOWHERE, FOLDER),
     "--metrics-compat": ("grafana",),
     "--log-level": ("loud",),
+    "--log-format": ("xml",),
+    "--save-rounds": (BELOW_A_FILE, FOLDER),
     "--tool-parser": ("xml",),
     "--scope": ("x", "t,,d"),
     "--only": ("no-such-block", "layer,,"),

@@ -1,16 +1,21 @@
 """The log: nobody waits for it, and what cannot be written is lost, not fatal."""
 
 import io
+import json
 import logging
 import sys
 import threading
+from datetime import datetime
 from typing import Any
 
 import pytest
 
+from aerie.completion import Completion
+from aerie.requests.request import Statistics
 from aerie.server import logs
 from aerie.server.describe import describe_load
 from aerie.server.metrics import Standing, Totals
+from aerie.server.notes import Note
 
 
 def test_lines_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,6 +30,28 @@ def test_lines_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     written = [line.split(" ", 3)[-1] for line in target.getvalue().splitlines()]
     assert written == [*(f"line {number}" for number in range(100)), "worse"]
     assert not logging.getLogger("aerie").handlers
+
+
+def test_a_line_can_be_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", target)
+    log = logging.getLogger("aerie.server")
+    with logs.logging_to_stderr("info", "json"):
+        note = Note("31f0b4", status=200)
+        statistics = Statistics(num_drafts=5, num_accepted_tokens=11)
+        note.end(12, [Completion("a\nb", tuple(range(16)), "stop", 0, statistics)])
+        note.write({"client": ("127.0.0.1", 4), "method": "POST", "path": "/x\n"}, False)
+        try:
+            raise ValueError("two\nlines")
+        except ValueError as error:
+            log.error("request %s failed", "31f0b4", exc_info=error)
+    request, failed = map(json.loads, target.getvalue().splitlines())
+    assert request["request_id"] == "31f0b4" and request["path"] == "/x\\n"
+    assert request["message"].startswith("request 31f0b4: 200, 127.0.0.1 POST /x")
+    assert request["message"].endswith("prompt=12 completion=16 acceptance=3.20")
+    assert (request["completion_tokens"], request["acceptance"]) == (16, 3.2)
+    assert failed["level"] == "error" and "two\nlines" in failed["traceback"]
+    assert datetime.fromisoformat(failed["time"]).tzinfo is not None
 
 
 def test_nobody_waits_for_a_terminal_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

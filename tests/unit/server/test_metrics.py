@@ -1,6 +1,8 @@
 """Metrics: what a sample leaves on the page, under both families of names."""
 
 import time
+from types import SimpleNamespace
+from typing import Any
 
 from aerie import SamplingParams
 from aerie.api import Completion
@@ -56,9 +58,19 @@ def test_without_a_dashboard_there_are_no_names_of_others() -> None:
     assert not any(name.startswith("vllm") for name in values(Metrics("a model")))
 
 
-def test_loading_and_what_was_recorded_are_told() -> None:
-    metrics = Metrics("a model")
-    metrics.loaded({"reading": 1.5, "recording": 20.0})
+def test_loading_memory_and_what_was_recorded_are_told() -> None:
+    metrics = Metrics("a model", "vllm")
+    for n_pages in (65, 129):  # the second time after a reload
+        facts: Any = SimpleNamespace(
+            load_seconds={"reading": 1.5, "recording": 20.0}, page_size=16, n_pages=n_pages
+        )
+        metrics.loaded(facts)
     found = values(metrics)
+    memory = {name: value for name, value in found.items() if "cache_config_info" in name}
+    labels = 'block_size="16",engine="0",model_name="a model",num_gpu_blocks="128"'
+    assert memory == {
+        'aerie_cache_config_info{block_size="16",num_gpu_blocks="128"}': 1,
+        f"vllm:cache_config_info{{{labels}}}": 1,
+    }
     assert found["aerie_graphs_recorded"] == 41
     assert found['aerie_load_seconds{phase="recording"}'] == 20.0

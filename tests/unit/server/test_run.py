@@ -19,7 +19,7 @@ from aerie.server.engine_loop import Loaded
 from aerie.server.host import ThreadHost
 from aerie.server.run import _Watch, serve
 from aerie.server.samples import Group, State
-from aerie.server.settings import ServerSettings
+from aerie.server.settings import ServerSettings, Telling
 from aerie.server.worker import Worker
 from aerie.text.chat import compile_chat_template
 
@@ -63,7 +63,7 @@ def served(load: Callable[[], Loaded], **settings: Any) -> Iterator[Running]:
 
     def target() -> None:
         try:
-            options = ServerSettings(port=0, log_level="error", **settings)
+            options = ServerSettings(port=0, telling=Telling(log_level="error"), **settings)
             serve(ThreadHost(load), options, running.said.append)
         except Exception as error:
             running.ended.append(error)
@@ -96,6 +96,10 @@ def test_a_failed_engine_is_told_to_everybody_and_ends_the_server(
         assert server.call("POST", "/v1/completions", text)[0] == 200
         status, told = server.call("GET", "/health")
         assert status == 200 and "template takes too long" in told["chats"]
+
+        # Whoever may send requests here may not replace what serves them.
+        status, told = server.call("POST", "/admin/reload", {})
+        assert status == 403 and "--api-key" in told["error"]["message"]
 
         def broken() -> Any:
             raise RuntimeError("CUDA error in '/opt/aerie/x.py'")
@@ -136,7 +140,7 @@ def test_a_full_terminal_does_not_end_a_server() -> None:
         said.append(words)
         raise OSError(28, "No space left on device")
 
-    settings = ServerSettings(port=0, log_level="error")
+    settings = ServerSettings(port=0, telling=Telling(log_level="error"))
     with pytest.raises(AerieError, match="of the load"):
         serve(ThreadHost(_fails), settings, full)
     assert said

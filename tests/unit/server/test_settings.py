@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from aerie.errors import UsageError
-from aerie.server.settings import ServerSettings, is_loopback
+from aerie.server.settings import ServerSettings, Telling, is_loopback
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,6 @@ from aerie.server.settings import ServerSettings, is_loopback
         ({"api_key": "short"}, "8 printable"),
         ({"api_key": "with\nline break"}, "8 printable"),
         ({"port": 70_000}, "port"),
-        ({"metrics_compat": "other"}, "vllm"),
-        ({"log_level": "loud"}, "debug, info"),
         ({"allowed_hosts": ("*.example",)}, "no pattern"),
         ({"allowed_hosts": ("name:80",)}, "no port"),
         ({"allowed_hosts": ("",)}, "no host name"),
@@ -28,6 +26,20 @@ from aerie.server.settings import ServerSettings, is_loopback
 def test_refusals(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         ServerSettings(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"metrics_compat": "other"}, "vllm"),
+        ({"log_level": "loud"}, "debug, info"),
+        ({"log_format": "xml"}, "text, json"),
+    ],
+    ids=str,
+)
+def test_what_it_cannot_tell(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Telling(**options)
 
 
 def test_a_public_server_has_a_key_or_was_asked_for() -> None:

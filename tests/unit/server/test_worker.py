@@ -13,6 +13,7 @@ from aerie.server import engine_loop
 from aerie.server.engine_loop import Loaded
 from aerie.server.host import ThreadHost
 from aerie.server.problems import ApiError
+from aerie.server.reloading import Candidate
 from aerie.server.samples import Ask, End, Group, Piece, State
 from aerie.server.worker import Worker
 from aerie.text.chat import compile_chat_template
@@ -256,6 +257,69 @@ def test_a_failed_load_is_said_and_ends() -> None:
             with pytest.raises(ApiError) as refused:
                 worker.ready()
             assert refused.value.status == 503
+
+    run(scenario)
+
+
+def test_another_engine_takes_over_and_the_old_one_finishes_what_it_has(engine: Engine) -> None:
+    other = Engine.load(speculation={"method": "none"})
+    greedy = SamplingParams(max_tokens=60, temperature=0.0, ignore_eos=True)
+    (want,) = engine.generate([PROMPT], greedy)
+
+    async def scenario() -> None:
+        async with running(lambda: Loaded(engine, NO_TEMPLATE)) as worker:
+            old = await worker.enter([Ask(PROMPT, greedy, 0)])
+            await take_over(worker, other)
+            assert worker.n_retiring == 1
+            new = await worker.enter([ask(20)])
+            completion = (await first_of(End, new)).completion
+            assert len(completion.token_ids) == 20 and completion.statistics.num_drafts == 0
+            worker.leave(new)
+            found = (await first_of(End, old)).completion
+            assert found.token_ids == want.token_ids and found.statistics.num_drafts > 0
+            worker.leave(old)
+            assert worker.is_quiet and worker.n_retiring == 0 and not worker._retired
+            assert worker.state is State.READY and worker.pending_tokens == 0
+            # And back, with nothing to finish: the engine is ended at once.
+            await take_over(worker, engine)
+            assert not worker._retired
+
+    run(scenario)
+    assert engine.core.is_idle and other.core.is_idle
+
+
+def test_a_retired_engine_that_fails_takes_only_its_own_with_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dying = Engine.load(speculation={"method": "none"})
+
+    async def scenario() -> None:
+        async with running(lambda: Loaded(dying, NO_TEMPLATE)) as worker:
+            old = await worker.enter([ask(4_000)])
+            await take_over(worker, engine)
+            new = await worker.enter([ask(20)])
+            monkeypatch.setattr(dying, "step", _broken)
+            lost = await first_of(ApiError, old)
+            assert lost.status == 503
+            worker.leave(old)
+            assert len((await first_of(End, new)).completion.token_ids) == 20
+            worker.leave(new)
+            assert worker.state is State.READY and not worker._retired
+
+    run(scenario)
+
+
+async def take_over(worker: Worker, engine: Engine) -> None:
+    """As a reload does."""
+    candidate = Candidate(ThreadHost(lambda: Loaded(engine, NO_TEMPLATE)))
+    worker.adopt(candidate.host, await candidate.load(), candidate.numbers)
+
+
+def test_an_engine_that_does_not_load_says_why() -> None:
+    async def scenario() -> None:
+        candidate = Candidate(ThreadHost(_broken))
+        with pytest.raises(ApiError, match="stay as they are: RuntimeError: out of luck"):
+            await candidate.load()
 
     run(scenario)
 

@@ -8,6 +8,7 @@ import { heldKey, takeKeyFromAddress } from "./view/key.js";
 import { listen } from "./view/keys.js";
 import { race } from "./view/race.js";
 import { Replay } from "./view/replay.js";
+import { offerSaved } from "./view/saved.js";
 import { call, completion } from "./view/server.js";
 import { TextView } from "./view/text.js";
 
@@ -97,11 +98,22 @@ async function offerExamples() {
 function showExample(kept, example, button) {
   if (controller) return;
   const origin = `An example of the built-in pair, decoded on ${kept.made.date.slice(0, 10)}`;
-  const decoding = begin(kept.asked.prompt, origin);
+  showKept({ ...example, prompt: kept.asked.prompt }, origin);
   button.setAttribute("aria-pressed", "true");
-  for (const round of example.rounds) decoding.takeRound(round);
-  decoding.total = { tokens: example.tokens, passes: example.rounds.length };
-  text.add(decoding.takeText(example.text));
+}
+
+function showSaved(sample) {
+  if (controller) return;
+  at("problem").hidden = true;
+  showKept(sample, `Saved on ${sample.time}, by ${sample.model}`);
+}
+
+// Rounds that were decoded before, by whomever; the server is not asked.
+function showKept(kept, origin) {
+  const decoding = begin(kept.prompt, origin);
+  for (const round of kept.rounds) decoding.takeRound(round);
+  decoding.total = { tokens: kept.tokens, passes: kept.n_rounds ?? kept.rounds.length };
+  text.add(decoding.takeText(kept.text));
   showFigures(decoding);
   replay.refresh();
   // The round that says most: the longest accepted path, the most that was drafted beside it.
@@ -146,6 +158,7 @@ listen({
   play: () => replay.toggle(),
 });
 
+offerSaved(showSaved, complain);
 takeKeyFromAddress();
 await offerExamples();
 // A link to /#run shows a decoding at once.
