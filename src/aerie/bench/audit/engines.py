@@ -122,8 +122,8 @@ class Engines:
         done = -(-(cell.context + cell.new_tokens + scratch + 1) // page)
         n_pages = self.most_together * done + SPARE_PAGES
         if memory == SHORT:
-            # All of them are let in, and whoever needs one page more takes it from another.
-            n_pages = 1 + max(cell.batch * begun, done)
+            # Two are let in and both grow: there is room for a part of that, and no third request.
+            n_pages = 1 + max(2 * begun + (done - begun) // 2, done)
         return CacheConfig(n_pages, page, prefix_reuse=memory == KNOWING)
 
     def terms(self) -> dict[str, Any]:
