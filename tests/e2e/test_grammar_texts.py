@@ -10,16 +10,15 @@ from tests.e2e.schemas import draw_schema, kinds_of
 
 
 def test_a_few_schemas() -> None:
-    """The short cut: unions, recursion, unicode; most texts end, all are valid or prefixes."""
-    schemas, most = [draw_schema(seed) for seed in (0, 5, 8)], 48
+    """The short cut, from graphs: recursion, unicode, patterns; valid texts or prefixes."""
+    schemas, most = [draw_schema(seed) for seed in (4, 8)], 32
     kinds = set[str]().union(*map(kinds_of, schemas))
-    assert {"object", "anyOf", "$ref", "enum", "unicode"} <= kinds
+    assert {"object", "array", "$ref", "enum", "pattern", "unicode"} <= kinds
     plain = load("direct", {"method": "none"})
     texts = write(plain, schemas, most)
-    for engine in ("direct", "graphs"):
-        others = write(load(engine, TREE), schemas, most)
-        assert [text.token_ids for text in others] == [text.token_ids for text in texts]
-    ended = [check(plain, schemas[index // 3], text, most) for index, text in enumerate(texts)]
+    others = write(load("graphs", TREE), schemas, most)
+    assert [text.token_ids for text in others] == [text.token_ids for text in texts]
+    ended = [check(plain, schemas[i // 3], text, most) for i, text in enumerate(texts)]
     assert any(ended)
 
 
