@@ -132,7 +132,7 @@ def _exact_on_gpu(config: ModelConfig) -> Numerics:
 def _require_fast(config: ModelConfig) -> None:
     """In perf mode nothing may stand in for the fast form of anything."""
     require(config.device.startswith("cuda"), "perf_mode needs a GPU: set device to cuda")
-    require(config.numerics == "fast", "perf_mode needs numerics fast")
+    require(_kind(config) == "fast", "perf_mode needs numerics fast")
     fast = {"attention": "triton", "layer_ops": "triton", "linear": "tuned"}
     for choice in choose_numerics(config):
         is_fast = choice.value == fast[choice.name]
