@@ -33,6 +33,9 @@ class Numerics:
     ops: LayerOps = TORCH_OPS
 
 
+# The least side of a tile that a matrix unit takes (`kernels/triton_gpu/exact_linear.py`).
+EXACT_MULTIPLE = 16
+
 NUMERICS = {
     "fast": Numerics(DENSE, pytorch.prepare, 1, True),
     # Vectorised exp and cos round differently from the scalar code that handles the last, odd
@@ -109,10 +112,13 @@ def _kind(config: ModelConfig) -> str:
 def _not_covered(geometry: Geometry) -> str:
     """What exact numerics on a GPU cannot compute of an architecture; nothing: an empty text."""
     attention = geometry.attention
+    heads = attention.n_heads * attention.head_dim, attention.n_kv_heads * attention.head_dim
+    widths = (geometry.hidden_size, geometry.mlp_width, geometry.vocab_size, *heads)
     has = {
         "experts": geometry.experts is not None,
         "sliding windows": any(window is not None for window in attention.windows),
         "attention sinks": attention.has_sinks,
+        f"widths that {EXACT_MULTIPLE} does not divide": any(n % EXACT_MULTIPLE for n in widths),
     }
     found = [name for name, holds in has.items() if holds]
     return f"{' and '.join(found)} ({geometry.architecture})" if found else ""

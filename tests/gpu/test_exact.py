@@ -128,3 +128,29 @@ def test_texts_in_bfloat16_are_those_of_plain_decoding(
     policy: str, batch: int, temperature: float
 ) -> None:
     assert _texts(policy, temperature, batch) == _texts("plain", temperature, 1)
+
+
+def rescored(device: str) -> list[tuple[list[float], list[float]]]:
+    """Log-probabilities of texts as they were decoded, and of the finished texts read again."""
+    from aerie import Engine, SamplingParams
+    from aerie.bench.round.setup import read_prompts
+
+    with Engine.load(device=device, numerics="exact", graphs={"warm": "off"}) as engine:
+        prompts = read_prompts(3, 300, engine.core.limits.vocabulary)
+        params = SamplingParams(max_tokens=40, temperature=0.8, seed=5, ignore_eos=True, logprobs=0)
+        written = engine.generate(prompts, params)
+        texts = [[*own, *made.token_ids] for own, made in zip(prompts, written, strict=True)]
+        scoring = SamplingParams(max_tokens=0, prompt_logprobs=0)
+        read = engine.generate(texts, scoring)
+        return [
+            (
+                [s.logprob for s in own.logprobs or ()],
+                [s.logprob for s in again.prompt_logprobs or ()],
+            )
+            for own, again in zip(written, read, strict=True)
+        ]
+
+
+def test_log_probabilities_of_decoding_are_those_of_rescoring() -> None:
+    for decoded, again in rescored("cuda"):
+        assert len(decoded) == 40 and decoded == again[-40:]

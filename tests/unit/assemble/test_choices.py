@@ -144,6 +144,7 @@ WINDOWED = replace(LLAMA, attention=replace(LLAMA.attention, windows=(128,) * LL
         ("h200", {"dtype": "float32"}, LLAMA, "fast", "slow in float32"),
         ("h200", {"linear": "library"}, LLAMA, "fast", "a part of them"),
         ("h200", {}, WINDOWED, "fast", "do not cover sliding windows"),
+        ("h200", {}, replace(LLAMA, vocab_size=50257), "fast", "widths that 16 does not divide"),
         ("l40s", {}, LLAMA, "fast", "have not run on this GPU"),
         ("l40s", {"numerics": "exact"}, LLAMA, "exact", "asked for"),
         (None, {}, LLAMA, "fast", "on a CPU"),
