@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ from aerie.text.calls import (
 BETWEEN = re.compile(r"[\s;]*")  # calls of JSON that no mark begins
 
 
-class _Steps:
+class _Steps(ABC):
     """A text that is decided step by step; what a step leaves undecided is held."""
 
     def __init__(self) -> None:
@@ -39,12 +40,12 @@ class _Steps:
             found += step
         return found
 
+    @abstractmethod
     def _step(self, is_end: bool) -> list[Part] | None:
         """Decide something of what is held; None: it takes more text to tell.
 
         What is decided must be the same for every text that begins so.
         """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
