@@ -130,8 +130,8 @@ def _even_kernel(
     first_tile = start // steps_each
     if OVERLAP and AHEAD > 0:
         LINE: tl.constexpr = 1024 // w.dtype.element_ty.primitive_bitwidth  # of 128 bytes
-        line = (start - first_tile * steps_each) * BK + LINE * tl.arange(0, AHEAD * BK // LINE)
-        ahead = (first_tile * BN + lane).to(tl.int64)[:, None] * n_in + line[None, :]
+        at = (start - first_tile * steps_each) * BK + LINE * tl.arange(0, AHEAD * BK // LINE)
+        ahead = (first_tile * BN + lane).to(tl.int64)[:, None] * n_in + at[None, :]
         if start - first_tile * steps_each + AHEAD <= steps_each:
             fetch_ahead(w + ahead)
     take_turn(OVERLAP)
