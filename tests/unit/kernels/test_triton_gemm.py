@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ pytest.importorskip("triton")
 from aerie.bench.kernels.gemm_candidates import SHAPES, plans_for
 from aerie.chips import CHIPS
 from aerie.errors import UnknownNameError, UsageError
-from aerie.kernels.triton_gpu import gemm
 from aerie.kernels.triton_gpu.gemm import gemm_scratch, product
 from aerie.kernels.triton_gpu.gemm_plan import (
     CUBLAS,
@@ -37,7 +35,6 @@ DTYPES = [torch.float32, torch.float16] + [torch.bfloat16] * (DEVICE == "cuda")
 PLANS = (
     Plan("gemv", 16, 32), Plan("gemv", 16, 32, splits=3), Plan("gemv", 16, 32, splits=2, stages=3),
     Plan("dot", 32, 32, 16, stages=2), Plan("dot", 32, 32, 16, splits=4, stages=2),
-    Plan("even", 32, 32, 16, stages=2), Plan("even", 16, 32, 64, splits=2, stages=2),
 )  # fmt: skip
 
 
@@ -45,7 +42,7 @@ def most_rows(plan: Plan) -> int:
     """Rows a plan takes: parts of the inner axis need one tile of rows."""
     if plan.kind == "gemv":
         return 2
-    return plan.block_m if plan.splits > 1 or plan.kind == "even" else 128
+    return plan.block_m if plan.splits > 1 else 128
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -66,22 +63,6 @@ def test_product(dtype: torch.dtype, plan: Plan, rows: int) -> None:
     # One rounding of the result; in float32 the sum's own error is as large.
     assert error < 2 * torch.finfo(dtype).eps
     assert torch.equal(product(x, weight, bias, plan, scratch), found)
-    assert int(scratch.arrived.abs().sum()) == 0
-
-
-@pytest.mark.parametrize("processors", [1, 2, 4, 7, 11, 15])
-def test_steps_dealt_to_any_number_of_processors(
-    processors: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tiles that one program has whole, that two share, and that many do."""
-    device = replace(gemm.record_of(torch.device(DEVICE)), processors=processors)
-    monkeypatch.setattr(gemm, "record_of", lambda _: device)
-    x = torch.randn(5, 160, generator=torch.Generator().manual_seed(1)).to(DEVICE)
-    weight = torch.randn(96, 160, generator=torch.Generator().manual_seed(2)).to(DEVICE)
-    scratch = gemm_scratch(DEVICE)
-    for _ in range(2):
-        found = product(x, weight, None, Plan("even", 32, 32, 16, stages=2), scratch)
-        torch.testing.assert_close(found, functional.linear(x, weight), rtol=1e-5, atol=1e-4)
     assert int(scratch.arrived.abs().sum()) == 0
 
 

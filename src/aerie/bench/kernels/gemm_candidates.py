@@ -44,20 +44,13 @@ _GEMV = ((4, 1024, 4, 1), (8, 512, 4, 1), (16, 256, 4, 1), (8, 1024, 8, 1), (8, 
          (16, 64, 4, 1))  # fmt: skip
 _DOT = {
     16: ((32, 128, 4, 4), (32, 256, 4, 3), (64, 64, 4, 5), (64, 128, 4, 3), (64, 128, 4, 5),
-         (64, 256, 4, 3), (128, 64, 4, 4), (128, 128, 4, 3), (16, 512, 2, 4)),
+         (64, 256, 4, 3), (128, 64, 4, 4), (128, 128, 4, 3)),
     32: ((64, 64, 4, 5), (64, 128, 4, 4), (128, 64, 4, 4), (128, 128, 4, 3), (128, 128, 8, 3)),
     64: ((64, 64, 4, 4), (64, 128, 4, 4), (128, 64, 4, 4), (128, 128, 4, 3), (128, 128, 8, 3),
          (256, 64, 8, 3)),
     128: ((64, 64, 4, 4), (128, 64, 4, 4), (128, 64, 8, 4), (128, 128, 8, 3), (256, 64, 8, 3)),
 }  # fmt: skip
-# The same for plans that deal all steps evenly, to one, two or three programs a multiprocessor.
-_EVEN = {
-    16: ((64, 128, 4, 4), (64, 256, 4, 3), (128, 64, 4, 5), (128, 128, 4, 4)),
-    32: ((64, 128, 4, 4), (128, 64, 4, 5), (128, 128, 4, 4)),
-    64: ((64, 128, 4, 3), (64, 128, 4, 5), (128, 64, 4, 4), (128, 128, 4, 4), (128, 128, 8, 4)),
-    128: ((64, 128, 4, 3), (128, 64, 8, 4), (128, 128, 8, 3), (256, 64, 8, 4)),
-}
-_SPLITS, _EACH = (1, 2, 3, 4, 6, 8), (1, 2, 3)
+_SPLITS = (1, 2, 3, 4, 6, 8)
 # Of a card of 132 multiprocessors: fewer programs leave some idle, many more only wait in line.
 _PROCESSORS, _LEAST_PROGRAMS, _MOST_SPLIT_PROGRAMS = 132, 96, 1600
 
@@ -76,11 +69,6 @@ def plans_for(n_out: int, n_in: int, rows: int, device: DeviceRecord) -> list[Pl
             plan = Plan(kind, block_n, block_k, own_m, splits, warps, stages)
             is_possible = plan.fits(n_out, n_in) and plan.shared_bytes <= device.shared_bytes
             if is_possible and _fills(n_out // block_n, splits, device.processors):
-                found.append(plan)
-    for block_n, block_k, warps, stages in _EVEN[block_m]:
-        for each in _EACH:
-            plan = Plan("even", block_n, block_k, block_m, each, warps, stages)
-            if plan.fits(n_out, n_in) and each * plan.shared_bytes <= device.shared_bytes:
                 found.append(plan)
     return found
 

@@ -8,7 +8,6 @@ not depend on timing: the same bits every run.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import triton
@@ -109,82 +108,6 @@ def _dot_kernel(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=("n_rows",))
-def _even_kernel(
-    x, w, bias, out, partials, arrived, n_rows, n_out, n_in,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, HAS_BIAS: tl.constexpr,
-    OVERLAP: tl.constexpr, PRECISION: tl.constexpr, AHEAD: tl.constexpr, IS_FULL: tl.constexpr,
-):  # fmt: skip
-    """As above, with all steps of all tiles dealt evenly: no processor waits for a last wave.
-
-    A program walks on from tile to tile; what it has of a tile that others share goes to one of its
-    two places in `partials` (its first tile, or its last), and who comes last adds them.
-    """
-    steps_each = n_in // BK
-    n_all = n_out // BN * steps_each
-    own, n_programs = tl.program_id(0), tl.num_programs(0)
-    start, end = own * n_all // n_programs, (own + 1) * n_all // n_programs
-    row = tl.arange(0, BM)
-    inner = tl.arange(0, BK)
-    lane = tl.arange(0, BN)
-    first_tile = start // steps_each
-    if OVERLAP and AHEAD > 0:
-        LINE: tl.constexpr = 1024 // w.dtype.element_ty.primitive_bitwidth  # of 128 bytes
-        at = (start - first_tile * steps_each) * BK + LINE * tl.arange(0, AHEAD * BK // LINE)
-        ahead = (first_tile * BN + lane).to(tl.int64)[:, None] * n_in + at[None, :]
-        if start - first_tile * steps_each + AHEAD <= steps_each:
-            fetch_ahead(w + ahead)
-    take_turn(OVERLAP)
-    total = tl.zeros([BN, BM], tl.float32)
-    for step in range(start, end):
-        tile = step // steps_each
-        at = (step - tile * steps_each) * BK
-        column = tile * BN + lane
-        weight = tl.load(
-            w + column.to(tl.int64)[:, None] * n_in + (at + inner)[None, :],
-            eviction_policy="evict_first",
-        )
-        x_at = x + row[None, :] * n_in + (at + inner)[:, None]
-        if IS_FULL:
-            own_rows = tl.load(x_at)
-        else:
-            own_rows = tl.load(x_at, mask=(row < n_rows)[None, :], other=0.0)
-        total = tl.dot(weight, own_rows, total, input_precision=PRECISION)
-        tile_start, tile_end = tile * steps_each, (tile + 1) * steps_each
-        if (step == end - 1) | (step == tile_end - 1):
-            is_last = True
-            if (start > tile_start) | (end < tile_end):
-                within = lane[:, None] * BM + row[None, :]
-                place = 2 * own + (tile > first_tile).to(tl.int32)
-                tl.store(partials + place * (BN * BM) + within, total)
-                # Every thread's part must be written before this program counts as arrived.
-                tl.debug_barrier()
-                # Step s is of program ((s + 1) P - 1) // S, P programs and S steps in all.
-                begins = ((tile_start + 1) * n_programs - 1) // n_all
-                ends = (tile_end * n_programs - 1) // n_all
-                count = tl.atomic_add(arrived + tile, 1, sem="acq_rel")
-                is_last = count == ends - begins
-                if is_last:
-                    total = tl.zeros([BN, BM], tl.float32)
-                    for other in range(begins, ends + 1):
-                        # A tile is the last of the program it begins in, unless that one's first.
-                        is_second = (other * n_all // n_programs) // steps_each < tile
-                        from_place = 2 * other + is_second.to(tl.int32)
-                        total += tl.load(
-                            partials + from_place * (BN * BM) + within, cache_modifier=".cg"
-                        )
-                    tl.store(arrived + tile, 0)
-            if is_last:
-                if HAS_BIAS:
-                    total += tl.load(bias + column).to(tl.float32)[:, None]
-                tl.store(
-                    out + row[None, :] * n_out + column[:, None],
-                    total.to(out.dtype.element_ty),
-                    mask=(row < n_rows)[None, :],
-                )
-            total = tl.zeros([BN, BM], tl.float32)
-
-
 @triton.jit(do_not_specialize=_SIZES)
 def _gemv_kernel(
     x, w, bias, out, partials, arrived, n_rows, n_out, n_in, steps_each, splits, n_ahead,
@@ -229,53 +152,32 @@ def product(
     n_out = weight.shape[0]
     assert plan.fits(n_out, n_in) and weight.is_contiguous(), (plan, weight.shape)
     out = x.new_empty((n_rows, n_out))
-    device, n_tiles = record_of(x.device), n_out // plan.block_n
-    n_all = n_in // plan.block_k
-    n_steps = triton.cdiv(n_all, plan.splits)
-    splits = triton.cdiv(n_all, n_steps)
-    arrays = (x.contiguous(), weight, weight if bias is None else bias, out)
-    sizes = (n_rows, n_out, n_in)
-    cut = (*sizes, n_steps, splits, AHEAD_EACH * device.processors)
-    tile = {"BN": plan.block_n, "BK": plan.block_k, "num_warps": plan.warps}
-    tile |= {"HAS_BIAS": bias is not None}
+    n_steps = triton.cdiv(n_in // plan.block_k, plan.splits)
+    splits = triton.cdiv(n_in // plan.block_k, n_steps)
+    n_tiles = n_out // plan.block_n
+    partials, device = out, record_of(x.device)
+    if splits > 1:
+        assert n_tiles <= MOST_TILES, f"{n_tiles} tiles in parts, limit {MOST_TILES}"
+        partials = torch.empty(splits, n_rows, n_out, dtype=torch.float32, device=x.device)
+    shared = (
+        x.contiguous(), weight, weight if bias is None else bias, out, partials, scratch.arrived,
+        n_rows, n_out, n_in, n_steps, splits, AHEAD_EACH * device.processors,
+    )  # fmt: skip
+    tile = {"BN": plan.block_n, "BK": plan.block_k, "SPLIT": splits > 1}
+    tile |= {"HAS_BIAS": bias is not None, "num_warps": plan.warps}
     tile |= {"OVERLAP": device.overlaps, "launch_pdl": device.overlaps}
-    if plan.kind == "even":
-        assert n_rows <= plan.block_m and n_tiles <= MOST_TILES, (plan, x.shape, weight.shape)
-        n_programs = min(plan.splits * device.processors, n_tiles * n_all)
-        partials = _partials(x, 2 * n_programs * plan.block_n * plan.block_m)
-        _even_kernel[(n_programs,)](
-            *arrays, partials, scratch.arrived, *sizes, **_dot_options(x, plan), **tile
-        )
-        return out
-    assert splits == 1 or n_tiles <= MOST_TILES, f"{n_tiles} tiles in parts, limit {MOST_TILES}"
-    partials = _partials(x, splits * n_rows * n_out) if splits > 1 else out
-    tile["SPLIT"] = splits > 1
     if plan.kind == "gemv":
         assert n_rows <= 2, f"{n_rows} rows, a gemv plan has at most 2"
-        _gemv_kernel[(n_tiles, splits)](
-            *arrays, partials, scratch.arrived, *cut, BM=n_rows, STAGES=plan.stages, **tile
-        )
+        _gemv_kernel[(n_tiles, splits)](*shared, BM=n_rows, STAGES=plan.stages, **tile)
         return out
+    # float32 operands in full precision: the exact tests need it, bf16 ignores it.
+    precision = "ieee" if x.dtype == torch.float32 else "tf32"
     n_row_tiles = triton.cdiv(n_rows, plan.block_m)
     assert splits == 1 or n_row_tiles == 1, "parts of the inner axis take one tile of rows"
+    size = plan.block_n * plan.block_k * weight.element_size()
+    ahead = 1 << (AHEAD_BYTES // size).bit_length() >> 1  # tiles: a power of two, or none
     _dot_kernel[(n_tiles, splits, n_row_tiles)](
-        *arrays, partials, scratch.arrived, *cut, **_dot_options(x, plan), **tile
-    )
+        *shared, BM=plan.block_m, PRECISION=precision, AHEAD=ahead, num_stages=plan.stages,
+        IS_FULL=n_rows % plan.block_m == 0, **tile,
+    )  # fmt: skip
     return out
-
-
-def _partials(x: Tensor, size: int) -> Tensor:
-    return torch.empty(size, dtype=torch.float32, device=x.device)
-
-
-def _dot_options(x: Tensor, plan: Plan) -> dict[str, Any]:
-    """Of a kernel with matrix instructions."""
-    size = plan.block_n * plan.block_k * x.element_size()
-    return {
-        "BM": plan.block_m,
-        # float32 operands in full precision: the exact tests need it, bf16 ignores it.
-        "PRECISION": "ieee" if x.dtype == torch.float32 else "tf32",
-        "AHEAD": 1 << (AHEAD_BYTES // size).bit_length() >> 1,  # tiles: a power of two, or none
-        "IS_FULL": x.shape[0] % plan.block_m == 0,
-        "num_stages": plan.stages,
-    }

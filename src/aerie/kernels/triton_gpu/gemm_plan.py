@@ -15,7 +15,7 @@ from aerie.errors import UnknownNameError, UsageError
 
 VERSION = 1
 ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
-KINDS = ("cublas", "gemv", "dot", "even")
+KINDS = ("cublas", "gemv", "dot")
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,7 @@ class Plan:
     """How one product is computed; a cublas plan has no tile.
 
     A program makes `block_n` outputs of all rows over one of `splits` parts of the inner axis,
-    `block_k` entries at a time. `block_m` rows stand in a matrix instruction, real or padding. An
-    `even` plan deals the steps of all tiles to `splits` programs a multiprocessor instead.
+    `block_k` entries at a time. `block_m` rows stand in a matrix instruction, real or padding.
     """
 
     kind: str
@@ -40,8 +39,7 @@ class Plan:
         if self.kind == "cublas":
             return True
         n_steps, left = divmod(n_in, self.block_k)
-        is_cut = self.kind == "even" or self.splits <= n_steps
-        return n_out % self.block_n == 0 and left == 0 and is_cut
+        return n_out % self.block_n == 0 and left == 0 and self.splits <= n_steps
 
     @property
     def shared_bytes(self) -> int:
