@@ -187,7 +187,7 @@ def compile_all(shapes: Iterable[Shape], buckets: Iterable[int], workers: int) -
 
     start, device = time.perf_counter(), record_of(torch.device("cuda"))
     plans = {
-        (plan, rows if plan.kind == "gemv" else plan.block_m, plan.splits > 1)
+        (plan, _compiled_rows(plan, rows), plan.splits > 1)
         for shape in shapes
         for rows in buckets
         for plan in plans_for(shape.n_out, shape.n_in, rows, device)
@@ -200,6 +200,13 @@ def compile_all(shapes: Iterable[Shape], buckets: Iterable[int], workers: int) -
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         list(pool.map(_compile, unique.values(), chunksize=1))
     return time.perf_counter() - start
+
+
+def _compiled_rows(plan: Plan, rows: int) -> int:
+    """A number of rows with the same kernel: a tile of rows is full, or it is not."""
+    if plan.kind == "gemv":
+        return rows
+    return 1 if rows % plan.block_m else plan.block_m
 
 
 def _compile(job: tuple[Plan, int]) -> None:
