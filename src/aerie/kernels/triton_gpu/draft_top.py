@@ -13,9 +13,8 @@ from torch import Tensor
 from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
 from aerie.kernels.triton_gpu.verdict import softmax_join, softmax_step
 
-# A part is a warp's: every maximum is then found without waiting for another warp.
-VOCAB_BLOCK, PART_WARPS = 512, 1
-MOST_PARTS, JOIN_WARPS = 64, 1
+# Both launches of 8 rows of 32,000 logits take 9.2 µs, in blocks of 2048 10.1 (H200, 2026-11).
+VOCAB_BLOCK, MOST_PARTS = 1024, 64
 K_BLOCK = 16
 
 
@@ -127,12 +126,12 @@ def best_draft_children(
     if n_rows:
         _part_kernel[(n_rows, n_parts)](
             logits.contiguous(), peaks, masses, keys, vocab, blocks_each * VOCAB_BLOCK, n_parts,
-            node_top_k, V=VOCAB_BLOCK, K=K_BLOCK, num_warps=PART_WARPS, **overlapped(logits),
+            node_top_k, V=VOCAB_BLOCK, K=K_BLOCK, **overlapped(logits),
         )  # fmt: skip
         _join_kernel[(n_rows,)](
             peaks, masses, keys, tokens if hot_token_id is None else hot_token_id.contiguous(),
             probas, tokens, n_parts, node_top_k,
             MAPPED=hot_token_id is not None, S=triton.next_power_of_2(n_parts), K=K_BLOCK,
-            num_warps=JOIN_WARPS, **overlapped(logits),
+            **overlapped(logits),
         )  # fmt: skip
     return {"topk_probas": probas, "topk_tokens": tokens}

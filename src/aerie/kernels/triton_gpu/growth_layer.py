@@ -160,7 +160,9 @@ def grow_draft_layer(
         gains, status, detail, width, top_k, size, columns, cumu_count, n_old, n_new,
         min(verify_num - n_old, top_k), fed_count,
         GAINS=is_weighed, C=candidate_block(candidates), W=WIDEST, K=WIDEST,
-        M=block(n_old, 16), F=block(columns, 64), H=HIDDEN_BLOCK, **overlapped(input_hidden),
+        M=block(n_old, 16), F=block(columns, 64), H=HIDDEN_BLOCK,
+        # Tables of candidates by candidates: 8 warps take 8.2 µs, 4 take 10.2 (H200, 2026-11).
+        num_warps=8, **overlapped(input_hidden),
     )  # fmt: skip
     if is_weighed:
         _gain_kernel[(1,)](increments, gains, batch, top_k, K=WIDEST, B=block(batch, 8))
