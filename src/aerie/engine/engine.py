@@ -44,7 +44,8 @@ class EngineCore:
         self.failure: str | None = None
         self.next_id = 0  # of the next request
         self._room = Room(memory.ledger, scratch)
-        self._scheduler = Scheduler(config.scheduler, memory, scratch)
+        chunks = config.graphs.chunks if config.engine == "graphs" else ()
+        self._scheduler = Scheduler(config.scheduler, memory, scratch, chunks)
         self._requests: dict[int, Request] = {}
         self._events: list[Event] = []  # decided, and not told yet
 
