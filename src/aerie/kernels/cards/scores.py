@@ -1,4 +1,4 @@
-"""Cards of what a round needs beside its tokens: R15 coins, R16 log-probabilities, R17 near ties."""
+"""Cards of what goes with a round's tokens: R15 coins, R16 log-probabilities, R17 near ties."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ def _noisy(
 ) -> tuple[Floats, np.float32]:
     """Sums of what the filters keep, -inf where none comes near the token's; and its own."""
     index = options["sample_index"][request] if "sample_index" in options else np.int64(0)
-    key = (options["seed"][request], position, index)
-    words = random_words(len(scores), *(np.array([number]) for number in key))[0, : len(scores)]
+    seed, place, sample = (np.array([n]) for n in (options["seed"][request], position, index))
+    words = random_words(len(scores), seed, place, sample)[0, : len(scores)]
     own = scores[token] + gumbel(words[token : token + 1])[0]
     kept = filtered(scores, request, options)
     # The noise falls as its word grows: who is too far away with the largest needs none.

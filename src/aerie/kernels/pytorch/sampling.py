@@ -14,7 +14,6 @@ from aerie.kernels.pytorch.refusals import Refusals, first_true
 from aerie.kernels.pytorch.verdict import GREEDY_TEMPERATURE
 from aerie.kernels.status import Status
 
-
 Options = Mapping[str, Tensor]
 
 # What an option's value must be; NaN fails every comparison.

@@ -39,6 +39,6 @@ def find_near_ties(
         path = paths_of(own, draft_tokens, ancestor_bits)[row - own.start]
         position = int(positions[row])
         scores = sampler.adjust(logits[row], path, position)
-        reach = sampler.reach(logits[row, token], limit[b])
+        reach = sampler.reach(logits[row, token], np.float32(limit[b]))
         near[entry] = sampler.is_near_tie(scores, token, position, reach)
     return {"near_ties": near}

@@ -250,7 +250,8 @@ def find_near_ties(
     named |= {
         "rows": rows.contiguous(), "tokens": tokens.contiguous(), "limit": limit.contiguous(),
         "near": near.view(torch.uint8), "run": run, "n_parts": n_parts,
-        "part_blocks": part_size // TILES.vocab, **_parts(batch * run * n_parts, is_filtered, device),
+        "part_blocks": part_size // TILES.vocab,
+        **_parts(batch * run * n_parts, is_filtered, device),
     }  # fmt: skip
     by_part = (batch * run, n_parts)
     launch(_scan_kernel, by_part, named, num_warps=named["warps"])
