@@ -19,6 +19,7 @@ from aerie.models.geometry import Geometry
 from aerie.models.layer_ops import CPU_OPS, TORCH_OPS, LayerOps
 from aerie.models.linear import COLUMN_MAJOR, DENSE, DenseFormat
 from aerie.models.resolved import Resolved
+from aerie.near_ties import LIMITS
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,11 @@ def head_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
     if config.device.startswith("cuda"):
         config = replace(config, numerics="fast")
     return find_numerics(config, page_size)
+
+
+def near_limit(config: ModelConfig) -> float | None:
+    """What a logit between 1 and 2 may move; None where numerics are exact and nothing does."""
+    return None if _kind(config) == "exact" else LIMITS[config.dtype]
 
 
 def row_multiple(config: ModelConfig) -> int:
