@@ -47,6 +47,16 @@ class NearTies:
         self.tokens[cell] += n_tokens
         self.near[cell] += n_near
 
+    def add(self, other: NearTies) -> None:
+        """Take in what another one counted."""
+        self.tokens.update(other.tokens)
+        self.near.update(other.near)
+
+    @property
+    def counts(self) -> tuple[Counter[Cell], Counter[Cell]]:
+        """Both, tokens first."""
+        return self.tokens, self.near
+
     @property
     def n_tokens(self) -> int:
         """All that were decided."""
