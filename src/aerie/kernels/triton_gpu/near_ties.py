@@ -26,7 +26,7 @@ from aerie.kernels.triton_gpu.noise import (
     words_from,
     words_of,
 )
-from aerie.kernels.triton_gpu.sampling import TILES, change, parts_of, prepared
+from aerie.kernels.triton_gpu.sampling import change, parts_of, prepared
 from aerie.kernels.triton_gpu.sampling_order import (
     CLOSED,
     GREEDY_TEMPERATURE,
@@ -246,11 +246,11 @@ def find_near_ties(
     change(named)
     is_filtered = named["kinds"] is not None
     # A round emits few of the tokens it may: programs of unused entries end at once.
-    n_parts, part_size = parts_of(batch, named["vocab"], TILES.vocab)
+    n_parts, part_size = parts_of(batch, named["vocab"], named["V"])
     named |= {
         "rows": rows.contiguous(), "tokens": tokens.contiguous(), "limit": limit.contiguous(),
         "near": near.view(torch.uint8), "run": run, "n_parts": n_parts,
-        "part_blocks": part_size // TILES.vocab,
+        "part_blocks": part_size // named["V"],
         **_parts(batch * run * n_parts, is_filtered, device),
     }  # fmt: skip
     by_part = (batch * run, n_parts)
