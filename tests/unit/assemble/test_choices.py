@@ -196,6 +196,14 @@ def test_exact_numerics_are_refused_by_name(
         choose_kind(settle_model(ModelConfig(numerics="exact")), geometry)
 
 
+def test_a_cpu_refuses_experts_too() -> None:
+    """It covers windows and sinks; an expert's product has as many rows as chose it."""
+    exact = settle_model(ModelConfig(device="cpu", numerics="exact"))
+    with pytest.raises(UsageError, match=r"on a CPU do not cover experts \(.*use numerics fast"):
+        choose_kind(exact, replace(WINDOWED, experts=EXPERTS))
+    assert choose_kind(exact, SINKS).value == "exact"
+
+
 def test_a_mixture_of_experts_is_refused_before_its_weights_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
