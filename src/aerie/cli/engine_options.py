@@ -57,9 +57,9 @@ class ModelOptions:
     backend: Annotated[
         str, _model(help="Kernel backend; auto: triton on a GPU, numpy on a CPU.")
     ] = "auto"
-    numerics: Annotated[str, _model(help="auto, fast, or exact: bitwise equal in any batch.")] = (
-        "auto"
-    )
+    numerics: Annotated[
+        str, _model(help="auto; fast: same up to near ties; exact: in all bits.")
+    ] = "auto"
     threads: Annotated[
         int, _model(min=0, max=1024, help="CPU threads; 0: as many as the model's products use.")
     ] = 0
