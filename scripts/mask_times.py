@@ -3,8 +3,9 @@
     PYTHONPATH=src python scripts/mask_times.py [--device cuda] [--rounds 30]
 
 Eight requests of sixteen verified nodes each, all with a grammar, round after round as texts grow.
-The vocabulary is made here: byte-level BPE, words of several alphabets, numbers and punctuation,
-all merges of shorter tokens. Half of the drafted nodes follow the grammar, as with a good draft.
+The vocabulary is the built-in pair's, grown here: byte-level BPE, words of several alphabets,
+numbers and punctuation, all merges of shorter tokens. Half of the drafted nodes follow the
+grammar, as with a good draft.
 `masks_ms` is the host's time for all masks of a round, which a GPU hides behind the target's pass,
 `processor_ms` the same without other processes of a busy machine; `masked_ms` is the device's time
 for the logits of all rows. The last line is JSON.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import statistics
 import sys
 import tempfile
@@ -23,9 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
 import torch
-from tokenizers import decoders, models, pre_tokenizers
 
 ROOT = Path(__file__).resolve().parents[1]
 # A bare machine has no installed package: the source is beside us.
@@ -35,12 +35,13 @@ from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.engine.masks import Masks  # noqa: E402
 from aerie.engine.report import PARENTS, TOKENS  # noqa: E402
 from aerie.engine.seat import Seat  # noqa: E402
+from aerie.models.hub import find_pair  # noqa: E402
 from aerie.requests.params import SamplingParams  # noqa: E402
 from aerie.requests.request import Job, Request  # noqa: E402
 from aerie.text.grammar import Constraint, Grammar, Grammars, JsonSchema, Regex  # noqa: E402
 from aerie.text.tokenizer import Tokenizer, load_tokenizer  # noqa: E402
 
-VOCABULARY, N_SPECIAL, END = 128_256, 256, "<|end|>"
+VOCABULARY = 128_256
 BATCH, NODES = 8, 16
 PERSON = {
     "type": "object",
@@ -64,17 +65,22 @@ GRAMMARS: dict[str, Constraint] = {
 }
 
 
-def make_tokenizer(folder: Path) -> Tokenizer:
-    """Every token but the bytes is the merge of two others, so that the file is a real BPE."""
-    rng = random.Random(0)
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    space = "Ġ"
-    vocab, merges = {letter: i for i, letter in enumerate(letters)}, list[tuple[str, str]]()
+def grown_tokenizer(size: int) -> Tokenizer:
+    """The built-in pair's tokenizer with text for every id of a larger vocabulary.
+
+    Its own ids keep their meaning. Every new token is the merge of two others, so that the file is
+    a real BPE.
+    """
+    source, _ = find_pair(None, None)
+    file = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
+    vocab, merges = file["model"]["vocab"], file["model"]["merges"]
+    assert len(vocab) <= size, f"{len(vocab)} tokens, more than {size}"
+    rng, space, met = random.Random(0), "Ġ", set[str]()
     alphabets = ["etaoinshrdlucmfwypvbgk", "0123456789", '{}[]":,.()_-']
     cyrillic = ["".join(pair) for pair in zip("ÐÐÐÐÐÐ", "°±²³´µ", strict=True)]
     pools: list[list[str]] = [list(alphabet) for alphabet in alphabets] + [cyrillic]
     shares = (0.88, 0.03, 0.04, 0.05)
-    while len(vocab) < VOCABULARY - N_SPECIAL:
+    while len(vocab) < size:
         pool = rng.choices(pools, shares)[0]
         left, right = rng.choice(pool), rng.choice(pool[:40])
         if pool is pools[0] and rng.random() < 0.25 and not left.startswith(space):
@@ -82,17 +88,18 @@ def make_tokenizer(folder: Path) -> Tokenizer:
         if pool is cyrillic and left not in vocab:
             left, right = left[0], left[1]
         token = left + right
-        if left in vocab and right in vocab and token not in vocab and len(token) <= 14:
-            vocab[token] = len(vocab)
-            merges.append((left, right))
+        if left in vocab and right in vocab and token not in met and len(token) <= 14:
+            met.add(token)
             pool.append(token)
-    made = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.add_special_tokens([END, *(f"<|reserved_{i}|>" for i in range(N_SPECIAL - 1))])
-    made.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": END}))
-    return load_tokenizer(folder)
+            if token not in vocab:
+                vocab[token] = len(vocab)
+                merges.append([left, right])
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("tokenizer_config.json", "generation_config.json"):
+            shutil.copy(source / name, folder)
+        made = Path(folder) / "tokenizer.json"
+        made.write_text(json.dumps(file, ensure_ascii=False), encoding="utf-8")
+        return load_tokenizer(Path(folder))
 
 
 def make_seat(grammars: Grammars, constraint: Constraint, stops: tuple[int, ...]) -> Seat:
@@ -109,7 +116,7 @@ def draw_tree(seat: Seat, rng: random.Random, row: np.ndarray[Any, Any]) -> list
     paths: list[list[int] | None] = [[]]
     while len(tokens) < NODES:
         parent = rng.randrange(max(0, len(tokens) - 4), len(tokens))
-        path, token, follows = paths[parent], rng.randrange(VOCABULARY - N_SPECIAL), None
+        path, token, follows = paths[parent], rng.randrange(VOCABULARY), None
         if path is not None and rng.random() < 0.5:
             taken = [matcher.step(own) for own in path]
             matcher.fill(row, 0)
@@ -176,8 +183,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--out", type=Path, default=ROOT / "reports" / "mask_times.json")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer = make_tokenizer(Path(folder))
+    tokenizer = grown_tokenizer(VOCABULARY)
     grammars = Grammars(tokenizer, VOCABULARY)
     begin = time.perf_counter()
     grammars.compiled(next(iter(GRAMMARS.values())))
