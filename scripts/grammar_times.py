@@ -87,9 +87,7 @@ class Side:
     def __post_init__(self) -> None:
         self.clocked = Clocked(self.core)
         masks = self.core.parts.state.columns.masks
-        for name in ("write", "write_level"):
-            if hasattr(masks, name):
-                setattr(masks, name, self._timed(getattr(masks, name)))
+        masks._make = self._timed(masks._make)  # type: ignore[method-assign]
 
     def _timed(self, call: Any) -> Any:
         def timed(*given: Any) -> Any:

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src")]
 
 from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.engine.masks import Masks  # noqa: E402
+from aerie.engine.masks import Masks, of_trees  # noqa: E402
 from aerie.engine.report import PARENTS, TOKENS  # noqa: E402
 from aerie.engine.seat import Seat  # noqa: E402
 from aerie.models.hub import find_pair  # noqa: E402
@@ -40,6 +40,7 @@ from aerie.requests.params import SamplingParams  # noqa: E402
 from aerie.requests.request import Job, Request  # noqa: E402
 from aerie.text.grammar import Constraint, Grammar, Grammars, JsonSchema, Regex  # noqa: E402
 from aerie.text.tokenizer import Tokenizer, load_tokenizer  # noqa: E402
+from aerie.text.walker import Walker  # noqa: E402
 
 VOCABULARY = 128_256
 BATCH, NODES = 8, 16
@@ -106,13 +107,13 @@ def make_seat(grammars: Grammars, constraint: Constraint, stops: tuple[int, ...]
     compiled = grammars.compiled(constraint)
     params = SamplingParams(max_tokens=4096, grammar=constraint)
     job = Job(0, (0,), params, 0, 0, 4096, stops, compiled)
-    return Seat(Request(job, [0]), 0, 0, n_rows=NODES, matcher=compiled.matcher())
+    return Seat(Request(job, [0]), 0, 0, n_rows=NODES, walker=Walker(compiled, (), 0, stops))
 
 
 def draw_tree(seat: Seat, rng: random.Random, row: np.ndarray[Any, Any]) -> list[list[int]]:
     """Tokens and parents; every second node follows the grammar where its parent does."""
-    matcher, tokens, parents = seat.matcher, [0], [-1]
-    assert matcher is not None
+    assert seat.walker is not None
+    matcher, tokens, parents = seat.walker.matcher, [0], [-1]
     paths: list[list[int] | None] = [[]]
     while len(tokens) < NODES:
         parent = rng.randrange(max(0, len(tokens) - 4), len(tokens))
@@ -132,12 +133,12 @@ def draw_tree(seat: Seat, rng: random.Random, row: np.ndarray[Any, Any]) -> list
 
 def advance(seat: Seat, rng: random.Random, row: np.ndarray[Any, Any]) -> None:
     """A few tokens that the grammar allows, the end last of all."""
-    assert seat.matcher is not None
+    assert seat.walker is not None
     for _ in range(3):
-        seat.matcher.fill(row, 0)
+        seat.walker.fill([()], row)
         allowed = np.nonzero(np.unpackbits(row[0].view(np.uint8), bitorder="little"))[0].tolist()
         going_on = [token for token in allowed if token not in seat.request.job.stop_ids]
-        seat.matcher.advance([rng.choice(going_on or allowed)])
+        seat.walker.advance([rng.choice(going_on or allowed)])
 
 
 def measure(grammars: Grammars, tokenizer: Tokenizer, name: str, args: Any) -> list[dict[str, Any]]:
@@ -150,6 +151,7 @@ def measure(grammars: Grammars, tokenizer: Tokenizer, name: str, args: Any) -> l
     ends = torch.arange(0, BATCH * NODES + 1, NODES, dtype=torch.int32, device=args.device)
     make = lambda: make_seat(grammars, GRAMMARS[name], tokenizer.eos_ids)  # noqa: E731
     seats = [make() for _ in range(BATCH)]
+    masks.seats = lambda: seats
     noted = torch.zeros((4, BATCH, NODES), dtype=torch.int32)
     for _ in range(args.rounds):
         for index, seat in enumerate(seats):
@@ -158,7 +160,8 @@ def measure(grammars: Grammars, tokenizer: Tokenizer, name: str, args: Any) -> l
             tree = draw_tree(seat, rng, scratch)
             noted[TOKENS, index], noted[PARENTS, index] = (torch.tensor(part) for part in tree)
         begin, worked = time.perf_counter(), time.thread_time()
-        masks.write(seats, noted)
+        masks.send(noted)
+        masks.make(of_trees, [noted.shape])
         wrote, worked = time.perf_counter(), time.thread_time() - worked
         masks.masked(logits, ends)
         if args.device != "cpu":

@@ -65,6 +65,8 @@ class Bucket:
             and self.rows >= n_rows
             and self.columns >= other.columns
             and self.options.holds(other.options)
+            # Where nobody has a grammar, the host shall not be asked for masks.
+            and self.options.grammar == other.options.grammar
         )
 
     def without_rows(self) -> Bucket:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from aerie.engine.buckets import Bucket
+from aerie.engine.masks import of_trees
 from aerie.engine.parts import Parts, Rule, Verdict
 
 
@@ -16,6 +17,7 @@ def match(parts: Parts, bucket: Bucket, layout: Any, logits: Tensor) -> Verdict:
     state, n = parts.state, bucket.seats
     stops = state.seats("stop_tokens", n)
     if bucket.options.grammar:
+        state.columns.masks.make(of_trees, [state.noted.shape])
         logits = state.columns.masks.masked(logits, layout.qo_indptr)
     sampled = parts.kernels["sample_target_tokens"](
         logits=logits,
