@@ -145,7 +145,7 @@ def measure(grammars: Grammars, tokenizer: Tokenizer, name: str, args: Any) -> l
     """One row a round; texts that have ended begin anew."""
     rng, rows = random.Random(name), list[dict[str, Any]]()
     masks = Masks(BATCH, VOCABULARY, args.device)
-    masks.hold(BATCH * NODES)
+    masks.hold(BATCH * NODES, 4 * BATCH * NODES)
     scratch = np.zeros((1, -(-VOCABULARY // 32)), dtype=np.int32)
     logits = torch.randn(BATCH * NODES, VOCABULARY, device=args.device)
     ends = torch.arange(0, BATCH * NODES + 1, NODES, dtype=torch.int32, device=args.device)

@@ -31,6 +31,7 @@ from aerie.engine.report import (
     read_lesson,
 )
 from aerie.engine.round import close, draft, publish, verify
+from aerie.engine.rules import match
 from aerie.engine.sampler import CONSTRAINED, EVERYTHING, GREEDY, Options
 from aerie.engine.scheduler import Plan
 from aerie.engine.seat import Seat
@@ -39,6 +40,7 @@ from aerie.kernels.report import N_ROWS, STATUS
 from aerie.kv.memory import Memory
 from aerie.speculation.policy import Growth, Lesson, Policy, Settled
 from aerie.speculation.store import make_levels
+from aerie.text.grammar import is_available
 
 
 class Captured:
@@ -108,13 +110,8 @@ class Captured:
 
     def _go_on(self, plan: Plan, is_steady: bool) -> None:
         """Launch what is missing of a round: all of it, or what follows a verification."""
-        begun: Begun | None = None
-        if self._under_way:
-            last = self._under_way.pop()
-            assert isinstance(last, Begun)
-            begun = last
-        else:
-            begun = self._begin_now()
+        begun = self._under_way.pop() if self._under_way else self._begin_now()
+        assert not isinstance(begun, Flying), "only what is begun is gone on with"
         self._finish(begun, plan, is_steady)
 
     def _begin_now(self) -> Begun | None:
@@ -307,12 +304,16 @@ class Captured:
         return [decide(page, own) for own in judged]
 
     def unrecorded(self) -> list[Recording]:
-        """All that the limits can ask for and that was not met, small batches first."""
+        """All that the limits can ask for and that was not met, small batches first.
+
+        Batches with grammars do with fewer sizes and shapes: theirs would be as many again.
+        """
         found, graphs = dict[Any, Callable[[], object]](), self.sizes.graphs
+        takes_grammars = self.parts.rule is match and is_available()
         for n_seats, columns in itertools.product(graphs.slots, graphs.columns):
             if n_seats in (graphs.slots[0], graphs.slots[-1]):
                 found.update(self._reader.recordings(n_seats, columns))
-            for options in (GREEDY, EVERYTHING):
+            for options in (GREEDY, EVERYTHING, CONSTRAINED)[: 3 if takes_grammars else 2]:
                 found.update(self._rounds(n_seats, columns, options))
         return [(key, call) for key, call in found.items() if not self.graphs.has(key)]
 
@@ -331,8 +332,14 @@ class Captured:
         most = parts.policy.most_rows(n_seats)
         for bucket in self.sizes.verified(n_seats, columns, most, options):
             yield ("verify", bucket), partial(verify, parts, bucket)
-        for widths in parts.policy.shapes:
-            make_levels(n_seats, (parts.longest_path,), widths or (), parts.table.device)
+        shapes = parts.policy.shapes
+        if options.grammar:
+            parts.state.hold_masks()
+            rest = replace(rest, options=options)
+            chains = tuple(widths for widths in shapes if widths and max(widths) == 1)
+            shapes = chains[len(chains) // 2 :: 2] or shapes
+        for widths in shapes:
+            make_levels(n_seats, (1, parts.longest_path), widths or (), parts.table.device)
             yield self._rest(rest, None if widths is None else Settled(widths))
         for page in range(len(self._pages)):
             yield ("publish", page), partial(publish, parts, page)

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from aerie.engine.graphs import Graphs
@@ -39,15 +41,16 @@ class Masks:
         self._vocabulary = vocabulary
         self._is_cuda = device.startswith("cuda")
         self._is_sent = torch.cuda.Event() if self._is_cuda else None
-        self._copies: dict[int, Tensor] = {}  # the host's, of what was sent, by size
+        self._sent = torch.empty(0, dtype=torch.int64)  # the host's copy of nodes
         # Of each seat, its first row; 0: it has no grammar. One more, for padding.
         self._first = torch.zeros(n_seats + 1, dtype=torch.int64, device=device)
         self._first_here = torch.zeros_like(self._first, device="cpu", pin_memory=self._is_cuda)
         self._bits = self._bits_here = torch.empty((0, -(-vocabulary // 32)), dtype=torch.int32)
 
-    def hold(self, n_rows: int) -> None:
-        """Make room for the masks of so many rows."""
-        if self._bits.shape[0] <= n_rows:
+    def hold(self, n_rows: int, n_sent: int) -> None:
+        """Make room for the masks of so many rows and for so many integers to be sent, once."""
+        if not self._sent.numel():
+            self._sent = torch.empty(n_sent, dtype=torch.int64, pin_memory=self._is_cuda)
             shape, device = (1 + n_rows, self._bits.shape[1]), self._first.device
             self._bits_here = torch.full(shape, ALL, dtype=torch.int32, pin_memory=self._is_cuda)
             self._bits = self._bits_here.to(device)  # on a CPU the same buffer
@@ -55,10 +58,7 @@ class Masks:
     def send(self, *parts: Tensor) -> None:
         """Let the host have integers, in one copy."""
         packed = torch.cat([part.flatten().long() for part in parts])
-        size = packed.numel()
-        if size not in self._copies:  # a recording keeps the address
-            self._copies[size] = torch.empty(size, dtype=torch.int64, pin_memory=self._is_cuda)
-        self._copies[size].copy_(packed, non_blocking=True)
+        self._sent[: len(packed)].copy_(packed, non_blocking=True)
         if self._is_sent is not None:
             self.graphs.cut(self._is_sent.record)
 
@@ -73,16 +73,14 @@ class Masks:
         if self._is_sent is not None:
             self._is_sent.synchronize()
         sizes = [math.prod(shape) for shape in shapes]
-        parts = self._copies[sum(sizes)].split(sizes)
-        lists = [part.view(*shape).tolist() for part, shape in zip(parts, shapes, strict=True)]
+        parts = self._sent[: sum(sizes)].split(sizes)
+        sent = [part.view(*shape).numpy() for part, shape in zip(parts, shapes, strict=True)]
         rows, end = self._bits_here.numpy(), 1
         self._first_here.zero_()
-        bound = [
-            pair for pair in enumerate(self.seats()) if pair[1].walker and not pair[1].has_left
-        ]
+        bound = [(i, s) for i, s in enumerate(self.seats()) if s.walker and not s.has_left]
         n_each = None if most is None else max(1, most // max(1, len(bound)))
         for index, seat in bound:
-            paths = read(seat, index, *lists)
+            paths = read(seat, index, *sent)
             if seat.walker is not None and paths:
                 seat.walker.fill(paths[:n_each], rows[end : end + len(paths)])
                 self._first_here[index] = end
@@ -107,9 +105,9 @@ class Masks:
         return torch.where(allowed, logits, -torch.inf)
 
 
-def of_trees(seat: Seat, index: int, trees: list[list[list[int]]]) -> list[Path]:
+def of_trees(seat: Seat, index: int, trees: NDArray[np.int64]) -> list[Path]:
     """The nodes of a noted tree."""
-    return tree_paths(*(trees[part][index][: seat.n_rows] for part in (TOKENS, PARENTS)))
+    return tree_paths(*trees[[TOKENS, PARENTS], index, : seat.n_rows].tolist())
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,9 +131,10 @@ class Levels:
         return self.masks.masked(logits, even_ends(batch, width, nodes.device), self.token_map)
 
 
-def _of_level(seat: Seat, index: int, *known: list[list[int]]) -> list[Path]:
+def _of_level(seat: Seat, index: int, *known: NDArray[np.int64]) -> list[Path]:
     """Nodes that are fed; what was decided just now, and is not followed yet, is above them."""
-    nodes, tokens, parents, line = (part[index] for part in known)
+    nodes, tokens, parents, lines = (part[index] for part in known)
+    line = lines.tolist()
     if has_ended(line):
         return []
-    return [(*seat.news(line), *climb(node, tokens, parents)) for node in nodes]
+    return [(*seat.news(line), *climb(node, tokens, parents)) for node in nodes.tolist()]

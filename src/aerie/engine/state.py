@@ -141,7 +141,8 @@ class State:
     def hold_masks(self) -> None:
         """Make room for masks: of all trees that are verified, or of all nodes fed at once."""
         widest = max(self.noted.shape[2], self.report.gains.shape[1])
-        self.columns.masks.hold(self.n_seats * widest)
+        n_known = 2 * self.chosen.numel() + self.report.lines.numel()
+        self.columns.masks.hold(self.n_seats * widest, self.noted.numel() + n_known)
 
     @property
     def n_seats(self) -> int:

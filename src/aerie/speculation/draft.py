@@ -38,11 +38,9 @@ class Allow(Protocol):
 
     def send(self, nodes: Tensor) -> None:
         """Nodes [B, W] i64, stored before, that are about to be fed."""
-        ...
 
     def masked(self, nodes: Tensor, logits: Tensor) -> Tensor:
         """The draft's logits [B * W, draft vocab] after them, without what may not follow."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,10 +78,10 @@ def tree_paths(tokens: Sequence[int], parents: Sequence[int]) -> list[Path]:
     return found
 
 
-def climb(node: int, tokens: Sequence[int], parents: Sequence[int]) -> Path:
+def climb(node: int, tokens: NDArray[np.int64], parents: NDArray[np.int64]) -> Path:
     """The path to one node."""
     path = list[int]()
     while node > 0:
-        path.append(tokens[node])
-        node = parents[node]
+        path.append(int(tokens[node]))
+        node = int(parents[node])
     return tuple(reversed(path))

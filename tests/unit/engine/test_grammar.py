@@ -297,7 +297,7 @@ def test_batches_without_grammars_are_untouched(pair: Pair, shape: str) -> None:
     for _ in range(6):
         engine.step()
     assert all(own.options in (GREEDY, EVERYTHING) for own in buckets(kinds))
-    assert not cuts and not masks._copies and not masks._bits.numel()
+    assert not cuts and not masks._sent.numel() and not masks._bits.numel()
     # Then one of three has a grammar: the host looks into its verification and at every level.
     request_id, ahead = submit(engine, [6], SamplingParams(max_tokens=9, grammar=Automaton("a"))), 0
     begun = len(kinds)
