@@ -7,8 +7,9 @@ The vocabulary is the built-in pair's, grown here: byte-level BPE, words of seve
 numbers and punctuation, all merges of shorter tokens. Half of the drafted nodes follow the
 grammar, as with a good draft.
 `masks_ms` is the host's time for all masks of a round, which a GPU hides behind the target's pass,
-`processor_ms` the same without other processes of a busy machine; `masked_ms` is the device's time
-for the logits of all rows. The last line is JSON.
+`processor_ms` the same without other processes of a busy machine, `levels_ms` likewise for a draft
+of seven levels, one node a request each, which a GPU hides behind the head's passes; `masked_ms` is
+the device's time for the logits of all rows. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from aerie.text.tokenizer import Tokenizer, load_tokenizer  # noqa: E402
 from aerie.text.walker import Walker  # noqa: E402
 
 VOCABULARY = 128_256
-BATCH, NODES = 8, 16
+BATCH, NODES, LEVELS = 8, 16, 7
 PERSON = {
     "type": "object",
     "properties": {
@@ -131,14 +132,42 @@ def draw_tree(seat: Seat, rng: random.Random, row: np.ndarray[Any, Any]) -> list
     return [tokens, parents]
 
 
+def draw_chain(seat: Seat, rng: random.Random, row: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    """A path that follows the grammar; the end is drawn where there is nothing else."""
+    assert seat.walker is not None
+    path: tuple[int, ...] = ()
+    for _ in range(LEVELS):
+        seat.walker.fill([path], row)
+        path = (*path, draw_allowed(seat, rng, row))
+    return path
+
+
+def draw_allowed(seat: Seat, rng: random.Random, row: np.ndarray[Any, Any]) -> int:
+    allowed = np.nonzero(np.unpackbits(row[0].view(np.uint8), bitorder="little"))[0].tolist()
+    going_on = [token for token in allowed if token not in seat.request.job.stop_ids]
+    return int(rng.choice(going_on or allowed))
+
+
+def time_levels(seats: list[Seat], rng: random.Random, row: np.ndarray[Any, Any]) -> float:
+    """Seconds for the masks of a draft, level by level."""
+    chains = [draw_chain(seat, rng, row) for seat in seats]
+    for seat in seats:
+        assert seat.walker is not None
+        seat.walker.advance(())  # back to the root
+    worked = time.thread_time()
+    for level in range(LEVELS):
+        for seat, chain in zip(seats, chains, strict=True):
+            assert seat.walker is not None
+            seat.walker.fill([chain[:level]], row)
+    return time.thread_time() - worked
+
+
 def advance(seat: Seat, rng: random.Random, row: np.ndarray[Any, Any]) -> None:
     """A few tokens that the grammar allows, the end last of all."""
     assert seat.walker is not None
     for _ in range(3):
         seat.walker.fill([()], row)
-        allowed = np.nonzero(np.unpackbits(row[0].view(np.uint8), bitorder="little"))[0].tolist()
-        going_on = [token for token in allowed if token not in seat.request.job.stop_ids]
-        seat.walker.advance([rng.choice(going_on or allowed)])
+        seat.walker.advance([draw_allowed(seat, rng, row)])
 
 
 def measure(grammars: Grammars, tokenizer: Tokenizer, name: str, args: Any) -> list[dict[str, Any]]:
@@ -171,6 +200,7 @@ def measure(grammars: Grammars, tokenizer: Tokenizer, name: str, args: Any) -> l
             "masks_ms": wrote - begin,
             "processor_ms": worked,
             "masked_ms": done - wrote,
+            "levels_ms": time_levels(seats, rng, scratch),
         }
         shown = {key: round(1e3 * value, 2) for key, value in times.items()}
         rows.append({"grammar": name, **shown})
@@ -202,12 +232,14 @@ def main() -> None:
             "processor_median_ms": round(statistics.median(times), 3),
             "processor_p90_ms": times[int(0.9 * len(times))],
             "processor_most_ms": times[-1],
+            "levels_median_ms": round(statistics.median(row["levels_ms"] for row in own), 3),
         }
     record = {
         "provenance": provenance(args.device),
         "vocabulary": tokenizer.vocab_size,
         "batch": BATCH,
         "nodes": NODES,
+        "levels": LEVELS,
         "first_grammar_seconds": round(first_seconds, 3),
         "summary": summary,
         "columns": list(rows[0]),
