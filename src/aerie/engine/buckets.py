@@ -166,7 +166,7 @@ class Sizes:
         """Every bucket of rows that so many trees may need, of `most` rows together."""
         totals = _up_to(self.graphs.rows, n_seats, most)
         if options.grammar:
-            totals = [n for n in totals if n // n_seats in (4, 8, 16) or n == totals[-1]]
+            totals = [n for n in totals if n // n_seats in (8, 16) or n == totals[-1]]
         tiles = _up_to(self.graphs.tiles, 1, self._most_rows)
         found = {
             Bucket(n_seats, self._padded(total), columns, options, min(most_each, common))
