@@ -326,18 +326,17 @@ class Captured:
             self.graphs.prepare(*recording)
 
     def _rounds(self, n_seats: int, columns: int, options: Options) -> Iterator[Recording]:
-        parts, rest = self.parts, Bucket(n_seats, columns=columns)
-        for is_moved, is_counted in itertools.product((False, True), repeat=2):
-            yield arranging(parts.state, n_seats, is_moved, is_counted)
-        most = parts.policy.most_rows(n_seats)
-        for bucket in self.sizes.verified(n_seats, columns, most, options):
-            yield ("verify", bucket), partial(verify, parts, bucket)
-        shapes = parts.policy.shapes
+        parts, rest, shapes = self.parts, Bucket(n_seats, columns=columns), self.parts.policy.shapes
         if options.grammar:
             parts.state.hold_masks()
             rest = replace(rest, options=options)
             chains = tuple(widths for widths in shapes if widths and max(widths) == 1)
             shapes = chains[len(chains) // 2 :: 2] or shapes
+        for is_moved, is_counted in itertools.product((False, True), repeat=2):
+            yield arranging(parts.state, n_seats, is_moved, is_counted)
+        most = parts.policy.most_rows(n_seats)
+        for bucket in self.sizes.verified(n_seats, columns, most, options):
+            yield ("verify", bucket), partial(verify, parts, bucket)
         for widths in shapes:
             make_levels(n_seats, (1, parts.longest_path), widths or (), parts.table.device)
             yield self._rest(rest, None if widths is None else Settled(widths))
