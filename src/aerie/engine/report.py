@@ -107,8 +107,8 @@ class Landed:
 def decide(page: Report, own: Landed) -> Decided:
     """One line of a page as a decision."""
     line, seat = own.line, own.seat
-    if seat.matcher is not None and seat.matcher.error is not None:
-        return seat.request, Decision(failure=seat.matcher.error)
+    if seat.walker is not None and seat.walker.error is not None:
+        return seat.request, Decision(failure=seat.walker.error)
     tokens = tuple(line[len(REPORT) : len(REPORT) + line[N_EMITTED]])
     wanted = seat.request.params.logprobs
     decision = Decision(

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from aerie.engine.buckets import Bucket
+from aerie.engine.masks import of_trees
 from aerie.engine.parts import Parts, Rule, Verdict
 
 
@@ -17,6 +18,7 @@ def match(parts: Parts, bucket: Bucket, layout: Any, logits: Tensor) -> Verdict:
     state, n = parts.state, bucket.seats
     stops = state.seats("stop_tokens", n)
     if bucket.options.grammar:
+        state.columns.masks.make(of_trees, [state.noted.shape])
         logits = state.columns.masks.masked(logits, layout.qo_indptr)
     given = {
         "logits": logits,
