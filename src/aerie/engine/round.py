@@ -86,6 +86,7 @@ def _decide(parts: Parts, bucket: Bucket, layout: Any, output: DecoderOutput) ->
         kv_src=committed.kv_src,
         kv_dst=committed.kv_dst,
     )
+    parts.target.moved(parts.pool, committed.kv_src, committed.kv_dst)
     hand_over(parts, bucket, layout, verdict, committed, output)
 
 
