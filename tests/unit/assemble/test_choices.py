@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from aerie import api
 from aerie.api import Engine
-from aerie.assemble_choices import settled
+from aerie.assemble_choices import choose_engine, settled
 from aerie.assemble_device import choose_dtype, choose_threads, settle_model
 from aerie.assemble_numerics import choose_kind, choose_numerics
 from aerie.chips import CHIPS
@@ -169,3 +169,11 @@ def test_exact_numerics_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> 
     gpu.pretend(monkeypatch)
     with pytest.raises(UsageError, match=r"do not cover sliding windows .*use numerics fast"):
         choose_kind(settle_model(ModelConfig(numerics="exact")), WINDOWED)
+
+
+def test_captured_rounds_on_several_gpus_are_refused_by_name() -> None:
+    model = ModelConfig(device="cuda", dtype="bfloat16", tensor_parallel=2)
+    with pytest.raises(UsageError, match="captured rounds have not run on several GPUs"):
+        choose_engine(EngineConfig(model=model, engine="graphs"))
+    found = choose_engine(EngineConfig(model=model))
+    assert (found.value, found.reason) == ("direct", "captured rounds have not run on several GPUs")

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import timedelta
 
 import pytest
 
@@ -24,7 +25,7 @@ def followers_of(engine: Engine) -> Followers:
     return target.followers
 
 
-@pytest.mark.parametrize("is_idle", [False, True])
+@pytest.mark.parametrize("is_idle", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_dead_rank_ends_all_of_them(capfd: pytest.CaptureFixture[str], is_idle: bool) -> None:
     engine = Engine.load(tensor_parallel=4, **SMALL)
     processes = followers_of(engine).processes
@@ -64,6 +65,19 @@ def test_an_interrupted_pass_ends_the_engine_by_name(monkeypatch: pytest.MonkeyP
     with pytest.raises(EngineFailedError, match="a pass was cut off by KeyboardInterrupt"):
         engine.core.step()
     assert followers_of(engine).processes[0].wait(LIMIT_SECONDS) == 1
+
+
+@pytest.mark.slow
+def test_a_rank_that_does_not_answer_is_given_up() -> None:
+    engine = Engine.load(tensor_parallel=2, **SMALL)
+    target = engine.core.parts.target
+    assert isinstance(target, LeadingDecoder)
+    target.broadcasts._group.patience = timedelta(seconds=1)
+    engine.submit("def add(a, b):\n", SamplingParams(max_tokens=4))
+    os.kill(target.followers.processes[0].pid, signal.SIGSTOP)
+    with pytest.raises(EngineFailedError, match="RankLostError: rank 0 lost touch with another"):
+        engine.core.step()
+    assert target.followers.processes[0].wait(LIMIT_SECONDS) == -signal.SIGKILL
 
 
 LEADER = """

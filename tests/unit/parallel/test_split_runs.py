@@ -14,8 +14,8 @@ from tests.unit.engine.cores import core, finish_all, load_pair
 from tests.unit.engine.random_runs import OPTIONS, TURNS, Tally
 from tests.unit.parallel.split_runs import N_RUNS, Both, load_built_in, play_both
 
-# A prompt alone, planned trees in graphs, a tree with preemption; the others are slow.
-FEW = (2, 14, 27)
+# Both launchers and backends, with preemption, prefixes found again and cancels; others are slow.
+FEW = (20, 23)
 
 
 @pytest.mark.parametrize("seed", FEW)
@@ -32,6 +32,14 @@ def test_all_runs_write_what_the_whole_target_writes(both: Both) -> None:
         play_both(pairs[seed // len(TURNS) % 2], seed, tally)
     assert len(tally.runs) == len(TURNS) and len(tally.options) == len(OPTIONS)
     assert all(tally.counts.values())
+
+
+@pytest.mark.slow
+def test_four_ranks_sum_in_one_order(pair_directory: Path) -> None:
+    """With more than two, a library's sum depends on its length: on would not be off."""
+    whole, split = load_pair(pair_directory, "exact"), load_pair(pair_directory, "exact", 4)
+    for seed in FEW:
+        play_both(Both(whole, split), seed, Tally())
 
 
 def test_a_pass_is_one_broadcast(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
