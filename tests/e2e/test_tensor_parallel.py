@@ -35,6 +35,7 @@ def wait_for_failure(server: Served) -> None:
 @pytest.mark.parametrize("is_idle", [True, False])
 def test_a_server_of_two_ranks(is_idle: bool) -> None:
     with served("--tensor-parallel", "2", "--max-num-seqs", "2", *TREE) as server:
+        assert server.call("GET", "/about").body["ranks"] == 2
         asked = {"prompt": PROMPT, "max_tokens": 32, "temperature": 0.8, "seed": 5}
         reply = server.call("POST", "/v1/completions", asked)
         params = SamplingParams(max_tokens=32, temperature=0.8, seed=5)

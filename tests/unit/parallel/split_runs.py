@@ -31,13 +31,14 @@ CLOSE = 1e-4
 class Both:
     """A pair whose target is whole, and the same split."""
 
+    name: str
     whole: Pair
     split: Pair
 
 
 def load_both(directory: Path) -> Both:
     """Of the tiny pair: two KV heads, one for each rank, and a vocabulary of 61."""
-    return Both(load_pair(directory, "exact"), load_pair(directory, "exact", RANKS))
+    return Both("tiny", load_pair(directory, "exact"), load_pair(directory, "exact", RANKS))
 
 
 def load_built_in() -> Both:
@@ -50,7 +51,7 @@ def load_built_in() -> Both:
         target = load_target(target_dir, config)
         limits = replace(LIMITS, vocabulary=target.geometry.vocab_size)
         found.append(Pair(target, load_draft(draft_dir, target, config), limits))
-    return Both(*found)
+    return Both("built-in", *found)
 
 
 def play_both(both: Both, seed: int, tally: Tally) -> None:
@@ -60,8 +61,10 @@ def play_both(both: Both, seed: int, tally: Tally) -> None:
     """
     run = draw(seed, both.split.limits.vocabulary)
     ours = play(both.split, run, tally)
+    tally.counts[f"runs of the {both.name} pair"] += 1
     for own, wanted in zip(ours, expect(both.whole, run.jobs), strict=True):
         assert own.output == wanted.output, "the tokens differ from the whole target's"
+        tally.counts["tokens compared with the whole target's"] += len(own.output)
         _compare(own.scored, wanted.scored)
         _compare(own.prompt_scored, wanted.prompt_scored)
 
