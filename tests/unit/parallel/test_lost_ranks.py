@@ -52,6 +52,7 @@ def test_a_dead_rank_ends_all_of_them(capfd: pytest.CaptureFixture[str], is_idle
         engine.submit("x", SamplingParams(max_tokens=1))
 
 
+@pytest.mark.slow
 def test_an_interrupted_pass_ends_the_engine_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -65,6 +66,14 @@ def test_an_interrupted_pass_ends_the_engine_by_name(monkeypatch: pytest.MonkeyP
     with pytest.raises(EngineFailedError, match="a pass was cut off by KeyboardInterrupt"):
         engine.core.step()
     assert followers_of(engine).processes[0].wait(LIMIT_SECONDS) == 1
+
+
+def test_a_closed_engine_has_no_ranks(capfd: pytest.CaptureFixture[str]) -> None:
+    with Engine.load(tensor_parallel=2, **SMALL) as engine:
+        (process,) = followers_of(engine).processes
+        assert engine.generate("def add(a, b):\n", SamplingParams(max_tokens=2))[0].token_ids
+    assert process.wait(LIMIT_SECONDS) == 0
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.slow
