@@ -32,6 +32,19 @@ def wait_for_failure(server: Served) -> None:
     assert "RankLostError: rank 1 was killed by SIGKILL" in server.log
 
 
+def test_fast_numerics_write_the_same_tokens() -> None:
+    """The default on a CPU: sums in another order, and no near tie among so many tokens."""
+    prompts = [PROMPT, "import os\n", "class Stack:\n    def push(self", "x = {", "# a parser"]
+    asked = [SamplingParams(max_tokens=48, temperature=t, seed=7) for t in (0.0, 0.7, 1.1)]
+    tree = {"top_k": 3, "depth": 4, "nodes": 12}
+    found = []
+    for ranks, speculation in ((1, {"method": "none"}), (2, {"method": "none"}), (2, tree)):
+        with Engine.load(tensor_parallel=ranks, speculation=speculation) as engine:
+            made = [engine.generate(prompts, params) for params in asked]
+            found.append([own.token_ids for group in made for own in group])
+    assert found[0] == found[1] == found[2]
+
+
 @pytest.mark.parametrize("is_idle", [True, False])
 def test_a_server_of_two_ranks(is_idle: bool) -> None:
     with served("--tensor-parallel", "2", "--max-num-seqs", "2", *TREE) as server:
