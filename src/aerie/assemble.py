@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from aerie.assemble_choices import settled
 from aerie.assemble_costs import (
     describe_costs,
@@ -21,7 +19,8 @@ from aerie.assemble_costs import (
 )
 from aerie.assemble_device import settle_model
 from aerie.assemble_memory import free_bytes, give_back, kv_needs, with_pages
-from aerie.assemble_numerics import choose_kind, find_numerics, head_numerics
+from aerie.assemble_numerics import choose_kind, head_numerics
+from aerie.assemble_parallel import load_split, load_whole
 from aerie.assemble_rounds import build_launcher, scratch_of, tree_shape
 from aerie.config import EngineConfig, ModelConfig, SpeculationConfig, require
 from aerie.costs.table import CostTable
@@ -35,7 +34,6 @@ from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.geometry import read_geometry
-from aerie.models.load import LoadOptions, load_decoder
 from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import FixedTree, Policy
@@ -62,16 +60,8 @@ def load_target(
     `page_size` is what the KV memory promises attention: slots of a page follow each other.
     """
     config = with_numerics(settle_model(config), directory)
-    numerics = find_numerics(config, page_size)
-    options = LoadOptions(
-        dtype=getattr(torch, config.dtype),
-        device=config.device,
-        dense=numerics.dense,
-        is_fused=numerics.is_fused,
-        ops=numerics.ops,
-        on_tensor=partial(progress, "loading weights"),
-    )
-    return load_decoder(directory, numerics.prepare_attention, options)
+    load = load_whole if config.tensor_parallel == 1 else load_split
+    return load(directory, config, page_size, partial(progress, "loading weights"))
 
 
 def with_numerics(config: ModelConfig, directory: Path) -> ModelConfig:

@@ -104,9 +104,19 @@ def choose_policy(config: EngineConfig) -> Resolved[str]:
 
 def choose_engine(config: EngineConfig) -> Resolved[str]:
     """The loop that runs the rounds. Asked for, it must be possible; automatic, it says why."""
+    is_gpu = config.model.device.startswith("cuda")
+    is_split = is_gpu and config.model.tensor_parallel > 1
     if config.engine != "auto":
+        require(
+            not is_split or config.engine == "direct",
+            f"tensor_parallel {config.model.tensor_parallel}: captured rounds have not run on"
+            " several GPUs; use engine direct",
+        )
         return Resolved("engine", config.engine, "config", "asked for")
-    if not config.model.device.startswith("cuda"):
+    if is_split:
+        reason = "captured rounds have not run on several GPUs"
+        return Resolved("engine", "direct", "automatic", reason)
+    if not is_gpu:
         return Resolved("engine", "direct", "automatic", "only a GPU gains from captured rounds")
     reason = "launch by launch, a GPU would wait for the host"
     return Resolved("engine", "graphs", "automatic", reason)

@@ -64,7 +64,8 @@ def describe_costs(config: EngineConfig, pair: PairKey) -> Identity:
     return {
         "device": device_name(model.device),
         "engine": config.engine,
-        "pair": dict(pair),
+        # A part of a target costs what a whole one of its size does, and the ranks' meetings.
+        "pair": {**pair, **({"ranks": ranks} if (ranks := model.tensor_parallel) > 1 else {})},
         "backend": config.backend,
         "numerics": {"numerics": model.numerics, **made_of},
         "page_size": config.cache.page_size,

@@ -41,7 +41,9 @@ class Needs:
 def kv_needs(config: EngineConfig, target: Decoder, head: Eagle3Head | None, longest: int) -> Needs:
     """The needs of a configuration whose device, dtype and engine are chosen."""
     pools = [target.allocate_pool(1)] + ([] if head is None else [head.allocate_pool(1)])
-    slot_bytes = sum(pool.keys.nbytes + pool.values.nbytes for pool in pools)
+    # On a CPU the other ranks' parts lie in the same memory.
+    others = [pools[0]] * (config.model.tensor_parallel - 1) if config.model.device == "cpu" else []
+    slot_bytes = sum(pool.keys.nbytes + pool.values.nbytes for pool in pools + others)
     geometry, itemsize = target.geometry, target.embedding.dtype.itemsize
     n_rows = max(config.scheduler.prefill_chunk, config.graphs.rows[-1])
     row = (COPIES * geometry.hidden_size + 2 * geometry.mlp_width) * itemsize

@@ -5,6 +5,7 @@ AerieError
 │   └── UnknownNameError     a name that does not exist, with the nearest ones that do
 ├── RequestFailedError       requests ended with an error; `completions` has every result
 ├── EngineFailedError        the engine ended for all requests: a device error, memory
+├── RankLostError            a process that holds a part of the target is gone
 ├── KernelError              a tree kernel refused its inputs
 │   ├── KernelBoundsError    a shape, scalar or value beyond a declared limit
 │   ├── KernelDtypeError     an array of a dtype the card does not list
@@ -56,6 +57,10 @@ class RequestFailedError(AerieError):
 
 class EngineFailedError(AerieError):
     """The engine ended: what broke cannot be laid to one request. Load a new one."""
+
+
+class RankLostError(AerieError):
+    """A process that holds a part of a tensor-parallel target is gone, and with it the target."""
 
 
 class KernelError(AerieError):

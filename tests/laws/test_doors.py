@@ -29,6 +29,11 @@ DOORS = (
         ("src/aerie/server/**",),
         "GPU machines have no web framework",
     ),
+    Door(
+        ("torch.distributed",),
+        ("src/aerie/parallel/group.py",),
+        "ranks meet in one place, where every error gets its name",
+    ),
     Door(("ray",), ("src/aerie/server/replicas.py",), "one server needs no cluster"),
     Door(
         ("safetensors",),
@@ -66,6 +71,7 @@ DOORS = (
         (
             "src/aerie/server/renderer.py",
             "src/aerie/server/host.py",
+            "src/aerie/parallel/processes.py",
             "src/aerie/models/convert_pickle*.py",
             "src/aerie/fpga/build*.py",
             "src/aerie/kernels/hls/build*.py",
@@ -186,6 +192,7 @@ LEADS_TO_TORCH = {
         (wrong_doors, {"engine/round.py": "import triton.language as tl"}, "engine/round.py:1"),
         (wrong_doors, {"cli/serve.py": "def f():\n    import uvicorn"}, "cli/serve.py:2"),
         (wrong_doors, {"server/app.py": "from ray import serve"}, "server/app.py:1"),
+        (wrong_doors, {"engine/round.py": "import torch.distributed"}, "engine/round.py:1"),
         (wrong_doors, {"config.py": "from pydantic import BaseModel"}, "config.py:1"),
         (wrong_doors, {"models/decoder.py": "import safetensors.torch"}, "models/decoder.py:1"),
         (wrong_doors, {"engine/masks.py": "import llguidance"}, "engine/masks.py:1"),

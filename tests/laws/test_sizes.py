@@ -34,6 +34,9 @@ BUDGETS = {
     # 420, and 15 for the option that names a grammar.
     ("requests",): 435,
     ("kv",): 370,
+    # One target in several processes: how they meet, the plan of a pass as bytes, who leads, who
+    # follows, and what happens when one of them dies.
+    ("parallel",): 450,
     # 640, and 60 for the moments in which that is done and for kernels compiled meanwhile.
     ("costs", "tune"): 700,
 }
@@ -51,6 +54,7 @@ WIDE_CLASSES: dict[str, str] = {
     "src/aerie/bench/engine/summary.py:Point": "one field per column of the published rows",
     "src/aerie/bench/gates/data.py:Gate": "one field per key of a gate's table",
     "src/aerie/bench/gpu/rows.py:Row": "one field per column of the raw rows",
+    "src/aerie/config/model.py:ModelConfig": "one field per setting of Engine.load",
     "src/aerie/requests/params.py:SamplingParams": "one field per public option of a request",
     "src/aerie/fpga/rtl/card.py:CardEngine": "a circuit's registers: each is an attribute",
     "src/aerie/fpga/rtl/commit_lists.py:CommitLists": "registers of K7",

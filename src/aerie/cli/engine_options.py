@@ -60,6 +60,10 @@ class ModelOptions:
     numerics: Annotated[
         str, _model(help="auto; fast: same up to near ties; exact: in all bits.")
     ] = "auto"
+    tensor_parallel: Annotated[
+        int,
+        _model(min=1, max=64, help="Processes that share the target's weights; GPUs 0 to N-1."),
+    ] = 1
     threads: Annotated[
         int, _model(min=0, max=1024, help="CPU threads; 0: as many as the model's products use.")
     ] = 0
@@ -161,7 +165,8 @@ class EngineOptions:
     def settings(self) -> dict[str, Any]:
         """For `Engine.load`; what was not given is left to the configuration's own defaults."""
         own, memory = asdict(self.model), self.memory
-        found = {name: own[name] for name in ("device", "dtype", "engine", "backend", "numerics")}
+        plain = ("device", "dtype", "engine", "backend", "numerics", "tensor_parallel")
+        found = {name: own[name] for name in plain}
         if self.model.taps is not None:
             found["taps"] = tuple(integers(self.model.taps, "--taps", least=0))
         if memory.max_batch is not None:
@@ -221,7 +226,10 @@ class EngineOptions:
         from aerie.assemble_device import choose_threads
 
         device = self.config().model.device
-        torch.set_num_threads(choose_threads(self.model.threads, self.width(), device).value)
+        found = choose_threads(self.model.threads, self.width(), device)
+        # Ranks compute at the same time, each with so many.
+        shared = 1 if self.model.threads else self.model.tensor_parallel
+        torch.set_num_threads(max(found.value // shared, 1))
 
 
 def given(group: Any) -> list[str]:

@@ -117,7 +117,7 @@ def serve(
         return ProcessHost(changed.config, Loading(changed, own, tool_parser), settings.telling)
 
     if replicas > 1:
-        _serve_replicas(replicas, another, settings)
+        _serve_replicas(replicas, options, another, settings)
         return
     engine = another(None, None)
     try:
@@ -128,7 +128,14 @@ def serve(
         engine.end(0)  # whatever was raised, no engine stays behind
 
 
-def _serve_replicas(n_replicas: int, another: Another, settings: ServerSettings) -> None:
+def _serve_replicas(
+    n_replicas: int, options: EngineOptions, another: Another, settings: ServerSettings
+) -> None:
+    if options.model.tensor_parallel > 1:
+        raise UsageError(
+            f"--replicas {n_replicas} with --tensor-parallel {options.model.tensor_parallel} has "
+            "not been tried: Ray would have to give a replica several GPUs; leave one of them out"
+        )
     if settings.port == 0:
         raise UsageError("replicas need a --port: Ray's proxy does not say which it has taken")
     _require("ray", "ray")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from aerie.config.values import choice, read_fields, require
 
+MAX_RANKS = 64  # more than any machine has GPUs
 DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?")
 
 
@@ -25,6 +26,8 @@ class ModelConfig:
     attention: str = "auto"  # "pytorch", "triton"
     layer_ops: str = "auto"  # "pytorch", "triton"
     linear: str = "auto"  # "library", "tuned"
+    # Processes that hold a part of the target each; on GPUs, the first so many of them.
+    tensor_parallel: int = 1
     probe: str = "warn"  # what to do when the head looks misread: refuse, warn or off
     # Abort where a fast path is missing (kernels, tuned shapes, captured rounds) or a round fails.
     perf_mode: bool = False
@@ -41,5 +44,7 @@ class ModelConfig:
         choice("probe", self.probe, ("refuse", "warn", "off"))
         is_device = DEVICE.fullmatch(self.device) is not None
         require(is_device, f"device {self.device!r:.60} is unknown: cpu, cuda, cuda:N or auto")
+        ranks = self.tensor_parallel
+        require(1 <= ranks <= MAX_RANKS, f"tensor_parallel is {ranks}, must be 1 to {MAX_RANKS}")
         longest = self.max_model_len
         require(longest is None or longest >= 2, f"max_model_len is {longest}, must be at least 2")

@@ -62,7 +62,7 @@ class EngineCore:
 
         `grammar` is that of the parameters, compiled for the model's tokenizer.
         """
-        self._require_life()
+        self.require_life()
         require((grammar is None) == (params.grammar is None), "a grammar must be compiled first")
         asked = check_request(prompt, params, self.config, self.limits, self._room)
         job = Job(
@@ -151,7 +151,7 @@ class EngineCore:
     @torch.inference_mode()
     def step(self) -> list[Event]:
         """One round for everyone who can run; what happened, in request order."""
-        self._require_life()
+        self.require_life()
         try:
             self._advance()
         except PerfModeError as error:
@@ -248,7 +248,11 @@ class EngineCore:
                 self._events.append(request.ended)
         self._scheduler.restart([])
 
-    def _require_life(self) -> None:
+    def require_life(self) -> None:
+        """Raise EngineFailedError if the engine has ended, or a part of its target is gone."""
+        lost = self.parts.target.lost
+        if lost is not None and self.failure is None:
+            self._end(lost)
         if self.failure is not None:
             raise EngineFailedError(f"the engine ended: {self.failure}; load a new one")
 

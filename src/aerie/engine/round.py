@@ -59,6 +59,7 @@ def verify(parts: Parts, bucket: Bucket) -> None:
         kv_src=committed.kv_src,
         kv_dst=committed.kv_dst,
     )
+    parts.target.moved(parts.pool, committed.kv_src, committed.kv_dst)
     hand_over(parts, bucket, layout, verdict, committed, output)
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 from aerie.attention.contract import Attend, LayerAttention, PrepareAttention
 from aerie.attention.pool import KVPool, allocate_pool
 from aerie.attention.rows import Rows
-from aerie.errors import UsageError
+from aerie.errors import AerieError, UsageError
 from aerie.models.feed_forward import FeedForward
 from aerie.models.geometry import Geometry
 from aerie.models.layer_ops import TORCH_OPS, LayerOps
@@ -139,6 +139,14 @@ class Decoder:
         attention = self.geometry.attention
         shape = (self.geometry.n_layers, n_slots, attention.n_kv_heads, attention.head_dim)
         return allocate_pool(shape, self.embedding.dtype, self.embedding.device)
+
+    @property
+    def lost(self) -> AerieError | None:
+        """Why no further pass can be run; of a target of several parts, that one is gone."""
+        return None
+
+    def moved(self, pool: KVPool, source: Tensor, destination: Tensor) -> None:
+        """Slots of a pool were copied, none where it says -1; other parts of a target do it too."""
 
     def _check_taps(self, taps: tuple[int, ...]) -> None:
         for boundary in taps:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from aerie.attention.contract import LayerAttention, PrepareAttention
-from aerie.errors import ConfigFieldError
+from aerie.errors import ConfigFieldError, UsageError
 from aerie.models import eagle3_names as names
 from aerie.models.decoder import AttentionBlock, Decoder, DecoderLayer
 from aerie.models.eagle3_blueprint import (
@@ -33,6 +33,7 @@ from aerie.models.linear import (
     LinearShape,
     Projections,
     SeparateProjections,
+    WholeWeight,
     join,
 )
 from aerie.models.loader import Loader, find_offences
@@ -190,6 +191,11 @@ class _Builder:
             raise ConfigFieldError(
                 f"the head shares the target's LM head, so it runs in {self.target.embedding.dtype}"
                 f", not in {self.loader.dtype}; leave the head's dtype unset"
+            )
+        if not isinstance(self.target.head, WholeWeight):
+            raise UsageError(
+                "the draft head shares the target's LM head, which is split over ranks; use a head "
+                "with its own, or tensor_parallel 1"
             )
         return self.target.head
 

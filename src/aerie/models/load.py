@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from aerie.attention.contract import LayerAttention, PrepareAttention, Reach
+from aerie.errors import UsageError
 from aerie.models.blueprint import (
     EMBEDDING,
     FINAL_NORM,
@@ -39,6 +40,7 @@ from aerie.models.linear import (
 from aerie.models.loader import Loader, find_offences
 from aerie.models.mxfp4 import dequantise
 from aerie.models.norm import RMSNorm
+from aerie.models.partition import SUMMED, Partition
 from aerie.models.rope import build_rotary
 from aerie.models.rope_buffers import check_buffers, without_buffers
 from aerie.models.tensors import Offence, refuse
@@ -55,6 +57,7 @@ class LoadOptions:
     is_fused: bool = False  # one product for q, k, v and for gate, up; copies those weights
     ops: LayerOps = TORCH_OPS  # what runs between the products
     on_tensor: Callable[[int, int], None] = lambda done, total: None  # told after each tensor
+    partition: Partition | None = None  # the part of one rank of several; None: all of it
 
 
 def load_decoder(
@@ -69,7 +72,7 @@ def load_decoder(
     config = read_config(directory)
     geometry = parse_geometry(config)
     stored = open_checkpoint(directory)
-    linears = _layer_format(config, geometry, options.dense)
+    linears = _layer_format(config, geometry, options)
     files = without_buffers(stored)
     offences = find_offences(files, expected_tensors(geometry, linears))
     buffers = stored.entries.keys() - files.entries.keys()
@@ -78,9 +81,12 @@ def load_decoder(
     stored_as = DTYPES[files.entries[EMBEDDING].dtype]
     dtype, device = options.dtype or stored_as, torch.device(options.device)
     is_mapped = (dtype, device.type) == (stored_as, "cpu") and options.dense == DENSE
+    loader = Loader(files, dtype, device, options.on_tensor)
+    if options.partition is not None:
+        loader.cut = options.partition.cutter(geometry)
+        geometry = options.partition.own(geometry)
     if not is_mapped:
         refuse_too_large(geometry, dtype, device)
-    loader = Loader(files, dtype, device, options.on_tensor)
     decoder = _Builder(geometry, loader, options, linears).decoder(prepare_attention)
     refuse(loader.offences, str(directory))
     return decoder
@@ -93,11 +99,17 @@ def build_decoder(
     return _Builder(geometry, loader, options, options.dense).decoder(prepare_attention)
 
 
-def _layer_format(config: Fields, geometry: Geometry, dense: DenseFormat) -> LinearFormat:
+def _layer_format(config: Fields, geometry: Geometry, options: LoadOptions) -> LinearFormat:
     """How the linears of the layers are stored; experts have a format of their own."""
     packed = read_gptq(config) if geometry.experts is None else None
     config.finish()
-    return replace(packed, dense=dense) if packed else dense
+    if packed is None:
+        return options.dense
+    if options.partition is not None:
+        raise UsageError(
+            "tensor_parallel splits plain weights, these are packed (gptq); use tensor_parallel 1"
+        )
+    return replace(packed, dense=options.dense)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,13 +137,17 @@ class _Builder:
 
     def head(self, embedding: Tensor) -> Linear:
         """The LM head. A tied head that is also written must be the embedding, bit for bit."""
-        name = f"{HEAD}.weight"
-        if not self.geometry.has_tied_head:
-            return self.options.dense.build(self.loader, HEAD, head_shape(self.geometry))
-        if self.loader.has(name) and not torch.equal(self.loader.take(name), embedding):
-            detail = "differs from the embedding, but tie_word_embeddings is true"
-            self.loader.offences.append(Offence("contradictory", name, detail))
-        return self.options.dense.make(embedding, None)
+        name, dense = f"{HEAD}.weight", self.options.dense
+        if self.geometry.has_tied_head:
+            tied = self.loader.cut(name, embedding)
+            if self.loader.has(name) and not torch.equal(self.loader.take(name), tied):
+                detail = "differs from the embedding, but tie_word_embeddings is true"
+                self.loader.offences.append(Offence("contradictory", name, detail))
+            head = dense.make(tied, None)
+        else:
+            head = dense.build(self.loader, HEAD, head_shape(self.geometry))
+        part = self.options.partition
+        return head if part is None else part.gathered(head, self.geometry.vocab_size)
 
     def layer(self, layer_idx: int) -> DecoderLayer:
         prefix = layer_prefix(layer_idx)
@@ -191,7 +207,9 @@ class _Builder:
 
     def linear(self, prefix: str, name: str) -> Linear:
         shape = layer_linears(self.geometry)[name]
-        return self.linears.build(self.loader, f"{prefix}.{name}", shape)
+        made = self.linears.build(self.loader, f"{prefix}.{name}", shape)
+        part = self.options.partition
+        return part.summed(made) if part and name.rpartition(".")[2] in SUMMED else made
 
     def norm(self, name: str) -> RMSNorm:
         # float32 whatever the run's dtype: the norm multiplies before it rounds.

@@ -24,8 +24,10 @@ class Loader:
         dtype: torch.dtype,
         device: torch.device,
         on_tensor: Callable[[int, int], None] = lambda done, total: None,
+        cut: Callable[[str, Tensor], Tensor] = lambda name, whole: whole,
     ) -> None:
         self.files = files
+        self.cut = cut  # what is taken of a stored tensor: the part of one rank of several
         self.dtype = dtype
         self.device = device
         self._on_tensor = on_tensor
@@ -36,9 +38,9 @@ class Loader:
         """The tensor on the run's device; floats in `dtype`, or the run's, others as stored."""
         stored = self.files.view(name)
         wanted = (dtype or self.dtype) if stored.is_floating_point() else stored.dtype
-        tensor = stored.to(device=self.device, dtype=wanted)
+        tensor = self.cut(name, stored).to(device=self.device, dtype=wanted)
         self.check_finite(name, tensor)
-        if tensor.data_ptr() != stored.data_ptr():
+        if tensor.untyped_storage().data_ptr() != stored.untyped_storage().data_ptr():
             self.files.release(name)
         self._n_taken += 1
         self._on_tensor(self._n_taken, len(self.files.entries))

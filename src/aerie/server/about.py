@@ -25,6 +25,7 @@ def add_about(app: FastAPI, service: Service) -> None:
             "model": service.settings.name,
             "device": facts.device,
             "dtype": facts.dtype,
+            "ranks": config.model.tensor_parallel,
             "numerics": config.model.numerics,
             "engine": config.engine,
             "context": facts.limits.context,

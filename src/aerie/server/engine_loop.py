@@ -37,6 +37,7 @@ from aerie.text.dialects import AUTO, find_dialect
 from aerie.tune.warm import Idle
 
 LOG = logging.getLogger("aerie.server")
+LOOK_SECONDS = 1.0  # between two looks of an idle engine at the other ranks
 MOST_SCORED = 1024  # tokens in a message: twenty alternatives of each are some 0.5 MB
 
 
@@ -115,6 +116,8 @@ class EngineLoop:
         self._compiling = Compiling(loaded.engine.grammars)
         self._items: list[tuple[int, Item]] = []
         self._numbers = Numbers()  # as they were told
+        # Nobody else says that a part of the target is gone.
+        self._rest = LOOK_SECONDS if loaded.engine.config.model.tensor_parallel > 1 else None
 
     def run(self) -> None:
         """Until the line ends, which raises LineEnded."""
@@ -128,6 +131,7 @@ class EngineLoop:
 
     def _take(self, idle: Idle | None) -> None:
         """Do what waits; records or sleeps while there is nothing to decode."""
+        engine = self._engine
         while True:
             commands = self._line.receive()
             for command in commands:
@@ -137,7 +141,7 @@ class EngineLoop:
                 self._submit(group)
             if commands or ready:
                 self._hand_out()
-            if not self._engine.core.is_idle:
+            if not engine.core.is_idle:
                 return
             if self._compiling:
                 self._compiling.rest()
@@ -145,7 +149,8 @@ class EngineLoop:
                 idle.record_one()
                 self._hand_out()
             else:
-                self._line.wait()
+                self._line.wait(self._rest)
+                engine.core.require_life()
 
     def _do(self, command: Submit | Abandon | Forget) -> None:
         if isinstance(command, Submit):

@@ -46,9 +46,9 @@ class Line:
         """Put it behind what waits to be written; to nobody, if the other end is gone."""
         self._unsent.put(message)
 
-    def wait(self) -> None:
-        """Until something arrives, or the line ends."""
-        self._poll.poll()
+    def wait(self, seconds: float | None = None) -> None:
+        """Until something arrives, or the line ends; so long at most."""
+        self._poll.poll(None if seconds is None else 1000 * seconds)
 
     def receive(self) -> list[Any]:
         """The messages that have come whole, without waiting. LineEnded: there will be no more."""

@@ -150,6 +150,8 @@ def _share_text(core: EngineCore, ids: Sequence[int]) -> None:
     for stored in (layer for part in _pools(core) for layer in part):
         for slots in others:
             stored[slots] = stored[first]
+    for slots in others:
+        core.parts.target.moved(core.parts.pool, first, slots)
 
 
 @dataclass

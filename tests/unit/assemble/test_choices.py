@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from aerie import api
 from aerie.api import Engine
 from aerie.assemble import load_target, with_numerics
-from aerie.assemble_choices import settled
+from aerie.assemble_choices import choose_engine, settled
 from aerie.assemble_device import choose_dtype, choose_threads, settle_model
 from aerie.assemble_numerics import choose_kind, choose_numerics
 from aerie.chips import CHIPS
@@ -214,3 +214,11 @@ def test_a_mixture_of_experts_is_refused_before_its_weights_are_read(
     with pytest.raises(UsageError, match=f"do not cover {named}: use numerics fast"):
         load_target(tmp_path, ModelConfig(numerics="exact"))
     assert with_numerics(settle_model(ModelConfig()), tmp_path).numerics == "fast"
+
+
+def test_captured_rounds_on_several_gpus_are_refused_by_name() -> None:
+    model = ModelConfig(device="cuda", dtype="bfloat16", tensor_parallel=2)
+    with pytest.raises(UsageError, match="captured rounds have not run on several GPUs"):
+        choose_engine(EngineConfig(model=model, engine="graphs"))
+    found = choose_engine(EngineConfig(model=model))
+    assert (found.value, found.reason) == ("direct", "captured rounds have not run on several GPUs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import typer
@@ -98,3 +98,9 @@ def test_progress_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     assert DEFAULTS.load() == "an engine"  # type: ignore[comparison-overlap]
     told = capsys.readouterr().err.splitlines()
     assert told == ["measuring costs, once for this machine and model"]
+
+
+def test_replicas_are_not_split() -> None:
+    split, unused = replace(DEFAULTS, model=ModelOptions(tensor_parallel=2)), cast(Any, None)
+    with pytest.raises(UsageError, match="--replicas 3 with --tensor-parallel 2 has not been"):
+        serve._serve_replicas(3, split, unused, unused)

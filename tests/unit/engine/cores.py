@@ -49,6 +49,7 @@ class Pair:
 
     target: Decoder
     head: Eagle3Head
+    limits: Limits = LIMITS
 
 
 def write_pair(directory: Path) -> Path:
@@ -59,8 +60,8 @@ def write_pair(directory: Path) -> Path:
     return directory
 
 
-def load_pair(directory: Path, numerics: str) -> Pair:
-    config = ModelConfig(device="cpu", numerics=numerics)
+def load_pair(directory: Path, numerics: str, ranks: int = 1) -> Pair:
+    config = ModelConfig(device="cpu", numerics=numerics, tensor_parallel=ranks)
     target = load_target(directory / "target", config)
     return Pair(target, load_draft(directory / "head", target, config))
 
@@ -85,7 +86,7 @@ def core(pair: Pair, numerics: str = "exact", **settings: Any) -> EngineCore:
         audit=settings.pop("audit", True),
         **settings,
     )
-    return build_core(config, pair.target, pair.head, LIMITS, tap)
+    return build_core(config, pair.target, pair.head, pair.limits, tap)
 
 
 def captured(engine: EngineCore) -> Captured:

@@ -11,11 +11,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest.mock import patch
 
 import torch
@@ -127,11 +128,11 @@ class Tally:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def draw(seed: int) -> Run:
+def draw(seed: int, vocabulary: int = LIMITS.vocabulary) -> Run:
     """A run by its number: turns for what must be met, chance for the rest."""
     rng = random.Random(seed)
     proposer, launcher, backend = TURNS[seed % len(TURNS)]
-    jobs = tuple(_job(rng, index) for index in range(rng.choice([1, 3, 5, 8])))
+    jobs = tuple(_job(rng, index, vocabulary) for index in range(rng.choice([1, 3, 5, 8])))
     page_size = rng.choice([1, 2, 3, 16])
     is_short = rng.random() < 0.4
     n_slots = rng.choice([110, 130]) if is_short else 2048
@@ -148,13 +149,13 @@ def draw(seed: int) -> Run:
     return Run(seed, proposer, launcher, backend, jobs, settings, most_stops, rng)
 
 
-def _job(rng: random.Random, index: int) -> Job:
+def _job(rng: random.Random, index: int, vocabulary: int) -> Job:
     # Few beginnings, so that some prompts are found again.
     length = rng.choice([1, 2, 3, 4, 5, 15, 16, 17, 33])
-    first = rng.choice([1, 1, rng.randrange(LIMITS.vocabulary)])
-    prompt = [(first + 3 * place * place) % LIMITS.vocabulary for place in range(length)]
+    first = rng.choice([1, 1, rng.randrange(vocabulary)])
+    prompt = [(first + 3 * place * place) % vocabulary for place in range(length)]
     if rng.random() < 0.5:
-        prompt[-1] = rng.randrange(LIMITS.vocabulary)
+        prompt[-1] = rng.randrange(vocabulary)
     option = rng.choice(list(OPTIONS))
     asked = {"max_tokens": rng.choice([1, 3, 12, 30, 50]), **OPTIONS[option]}
     asked["min_tokens"] = min(asked.get("min_tokens", 0), asked["max_tokens"])
@@ -221,8 +222,8 @@ def fresh_draft_kv(pair: Pair, text: list[int]) -> tuple[Tensor, Tensor]:
     return pool.keys[:, 1:], pool.values[:, 1:]
 
 
-def play(pair: Pair, run: Run, tally: Tally) -> None:
-    """Run it and compare everything with plain decoding."""
+def play(pair: Pair, run: Run, tally: Tally) -> list[Expected]:
+    """Run it and compare everything with plain decoding, which is returned."""
     expected = expect(pair, run.jobs)
     with ExitStack() as stack:
         for module in ("engine.state", "engine.engine", "engine.audit", "requests.admission"):
@@ -254,6 +255,7 @@ def play(pair: Pair, run: Run, tally: Tally) -> None:
         tally.counts["preemptions"] += counts.preemptions
         tally.counts["reused tokens"] += counts.reused_tokens
         tally.counts["accepted draft tokens"] += counts.num_accepted_tokens
+    return expected
 
 
 def _live(engine: EngineCore, run: Run) -> list[int]:
@@ -305,30 +307,33 @@ def _compare_kv(pair: Pair, kept: list[Kept], wanted: Expected, request: Request
         assert kept[-1].target[0].shape[1] == len(request.tokens) - 1
 
 
-def main() -> None:
-    """Run so many seeds (320 unless told) and keep the log."""
-    out, n_runs = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 320
+def keep_log(n_runs: int, play_one: Callable[[int, Tally], object]) -> NoReturn:
+    """Play so many runs, or as many as were asked for, and write what happened where asked."""
+    out, n_runs = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else n_runs
     lines = [f"provenance: {provenance('cpu')}"]
     tally, begin, failed = Tally(), time.time(), 0
-    with tempfile.TemporaryDirectory() as folder:
-        pair = load_pair(write_pair(Path(folder)), "exact")
-        for seed in range(n_runs):
-            run = draw(seed)
-            try:
-                play(pair, run, tally)
-            except Exception as error:
-                failed += 1
-                what = f"{run.proposer}, {run.launcher}, {run.backend}, {run.settings}"
-                lines.append(f"seed {seed} ({what}): {type(error).__name__}: {error}"[:2000])
-                print(lines[-1], flush=True)
-            if seed % 32 == 31:
-                print(f"{seed + 1} runs, {failed} failed, {time.time() - begin:.0f} s", flush=True)
+    for seed in range(n_runs):
+        try:
+            play_one(seed, tally)
+        except Exception as error:
+            failed += 1
+            lines.append(f"seed {seed}: {type(error).__name__}: {error}"[:2000])
+            print(lines[-1], flush=True)
+        if seed % 32 == 31:
+            print(f"{seed + 1} runs, {failed} failed, {time.time() - begin:.0f} s", flush=True)
     lines.append(f"{n_runs} runs, {failed} failed, {time.time() - begin:.0f} s")
     for name, found in (("of", tally.runs), ("options", tally.options), ("met", tally.counts)):
         lines.append(f"{name}: {dict(sorted(found.items()))}")
     out.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines[-4:]))
     sys.exit(bool(failed))
+
+
+def main() -> None:
+    """Run so many seeds (320 unless told) and keep the log."""
+    with tempfile.TemporaryDirectory() as folder:
+        pair = load_pair(write_pair(Path(folder)), "exact")
+        keep_log(320, lambda seed, tally: play(pair, draw(seed), tally))
 
 
 if __name__ == "__main__":

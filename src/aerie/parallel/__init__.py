@@ -1,0 +1,1 @@
+"""Tensor parallelism: one target in several processes, one of which leads the others."""
