@@ -27,10 +27,10 @@ PARAMETERS, ATTRIBUTES, COLUMNS = 7, 12, 100
 # its own that says why.
 BUDGETS = {
     # 4,200, and 190 for recording ahead what rounds may ask for, for deeper plans, for chunks that
-    # follow what waits and fill what they are padded to, for verdicts that do not wait for them and
-    # verifications launched behind a draft; and 280 for grammars: masks of trees, masked drafts; and
-    # 40 for near ties, which only what decides tokens can count: found behind the verdict, sent with
-    # the report, summed by request.
+    # follow what waits and fill what they are padded to, for verdicts that do not wait for them
+    # and verifications launched behind a draft; and 280 for grammars: masks of trees, masked
+    # drafts; and 40 for near ties, which only what decides tokens can count: found behind the
+    # verdict, sent with the report, summed by request.
     ("engine", "speculation"): 4_710,
     # 420, and 15 for the option that names a grammar.
     ("requests",): 435,

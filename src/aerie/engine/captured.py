@@ -123,7 +123,10 @@ class Captured:
 
     def _prepare_next(self, plan: Plan, is_steady: bool) -> None:
         """Give the device the next round before the host writes what this one decided."""
-        if self._flying() or not self._has_room():
+        if not self._has_room():
+            return
+        if self._flying():
+            self._begin_behind()
             return
         # Where somebody leaves and nobody comes, wait for the next plan: its batch is smaller.
         if is_steady and any(seat.has_left for seat in self.seating.seats):
@@ -134,6 +137,16 @@ class Captured:
             self._under_way += [] if begun is None else [begun]
         else:
             self._go_on(plan, is_steady)
+
+    def _begin_behind(self) -> None:
+        """Launch the next verification behind a draft whose verdict was told before prompts."""
+        last, seats = self._under_way[-1], self.seating.seats
+        if not isinstance(last, Flying) or last.has_verdict or all(own.has_left for own in seats):
+            return
+        is_agreed = last.agreed is not None or not self.parts.policy.learns
+        if is_agreed and not self.seating.is_constrained:
+            self.seating.leave_gaps(self.parts.state)
+            self._under_way.append(self._begin(self.sizes.bucket(seats, 1, last.agreed)))
 
     def _begin(self, bucket: Bucket) -> Begun:
         """Launch a verification."""
@@ -162,7 +175,7 @@ class Captured:
         if growth is not None:
             catch_up(self.parts, seats, [seat.seq_len for seat in seats])
             growth = self._settled(rest, growth)
-        agreed = self.parts.policy.prepare(growth, rest.seats, is_steady)
+        agreed = self.parts.policy.prepare(growth, rest.seats, is_steady or is_told)
         self._fly(rest, begun, growth, agreed, is_told)
         # By now the device is busy. The next plan, not this one, is made by what is learnt here.
         self._learn()
