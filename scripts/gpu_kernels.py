@@ -131,26 +131,17 @@ def gemm(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
     """Tune products of few rows; write the table and what was measured for it."""
     from aerie.bench.kernels.calls import copy_gbps
     from aerie.bench.kernels.gemm import SHAPES, compile_all, tune_all
-    from aerie.bench.kernels.gemm_stack import time_stack
-    from aerie.kernels.triton_gpu.gemm_plan import ROW_BUCKETS, parse_table, table_record
+    from aerie.bench.kernels.gemm_stack import refine_all
+    from aerie.kernels.triton_gpu.gemm_plan import ROW_BUCKETS, table_record
 
     say(f"compiled in {compile_all(SHAPES, ROW_BUCKETS, options.workers):.1f} s")
     ceiling = copy_gbps("cuda")
-    _, tuned = tune_all(SHAPES, ROW_BUCKETS, "cuda", options.seconds, say)
+    _, alone = tune_all(SHAPES, ROW_BUCKETS, "cuda", options.seconds, say)
+    say(f"copy {ceiling:.0f} GB/s; buckets done {sorted({t.key.rows for t in alone})}")
+    tuned, stack = refine_all(SHAPES, alone, ceiling, say)
     provenance_of_table = {**origin, "copy_gbps": round(ceiling, 1), "dtype": "bfloat16"}
     chosen = [(t.key, t.plan, {"us": t.us, "cublas_us": t.cublas_us}) for t in tuned]
-    table = table_record(chosen, provenance_of_table)
-    write(options.out / "gemm_h200.json", table)
-    done = {t.key.rows for t in tuned}
-    full = [rows for rows in ROW_BUCKETS if sum(t.key.rows == rows for t in tuned) == len(SHAPES)]
-    say(f"copy {ceiling:.0f} GB/s; buckets done {sorted(done)}")
-    target = [shape for shape in SHAPES if shape.per_forward]
-    stack = time_stack(target, full, parse_table(table, "tuned now"), ceiling)
-    for entry in stack:
-        say(
-            f"stack x{entry.rows:<4} cublas {entry.cublas_ms:.3f} ms ({entry.cublas_share:.3f} of"
-            f" copy)  tuned {entry.tuned_ms:.3f} ms ({entry.tuned_share:.3f})"
-        )
+    write(options.out / "gemm_h200.json", table_record(chosen, provenance_of_table))
     record = {
         "provenance": provenance_of_table,
         "shapes": [asdict(shape) for shape in SHAPES],

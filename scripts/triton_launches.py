@@ -70,7 +70,7 @@ def sample(device: DeviceRecord) -> Iterator[Launch]:
 
 
 def of_rounds() -> Iterator[Launch]:
-    """Every kernel of a round and of the sampler; of this one with every option and with none."""
+    """Every kernel of a round and of the sampler; of these with every option and with none."""
     for batch, verify in ROUNDS:
         shape = Shape(batch, verify, 1024, VOCABULARY, HIDDEN)
         for name, inputs in workload(shape).items():
@@ -78,7 +78,7 @@ def of_rounds() -> Iterator[Launch]:
                 yield calling(name, _as_stored(inputs))
             if name in KERNELS and (check := KERNELS[name].check):
                 yield partial(check, **_placed(inputs))  # first, where failures are exceptions
-            if name == "sample_target_tokens":
+            if name in ("sample_target_tokens", "find_near_ties"):
                 yield calling(
                     name, {**_as_stored(inputs), **_options(batch, len(inputs["logits"]))}
                 )

@@ -2,8 +2,8 @@
 
     python -m scripts.interop.run [--only NAME ...]      (make interop)
 
-Writes a transcript of each run and a table of them to reports/interop/; ends with status 1 if one
-failed. The clients come from .interop (install.sh).
+Writes a transcript of each run and a table of all that are there to reports/interop/; ends with
+status 1 if one failed. The clients come from .interop (install.sh).
 """
 
 from __future__ import annotations
@@ -60,12 +60,6 @@ class Outcome:
     def has_passed(self) -> bool:
         """Ended well, and did what it was to do."""
         return self.status == 0 and not self.missing
-
-    @property
-    def acceptance(self) -> str:
-        """The acceptance length that the client printed, if it prints one."""
-        found = re.search(self.client.acceptance, self.output) if self.client.acceptance else None
-        return found.group(1) if found else ""
 
     def transcript(self, made: Mapping[str, object]) -> str:
         """Command, versions, verdict, output; `made` says by what and where."""
@@ -154,27 +148,59 @@ def versions(packages: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def summary(outcomes: list[Outcome], made: Mapping[str, object]) -> str:
-    """The table of all runs."""
+@dataclass(frozen=True)
+class Row:
+    """A run as its transcript tells it."""
+
+    client: Client
+    transcript: str
+
+    def said(self, pattern: str) -> str:
+        """What a line of its head says."""
+        found = re.search(pattern, self.transcript.partition("output:\n")[0], re.MULTILINE)
+        assert found, f"{self.client.name}.txt says nothing like {pattern}: run it again"
+        return found.group(1)
+
+    @property
+    def acceptance(self) -> str:
+        """The acceptance length that the client printed, if it prints one."""
+        wanted = self.client.acceptance
+        found = re.search(wanted, self.transcript) if wanted else None
+        return found.group(1) if found else ""
+
+    def cells(self) -> tuple[str, ...]:
+        """Of the table."""
+        name = self.client.name
+        return (
+            f"[{name}]({name}.txt)",
+            self.said(r"^versions: ([^,]+)"),
+            self.said(r"^verdict: (\w+)"),
+            self.acceptance,
+            self.said(r"^aerie: .*commit (\w{10})"),
+        )
+
+
+def summary(device: object) -> str:
+    """The table of all runs on record, whenever each was made."""
+    known = [(client, REPORTS / f"{client.name}.txt") for client in clients()]
     rows = [
-        f"| [{o.client.name}]({o.client.name}.txt) | {o.client.packages[0]}"
-        f" {o.versions[o.client.packages[0]]} | {'passed' if o.has_passed else 'FAILED'}"
-        f" | {o.acceptance} |"
-        for o in outcomes
+        Row(client, path.read_text(encoding="utf-8")) for client, path in known if path.exists()
     ]
+    dates = sorted((row.said(r"^aerie: .*, (\S+)$"), row.said(r"commit (\w+)")) for row in rows)
     return "\n".join(
         [
             "# Clients of other projects against `aerie serve`",
             "",
-            f"Written by `make interop`, commit {made['commit']}, {made['date']}; kind:"
-            f" measured. The built-in pair on a CPU ({made['device']}), a fixed tree; every"
+            f"Written by `make interop`, last of commit {dates[-1][1]}, {dates[-1][0]}; kind:"
+            f" measured. The built-in pair on a CPU ({device}), a fixed tree; every"
             " client as it is published, on a handful of short prompts, mostly random tokens."
-            " Acceptance lengths are what the clients print; SGLang's is over all requests since"
-            " the start. Times in the transcripts are no benchmark.",
+            " Tool loops talk to the pair with forced logits. Acceptance lengths are what the"
+            " clients print; SGLang's is over all requests since the start. Times in the"
+            " transcripts are no benchmark.",
             "",
-            "| run | client | verdict | acceptance length |",
-            "|---|---|---|---:|",
-            *rows,
+            "| run | client | verdict | acceptance length | commit |",
+            "|---|---|---|---:|---|",
+            *("| " + " | ".join(row.cells()) + " |" for row in rows),
             "",
         ]
     )
@@ -211,8 +237,7 @@ def main() -> int:
     outcomes = []
     for dialect, group in itertools.groupby(chosen, lambda client: client.dialect):
         outcomes += run_group(dialect, list(group), made)
-    if not only:
-        (REPORTS / "README.md").write_text(summary(outcomes, made))
+    (REPORTS / "README.md").write_text(summary(made["device"]), encoding="utf-8")
     return int(not all(outcome.has_passed for outcome in outcomes))
 
 

@@ -19,6 +19,7 @@ from aerie.models.geometry import Geometry
 from aerie.models.layer_ops import CPU_OPS, TORCH_OPS, LayerOps
 from aerie.models.linear import COLUMN_MAJOR, DENSE, DenseFormat
 from aerie.models.resolved import Resolved
+from aerie.near_ties import LIMITS
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,11 @@ def head_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
     return find_numerics(config, page_size)
 
 
+def near_limit(config: ModelConfig) -> float | None:
+    """What a logit between 1 and 2 may move; None where numerics are exact and nothing does."""
+    return None if _kind(config) == "exact" else LIMITS[config.dtype]
+
+
 def row_multiple(config: ModelConfig) -> int:
     """What the rows of a forward are padded to."""
     return 1 if config.device.startswith("cuda") else NUMERICS[_kind(config)].row_multiple
@@ -83,10 +89,12 @@ def row_multiple(config: ModelConfig) -> int:
 
 def choose_kind(config: ModelConfig, geometry: Geometry) -> Resolved[str]:
     """Fast or exact numerics, with the reason; asked for, they must be possible."""
-    is_gpu, missing = config.device.startswith("cuda"), _not_covered(geometry)
+    is_gpu = config.device.startswith("cuda")
+    missing, place = _not_covered(geometry, is_gpu), "GPU" if is_gpu else "CPU"
     if config.numerics != "auto":
-        is_possible = config.numerics == "fast" or not is_gpu or not missing
-        require(is_possible, f"exact numerics on a GPU do not cover {missing}: use numerics fast")
+        is_possible = config.numerics == "fast" or not missing
+        words = f"exact numerics on a {place} do not cover {missing}: use numerics fast"
+        require(is_possible, words)
         return Resolved("numerics", config.numerics, "config", "asked for")
     parts = ("attention", "layer_ops", "linear")
     reasons = {
@@ -109,17 +117,21 @@ def _kind(config: ModelConfig) -> str:
     return "exact" if config.numerics == "exact" else "fast"
 
 
-def _not_covered(geometry: Geometry) -> str:
-    """What exact numerics on a GPU cannot compute of an architecture; nothing: an empty text."""
+def _not_covered(geometry: Geometry, is_gpu: bool) -> str:
+    """What exact numerics cannot compute of an architecture; nothing: an empty text."""
     attention = geometry.attention
     heads = attention.n_heads * attention.head_dim, attention.n_kv_heads * attention.head_dim
     widths = (geometry.hidden_size, geometry.mlp_width, geometry.vocab_size, *heads)
-    has = {
-        "experts": geometry.experts is not None,
-        "sliding windows": any(window is not None for window in attention.windows),
-        "attention sinks": attention.has_sinks,
-        f"widths that {EXACT_MULTIPLE} does not divide": any(n % EXACT_MULTIPLE for n in widths),
-    }
+    # As many rows go through an expert as chose it, in one product: its bits depend on the batch.
+    has = {"experts": geometry.experts is not None}
+    if is_gpu:
+        has |= {
+            "sliding windows": any(window is not None for window in attention.windows),
+            "attention sinks": attention.has_sinks,
+            f"widths that {EXACT_MULTIPLE} does not divide": any(
+                n % EXACT_MULTIPLE for n in widths
+            ),
+        }
     found = [name for name, holds in has.items() if holds]
     return f"{' and '.join(found)} ({geometry.architecture})" if found else ""
 

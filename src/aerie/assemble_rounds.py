@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from aerie.assemble_numerics import leaves_padding_alone, row_multiple
+import torch
+from torch import Tensor
+
+from aerie.assemble_numerics import leaves_padding_alone, near_limit, row_multiple
 from aerie.config import EngineConfig, SpeculationConfig, require
 from aerie.engine.buckets import Sizes
 from aerie.engine.captured import Captured
@@ -58,6 +61,7 @@ def build_launcher(
         draft=draft,
         copied=copied,
         has_inert_request=not leaves_padding_alone(config.model),
+        near_limit=near_limits(config, state.n_seats),
     )
     scratch = scratch_of(config)
     longest = limits.context + scratch + 1
@@ -72,6 +76,14 @@ def build_launcher(
         max_chunk=config.scheduler.prefill_chunk,
     )
     return LAUNCHERS[config.engine](parts, sizes, memory)
+
+
+def near_limits(config: EngineConfig, n_seats: int) -> Tensor | None:
+    """What `find_near_ties` is told, for every seat; None where near ties are not counted."""
+    limit = near_limit(config.model)
+    if limit is None or config.speculation.rule != "match":
+        return None
+    return torch.full((n_seats,), limit, device=config.model.device)
 
 
 LAUNCHERS: dict[str, Callable[[Parts, Sizes, Memory], Launcher]] = {
@@ -121,6 +133,7 @@ def build_state(
             run=shape.depth + 1 if is_tree else 1,
             n_verify=shape.verify,
             gains=(shape.depth, shape.top_k + 1),
+            counts_ties=near_limits(config, 0) is not None,
         ),
         n_nodes=n_nodes_of(speculation),
         features=(n_taps, target.geometry.hidden_size),

@@ -29,13 +29,13 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "assemble_costs": ("assemble_numerics", "assemble_device", "speculation"),  # whose costs,
     "assemble_choices": ("assemble_numerics", "assemble_device"),  # what auto stands for,
     "assemble_parallel": ("assemble_numerics", "parallel"),  # targets, whole or split,
-    "assemble_numerics": ("models",),  # the models' arithmetic,
+    "assemble_numerics": ("models", "near_ties"),  # the models' arithmetic,
     "assemble_device": ("models",),  # and where they run
     "parallel": ("models",),  # the engine does not know in how many processes a target runs
     "tune": ("engine",),
     "engine": ("kv", "speculation", "models"),
     "kv": ("requests", "kernels"),
-    "requests": ("config", "text"),  # a grammar is a value that a request names
+    "requests": ("config", "text", "near_ties"),  # a grammar is a value that a request names
     "train": ("models",),
     "speculation": ("costs", "kernels", "attention"),
     "costs": ("config",),
@@ -46,6 +46,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "text": ("errors",),
     "config": ("errors",),
     "errors": (),
+    "near_ties": (),  # a tally that a request, an engine and a server keep alike
     "chips": (),  # what a device is to the kernels of both
     "sources": (),  # hashes of what the others say
     "assets": (),

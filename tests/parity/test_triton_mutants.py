@@ -129,6 +129,10 @@ MUTANTS = (
            "tl.load(sample_index + request), 0"),
     Mutant("score_target_tokens", "b3_infinite", "scores.py",
            "x < float(\"inf\")", "x <= float(\"inf\")"),
+    # A token does not tie with itself.
+    Mutant("find_near_ties", "b3_above_the_limit", "near_ties.py",
+           "(ids != token) & (x > float(\"-inf\"))", "(x > float(\"-inf\"))"),
+    Mutant("find_near_ties", "b3_top_k_leaves_one", "near_ties.py", "(count < k)", "(count <= k)"),
 )  # fmt: skip
 
 

@@ -57,9 +57,9 @@ class ModelOptions:
     backend: Annotated[
         str, _model(help="Kernel backend; auto: triton on a GPU, numpy on a CPU.")
     ] = "auto"
-    numerics: Annotated[str, _model(help="auto, fast, or exact: bitwise equal in any batch.")] = (
-        "auto"
-    )
+    numerics: Annotated[
+        str, _model(help="auto; fast: same up to near ties; exact: in all bits.")
+    ] = "auto"
     tensor_parallel: Annotated[
         int,
         _model(min=1, max=64, help="Processes that share the target's weights; GPUs 0 to N-1."),

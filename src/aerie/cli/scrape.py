@@ -14,7 +14,8 @@ from typing import Any
 from aerie.errors import UsageError
 
 ANSWER_SECONDS = 5.0
-LINE = re.compile(r'(?P<name>[a-z0-9_]+)(?:\{(?P<label>\w+)="(?P<value>[^"]*)"\})? (?P<number>\S+)')
+LINE = re.compile(r"(?P<name>[a-z0-9_]+)(?:\{(?P<labels>.+)\})? (?P<number>\S+)")
+LABEL = re.compile(r'\w+="([^"]*)"')
 PREFIX = "aerie_"
 NOBODY = "no answer"
 Bucket = tuple[float, float]  # its upper bound, and how many values are at most that
@@ -28,7 +29,7 @@ class Scrape:
     status: str  # what /health says, or that nobody answers
     about: dict[str, Any] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)  # by name, without the prefix
-    labelled: dict[str, dict[str, float]] = field(default_factory=dict)  # by name, by label
+    labelled: dict[str, dict[str, float]] = field(default_factory=dict)  # by name, by labels
 
     def buckets(self, name: str) -> list[Bucket]:
         """Of a histogram, in order, as counts up to each bound."""
@@ -53,7 +54,7 @@ def scrape(url: str, key: str | None) -> Scrape:
 
 
 def parse(page: str) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Our own names of a page of metrics: plain ones, and those with one label."""
+    """Our own names of a page of metrics: plain ones, and those with labels."""
     values: dict[str, float] = {}
     labelled: dict[str, dict[str, float]] = {}
     for line in page.splitlines():
@@ -61,10 +62,11 @@ def parse(page: str) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
         if found is None or not found["name"].startswith(PREFIX):
             continue
         name = found["name"].removeprefix(PREFIX)
-        if found["label"] is None:
+        if found["labels"] is None:
             values[name] = float(found["number"])
         else:
-            labelled.setdefault(name, {})[found["value"]] = float(found["number"])
+            key = ",".join(LABEL.findall(found["labels"]))
+            labelled.setdefault(name, {})[key] = float(found["number"])
     return values, labelled
 
 

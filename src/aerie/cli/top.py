@@ -84,6 +84,7 @@ def frame(url: str, looks: list[Scrape]) -> Group:
     table.add_row("requests", f"{running:.0f} running, {waiting:.0f} waiting", pending)
     table.add_row("KV memory", _memory(now), "")
     table.add_row("acceptance", _acceptance(before.values, now.values), _acceptance({}, now.values))
+    table.add_row("near ties", "", _near_ties(now))
     table.add_row("rounds/s", *_rounds(before, now))
     for words, name in TIMES.items():
         all_of_it = now.buckets(name)
@@ -133,6 +134,16 @@ def _acceptance(before: Mapping[str, float], now: Mapping[str, float]) -> str:
         )
     )
     return f"{1 + accepted / drafts:.2f}" if drafts > 0 else "-"
+
+
+def _near_ties(now: Scrape) -> str:
+    """Share of the tokens that fast numerics decided and might have decided otherwise."""
+    near, tokens = (
+        sum(now.labelled.get(f"{name}_total", {}).values()) for name in ("near_ties", "fast_tokens")
+    )
+    if tokens:
+        return f"{near / tokens:.1e} of {tokens:,.0f} tokens"
+    return "none: exact numerics" if now.about.get("numerics") == "exact" else "-"
 
 
 def _rounds(before: Scrape, now: Scrape) -> tuple[str, str]:

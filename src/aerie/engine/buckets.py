@@ -65,6 +65,8 @@ class Bucket:
             and self.rows >= n_rows
             and self.columns >= other.columns
             and self.options.holds(other.options)
+            # Where nobody has a grammar, the host shall not be asked for masks.
+            and self.options.grammar == other.options.grammar
         )
 
     def without_rows(self) -> Bucket:
@@ -163,6 +165,8 @@ class Sizes:
     def verified(self, n_seats: int, columns: int, most: int, options: Options) -> list[Bucket]:
         """Every bucket of rows that so many trees may need, of `most` rows together."""
         totals = _up_to(self.graphs.rows, n_seats, most)
+        if options.grammar:
+            totals = [n for n in totals if n // n_seats in (8, 16) or n == totals[-1]]
         tiles = _up_to(self.graphs.tiles, 1, self._most_rows)
         found = {
             Bucket(n_seats, self._padded(total), columns, options, min(most_each, common))
@@ -241,7 +245,7 @@ class Recorded:
 
     @property
     def _is_due(self) -> bool:
-        return self._waited >= self._every
+        return not self._graphs.is_warm and self._waited >= self._every
 
     def _lacks(self, key: Hashable) -> bool:
         return not self._graphs.has(key)

@@ -30,8 +30,9 @@ from aerie.engine.report import (
     has_ended,
     read_lesson,
 )
-from aerie.engine.round import ask, close, draft, judge, publish, verify
-from aerie.engine.sampler import EVERYTHING, GREEDY, Options
+from aerie.engine.round import close, draft, publish, verify
+from aerie.engine.rules import match
+from aerie.engine.sampler import CONSTRAINED, EVERYTHING, GREEDY, Options
 from aerie.engine.scheduler import Plan
 from aerie.engine.seat import Seat
 from aerie.engine.seats import Seating, arranging, catch_up, situation
@@ -39,6 +40,7 @@ from aerie.kernels.report import N_ROWS, STATUS
 from aerie.kv.memory import Memory
 from aerie.speculation.policy import Growth, Lesson, Policy, Settled
 from aerie.speculation.store import make_levels
+from aerie.text.grammar import is_available
 
 
 class Captured:
@@ -51,7 +53,7 @@ class Captured:
         self.trees: Mapping[int, RoundTree] = {}
         device = str(parts.table.device)
         self.graphs = Graphs(device)
-        self.seating = Seating(memory, self.graphs)
+        self.seating = Seating(memory, self.graphs, parts.state.columns.masks)
         self._reader = Reader(parts, sizes, self.graphs)
         self._recorded = Recorded(self.graphs, sizes.graphs.record_every)
         self._under_way: deque[Flying | Begun] = deque()  # only the last may be begun
@@ -108,44 +110,49 @@ class Captured:
 
     def _go_on(self, plan: Plan, is_steady: bool) -> None:
         """Launch what is missing of a round: all of it, or what follows a verification."""
-        begun: Begun | None = None
-        if self._under_way:
-            last = self._under_way.pop()
-            assert isinstance(last, Begun)
-            begun = last
-        elif not all(seat.has_left for seat in self.seating.seats):
-            self.seating.leave_gaps(self.parts.state)
-            begun = self._begin(self.sizes.bucket(self.seating.seats, 0))
+        begun = self._under_way.pop() if self._under_way else self._begin_now()
+        assert not isinstance(begun, Flying), "only what is begun is gone on with"
         self._finish(begun, plan, is_steady)
+
+    def _begin_now(self) -> Begun | None:
+        """Launch the verification of the trees that wait, if anybody's does."""
+        if all(seat.has_left for seat in self.seating.seats):
+            return None
+        self.seating.leave_gaps(self.parts.state)
+        return self._begin(self.sizes.bucket(self.seating.seats, 0))
 
     def _prepare_next(self, plan: Plan, is_steady: bool) -> None:
         """Give the device the next round before the host writes what this one decided."""
-        if self._flying() or not self._has_room():
+        if not self._has_room():
+            return
+        if self._flying():
+            self._begin_behind()
             return
         # Where somebody leaves and nobody comes, wait for the next plan: its batch is smaller.
-        if not is_steady or not any(seat.has_left for seat in self.seating.seats):
+        if is_steady and any(seat.has_left for seat in self.seating.seats):
+            return
+        if self.seating.is_constrained and not self._under_way:
+            # The host looks into its draft, level by level: that can wait until tokens are told.
+            begun = self._begin_now()
+            self._under_way += [] if begun is None else [begun]
+        else:
             self._go_on(plan, is_steady)
+
+    def _begin_behind(self) -> None:
+        """Launch the next verification behind a draft whose verdict was told before prompts."""
+        last, seats = self._under_way[-1], self.seating.seats
+        if not isinstance(last, Flying) or last.has_verdict or all(own.has_left for own in seats):
+            return
+        is_agreed = last.agreed is not None or not self.parts.policy.learns
+        if is_agreed and not self.seating.is_constrained:
+            self.seating.leave_gaps(self.parts.state)
+            self._under_way.append(self._begin(self.sizes.bucket(seats, 1, last.agreed)))
 
     def _begin(self, bucket: Bucket) -> Begun:
         """Launch a verification."""
         self._recorded.next_round()
-        if bucket.options.grammar:
-            return self._begin_masked(bucket)
         bucket = self._recorded.bucket("verify", bucket)
         self.graphs.run(("verify", bucket), partial(verify, self.parts, bucket))
-        return Begun(bucket, self._drafted)
-
-    def _begin_masked(self, bucket: Bucket) -> Begun:
-        """The same for grammars: the device is given its pass, then the host makes the masks."""
-        parts, masks = self.parts, self.parts.state.columns.masks
-        bucket = self._recorded.bucket("judge", bucket)
-        if masks.hold_said(bucket.rows, parts.state.kept.taps):
-            self.graphs.forget("ask")
-            self.graphs.forget("judge")
-        self.graphs.run(("ask", bucket), partial(ask, parts, bucket))
-        assert masks.drafted is not None, "the draft was followed by it, and its report was read"
-        masks.write(self.seating.seats, masks.drafted)
-        self.graphs.run(("judge", bucket), partial(judge, parts, bucket))
         return Begun(bucket, self._drafted)
 
     def _finish(self, begun: Begun | None, plan: Plan, is_steady: bool) -> None:
@@ -168,7 +175,7 @@ class Captured:
         if growth is not None:
             catch_up(self.parts, seats, [seat.seq_len for seat in seats])
             growth = self._settled(rest, growth)
-        agreed = self.parts.policy.prepare(growth, rest.seats, is_steady)
+        agreed = self.parts.policy.prepare(growth, rest.seats, is_steady or is_told)
         self._fly(rest, begun, growth, agreed, is_told)
         # By now the device is busy. The next plan, not this one, is made by what is learnt here.
         self._learn()
@@ -183,9 +190,6 @@ class Captured:
     ) -> None:
         """Launch the draft, or the end of a round without one, and the report."""
         self.graphs.run(*self._rest(rest, growth))
-        if self.seating.is_constrained:
-            state = self.parts.state
-            self.graphs.run(("fetch",), partial(state.columns.masks.fetch, state.noted))
         page = self._publish()
         self.counts.rounds += begun is not None
         has_verdict = begun is not None and not is_told
@@ -262,15 +266,16 @@ class Captured:
     def _rest_bucket(self, seats: Sequence[Seat], n_under_way: int, begun: Begun | None) -> Bucket:
         columns = self.sizes.columns(max(self.sizes.reach(s, n_under_way) for s in seats))
         n_seats = self.sizes.seats(len(seats))
-        if begun is not None and begun.bucket.seats >= n_seats:
-            rest = begun.bucket.without_rows()
-            if rest.columns >= columns:
-                return rest
-        return Bucket(n_seats, columns=columns)
+        last = None if begun is None else begun.bucket
+        if last is not None and last.seats >= n_seats and last.columns >= columns:
+            n_seats, columns = last.seats, last.columns
+        options = CONSTRAINED if self.seating.is_constrained else GREEDY
+        return Bucket(n_seats, columns=columns, options=options)
 
     def _rest(self, rest: Bucket, growth: Growth | None) -> Recording:
         """The graph that drafts, or does without."""
         if growth is None:
+            rest = rest.without_rows()
             return ("close", rest), partial(close, self.parts, rest)
         assert growth.widths is not None
         call = partial(draft, self.parts, rest, Settled(growth.widths))
@@ -312,12 +317,16 @@ class Captured:
         return [decide(page, own) for own in judged]
 
     def unrecorded(self) -> list[Recording]:
-        """All that the limits can ask for and that was not met, small batches first."""
+        """All that the limits can ask for and that was not met, small batches first.
+
+        Batches with grammars do with fewer sizes and shapes: theirs would be as many again.
+        """
         found, graphs = dict[Any, Callable[[], object]](), self.sizes.graphs
+        takes_grammars = self.parts.rule is match and is_available()
         for n_seats, columns in itertools.product(graphs.slots, graphs.columns):
             if n_seats in (graphs.slots[0], graphs.slots[-1]):
                 found.update(self._reader.recordings(n_seats, columns))
-            for options in (GREEDY, EVERYTHING):
+            for options in (GREEDY, EVERYTHING, CONSTRAINED)[: 3 if takes_grammars else 2]:
                 found.update(self._rounds(n_seats, columns, options))
         return [(key, call) for key, call in found.items() if not self.graphs.has(key)]
 
@@ -330,14 +339,19 @@ class Captured:
             self.graphs.prepare(*recording)
 
     def _rounds(self, n_seats: int, columns: int, options: Options) -> Iterator[Recording]:
-        parts, rest = self.parts, Bucket(n_seats, columns=columns)
+        parts, rest, shapes = self.parts, Bucket(n_seats, columns=columns), self.parts.policy.shapes
+        if options.grammar:
+            parts.state.hold_masks()
+            rest = replace(rest, options=options)
+            chains = tuple(widths for widths in shapes if widths and max(widths) == 1)
+            shapes = chains[len(chains) // 2 :: 2] or shapes
         for is_moved, is_counted in itertools.product((False, True), repeat=2):
             yield arranging(parts.state, n_seats, is_moved, is_counted)
         most = parts.policy.most_rows(n_seats)
         for bucket in self.sizes.verified(n_seats, columns, most, options):
             yield ("verify", bucket), partial(verify, parts, bucket)
-        for widths in parts.policy.shapes:
-            make_levels(n_seats, (parts.longest_path,), widths or (), parts.table.device)
+        for widths in shapes:
+            make_levels(n_seats, (1, parts.longest_path), widths or (), parts.table.device)
             yield self._rest(rest, None if widths is None else Settled(widths))
         for page in range(len(self._pages)):
             yield ("publish", page), partial(publish, parts, page)

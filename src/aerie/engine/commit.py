@@ -47,6 +47,9 @@ def hand_over(
     report.trees[:, :n] = state.noted[:, :n]
     report.path[:n] = verdict.accept_index
     n_emitted = report.lines[:n, N_EMITTED]
+    if parts.near_limit is not None:
+        # Before the counts of penalties grow: from what the tokens were chosen.
+        _find_near(parts, bucket, _deciding(kept, n_emitted), verdict)
     if bucket.options.penalties:
         state.columns.count(n, state.kept.tokens[:n], n_emitted)
     if before is not None:
@@ -54,7 +57,7 @@ def hand_over(
     if parts.copied is not None:
         parts.copied.learn(state.kept.tokens[:n], n_emitted)
     if bucket.options.logprobs:
-        _score(parts, bucket, kept, n_emitted, output.logits)
+        _score(parts, bucket, _deciding(kept, n_emitted), output.logits)
 
 
 def _write_text(state: State, n: int, before: Tensor, n_emitted: Tensor) -> None:
@@ -69,11 +72,26 @@ def _write_text(state: State, n: int, before: Tensor, n_emitted: Tensor) -> None
     state.text[row, column] = tokens.int()
 
 
-def _score(parts: Parts, bucket: Bucket, kept: Tensor, n_emitted: Tensor, logits: Tensor) -> None:
-    """Log-probabilities of the emitted tokens: row i decided token i."""
-    state, n = parts.state, bucket.seats
+def _deciding(kept: Tensor, n_emitted: Tensor) -> Tensor:
+    """The row that decided each emitted token, -1 behind them: row i decided token i."""
     step = torch.arange(kept.shape[1], device=kept.device)
-    rows = torch.where(step < n_emitted[:, None], kept, -1)
+    return torch.where(step < n_emitted[:, None], kept, -1)
+
+
+def _find_near(parts: Parts, bucket: Bucket, rows: Tensor, verdict: Verdict) -> None:
+    """Which emitted tokens another company might have decided otherwise."""
+    state, n = parts.state, bucket.seats
+    assert verdict.sampled is not None, "coins are not counted"
+    assert parts.near_limit is not None, "asked before"
+    found = parts.kernels["find_near_ties"](
+        **verdict.sampled, rows=rows, tokens=state.kept.tokens[:n], limit=parts.near_limit[:n]
+    )
+    state.report.near[:n] = found.near_ties
+
+
+def _score(parts: Parts, bucket: Bucket, rows: Tensor, logits: Tensor) -> None:
+    """Log-probabilities of the emitted tokens."""
+    state, n = parts.state, bucket.seats
     found = parts.kernels["score_target_tokens"](
         logits=logits,
         rows=rows,

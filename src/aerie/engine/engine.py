@@ -14,6 +14,7 @@ from aerie.engine.report import Decision
 from aerie.engine.scheduler import Plan, Scheduler
 from aerie.errors import EngineFailedError, PerfModeError, UsageError
 from aerie.kv.memory import Memory
+from aerie.near_ties import NearTies, cell_of
 from aerie.requests.admission import Limits as Limits
 from aerie.requests.admission import Room, check_request
 from aerie.requests.events import Event, FinishEvent, TokenEvent
@@ -43,8 +44,10 @@ class EngineCore:
         self.config = config  # its policy and backend chosen
         self.failure: str | None = None
         self.next_id = 0  # of the next request
+        self.near_ties = NearTies()  # of all requests so far
         self._room = Room(memory.ledger, scratch)
-        self._scheduler = Scheduler(config.scheduler, memory, scratch)
+        chunks = config.graphs.chunks if config.engine == "graphs" else ()
+        self._scheduler = Scheduler(config.scheduler, memory, scratch, chunks)
         self._requests: dict[int, Request] = {}
         self._events: list[Event] = []  # decided, and not told yet
 
@@ -169,15 +172,16 @@ class EngineCore:
 
     def _advance(self) -> None:
         plan = self._scheduler.plan()
-        for request, decision in self.launcher.step(plan):
+        decided = self.launcher.step(plan)
+        for request, decision in decided:
             if self.config.audit:
                 audit_decision(request, decision)
-            self._write(request, decision)
+            self._write(request, decision, len(decided))
         self._end_scored(plan)
         if self.config.audit:
             self.memory.audit(self.running)
 
-    def _write(self, request: Request, decision: Decision) -> None:
+    def _write(self, request: Request, decision: Decision, batch: int) -> None:
         if decision.failure and self.config.model.perf_mode:
             raise PerfModeError(f"request {request.job.request_id}: {decision.failure}")
         if decision.failure and decision.n_nodes:
@@ -188,6 +192,10 @@ class EngineCore:
         tokens = _until_stop(decision.tokens, request)
         accepted = min(decision.n_accepted, len(tokens))
         request.statistics.count(decision.n_nodes, accepted)
+        if decision.near:
+            near = cell_of(request.seq_len, batch), len(tokens), sum(decision.near[: len(tokens)])
+            for tally in (request.statistics.near_ties, self.near_ties):
+                tally.count(*near)
         request.scored += decision.scored[: len(tokens)]
         request.seq_len, request.seen = decision.seq_len, decision.seen
         # From here on the tokens are decided, whatever interrupts: `_recover` tells what is left.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -37,8 +37,12 @@ class Graphs:
         self.counts = GraphCounts()
         self.watch: Callable[[Any], None] = _ignore  # told the key after every run
         self._is_captured = device.startswith("cuda")
-        self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        # Launches, and what the host does between them.
+        self._graphs: dict[Hashable, list[Callable[[], object]]] = {}
+        self._recorded: list[Callable[[], object]] | None = None  # so far, while one is recorded
+        self._open = ExitStack()  # the part that is being recorded
         self.keys: set[Any] = set()  # met so far
+        self.is_warm = False  # whatever may be asked for has a graph, of its own size or a larger
         # One pool: no tensor of a graph outlives its replay, so graphs may share their memory.
         self._pool = torch.cuda.graph_pool_handle() if self._is_captured else None
         self._stream = torch.cuda.Stream(device) if self._is_captured else None
@@ -83,7 +87,8 @@ class Graphs:
         self.keys.add(key)
         graph, result = self._graphs.get(key), None
         if graph is not None:
-            graph.replay()
+            for part in graph:
+                part()
             self.counts.replays += 1
         else:
             result = self._call(call)
@@ -91,6 +96,19 @@ class Graphs:
                 self._keep(key, self._record(call))
         self.watch(key)
         return result
+
+    def cut(self, look: Callable[[], object]) -> None:
+        """Called by a function that is run or recorded: the host looks here, in every run.
+
+        What is recorded goes on in another graph. Tensors of the first may be used in the second:
+        between the two no other graph is launched.
+        """
+        if self._recorded is None:
+            look()
+            return
+        self._open.close()
+        self._recorded.append(look)
+        self._begin()
 
     def _call(self, call: Callable[[], Result]) -> Result | None:
         """Run operation by operation; of what is recorded only the buffers count, no result."""
@@ -103,19 +121,29 @@ class Graphs:
         torch.cuda.current_stream().wait_stream(self._stream)
         return None
 
-    def _keep(self, key: Hashable, graph: torch.cuda.CUDAGraph) -> None:
+    def _keep(self, key: Hashable, graph: list[Callable[[], object]]) -> None:
         self._graphs[key] = graph
         self.counts.captures += 1
 
-    def _record(self, call: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    def _record(self, call: Callable[[], object]) -> list[Callable[[], object]]:
+        self._recorded = found = list[Callable[[], object]]()
+        try:
+            with _waiting_allowed(), self._open:
+                self._begin()
+                call()
+        finally:
+            self._recorded = None
+        return found
+
+    def _begin(self) -> None:
+        assert self._recorded is not None, "within a recording"
         graph = torch.cuda.CUDAGraph()
         # Relaxed: a kernel that is met here for the first time may be compiled and loaded.
         recording = torch.cuda.graph(
             graph, pool=self._pool, stream=self._stream, capture_error_mode="relaxed"
         )
-        with _waiting_allowed(), recording:
-            call()
-        return graph
+        self._open.enter_context(recording)
+        self._recorded.append(graph.replay)
 
 
 @contextmanager

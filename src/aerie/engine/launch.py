@@ -11,7 +11,6 @@ import torch
 
 from aerie.engine.buckets import Bucket, Sizes
 from aerie.engine.graphs import Graphs, Recording
-from aerie.engine.masks import draft_masks
 from aerie.engine.parts import Parts
 from aerie.engine.read import read_chunk
 from aerie.engine.report import (
@@ -124,7 +123,7 @@ class Direct:
         self.sizes = sizes
         self.trees: Mapping[int, RoundTree] = {}
         self.graphs = Graphs("cpu")
-        self.seating = Seating(memory, self.graphs)
+        self.seating = Seating(memory, self.graphs, parts.state.columns.masks)
 
     def reset(self) -> None:
         """Nobody is seated."""
@@ -149,10 +148,6 @@ class Direct:
             return []
         growth, n_nodes = self._draft()
         bucket = self.sizes.exact(self.seating.seats, n_nodes)
-        if bucket.options.grammar:
-            masks = self.parts.state.columns.masks
-            masks.hold(bucket.rows)
-            masks.write(self.seating.seats, self.parts.state.noted.cpu())
         self.graphs.run(("verify",), partial(verify, self.parts, bucket))
         return self._decided(growth)
 
@@ -170,10 +165,6 @@ class Direct:
             return None, 1
         catch_up(parts, seats, [seat.seq_len - seat.n_kept for seat in seats])
         parts.policy.prepare(growth, len(seats), is_steady=False)
-        if self.seating.is_constrained and parts.draft is not None:
-            arrays, vocabulary = parts.state.store.arrays, parts.state.columns.masks.vocabulary
-            allow = draft_masks(seats, arrays, vocabulary, parts.draft.head.token_map)
-            parts = replace(parts, draft=replace(parts.draft, allow=allow))
         drafted = self.graphs.run(("draft",), partial(draft, parts, bucket, growth))
         assert drafted is not None, "nothing is recorded here"
         chosen = parts.state.report.lines[: len(seats), N_CHOSEN].tolist()

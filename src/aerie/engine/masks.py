@@ -1,164 +1,140 @@
-"""Masks: which tokens a grammar allows after each verified node, and after each drafted one.
+"""Masks: which tokens grammars allow after each verified node, and after each drafted one.
 
-A request's matcher stands at the root of its tree. Walking the tree it steps down and back again,
-so it is where it was when the verdict comes, and then follows the tokens of the report.
+The host makes them while a model thinks: it is sent the nodes before the model's pass, and what it
+made is read after it. So whatever uses masks is cut twice, where it is recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aerie.engine.report import PARENTS, TOKENS
+from aerie.engine.graphs import Graphs
+from aerie.engine.report import PARENTS, TOKENS, has_ended
 from aerie.engine.seat import Seat
-from aerie.models.decoder import DecoderOutput
-from aerie.speculation.draft import Allow
-from aerie.text.grammar import Matcher
+from aerie.speculation.store import even_ends
+from aerie.text.walker import ALL, Path, climb, tree_paths
 
-ALL = -1  # a word of bits that forbids nothing
-Bits = NDArray[np.int32]  # [rows, words]
+# Of a seat, its index and what was sent: the paths below its root after which it wants masks.
+Read = Callable[..., list[Path]]
+# Masks of a level that the host makes while a head of 8B thinks, some 200 µs; of the best nodes.
+MOST_HIDDEN = 16
 
 
 class Masks:
-    """Masks of a round, a bit for every token: the host's copy, and the one that rounds read.
+    """Masks of rows, a bit for every token: the host's copy, and the one that rounds read.
 
     Row 0 allows everything: it is for padding and for requests without a grammar. Nothing is
     allocated before somebody has one.
     """
 
     def __init__(self, n_seats: int, vocabulary: int, device: str) -> None:
-        self.vocabulary = vocabulary
-        self.said: DecoderOutput | None = None  # by the target, where it waits for its masks
-        self.drafted: Tensor | None = None  # the host's copy of the noted trees
+        self.graphs = Graphs("cpu")  # the launcher's, and its seats
+        self.seats: Callable[[], Sequence[Seat]] = tuple
+        self._vocabulary = vocabulary
         self._is_cuda = device.startswith("cuda")
+        self._is_sent = torch.cuda.Event() if self._is_cuda else None
+        self._sent = torch.empty(0, dtype=torch.int64)  # the host's copy of nodes
         # Of each seat, its first row; 0: it has no grammar. One more, for padding.
         self._first = torch.zeros(n_seats + 1, dtype=torch.int64, device=device)
         self._first_here = torch.zeros_like(self._first, device="cpu", pin_memory=self._is_cuda)
         self._bits = self._bits_here = torch.empty((0, -(-vocabulary // 32)), dtype=torch.int32)
 
-    def hold(self, n_rows: int) -> bool:
-        """Make room for the masks of so many rows; True if the buffers are new ones."""
-        if self._bits.shape[0] > n_rows:
-            return False
-        shape, device = (1 + n_rows, self._bits.shape[1]), self._first.device
-        self._bits_here = torch.full(shape, ALL, dtype=torch.int32, pin_memory=self._is_cuda)
-        self._bits = self._bits_here.to(device)  # on a CPU the same buffer
-        return True
+    def hold(self, n_rows: int, n_sent: int) -> None:
+        """Make room for the masks of so many rows and for so many integers to be sent, once."""
+        if not self._sent.numel():
+            self._sent = torch.empty(n_sent, dtype=torch.int64, pin_memory=self._is_cuda)
+            shape, device = (1 + n_rows, self._bits.shape[1]), self._first.device
+            self._bits_here = torch.full(shape, ALL, dtype=torch.int32, pin_memory=self._is_cuda)
+            self._bits = self._bits_here.to(device)  # on a CPU the same buffer
 
-    def hold_said(self, n_rows: int, taps: Tensor) -> bool:
-        """The same, with room for what the target says of them; `taps` [.., captures, hidden]."""
-        if not self.hold(n_rows):
-            return False
-        logits = torch.empty((n_rows, self.vocabulary), device=taps.device)
-        self.said = DecoderOutput(logits, taps.new_empty((n_rows, *taps.shape[-2:])))
-        return True
+    def send(self, *parts: Tensor) -> None:
+        """Let the host have integers, in one copy."""
+        packed = torch.cat([part.flatten().long() for part in parts])
+        self._sent[: len(packed)].copy_(packed, non_blocking=True)
+        if self._is_sent is not None:
+            self.graphs.cut(self._is_sent.record)
 
-    def fetch(self, noted: Tensor) -> None:
-        """Send the trees that wait to the host: read once what was launched before has ended."""
-        if self.drafted is None:
-            self.drafted = torch.empty(noted.shape, dtype=noted.dtype, pin_memory=self._is_cuda)
-        self.drafted.copy_(noted, non_blocking=True)
+    def make(self, read: Read, shapes: Sequence[Sequence[int]], most: int | None = None) -> None:
+        """Have the host make the masks of what was sent in these shapes, and send them.
 
-    def write(self, seats: Sequence[Seat], noted: Tensor) -> None:
-        """Make the masks of these seats' trees, and send them."""
-        rows, trees = self._bits_here.numpy(), noted.numpy()
+        With `most`, of the first rows of each seat only: so many in all, or one each.
+        """
+        self.graphs.cut(partial(self._make, read, shapes, most))
+
+    def _make(self, read: Read, shapes: Sequence[Sequence[int]], most: int | None) -> None:
+        if self._is_sent is not None:
+            self._is_sent.synchronize()
+        sizes = [math.prod(shape) for shape in shapes]
+        parts = self._sent[: sum(sizes)].split(sizes)
+        sent = [part.view(*shape).numpy() for part, shape in zip(parts, shapes, strict=True)]
+        rows, end = self._bits_here.numpy(), 1
         self._first_here.zero_()
-        end = 1
-        for index, seat in enumerate(seats):
-            if seat.matcher is not None and not seat.has_left:
-                own = rows[end : end + seat.n_rows]
-                _walk(seat, trees[:, index, : seat.n_rows], own)
+        bound = [(i, s) for i, s in enumerate(self.seats()) if s.walker and not s.has_left]
+        n_each = None if most is None else max(1, most // max(1, len(bound)))
+        for index, seat in bound:
+            paths = read(seat, index, *sent)
+            if seat.walker is not None and paths:
+                seat.walker.fill(paths[:n_each], rows[end : end + len(paths)])
                 self._first_here[index] = end
-                end += seat.n_rows
+                end += len(paths)
         self._first.copy_(self._first_here, non_blocking=True)
         if self._bits is not self._bits_here:
             self._bits[1:end].copy_(self._bits_here[1:end], non_blocking=True)
 
-    def masked(self, logits: Tensor, qo_indptr: Tensor) -> Tensor:
-        """Logits [rows, vocab] without what may not come next; no host values."""
-        rows = torch.arange(logits.shape[0], dtype=qo_indptr.dtype, device=logits.device)
-        seat = torch.searchsorted(qo_indptr, rows, right=True) - 1
+    def masked(self, logits: Tensor, ends: Tensor, token_map: Tensor | None = None) -> Tensor:
+        """Logits [rows, vocab] without what may not come next; no host values.
+
+        `ends` [B+1] are those of each seat's rows, `token_map` names the id of every column.
+        """
+        rows = torch.arange(logits.shape[0], dtype=ends.dtype, device=logits.device)
+        seat = torch.searchsorted(ends, rows, right=True) - 1
         first = self._first[seat]
-        index = torch.where(first > 0, first + rows - qo_indptr[seat], 0)
-        return torch.where(unpacked(self._bits[index], self.vocabulary), logits, -torch.inf)
+        index = torch.where(first > 0, first + rows - ends[seat], 0)
+        shifts = torch.arange(8, dtype=torch.uint8, device=logits.device)
+        spread = (self._bits[index].view(torch.uint8)[:, :, None] >> shifts) & 1
+        allowed = spread.flatten(1)[:, : self._vocabulary].bool()
+        allowed = allowed if token_map is None else allowed[:, token_map]
+        return torch.where(allowed, logits, -torch.inf)
 
 
-def unpacked(bits: Tensor, vocabulary: int) -> Tensor:
-    """Bits [rows, words] i32 as truths [rows, vocabulary]."""
-    shifts = torch.arange(8, dtype=torch.uint8, device=bits.device)
-    spread = (bits.view(torch.uint8)[:, :, None] >> shifts) & 1
-    return spread.flatten(1)[:, :vocabulary].bool()
+def of_trees(seat: Seat, index: int, trees: NDArray[np.int64]) -> list[Path]:
+    """The nodes of a noted tree."""
+    return tree_paths(*trees[[TOKENS, PARENTS], index, : seat.n_rows].tolist())
 
 
-def _walk(seat: Seat, tree: NDArray[np.int32], out: Bits) -> None:
-    """The mask after every node of a tree, the root first; any for what is forbidden itself."""
-    matcher, tokens = seat.matcher, tree[TOKENS].tolist()
-    assert matcher is not None
-    out.fill(ALL)
-    children: list[list[int]] = [[] for _ in tokens]
-    for row, parent in enumerate(tree[PARENTS].tolist()[1:], 1):
-        children[parent].append(row)
-    _write(seat, out, 0, 0)
-    waiting, depth = [(row, 1) for row in children[0]], 0  # depth: steps taken from the root
-    while waiting:
-        row, below = waiting.pop()
-        matcher.back(depth - below + 1)
-        depth = below - 1
-        if matcher.step(tokens[row]):
-            depth = below
-            _write(seat, out, row, depth)
-            waiting += [(child, depth + 1) for child in children[row]]
-    matcher.back(depth)
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """Masks of a draft, level by level."""
+
+    masks: Masks
+    known: Sequence[Tensor]  # tokens and parents of all nodes, and the report's lines: [B, ..]
+    token_map: Tensor | None  # the target's id of every draft token
+    most: int | None
+
+    def send(self, nodes: Tensor) -> None:
+        """Let the host know the nodes [B, W] that are about to be fed."""
+        self.masks.send(nodes, *self.known)
+
+    def masked(self, nodes: Tensor, logits: Tensor) -> Tensor:
+        """The draft's logits without what may not follow the nodes."""
+        batch, width = nodes.shape
+        shapes = [(batch, part.shape[1]) for part in (nodes, *self.known)]
+        self.masks.make(_of_level, shapes, self.most)
+        return self.masks.masked(logits, even_ends(batch, width, nodes.device), self.token_map)
 
 
-def _write(seat: Seat, out: Bits, row: int, depth: int) -> None:
-    """One mask. Before `min_tokens` no end is in it, unless there is nothing else."""
-    job = seat.request.job
-    assert seat.matcher is not None
-    seat.matcher.fill(out, row)
-    if seat.seq_len + 1 - len(job.prompt) + depth < job.params.min_tokens:
-        stops = np.array(job.stop_ids)
-        longer = out[row].copy()
-        np.bitwise_and.at(longer, stops // 32, ~np.left_shift(1, stops % 32).astype(np.int32))
-        if longer.any():
-            out[row] = longer
-
-
-def draft_masks(
-    seats: Sequence[Seat], arrays: Mapping[str, Tensor], vocabulary: int, token_map: Tensor | None
-) -> Allow:
-    """Masks the draft's own logits, where the host may look between its levels.
-
-    `arrays` are those of the node store, `token_map` names the target's id of every draft token.
-    """
-
-    def allow(nodes: Tensor, logits: Tensor) -> Tensor:
-        bits: Bits = np.full((nodes.numel(), -(-vocabulary // 32)), ALL, dtype=np.int32)
-        tokens, parents = (arrays[name].cpu().numpy() for name in ("cumu_tokens", "prev_indexs"))
-        width = nodes.shape[1]
-        for row, node in enumerate(nodes.flatten().tolist()):
-            index, path = row // width, list[int]()
-            matcher = seats[index].matcher
-            while matcher is not None and node > 0:
-                path.append(int(tokens[index, node]))
-                node = int(parents[index, node])
-            if matcher is not None:
-                _look(matcher, path[::-1], bits, row)
-        allowed = unpacked(torch.from_numpy(bits).to(logits.device), vocabulary)
-        if token_map is not None:
-            allowed = allowed[:, token_map]
-        return logits.masked_fill(~allowed, -torch.inf)
-
-    return allow
-
-
-def _look(matcher: Matcher, path: Sequence[int], out: Bits, row: int) -> None:
-    """The mask after a path below the root; what is forbidden itself has no score to give."""
-    n_taken = next((i for i, token in enumerate(path) if not matcher.step(token)), len(path))
-    if n_taken == len(path):
-        matcher.fill(out, row)
-    matcher.back(n_taken)
+def _of_level(seat: Seat, index: int, *known: NDArray[np.int64]) -> list[Path]:
+    """Nodes that are fed; what was decided just now, and is not followed yet, is above them."""
+    nodes, tokens, parents, lines = (part[index] for part in known)
+    line = lines.tolist()
+    if has_ended(line):
+        return []
+    return [(*seat.news(line), *climb(node, tokens, parents)) for node in nodes.tolist()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ class Verdict:
     bonus_token: Tensor  # [B] i64
     sample_status: Tensor  # [B] i32, not zero for a request whose logits cannot be used
     walk_status: Tensor  # [B] i32
+    # What `sample_target_tokens` chose from, by its arguments; None: coins chose.
+    sampled: Mapping[str, Tensor] | None = None
 
 
 # How a verdict is reached from a layout and its logits [rows, vocab] f32 (`engine/rules.py`).
@@ -48,6 +50,7 @@ class Parts:
     copied: CopiedPaths | None  # None: no path is copied from the text
     # Attention that leaves rows without an owner alone needs no request for a bucket's padding.
     has_inert_request: bool
+    near_limit: Tensor | None  # [B] f32, of `find_near_ties`; None: they are not counted
 
     @property
     def taps(self) -> tuple[int, ...]:

@@ -37,6 +37,7 @@ class ReportSizes:
     run: int  # tokens a round can emit for one request
     n_verify: int  # rows of one request
     gains: tuple[int, int]  # levels of a draft, and K + 1
+    counts_ties: bool = False
 
     @property
     def shapes(self) -> Shapes:
@@ -51,6 +52,7 @@ class ReportSizes:
             "logprobs": (torch.float32, (n, run)),
             "top_tokens": (torch.int32, best),
             "top_logprobs": (torch.float32, best),
+            "near": (torch.bool, (n, run if self.counts_ties else 0)),
         }
 
 
@@ -66,6 +68,7 @@ class Report:
     logprobs: Tensor  # [B, run] f32
     top_tokens: Tensor  # [B, run, top] i32
     top_logprobs: Tensor  # [B, run, top] f32
+    near: Tensor  # [B, run] bool, near ties; [B, 0] where they are not counted
 
     @classmethod
     def empty(cls, sizes: ReportSizes, device: str, is_pinned: bool = False) -> Report:
@@ -86,6 +89,7 @@ class Decision:
     failure: str | None = None  # why the request cannot go on
     seen: int = 0  # first position the draft has not seen
     scored: tuple[Scored, ...] = ()  # log-probabilities of the tokens, where they were asked for
+    near: tuple[bool, ...] = ()  # which tokens are near ties, where that is counted
 
 
 Decided = tuple[Request, Decision]
@@ -103,8 +107,8 @@ class Landed:
 def decide(page: Report, own: Landed) -> Decided:
     """One line of a page as a decision."""
     line, seat = own.line, own.seat
-    if seat.matcher is not None and seat.matcher.error is not None:
-        return seat.request, Decision(failure=seat.matcher.error)
+    if seat.walker is not None and seat.walker.error is not None:
+        return seat.request, Decision(failure=seat.walker.error)
     tokens = tuple(line[len(REPORT) : len(REPORT) + line[N_EMITTED]])
     wanted = seat.request.params.logprobs
     decision = Decision(
@@ -116,6 +120,7 @@ def decide(page: Report, own: Landed) -> Decided:
         failure=_failure(line[STATUS]),
         seen=seat.seen,
         scored=() if wanted is None else _scored(page, own.index, len(tokens), wanted),
+        near=tuple(page.near[own.index, : len(tokens)].tolist()),
     )
     return seat.request, decision
 

@@ -8,47 +8,25 @@ replay it. Chains, trees, planned trees, copied paths and plain decoding differ 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from aerie.engine.buckets import Bucket
 from aerie.engine.commit import hand_over, keep_features, note_trees
+from aerie.engine.masks import MOST_HIDDEN, Levels
 from aerie.engine.parts import Parts
 from aerie.engine.rows import accepted_rows, draft_place, verify_rows
 from aerie.kernels.report import N_CHOSEN
-from aerie.models.decoder import DecoderOutput
 from aerie.speculation.draft import Drafted
 from aerie.speculation.policy import Growth
 
 
 def verify(parts: Parts, bucket: Bucket) -> None:
     """What waits becomes committed tokens."""
-    layout = _lay_out(parts, bucket)
-    _decide(parts, bucket, layout, _ask(parts, bucket, layout))
-
-
-def ask(parts: Parts, bucket: Bucket) -> None:
-    """The first half of a verification, for grammars: masks are made while the target thinks."""
-    said, waiting = _ask(parts, bucket, _lay_out(parts, bucket)), parts.state.columns.masks.said
-    assert waiting is not None, "room was made for it"
-    waiting.logits[: bucket.rows].copy_(said.logits)
-    waiting.taps[: bucket.rows].copy_(said.taps)
-
-
-def judge(parts: Parts, bucket: Bucket) -> None:
-    """The second half, with masks; to lay out trees again is cheaper than to keep them."""
-    waiting = parts.state.columns.masks.said
-    assert waiting is not None, "the first half left it"
-    said = DecoderOutput(waiting.logits[: bucket.rows], waiting.taps[: bucket.rows])
-    _decide(parts, bucket, _lay_out(parts, bucket), said)
-
-
-def _lay_out(parts: Parts, bucket: Bucket) -> Any:
-    state, n = parts.state, bucket.seats
+    state, kernels, n = parts.state, parts.kernels, bucket.seats
     n_nodes = None if bucket.fit is None else bucket.fit.n_nodes
     tree, seq_len = state.store.first(n).tree(n_nodes), state.seq_len[:n]
-    return parts.kernels["update_node_data"](
+    layout = kernels["update_node_data"](
         cumu_tokens=tree.tokens,
         cumu_deltas=tree.depths,
         prev_indexs=tree.parents,
@@ -57,16 +35,11 @@ def _lay_out(parts: Parts, bucket: Bucket) -> Any:
         seq_len=seq_len,
         row_capacity=bucket.rows,
     )
-
-
-def _ask(parts: Parts, bucket: Bucket, layout: Any) -> DecoderOutput:
     rows = verify_rows(parts, bucket, layout)
     every = torch.arange(bucket.rows, device=layout.positions.device)
-    return parts.target.forward(rows, parts.pool, every, parts.taps)
-
-
-def _decide(parts: Parts, bucket: Bucket, layout: Any, output: DecoderOutput) -> None:
-    state, kernels, n = parts.state, parts.kernels, bucket.seats
+    if bucket.options.grammar:
+        state.columns.masks.send(state.noted)  # the host makes them while the target thinks
+    output = parts.target.forward(rows, parts.pool, every, parts.taps)
     verdict = parts.rule(parts, bucket, layout, output.logits)
     committed = kernels["update_verify_result"](
         accept_index=verdict.accept_index,
@@ -74,7 +47,7 @@ def _decide(parts: Parts, bucket: Bucket, layout: Any, output: DecoderOutput) ->
         bonus_token=verdict.bonus_token,
         draft_tokens=layout.draft_tokens,
         qo_indptr=layout.qo_indptr,
-        seq_len=state.seq_len[:n],
+        seq_len=seq_len,
         length_limit=state.seats("length_limit", n),
         stop_tokens=state.seats("stop_tokens", n),
         req_to_token=parts.table,
@@ -95,8 +68,13 @@ def draft(parts: Parts, bucket: Bucket, growth: Growth) -> Drafted:
     state, n = parts.state, bucket.seats
     store, drafted = state.store.first(n), Drafted(1, (), ())
     if parts.draft is not None:
-        place = draft_place(parts, bucket)
-        drafted = parts.draft.run(growth, store, accepted_rows(parts, bucket), place)
+        place, own = draft_place(parts, bucket), parts.draft
+        if bucket.options.grammar:
+            known = store.arrays["cumu_tokens"], store.arrays["prev_indexs"], state.report.lines[:n]
+            most = MOST_HIDDEN if bucket.fit is None else None
+            allow = Levels(state.columns.masks, known, own.head.token_map, most)
+            own = replace(own, allow=allow)
+        drafted = own.run(growth, store, accepted_rows(parts, bucket), place)
     n_nodes, deepest = drafted.n_nodes, len(drafted.widths) + 1
     if parts.copied is not None:
         where = state.seats("table_row", n), state.seq_len[:n]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from aerie.engine.buckets import Bucket
+from aerie.engine.masks import of_trees
 from aerie.engine.parts import Parts, Rule, Verdict
 
 
@@ -16,14 +18,17 @@ def match(parts: Parts, bucket: Bucket, layout: Any, logits: Tensor) -> Verdict:
     state, n = parts.state, bucket.seats
     stops = state.seats("stop_tokens", n)
     if bucket.options.grammar:
+        state.columns.masks.make(of_trees, [state.noted.shape])
         logits = state.columns.masks.masked(logits, layout.qo_indptr)
-    sampled = parts.kernels["sample_target_tokens"](
-        logits=logits,
-        positions=layout.positions,
-        qo_indptr=layout.qo_indptr,
+    given = {
+        "logits": logits,
+        "positions": layout.positions,
+        "qo_indptr": layout.qo_indptr,
         **state.columns.arguments(bucket.options, n, layout, stops),
-    )
-    return _walk(parts, layout, sampled.status, target_tokens=sampled.target_tokens)
+    }
+    sampled = parts.kernels["sample_target_tokens"](**given)
+    verdict = _walk(parts, layout, sampled.status, target_tokens=sampled.target_tokens)
+    return replace(verdict, sampled=given)
 
 
 def coins(parts: Parts, bucket: Bucket, layout: Any, logits: Tensor) -> Verdict:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from aerie.config import SchedulerConfig
+from aerie.engine.graphs import smallest
 from aerie.kv.memory import Memory
 from aerie.requests.request import Holding, Request, State
 
@@ -42,10 +43,13 @@ class Plan:
 class Scheduler:
     """First come, first served. Finished requests are not in any plan: they cost nothing."""
 
-    def __init__(self, config: SchedulerConfig, memory: Memory, scratch: int) -> None:
+    def __init__(
+        self, config: SchedulerConfig, memory: Memory, scratch: int, chunks: Sequence[int] = ()
+    ) -> None:
         self._config = config
         self._memory = memory
         self._scratch = scratch  # positions a round may use beyond seq_len
+        self._sizes = chunks  # that chunks are padded to; none: they fit exactly
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
 
@@ -142,17 +146,28 @@ class Scheduler:
             budget = min(most, max(self._config.chunk_beside, backlog // READ_WITHIN))
         slack = min(budget // READ_WITHIN, most - budget)
         found: list[Reading] = []
+        n_read = 0
         for request in unread:
-            if budget > 0:
-                start, n_tokens = request.seq_len, min(budget, request.n_unread)
-                # A short rest would take a launch of its own, and a round until the first token.
-                if request.n_unread <= budget + slack:
-                    n_tokens = request.n_unread
-                if not self._memory.cover(request, start + n_tokens):
-                    continue
-                room = len(request.tokens) + self._scratch
-                is_last = n_tokens == request.n_unread and not request.params.is_scoring
-                completes = is_last and self._memory.cover(request, room)
-                found.append(Reading(request, start, start + n_tokens, completes))
-                budget -= n_tokens
+            left = budget - n_read
+            # A short rest would take a launch of its own, and a round until the first token.
+            if left > 0 and request.n_unread <= left + slack:
+                left = request.n_unread
+            start, n_tokens = (
+                request.seq_len,
+                min(max(left, self._padding(n_read)), request.n_unread),
+            )
+            if n_tokens <= 0 or not self._memory.cover(request, start + n_tokens):
+                continue
+            room = len(request.tokens) + self._scratch
+            is_last = n_tokens == request.n_unread and not request.params.is_scoring
+            completes = is_last and self._memory.cover(request, room)
+            found.append(Reading(request, start, start + n_tokens, completes))
+            n_read += n_tokens
         return found
+
+    def _padding(self, n_read: int) -> int:
+        """Rows of a chunk that would be computed for nobody: the next prompt begins there."""
+        if not n_read or not self._sizes:
+            return 0
+        padding = smallest(self._sizes, n_read) - n_read
+        return padding if padding >= self._sizes[0] else 0

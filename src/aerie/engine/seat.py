@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aerie.kernels.report import N_CHOSEN, N_EMITTED, REPORT, SEQ_LEN
 from aerie.requests.request import Request
-from aerie.text.grammar import Matcher
+from aerie.text.walker import Walker
 
 
 @dataclass(eq=False)
@@ -22,14 +23,19 @@ class Seat:
     lost_from: int | None = None  # from here on the draft's KV has a gap, for good
     has_ended: bool = False  # a report said so
     is_gone: bool = False  # its request left while a round was under way
-    matcher: Matcher | None = None  # of its grammar: it has taken in the root and all before it
+    walker: Walker | None = None  # of its grammar: it has taken in the root and all before it
 
     def follow(self, line: list[int]) -> None:
         """Take in a line of a report."""
+        if self.walker is not None:
+            self.walker.advance(self.news(line))
         self.n_kept = line[SEQ_LEN] - self.seq_len
-        if self.matcher is not None and self.n_kept:  # none: it was told in the half before
-            self.matcher.advance(line[len(REPORT) : len(REPORT) + line[N_EMITTED]])
         self.seq_len, self.n_rows = line[SEQ_LEN], line[N_CHOSEN]
+
+    def news(self, line: Sequence[int]) -> Sequence[int]:
+        """Tokens of a line, unless it was told in the half before."""
+        is_new = line[SEQ_LEN] > self.seq_len
+        return line[len(REPORT) : len(REPORT) + line[N_EMITTED]] if is_new else ()
 
     @property
     def has_left(self) -> bool:

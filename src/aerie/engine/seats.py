@@ -8,6 +8,7 @@ from functools import partial
 import torch
 
 from aerie.engine.graphs import Graphs, Recording
+from aerie.engine.masks import Masks
 from aerie.engine.parts import Parts
 from aerie.engine.sampler import Options
 from aerie.engine.seat import Seat
@@ -16,27 +17,30 @@ from aerie.kv.memory import Memory
 from aerie.requests.request import Request
 from aerie.speculation.draft import Missed
 from aerie.speculation.policy import Situation
+from aerie.text.walker import Walker
 
 
 def _arrived(request: Request) -> Seat:
     """A newcomer's draft begins with the last position of its prompt, if there is one."""
-    grammar = request.job.grammar
+    job, grammar = request.job, request.job.grammar
+    begin = request.output, job.params.min_tokens, job.stop_ids
     return Seat(
         request,
         request.seq_len,
         request.seen,
         n_kept=min(request.seq_len, 1),
-        matcher=None if grammar is None else grammar.matcher(request.output),
+        walker=None if grammar is None else Walker(grammar, *begin),
     )
 
 
 class Seating:
     """The seats, in order. Changed between rounds only."""
 
-    def __init__(self, memory: Memory, graphs: Graphs) -> None:
+    def __init__(self, memory: Memory, graphs: Graphs, masks: Masks) -> None:
         self.seats: list[Seat] = []
         self._memory = memory
-        self._graphs = graphs
+        self._graphs = masks.graphs = graphs
+        masks.seats = lambda: self.seats
 
     def holds(self, requests: Sequence[Request]) -> bool:
         """Whether these and nobody else are seated."""
@@ -46,7 +50,7 @@ class Seating:
     @property
     def is_constrained(self) -> bool:
         """Whether anybody has a grammar, whose masks need the host in every round."""
-        return any(own.matcher is not None for own in self.seats)
+        return any(own.walker is not None for own in self.seats)
 
     def have_room(self, reach: Callable[[Seat], int]) -> bool:
         """Whether everybody's pages cover the positions that `reach` says."""
@@ -68,6 +72,8 @@ class Seating:
         old = {id(self.seats[index].request) for index in stays}
         new = [_arrived(request) for request in requests if id(request) not in old]
         self.seats = [*(self.seats[index] for index in stays), *new]
+        if self.is_constrained:
+            state.hold_masks()
         seated = [own.request for own in self.seats]
         is_moved = stays != list(range(len(stays)))
         is_counted = Options.of(seated[: len(stays)]).penalties

@@ -138,6 +138,12 @@ class State:
         """What the host told of the first n seats."""
         return self.told.arrays[name][:n]
 
+    def hold_masks(self) -> None:
+        """Make room for masks: of all trees that are verified, or of all nodes fed at once."""
+        widest = max(self.noted.shape[2], self.report.gains.shape[1])
+        n_known = 2 * self.chosen.numel() + self.report.lines.numel()
+        self.columns.masks.hold(self.n_seats * widest, self.noted.numel() + n_known)
+
     @property
     def n_seats(self) -> int:
         """Seats of the largest bucket."""

@@ -23,8 +23,9 @@ LEAST, FLOAT32 = 1e-6, 3.4028234663852886e38
 class SamplingParams:
     """How the tokens of one request are chosen and when it ends.
 
-    The same seed gives the same tokens whatever tree, batch or chunk size was used. Numbers may be
-    NumPy's or torch's, lists any sequence, one stop string a plain string; None is the default.
+    The same seed gives the same tokens whatever tree, batch or chunk size was used (in fast
+    numerics: but for near ties, which are counted). Numbers may be NumPy's or torch's, lists any
+    sequence, one stop string a plain string; None is the default.
     """
 
     max_tokens: int = 128

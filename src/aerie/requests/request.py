@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from aerie.near_ties import NearTies
 from aerie.requests.events import FinishEvent
 from aerie.requests.params import SamplingParams
 from aerie.text.grammar import Compiled
@@ -39,6 +40,7 @@ class Statistics:
     preemptions: int = 0
     reused_tokens: int = 0  # found in the prefix cache instead of computed
     accepted_by_depth: dict[int, int] = field(default_factory=dict)
+    near_ties: NearTies = field(default_factory=NearTies)
 
     def count(self, n_nodes: int, n_accepted: int) -> None:
         """One more verify round: draft nodes it checked, and accepted ones that were emitted."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aerie.completion import Completion
+from aerie.near_ties import NearTies
 from aerie.requests.request import Statistics
 from aerie.server.fields import StreamOptions
 from aerie.server.samples import Ask, Piece, prompt_tokens
@@ -182,7 +183,11 @@ class Answer:
         statistics = [completion.statistics for completion in completions]
         cached = {"cached_tokens": sum(own.reused_tokens for own in statistics)}
         usage = {**_usage(n_prompt, n_output), "prompt_tokens_details": cached}
-        return {"usage": usage, "metrics": {"speculative_decoding": speculation(statistics)}}
+        close = NearTies()
+        for own in statistics:
+            close.add(own.near_ties)
+        counts = {"speculative_decoding": speculation(statistics), "near_ties": close.rate}
+        return {"usage": usage, "metrics": counts}
 
     def _chunk(
         self, index: int, content: dict[str, Any], logprobs: Any, reason: str | None

@@ -121,7 +121,9 @@ class Sampling(Structured):
     min_tokens: int = Field(0, ge=0, le=MOST_TOKENS)
     stream: bool = False
     stream_options: StreamOptions | None = None
-    speculative: bool = True  # False: without drafts; the same tokens
+    speculative: bool = (
+        True  # False: without drafts; the same tokens, fast numerics up to near ties
+    )
     show_rounds: bool = False  # with `stream`: every round's tree, as events named `round`
 
     @property

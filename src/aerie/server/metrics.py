@@ -50,6 +50,11 @@ GAUGES = {
 }
 # What a router has to know of the KV memory; vLLM has it as labels of a gauge that is 1.
 MEMORY = "cache_config_info"
+# By context and batch, of fast numerics: exact ones count neither.
+CLOSE = {
+    "fast_tokens": "Tokens that fast numerics decided; exact ones are not here.",
+    "near_ties": "Of them, decided more closely than fast numerics can tell.",
+}
 OWN_GAUGES = {
     "pending_tokens": "Prompts and most outputs of everything unfinished.",
     "reading_characters": "Of long texts that wait to be tokenised.",
@@ -139,6 +144,10 @@ class Metrics:
         self._load = Gauge(
             "aerie_load_seconds", "Loading, by phase.", ["phase"], registry=self.registry
         )
+        self._close = {
+            name: Counter(f"aerie_{name}", words, ["context", "batch"], registry=self.registry)
+            for name, words in CLOSE.items()
+        }
         self._gauges = {
             name: Gauge(f"aerie_{name}", words, registry=self.registry)
             for name, words in OWN_GAUGES.items()
@@ -187,6 +196,9 @@ class Metrics:
         self._add("spec_decode_num_accepted_tokens", statistics.num_accepted_tokens)
         self.totals.num_drafts += statistics.num_drafts
         self.totals.num_accepted_tokens += statistics.num_accepted_tokens
+        for name, counts in zip(CLOSE, statistics.near_ties.counts, strict=True):
+            for (context, batch), count in counts.items():
+                self._close[name].labels(context=context, batch=batch).inc(count)
         for family in self._families:
             family.labelled("request_success", finished_reason=completion.finish_reason).inc()
             for depth, count in statistics.accepted_by_depth.items():

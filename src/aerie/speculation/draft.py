@@ -8,11 +8,11 @@ features gets nodes of score 0, which are never chosen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -32,8 +32,15 @@ from aerie.speculation.store import (
     list_slots,
 )
 
-# Nodes [B, W] and the draft's logits [B * W, draft vocab] after them: the logits, masked.
-Allow = Callable[[Tensor, Tensor], Tensor]
+
+class Allow(Protocol):
+    """Masks of grammars: told the nodes before the head's pass, asked for their masks after it."""
+
+    def send(self, nodes: Tensor) -> None:
+        """Nodes [B, W] i64, stored before, that are about to be fed."""
+
+    def masked(self, nodes: Tensor, logits: Tensor) -> Tensor:
+        """The draft's logits [B * W, draft vocab] after them, without what may not follow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +72,15 @@ class Draft:
     shape: TreeShape
     is_fused: bool = False  # a layer is one launch: K1, K2 and K3 together
     weighs: bool = False  # every layer's gains are kept, for a policy that learns from them
-    allow: Allow | None = None  # masks of grammars, where the host may look between levels
+    allow: Allow | None = None
 
     @torch.inference_mode()
     def run(self, growth: Growth, store: NodeStore, accepted: Accepted, place: Place) -> Drafted:
         """Take in the accepted rows, then grow a tree below every root."""
         known = growth.widths
         lists = list_slots(self.kernels, place, known or ())
+        if self.allow is not None:
+            self.allow.send(torch.zeros_like(accepted.count)[:, None])
         out = self._extend(accepted, place, lists)
         is_known = (accepted.count > 0) & accepted.takes_drafts
         frontier = Frontier.root(out.hidden, self.shape.fed + self.shape.top_k)
@@ -91,6 +100,8 @@ class Draft:
                 count += children[0].shape[1]
                 break
             frontier = self._fed(frontier, grown, width, count, sum(widths))
+            if self.allow is not None:
+                self.allow.send(frontier.ids)
             count += children[0].shape[1]
             widths = (*widths, width)
             if known is None:
@@ -161,7 +172,7 @@ class Draft:
 
     def _best(self, logits: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Probability over the whole draft vocabulary and target id of every node's children."""
-        logits, batch = self.allow(nodes, logits) if self.allow else logits, nodes.shape[0]
+        logits, batch = self.allow.masked(nodes, logits) if self.allow else logits, nodes.shape[0]
         mapped = {} if self.head.token_map is None else {"hot_token_id": self.head.token_map}
         found = self.kernels["best_draft_children"](
             logits=logits, node_top_k=self.shape.top_k, **mapped

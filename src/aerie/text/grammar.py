@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -224,6 +225,11 @@ class Grammars:
                     own.backend.to_str(), n_vocab=self._vocabulary, eos_token=list(own.eos_ids)
                 )
             return self._trie
+
+
+def is_available() -> bool:
+    """Whether any grammar can be compiled here."""
+    return find_spec("llguidance") is not None
 
 
 def _llguidance() -> Any:

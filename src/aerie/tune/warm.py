@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.02
 @torch.inference_mode()
 def warm(core: EngineCore, progress: Progress) -> None:
     """Record all that the limits can ask for; kernels that no cache has are compiled meanwhile."""
-    todo = core.launcher.unrecorded()
+    todo, core.launcher.graphs.is_warm = core.launcher.unrecorded(), True
     if core.config.backend == "triton" and core.config.model.device != "cpu":
         _record_and_compile(core.launcher.graphs, todo, progress)
         return

@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from aerie import api
 from aerie.api import Engine
+from aerie.assemble import load_target, with_numerics
 from aerie.assemble_choices import choose_engine, settled
 from aerie.assemble_device import choose_dtype, choose_threads, settle_model
 from aerie.assemble_numerics import choose_kind, choose_numerics
@@ -15,7 +17,7 @@ from aerie.chips import CHIPS
 from aerie.cli.main import app
 from aerie.config import EngineConfig, ModelConfig
 from aerie.errors import UsageError
-from aerie.models.geometry import Geometry, read_geometry
+from aerie.models.geometry import ExpertGeometry, Geometry, read_geometry
 from aerie.models.hub import find_pair
 from tests.unit.assemble import gpu
 
@@ -165,10 +167,53 @@ def test_exact_numerics_where_they_cost_next_to_nothing(
     assert found.value == wanted and why in found.reason
 
 
-def test_exact_numerics_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+EXPERTS = ExpertGeometry(4, 2, activation_alpha=1.7, activation_limit=7.0, is_mxfp4=False)
+GPT_OSS = {
+    "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "vocab_size": 64,
+    "hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 4, "head_dim": 16,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5, "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 24,
+    "rope_theta": 150000.0, "torch_dtype": "bfloat16",
+    "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128},
+}  # fmt: skip
+SINKS = replace(LLAMA, attention=replace(LLAMA.attention, has_sinks=True))
+
+
+@pytest.mark.parametrize(
+    ("geometry", "named"),
+    [
+        (replace(LLAMA, experts=EXPERTS), "experts"),
+        (WINDOWED, "sliding windows"),
+        (SINKS, "attention sinks"),
+        (replace(WINDOWED, experts=EXPERTS), "experts and sliding windows"),
+    ],
+)
+def test_exact_numerics_are_refused_by_name(
+    geometry: Geometry, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gpu.pretend(monkeypatch)
-    with pytest.raises(UsageError, match=r"do not cover sliding windows .*use numerics fast"):
-        choose_kind(settle_model(ModelConfig(numerics="exact")), WINDOWED)
+    with pytest.raises(UsageError, match=rf"do not cover {named} \(.*use numerics fast"):
+        choose_kind(settle_model(ModelConfig(numerics="exact")), geometry)
+
+
+def test_a_cpu_refuses_experts_too() -> None:
+    """It covers windows and sinks; an expert's product has as many rows as chose it."""
+    exact = settle_model(ModelConfig(device="cpu", numerics="exact"))
+    with pytest.raises(UsageError, match=r"on a CPU do not cover experts \(.*use numerics fast"):
+        choose_kind(exact, replace(WINDOWED, experts=EXPERTS))
+    assert choose_kind(exact, SINKS).value == "exact"
+
+
+def test_a_mixture_of_experts_is_refused_before_its_weights_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gpt-oss has all three; its configuration is all that is there to read."""
+    gpu.pretend(monkeypatch)
+    (tmp_path / "config.json").write_text(json.dumps(GPT_OSS), encoding="utf-8")
+    named = r"experts and sliding windows and attention sinks \(GptOssForCausalLM\)"
+    with pytest.raises(UsageError, match=f"do not cover {named}: use numerics fast"):
+        load_target(tmp_path, ModelConfig(numerics="exact"))
+    assert with_numerics(settle_model(ModelConfig()), tmp_path).numerics == "fast"
 
 
 def test_captured_rounds_on_several_gpus_are_refused_by_name() -> None:

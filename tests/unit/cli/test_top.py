@@ -46,6 +46,7 @@ def test_two_looks_make_a_frame() -> None:
     for _ in range(9):
         metrics.grew(6, 0.02)
     statistics = Statistics(num_drafts=10, num_accepted_tokens=20)
+    statistics.near_ties.count(("1024", "1"), 60, 3)
     completion = Completion("", tuple(range(60)), "stop", 0, statistics)
     metrics.ended(Ask((1,), SamplingParams(), 0), End(0, completion), 0.0, None)
     metrics.refused(429)
@@ -55,6 +56,8 @@ def test_two_looks_make_a_frame() -> None:
     assert cells(shown, "tokens/s in")[0].strip() == "20.0"
     assert cells(shown, "rounds/s")[0].strip() == "5.0"
     assert cells(shown, "acceptance")[0].strip() == "3.00"
+    assert cells(shown, "near ties")[0].strip() == "5.0e-02 of 60 tokens"
+    assert cells(drawn(before), "near ties")[0].strip() == "-"
     assert "3 running, 2 waiting" in shown and "700 tokens pending" in shown
     assert "█████░" in shown and "25.0 %" in shown and "last 2.0 s" in shown
     assert "p50 18 ms" in cells(shown, "gap")[0] and "p99 60 ms" in cells(shown, "first token")[0]

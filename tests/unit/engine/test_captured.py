@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
@@ -179,6 +179,16 @@ def test_rows_that_nobody_counted_fit_their_bucket(pair: Pair, shape: str, optio
     finish_all(engine)
     assert launcher.counts.ahead > 5
     assert min(spare) >= 0
+
+
+def test_what_would_pad_a_chunk_reads_the_next_prompt(pair: Pair) -> None:
+    """A chunk of 20 takes a graph of 64 rows: the 30 tokens behind it are read in the same one."""
+    jobs = [([n % 7 for n in range(size)], SamplingParams(max_tokens=3)) for size in (20, 30)]
+    plain = outputs(core(pair, speculation=PLAIN), jobs)
+    engine, n_read = graphs_core(pair, "none", chunk=20), Counter[str]()
+    watch(captured(engine), lambda key: n_read.update([key[0]]))
+    assert outputs(engine, jobs) == plain
+    assert n_read["read"] == 1
 
 
 def test_a_chunk_of_more_prompts_than_the_largest_bucket_of_requests(pair: Pair) -> None:

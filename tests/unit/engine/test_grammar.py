@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from aerie.engine import masks as masks_module
+from aerie.engine import round as round_module
+from aerie.engine.buckets import Bucket
 from aerie.engine.engine import EngineCore
-from aerie.engine.masks import Masks
+from aerie.engine.masks import Levels, Masks
 from aerie.engine.sampler import CONSTRAINED, EVERYTHING, GREEDY
 from aerie.engine.seat import Seat
 from aerie.errors import UsageError
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request
+from aerie.text.walker import Walker
 from tests.unit.engine.automata import END, Automaton, AutomatonMatcher, submit
 from tests.unit.engine.cores import (
     LAUNCHERS,
@@ -135,17 +137,21 @@ def test_preemption_keeps_the_place_in_a_grammar(pair: Pair, launcher: str) -> N
     assert sum(request.statistics.preemptions for request in found) > 0, "the pool was too large"
 
 
-def test_masked_drafts_are_accepted_more_often(pair: Pair) -> None:
-    """Where the host may look between levels, no draft is forbidden; from graphs some are."""
+def test_masked_drafts_are_accepted_more_often(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No draft is forbidden, whoever launches the rounds, as far as masks are made."""
     params = SamplingParams(max_tokens=24)
     jobs = [([n, 7], replace(params, grammar=Automaton(f"d{n}"))) for n in range(5)]
-    found = {launcher: run(speculating(pair, "tree", launcher)(), jobs) for launcher in LAUNCHERS}
-    assert tokens_of(found["direct"]) == tokens_of(found["graphs"])
-    accepted = {
-        launcher: sum(request.statistics.num_accepted_tokens for request in requests)
-        for launcher, requests in found.items()
-    }
-    assert accepted["direct"] > accepted["graphs"]
+
+    def accepted(launcher: str) -> int:
+        found = run(speculating(pair, "tree", launcher)(), jobs)
+        return sum(request.statistics.num_accepted_tokens for request in found)
+
+    masked = {launcher: accepted(launcher) for launcher in LAUNCHERS}
+    assert masked["direct"] == masked["graphs"]
+    monkeypatch.setattr(round_module, "MOST_HIDDEN", 1)  # the best node of each
+    assert accepted("graphs") > 0.7 * masked["direct"]
+    monkeypatch.setattr(Levels, "masked", lambda self, nodes, logits: logits)
+    assert accepted("graphs") < 0.7 * masked["direct"]
 
 
 def test_a_grammar_that_fails_ends_its_own_request(
@@ -177,39 +183,35 @@ def _no_steps_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _masks_of_the_root_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = masks_module._write
-    monkeypatch.setattr(
-        masks_module, "_write", lambda seat, out, row, depth: row or write(seat, out, row, depth)
-    )
+    fill = Walker._fill
+    monkeypatch.setattr(Walker, "_fill", lambda self, out, row: row or fill(self, out, row))
 
 
 def _masks_of_the_row_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = masks_module._write
+    fill = Walker._fill
     monkeypatch.setattr(
-        masks_module,
-        "_write",
-        lambda seat, out, row, depth: write(seat, out, (row + 1) % len(out), depth),
+        Walker, "_fill", lambda self, out, row: fill(self, out, (row + 1) % len(out))
     )
 
 
 def _masks_of_another_seat(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = Masks.write
+    make = Masks._make
 
-    def turned(self: Masks, seats: list[Seat], noted: Any) -> None:
-        write(self, seats, noted)
-        own = self._first[: len(seats)]
+    def turned(self: Masks, *given: Any) -> None:
+        make(self, *given)
+        own = self._first[: len(self.seats())]
         own.copy_(own.roll(1))
 
-    monkeypatch.setattr(Masks, "write", turned)
+    monkeypatch.setattr(Masks, "_make", turned)
 
 
 def _the_last_round_s_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     follow = Seat.follow
 
     def forgetful(self: Seat, line: list[int]) -> None:
-        matcher, self.matcher = self.matcher, None
+        walker, self.walker = self.walker, None
         follow(self, line)
-        self.matcher = matcher
+        self.walker = walker
 
     monkeypatch.setattr(Seat, "follow", forgetful)
 
@@ -229,8 +231,8 @@ def _halves_are_followed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def twice(self: Seat, line: list[int]) -> None:
         follow(self, line)
-        if self.matcher is not None:
-            self.matcher.advance(line[7 : 7 + line[0]])
+        if self.walker is not None:
+            self.walker.advance(line[7 : 7 + line[0]])
 
     monkeypatch.setattr(Seat, "follow", twice)
 
@@ -280,51 +282,71 @@ def test_impossible_combinations_are_refused(pair: Pair) -> None:
 @pytest.mark.parametrize("shape", ["tree", "planner"])
 def test_batches_without_grammars_are_untouched(pair: Pair, shape: str) -> None:
     """Not a launch, a read or a buffer more; and again so when whoever had one has left."""
-    engine, kinds = graphs_core(pair, shape), list[Any]()
+    engine, kinds, cuts = graphs_core(pair, shape), list[Any](), list[Any]()
     launcher = captured(engine)
     watch(launcher, kinds.append)
-    masks = launcher.parts.state.columns.masks
+    masks, cut = launcher.parts.state.columns.masks, launcher.graphs.cut
+
+    def counted(look: Callable[[], object]) -> None:
+        cuts.append(look)
+        cut(look)
+
+    launcher.graphs.cut = counted  # type: ignore[method-assign]
     for prompt in ([1, 2, 3], [4, 5]):
         engine.submit(prompt, FREE)
     for _ in range(6):
         engine.step()
-    free = {key[0] for key in kinds}
-    assert not free & {"ask", "judge", "fetch"}
-    assert all(key[1].options in (GREEDY, EVERYTHING) for key in kinds if key[0] == "verify")
-    assert masks.said is None and masks.drafted is None and not masks._bits.numel()
-    # Then one of three has a grammar: two launches instead of one, and one small copy a round.
+    assert all(own.options in (GREEDY, EVERYTHING) for own in buckets(kinds))
+    assert not cuts and not masks._sent.numel() and not masks._bits.numel()
+    # Then one of three has a grammar: the host looks into its verification and at every level.
     request_id, ahead = submit(engine, [6], SamplingParams(max_tokens=9, grammar=Automaton("a"))), 0
     begun = len(kinds)
     while engine.request(request_id).ended is None:
         engine.step()
         ahead = launcher.counts.ahead
-    here = [key for key in kinds[begun:] if key[0] in ("ask", "judge", "fetch", "publish")]
-    n_each = {kind: sum(key[0] == kind for key in here) for kind in ("ask", "judge", "fetch")}
-    assert n_each["ask"] == n_each["judge"] <= n_each["fetch"] <= n_each["ask"] + 2
-    assert all(key[1].options == CONSTRAINED for key in here if key[0] == "judge")
-    begun = len(kinds)
+    masked = [key for key in kinds[begun:] if key[0] in ("verify", "draft")]
+    masked = [key for key in masked if key[1].options == CONSTRAINED]
+    assert len(masked) > 2
+    assert len(cuts) == sum(1 if key[0] == "verify" else 1 + len(key[2]) for key in masked)
+    begun, n_cuts = len(kinds), len(cuts)
     finish_all(engine)
-    assert not {key[0] for key in kinds[begun + 3 :]} & {"ask", "judge"}
+    last, *left = buckets(kinds[begun:])  # one more may have been laid out with whoever has ended
+    assert all(own.options in (GREEDY, EVERYTHING) for own in left)
+    assert len(cuts) <= n_cuts + last.options.grammar
     assert launcher.counts.ahead > ahead, "they run ahead again"
 
 
-def test_masks_are_written_while_the_target_works(pair: Pair) -> None:
-    """Between the two halves, and from what came with the report: no read of their own."""
+def test_masks_are_made_while_a_model_thinks(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between what is sent and what is masked lies nothing but the pass of a model."""
     engine, order = graphs_core(pair, "tree"), list[str]()
     launcher = captured(engine)
     watch(launcher, lambda key: order.append(key[0]))
-    masks = launcher.parts.state.columns.masks
-    write = masks.write
-
-    def noted(seats: Any, trees: Any) -> None:
-        order.append("masks")
-        assert trees is masks.drafted
-        write(seats, trees)
-
-    masks.write = noted  # type: ignore[method-assign]
+    head = launcher.parts.draft.head if launcher.parts.draft else None
+    for owner, name in (
+        (Masks, "send"),
+        (Masks, "_make"),
+        (Masks, "masked"),
+        (type(launcher.parts.target), "forward"),
+        (type(head), "extend"),
+        (type(head), "step"),
+    ):
+        noted(monkeypatch, owner, name, order)
     run(engine, [([1, 2], SamplingParams(max_tokens=12, grammar=Automaton("b")))])
-    where = [place for place, kind in enumerate(order) if kind == "masks"]
-    assert where and all(
-        order[place - 1] == "ask" and order[place + 1] == "judge" for place in where
-    )
+    looks = [order[place : place + 4] for place, what in enumerate(order) if what == "send"]
+    assert {look[1] for look in looks} == {"forward", "extend", "step"}
+    assert all(look[2:] == ["_make", "masked"] for look in looks)
     assert launcher.counts.ahead == 0
+
+
+def noted(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, order: list[str]) -> None:
+    plainly = getattr(owner, name)
+
+    def told(self: Any, *given: Any, **named: Any) -> Any:
+        order.append(name)
+        return plainly(self, *given, **named)
+
+    monkeypatch.setattr(owner, name, told)
+
+
+def buckets(keys: list[Any]) -> list[Bucket]:
+    return [key[1] for key in keys if key[0] in ("verify", "draft")]

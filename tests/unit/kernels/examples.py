@@ -290,4 +290,5 @@ EXAMPLES: dict[str, tuple[str, Callable[[], Inputs]]] = {
     "merged_path": case_of("merge_text_path", "b3_path_of_127_new"),
     "tossed_coins": case_of("toss_coins", "b3"),
     "scored_tokens": case_of("score_target_tokens", "b3"),
+    "near_ties": case_of("find_near_ties", "b3_all_equal"),
 }

@@ -167,6 +167,7 @@ HOST = (
     mistaken("merged_path", "more nodes than the store holds", use(node_count=123), 250, 249),
     mistaken("tossed_coins", "a path too deep", use(tree_depth=128), 128, 127),
     mistaken("scored_tokens", "more than twenty beside each", use(top_n=21), 21, 20),
+    mistaken("near_ties", "limits of another batch", shorten("limit"), 2, 3),
 )  # fmt: skip
 
 

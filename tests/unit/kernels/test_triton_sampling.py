@@ -38,12 +38,27 @@ def found_by(backend: str, call: dict[str, Any]) -> tuple[list[int], list[int]]:
     return as_numpy(result.target_tokens).tolist(), as_numpy(result.status).tolist()
 
 
+def near_by(backend: str, call: dict[str, Any], tokens: list[int]) -> list[list[bool]]:
+    """Near ties among the first rows of each request, with a limit that makes many."""
+    device = DEVICE if backend == "triton" else "cpu"
+    rows = call["qo_indptr"][:-1, None].astype(np.int64) + np.arange(3)
+    rows = np.where(rows < call["qo_indptr"][1:, None], rows, -1)
+    said = np.array([*tokens, 0])[np.minimum(rows, len(tokens))]
+    limit = np.full(len(rows), 0.3, np.float32)
+    call = {**call, "rows": rows, "tokens": said, "limit": limit}
+    kernel = load(backend, device, data_errors="status")["find_near_ties"]
+    found = kernel(**{name: on_device(value, device) for name, value in call.items()})
+    return as_numpy(found.near_ties).tolist()
+
+
 def assert_agrees(tiles: Tiles, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "TILES", tiles)
     rng = np.random.default_rng(seed)
     vocab = int(rng.choice((1, 3, 17, 50, 100))) * SCALE
     call = mixed_call(rng, vocab, n_requests=int(rng.integers(1, 4)))
-    assert found_by("triton", call) == found_by("reference", call), (seed, tiles)
+    tokens, status = found_by("triton", call)
+    assert (tokens, status) == found_by("reference", call), (seed, tiles)
+    assert near_by("triton", call, tokens) == near_by("reference", call, tokens), (seed, tiles)
 
 
 @pytest.mark.parametrize("tiles", SMALL, ids=str)

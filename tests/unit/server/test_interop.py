@@ -3,11 +3,12 @@
 import pytest
 
 from scripts.interop.clients import SGLANG_BACKENDS, Client, clients
-from scripts.interop.run import REPORTS, Outcome, cleaned
+from scripts.interop.run import REPORTS, Outcome, Row, cleaned
 from scripts.interop.scripted import MANNERS
 from scripts.server_under_test import ROOT
 
 CLIENTS = {client.name: client for client in clients()}
+TABLE = (REPORTS / "README.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
 GOOD = "Successful requests:      8   \nFailed requests:    0  \nAcceptance length:   2.25  \n"
 
@@ -41,13 +42,14 @@ def test_a_passed_run_is_on_record(client: Client) -> None:
     assert not [word for word in fixed if word not in command]
     assert not outcome(client.name, output).missing
     version = head.partition("versions: ")[2].partition(",")[0]
+    assert f"| [{client.name}]({client.name}.txt) | {version} | passed |" in TABLE
     assert f"| {version} |" in PAGE
     assert all(f"`{backend}`" in PAGE for backend in SGLANG_BACKENDS)
 
 
 def test_a_client_that_ends_well_with_failed_requests_has_failed() -> None:
     name = "vllm-bench-openai"
-    assert outcome(name, GOOD).has_passed and outcome(name, GOOD).acceptance == "2.25"
+    assert outcome(name, GOOD).has_passed and Row(CLIENTS[name], GOOD).acceptance == "2.25"
     assert not outcome(name, GOOD, status=1).has_passed
     assert not outcome(name, GOOD.replace("8 ", "7 ")).has_passed
     assert not outcome(name, GOOD.replace(" 0 ", " 1 ")).has_passed

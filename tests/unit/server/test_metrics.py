@@ -25,6 +25,8 @@ def test_a_sample_is_counted_under_both_names() -> None:
     statistics = Statistics(
         num_drafts=4, num_draft_tokens=20, num_accepted_tokens=6, accepted_by_depth={1: 4, 2: 2}
     )
+    statistics.near_ties.count(("1024", "8"), 9, 0)
+    statistics.near_ties.count(("8192", "8"), 2, 1)
     completion = Completion("text", tuple(range(11)), "stop", 0, statistics)
     metrics.entered(5)
     metrics.first_text(0.5)
@@ -50,6 +52,8 @@ def test_a_sample_is_counted_under_both_names() -> None:
     second = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="a model",'
     assert page[second + 'position="1"}'] == 2
     assert page['aerie_request_success_total{finished_reason="stop"}'] == 1
+    assert page['aerie_fast_tokens_total{batch="8",context="1024"}'] == 9
+    assert page['aerie_near_ties_total{batch="8",context="8192"}'] == 1
     assert page["aerie_pending_tokens"] == 700 and page["aerie_reading_characters"] == 9
     assert metrics.totals.num_drafts == 4 and page["aerie_uptime_seconds"] >= 0
 

@@ -7,7 +7,7 @@ folded by one program or by many and a merge. As everywhere, nothing reads the d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -51,6 +51,7 @@ class ExactPlan:
     units: Tensor  # [units, UNIT_FIELDS] i32
     items: Tensor  # [items, ITEM_FIELDS] i32
     n_items: Tensor  # [1] i32
+    turns: Iterator[Tensor]  # of every layer a counter [] i32 of the items taken
     row_parts: Tensor  # [rows, ROW_FIELDS] i32
     paths: Tensor  # [rows, PATH] i32, node of the tree at each depth; one row without a tree
     parts: Tensor | None  # [rows, spans, heads, padded head_dim] f32, if spans are folded apart
@@ -131,6 +132,7 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
     floats = partial(torch.empty, dtype=torch.float32, device=device)
     shape = rows.n_rows, n_spans, geometry.n_heads
     is_merged = is_split or has_tree
+    turns = integers(planning.MOST_LAYERS.value)
     plan = ExactPlan(
         tile,
         heads,
@@ -140,6 +142,7 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
         integers((n_units, planning.UNIT_FIELDS.value)),
         integers((n_items, planning.ITEM_FIELDS.value)),
         integers(1),
+        iter(turns),
         integers((rows.n_rows, planning.ROW_FIELDS.value)),
         integers((rows.n_rows if has_tree else 1, planning.PATH.value)),
         floats((*shape, padded(geometry.head_dim))) if is_merged else None,
@@ -147,6 +150,7 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
     )
     planning.exact_unit_kernel[(n_units,)](
         plan.units,
+        turns,
         plan.row_parts,
         plan.paths,
         rows.qo_indptr,
@@ -226,6 +230,7 @@ def _attend(
         out if plan.part_sums is None else plan.part_sums,
         plan.items,
         plan.n_items,
+        next(plan.turns),
         plan.paths,
         rows.positions,
         rows.kv_indices,

@@ -98,6 +98,7 @@ def exact_attend_kernel(
     part_sums: tl.tensor,
     items: tl.tensor,
     n_items: tl.tensor,
+    taken: tl.tensor,
     paths: tl.tensor,
     positions: tl.tensor,
     kv_indices: tl.tensor,
@@ -118,7 +119,11 @@ def exact_attend_kernel(
     IS_SPLIT: tl.constexpr,
     IS_CHAINED: tl.constexpr,
 ) -> None:
-    """One program after another takes items of work, for some heads each."""
+    """Programs take items of work, for some heads each; whoever is done takes the next.
+
+    The long ones come first: with a share fixed beforehand a program of a long item had a short
+    one too, where others had had a short one only (1 row at 32K, 49 instead of 39 µs).
+    """
     if IS_CHAINED:
         gdc_wait()
         gdc_launch_dependents()
@@ -128,7 +133,8 @@ def exact_attend_kernel(
     dim = tl.arange(0, BLOCK_D)
     is_dim = (dim < HEAD_DIM)[None, :]
     n_work = tl.load(n_items) * N_BLOCKS_OF_HEADS
-    for work in range(tl.program_id(0), n_work, tl.num_programs(0)):
+    work = tl.program_id(0)
+    while work < n_work:
         item = items + work // N_BLOCKS_OF_HEADS * ITEM_FIELDS
         first_row = tl.load(item + ITEM_ROW)
         n_rows = tl.load(item + ITEM_ROWS)
@@ -197,6 +203,10 @@ def exact_attend_kernel(
             tl.store(part_sums + at_part * 2 + 1, total, mask=is_own)
             at_value = at_part[:, None] * BLOCK_D + dim
             tl.store(parts + at_value, acc, mask=is_own[:, None])
+        if n_work > tl.num_programs(0):
+            work = tl.num_programs(0) + tl.atomic_add(taken, 1, sem="relaxed")
+        else:
+            work = n_work
 
 
 @triton.jit(do_not_specialize=["n_spans"])

@@ -45,6 +45,7 @@ FAR_SPAN = tl.constexpr(1024)
 NEAR = tl.constexpr(4096)
 N_NEAR = tl.constexpr(16)  # spans before NEAR
 PATH = tl.constexpr(128)  # nodes of a path at most, as many as bits of a mask
+MOST_LAYERS = tl.constexpr(256)  # each has a counter of the items that were taken
 
 
 @triton.jit
@@ -70,6 +71,7 @@ def is_span_end(position: tl.tensor) -> tl.tensor:
 @triton.jit(do_not_specialize=["n_requests", "n_rows"])
 def exact_unit_kernel(
     units: tl.tensor,
+    taken: tl.tensor,
     row_parts: tl.tensor,
     paths: tl.tensor,
     qo_indptr: tl.tensor,
@@ -88,6 +90,8 @@ def exact_unit_kernel(
 ) -> None:
     """One program a unit: its rows, the blocks they see, and the path of each through a tree."""
     unit = tl.program_id(0)
+    layer = tl.arange(0, MOST_LAYERS)
+    tl.store(taken + layer, tl.zeros_like(layer), mask=unit == 0)
     record = units + unit * UNIT_FIELDS
     owner, first_row, n_own = rows_of_unit(
         unit, qo_indptr, n_requests, n_rows, ROWS, BLOCK_REQUESTS

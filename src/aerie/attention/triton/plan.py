@@ -96,7 +96,7 @@ def make_plan(rows: Rows, reach: Reach, geometry: Geometry, tile: Tile) -> Plan:
         ),
         torch.empty((n_parts, head_blocks, tile.block_m), dtype=torch.float32, device=device),
     )
-    block_rows = power_of_two(tile_rows)
+    block_rows, is_chained = power_of_two(tile_rows), record_of(device).overlaps
     unit_kernel[(n_units,)](
         units,
         rows.qo_indptr,
@@ -115,7 +115,9 @@ def make_plan(rows: Rows, reach: Reach, geometry: Geometry, tile: Tile) -> Plan:
         BLOCK_REQUESTS=power_of_two(rows.n_requests + 1),
         HAS_TREE=rows.bounds.tree > 0,
         HAS_WINDOW=reach.window is not None,
+        IS_CHAINED=is_chained,
         num_warps=PLAN_WARPS,
+        launch_pdl=is_chained,
     )
     program_kernel[(n_programs,)](
         units,
@@ -129,7 +131,9 @@ def make_plan(rows: Rows, reach: Reach, geometry: Geometry, tile: Tile) -> Plan:
         tile.masked_cost,
         BLOCK_UNITS=power_of_two(n_units),
         BLOCK_ROWS=block_rows,
+        IS_CHAINED=is_chained,
         num_warps=PLAN_WARPS,
+        launch_pdl=is_chained,
     )
     return plan
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from aerie.attention.triton.records import (
     EDGE_START,
@@ -87,8 +88,12 @@ def unit_kernel(
     BLOCK_REQUESTS: tl.constexpr,
     HAS_TREE: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
+    IS_CHAINED: tl.constexpr,
 ) -> None:
     """One program a unit: find its rows, then the ranges of columns they may see."""
+    if IS_CHAINED:
+        gdc_wait()
+        gdc_launch_dependents()
     unit = tl.program_id(0)
     record = units + unit * UNIT_FIELDS
     owner, first_row, n_own = rows_of_unit(
@@ -177,6 +182,7 @@ def program_kernel(
     masked_cost: tl.tensor,
     BLOCK_UNITS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
+    IS_CHAINED: tl.constexpr,
 ) -> None:
     """One program an attention program: which unit, which of its blocks, where its part goes.
 
@@ -184,6 +190,9 @@ def program_kernel(
     so many in each of up to `n_waves` waves, where that is over earlier; to begin a program takes
     as long as `beginning` blocks.
     """
+    if IS_CHAINED:
+        gdc_wait()
+        gdc_launch_dependents()
     program = tl.program_id(0)
     record = programs + program * PROGRAM_FIELDS
     unit = tl.arange(0, BLOCK_UNITS)

@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -37,6 +37,14 @@ MOST_ERROR = 4e-3
 
 
 @dataclass(frozen=True)
+class Timed:
+    """A plan and its time."""
+
+    plan: Plan
+    us: float
+
+
+@dataclass(frozen=True)
 class Tuned:
     """The chosen plan of one shape, with what it was measured against."""
 
@@ -48,6 +56,12 @@ class Tuned:
     cublas_error: float
     gbps: float
     tried: int
+    others: tuple[Timed, ...] = ()  # those that were nearly as fast by themselves
+
+    def by(self, other: Timed) -> Tuned:
+        """The same shape by one of the others."""
+        gbps = round(self.gbps * self.us / other.us, 1)
+        return replace(self, plan=other.plan, us=other.us, gbps=gbps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +163,7 @@ def tune_shape(tuner: Tuner, shape: Shape, rows: int) -> Tuned:
         cublas_error,
         round(shape.bytes / final[best] / 1e3, 1),
         len(plans),
+        tuple(Timed(plan, round(us, 3)) for plan, us in final.items() if plan != best),
     )
 
 
@@ -187,7 +202,7 @@ def compile_all(shapes: Iterable[Shape], buckets: Iterable[int], workers: int) -
 
     start, device = time.perf_counter(), record_of(torch.device("cuda"))
     plans = {
-        (plan, rows if plan.kind == "gemv" else plan.block_m, plan.splits > 1)
+        (plan, _compiled_rows(plan, rows), plan.splits > 1)
         for shape in shapes
         for rows in buckets
         for plan in plans_for(shape.n_out, shape.n_in, rows, device)
@@ -200,6 +215,13 @@ def compile_all(shapes: Iterable[Shape], buckets: Iterable[int], workers: int) -
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         list(pool.map(_compile, unique.values(), chunksize=1))
     return time.perf_counter() - start
+
+
+def _compiled_rows(plan: Plan, rows: int) -> int:
+    """A number of rows with the same kernel: a tile of rows is full, or it is not."""
+    if plan.kind == "gemv":
+        return rows
+    return 1 if rows % plan.block_m else plan.block_m
 
 
 def _compile(job: tuple[Plan, int]) -> None:
@@ -227,6 +249,7 @@ def tune_to_file(
     import torch
 
     from aerie.bench.kernels.calls import copy_gbps
+    from aerie.bench.kernels.gemm_stack import refine_all
     from aerie.bench.provenance import provenance
     from aerie.kernels.triton_gpu.gemm_plan import ROW_BUCKETS, table_record
 
@@ -238,6 +261,7 @@ def tune_to_file(
     shapes = SHAPES if shapes_file is None else read_shapes(shapes_file)
     say(f"compiled in {compile_all(shapes, buckets, workers):.1f} s")
     _, tuned = tune_all(shapes, buckets, "cuda", seconds, say)
+    tuned, _ = refine_all(shapes, tuned, copy_gbps("cuda"), say)
     figures = [(t.key, t.plan, {"us": t.us, "cublas_us": t.cublas_us}) for t in tuned]
     origin = {**provenance("cuda"), "copy_gbps": copy_gbps("cuda"), "dtype": "bfloat16"}
     out.write_text(json.dumps(table_record(figures, origin), indent=1) + "\n", encoding="utf-8")

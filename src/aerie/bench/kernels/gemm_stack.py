@@ -1,11 +1,15 @@
-"""All linear layers of one forward in a row, each with its own weight: tuned against cuBLAS."""
+"""All linear layers of one forward in a row, each with its own weight: plans are held against it.
+
+A product by itself says little of a plan that differs by one per cent: what stands beside it in a
+layer shares the cache and the processors. So the best few of every shape are tried in the stack.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aerie.bench.kernels.gemm_candidates import Shape
 
@@ -13,9 +17,11 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from aerie.kernels.triton_gpu.gemm_plan import GemmTable
+    from aerie.bench.kernels.gemm import Tuned
+    from aerie.kernels.triton_gpu.gemm_plan import Plan
 
-REPLAYS = 9
+REPLAYS, QUICK_REPLAYS = 9, 5
+LEAST_GAIN = 0.001  # of the stack's time: below, the plan that was best by itself stays
 
 
 @dataclass(frozen=True)
@@ -30,62 +36,126 @@ class StackTime:
     tuned_share: float
 
 
-def time_stack(
-    shapes: Sequence[Shape], buckets: Sequence[int], table: GemmTable, copy_gbps: float
-) -> list[StackTime]:
-    """Replay one graph per choice, interleaved; the weights are far larger than the cache."""
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """Weights of a forward in the order of its layers, far larger than the cache."""
+
+    order: Sequence[Shape]
+    weights: Sequence[Tensor]
+    scratch: Any
+
+    @property
+    def bytes(self) -> int:
+        """Of all weights."""
+        return sum(shape.bytes for shape in self.order)
+
+    def graph(self, plans: Mapping[str, Plan], rows: int) -> torch.cuda.CUDAGraph:
+        """All products by their shapes' plans, before each a gate, as small kernels of a layer."""
+        import torch
+        from torch.nn import functional
+
+        from aerie.kernels.triton_gpu.fused import gate
+        from aerie.kernels.triton_gpu.gemm import product
+
+        inputs = {s.n_in: torch.randn(rows, s.n_in, device="cuda").bfloat16() for s in self.order}
+
+        def run() -> None:
+            for shape, weight in zip(self.order, self.weights, strict=True):
+                x, plan = gate(inputs[shape.n_in], inputs[shape.n_in]), plans[shape.name]
+                if plan.kind == "cublas":
+                    functional.linear(x, weight)
+                else:
+                    product(x, weight, None, plan, self.scratch)
+
+        stream = torch.cuda.Stream()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(stream):
+            run()
+            stream.synchronize()
+            graph.capture_begin()
+            run()
+            graph.capture_end()
+        return graph
+
+    def times(self, choices: Sequence[Mapping[str, Plan]], rows: int, replays: int) -> list[float]:
+        """Median milliseconds of each choice, replayed in turn."""
+        import torch
+
+        graphs = [self.graph(plans, rows) for plans in choices]
+        spans: list[list[float]] = [[] for _ in graphs]
+        for _ in range(replays + 1):
+            for graph, own in zip(graphs, spans, strict=True):
+                first, second = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                first.record()
+                graph.replay()
+                second.record()
+                second.synchronize()
+                own.append(first.elapsed_time(second))
+        return [statistics.median(own[1:]) for own in spans]
+
+
+def make_stack(shapes: Sequence[Shape]) -> Stack:
+    """Random weights of every layer of a forward."""
     import torch
 
-    from aerie.kernels.triton_gpu.gemm_plan import CUBLAS, GemmTable, Key
-    from aerie.kernels.triton_gpu.tuned_linear import tuned_linears
+    from aerie.kernels.triton_gpu.gemm import gemm_scratch
 
-    order = [shape for shape in shapes for _ in range(shape.per_forward)]
+    n_layers = max((shape.per_forward for shape in shapes), default=0)
+    order = [shape for layer in range(n_layers) for shape in shapes if layer < shape.per_forward]
     weights = [
         torch.empty(s.n_out, s.n_in, dtype=torch.bfloat16, device="cuda").normal_(std=0.02)
         for s in order
     ]
-    n_bytes = sum(shape.bytes for shape in order)
-    plain = GemmTable({Key(s.n_out, s.n_in, m): CUBLAS for s in shapes for m in buckets})
-    found = []
-    for rows in buckets:
-        inputs = {s.n_in: torch.randn(rows, s.n_in, device="cuda").bfloat16() for s in shapes}
-        graphs = []
-        for chosen in (plain, table):
-            tuned_by = tuned_linears(chosen, "cuda", perf_mode=True)
-            layers = [tuned_by.make(weight, None) for weight in weights]
-            graphs.append(_captured([(layer, inputs[layer.weight.shape[1]]) for layer in layers]))
-        cublas, tuned = _times(graphs)
-        shares = [n_bytes / ms / 1e6 / copy_gbps for ms in (cublas, tuned)]
-        found.append(StackTime(rows, n_bytes, cublas, tuned, *shares))
-    return found
+    return Stack(order, weights, gemm_scratch("cuda"))
 
 
-def _captured(
-    calls: Sequence[tuple[Callable[[Tensor], Tensor], Tensor]],
-) -> torch.cuda.CUDAGraph:
-    import torch
+def refine(stack: Stack, tuned: Sequence[Tuned], copy_gbps: float) -> tuple[list[Tuned], StackTime]:
+    """The plans of all shapes at one number of rows chosen anew, one shape after the other."""
+    from aerie.kernels.triton_gpu.gemm_plan import CUBLAS
 
-    for layer, x in calls:
-        layer(x)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for layer, x in calls:
-            layer(x)
-    return graph
+    names = {(shape.n_out, shape.n_in): shape.name for shape in stack.order}
+    entries = {names[t.key.n_out, t.key.n_in]: t for t in tuned}
+    chosen, rows = dict(entries), tuned[0].key.rows
+    for name, entry in entries.items():
+        tried = [entry, *(entry.by(timed) for timed in entry.others)]
+        choices = [plans_of({**chosen, name: other}) for other in tried]
+        spans = stack.times(choices, rows, QUICK_REPLAYS)
+        best = min(range(len(tried)), key=lambda index: spans[index])
+        if spans[best] < spans[0] * (1 - LEAST_GAIN):
+            chosen[name] = tried[best]
+    library = dict.fromkeys(chosen, CUBLAS)
+    times = stack.times([library, plans_of(chosen)], rows, REPLAYS)
+    shares = [stack.bytes / ms / 1e6 / copy_gbps for ms in times]
+    return list(chosen.values()), StackTime(rows, stack.bytes, *times, *shares)
 
 
-def _times(graphs: Sequence[torch.cuda.CUDAGraph]) -> list[float]:
-    """Median milliseconds of each graph, replayed in turn."""
-    import torch
+def plans_of(entries: Mapping[str, Tuned]) -> dict[str, Plan]:
+    """Plans by name."""
+    return {name: entry.plan for name, entry in entries.items()}
 
-    spans: list[list[float]] = [[] for _ in graphs]
-    for _ in range(REPLAYS):
-        for graph, own in zip(graphs, spans, strict=True):
-            first, second = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            first.record()
-            graph.replay()
-            second.record()
-            second.synchronize()
-            own.append(first.elapsed_time(second))
-    return [statistics.median(own) for own in spans]
+
+def refine_all(
+    shapes: Sequence[Shape], tuned: Sequence[Tuned], copy_gbps: float, say: Callable[[str], None]
+) -> tuple[list[Tuned], list[StackTime]]:
+    """Every number of rows at which the whole stack was tuned; the rest stays as it is."""
+    of_stack = {(shape.n_out, shape.n_in) for shape in shapes if shape.per_forward}
+    groups: dict[int, list[Tuned]] = {}
+    for entry in tuned:
+        if (entry.key.n_out, entry.key.n_in) in of_stack:
+            groups.setdefault(entry.key.rows, []).append(entry)
+    found, times = {entry.key: entry for entry in tuned}, []
+    stack = make_stack([shape for shape in shapes if shape.per_forward])
+    for rows, group in groups.items():
+        if len(group) < len(of_stack):
+            continue
+        chosen, time = refine(stack, group, copy_gbps)
+        times.append(time)
+        changed = [new for old, new in zip(group, chosen, strict=True) if new.plan != old.plan]
+        found |= {entry.key: entry for entry in changed}
+        say(
+            f"stack x{rows:<4} cublas {time.cublas_ms:.3f} ms ({time.cublas_share:.3f} of copy)"
+            f"  tuned {time.tuned_ms:.3f} ms ({time.tuned_share:.3f}), {len(changed)} plans changed"
+        )
+        for entry in changed:
+            say(f"    {entry.key}: {entry.plan}")
+    return list(found.values()), times

@@ -237,8 +237,8 @@ def _tossed_coins(made: Round) -> Inputs:
     }
 
 
-def _scored_tokens(made: Round) -> Inputs:
-    """Three tokens of every request, and the five best beside each."""
+def _emitted(made: Round) -> Inputs:
+    """Three tokens of every request."""
     batch, emitted = made.shape.batch, 3
     rows = np.full((batch, RUN), -1)
     rows[:, :emitted] = made.layout.indptr[:-1, None] + np.arange(emitted)
@@ -247,8 +247,23 @@ def _scored_tokens(made: Round) -> Inputs:
         "logits": made.rng.standard_normal(size, np.float32) * 4,
         "rows": rows,
         "tokens": made.rng.integers(0, made.shape.vocabulary, (batch, RUN)),
-        "wanted": np.full(batch, 5, np.int32),
-        "top_n": 20,
+    }
+
+
+def _scored_tokens(made: Round) -> Inputs:
+    """The five best beside each."""
+    return {**_emitted(made), "wanted": np.full(made.shape.batch, 5, np.int32), "top_n": 20}
+
+
+def _near_ties(made: Round) -> Inputs:
+    """Greedy requests."""
+    batch = made.shape.batch
+    return {
+        **_emitted(made),
+        "positions": np.zeros(made.rows, np.int64),
+        "temperature": np.zeros(batch, np.float32),
+        "qo_indptr": made.layout.indptr,
+        "limit": np.full(batch, 3 * 2.0**-7, np.float32),
     }
 
 
@@ -269,4 +284,5 @@ ROUND_BUILDERS: dict[str, Callable[[Round], Inputs]] = {
     "merge_text_path": _merged_path,
     "toss_coins": _tossed_coins,
     "score_target_tokens": _scored_tokens,
+    "find_near_ties": _near_ties,
 }

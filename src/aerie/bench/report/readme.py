@@ -10,7 +10,6 @@ from typing import Any
 from aerie.bench.gates.gate import Verdict
 from aerie.bench.report.readme_gpu import render_gates, render_rounds
 
-_BEGIN, _END = "<!-- measured: begin -->", "<!-- measured: end -->"
 DECODING = Path("reports/compare_cpu.json")
 # Short contexts, and those of 8,192 tokens.
 ENGINES = (Path("reports/engine_bench_cpu.json"), Path("reports/engine_bench_cpu_8k.json"))
@@ -19,13 +18,18 @@ ENGINES = (Path("reports/engine_bench_cpu.json"), Path("reports/engine_bench_cpu
 def render(root: Path, gates: Sequence[Verdict]) -> str:
     """README.md of a checkout with its measured table made anew."""
     text = (root / "README.md").read_text(encoding="utf-8")
-    head, _, rest = text.partition(_BEGIN)
-    tail = rest.partition(_END)[2]
     decoding = json.loads((root / DECODING).read_text(encoding="utf-8"))
     engines = [_engine(json.loads((root / p).read_text(encoding="utf-8")), p) for p in ENGINES]
     parts = (render_gates(root, gates), render_rounds(root), _decoding(decoding), *engines)
     tables = "\n".join(part for part in parts if part)
-    return f"{head}{_BEGIN}\n{tables}{_END}{tail}"
+    return spliced(text, "measured", tables)
+
+
+def spliced(page: str, name: str, made: str) -> str:
+    """A page whose part of that name is made anew; the rest is written by hand."""
+    begin, end = (f"<!-- {name}: {word} -->" for word in ("begin", "end"))
+    head, _, rest = page.partition(begin)
+    return f"{head}{begin}\n{made}{end}{rest.partition(end)[2]}"
 
 
 def _decoding(raw: dict[str, Any]) -> str:

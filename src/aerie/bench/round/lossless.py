@@ -40,14 +40,16 @@ class Divergence:
 
 
 def write_texts(
-    core: EngineCore, prompts: Sequence[Sequence[int]], n_new: int, temperature: float
+    core: EngineCore,
+    prompts: Sequence[Sequence[int]],
+    n_new: int,
+    temperature: float,
+    speculative: bool = True,
 ) -> list[list[int]]:
     """The outputs of all prompts, together."""
+    how: dict[str, Any] = {"ignore_eos": True, "speculative": speculative}
     ids = [
-        core.submit(
-            prompt,
-            SamplingParams(n_new, temperature, seed=number, ignore_eos=True),
-        )
+        core.submit(prompt, SamplingParams(n_new, temperature, seed=number, **how))
         for number, prompt in enumerate(prompts)
     ]
     while not core.is_idle:

@@ -92,7 +92,7 @@ class RoundSetup:
         n_pages = room.batch * per_request + SPARE_PAGES
         config = EngineConfig(
             model=self.model,
-            cache=CacheConfig(n_pages, PAGE, prefix_reuse=False),
+            cache=CacheConfig(n_pages, PAGE, prefix_reuse=room.prefix_reuse),
             graphs=room.graphs,
             scheduler=SchedulerConfig(max_batch=room.batch, prefill_chunk=room.chunk),
             speculation=speculation,
@@ -114,6 +114,7 @@ class Room:
     chunk: int = 2048
     margin: int = 512  # positions beyond the context: the tree and what a draft feeds
     graphs: GraphConfig = field(default_factory=GraphConfig)
+    prefix_reuse: bool = False
 
 
 def read_prompts(

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from aerie.assemble_numerics import near_limit
 from aerie.bench.provenance import provenance
 from aerie.bench.round.exact import compare_numerics
 from aerie.bench.round.lossless import (
@@ -18,6 +19,7 @@ from aerie.bench.round.lossless import (
     heldout_prompts,
     lossless_room,
 )
+from aerie.bench.round.near_ties import Grid, count_by_size
 from aerie.bench.round.options import measure_options
 from aerie.bench.round.planner import PLANNER, compare_planner, profile_planner
 from aerie.bench.round.profile import bookkeeping_share, profile_rounds
@@ -53,6 +55,7 @@ class RoundBench:
     n_rounds: int = 48
     n_prompts: int = 64
     n_new: int = 256
+    grid: Grid = field(default_factory=Grid)
     pairs: dict[RoundSetup, LargePair] = field(default_factory=dict)  # loaded so far
 
     def run(self, stage: str) -> dict[str, Any]:
@@ -124,7 +127,8 @@ class RoundBench:
         return self._policies(replace(self.setup, dtype="float32", geometry=None), 0.8)
 
     def near_ties(self) -> dict[str, Any]:
-        """Where policies part in the run's own dtype, and how close those choices were."""
+        """Where policies part in the run's own dtype, how close those choices were, and the rates
+        of near ties that engines count by context and batch."""
         found = self._policies(self.setup, 0.0)
         parted = [gap for entry in found["policies"].values() for gap in entry["divergences"]]
         ulps = sorted(entry["gap_ulps"] for entry in parted)
@@ -136,6 +140,8 @@ class RoundBench:
             "divergences": len(ulps),
             "per_token": len(ulps) / tokens,
             "largest_gap_ulps": ulps[-1] if ulps else 0.0,
+            "limit": near_limit(self.setup.model),
+            "by_size": count_by_size(self.setup, self.pair(self.setup), self.grid),
             "ok": is_near,
         }
 

@@ -1,24 +1,28 @@
-"""Cards of what a sampled round needs beside its tokens: R15 coins, R16 log-probabilities."""
+"""Cards of what goes with a round's tokens: R15 coins, R16 log-probabilities, R17 near ties."""
 
 from __future__ import annotations
 
 from aerie.kernels.card import Axis, Card, Scalar, Ulps
 from aerie.kernels.cards.axes import (
     BATCH,
+    BOOL,
     F32,
     I32,
     I64,
     MAX_VERIFY,
     ROWS,
+    STOPS,
     VOCAB,
     cost,
     reads,
     returns,
 )
+from aerie.kernels.cards.verdict import SAMPLED, SAMPLED_TOGETHER
 
 _EACH = ("B",)
 _RUN = ("B", "n")
 _BEST = ("B", "n", "top_n")
+_TOKENS = Axis("n", 1, MAX_VERIFY, "tokens a round can emit for one request")
 
 COINS = Card(
     number="R15",
@@ -58,7 +62,7 @@ LOG_PROBABILITIES = Card(
         " the vocabulary, and of requests that want nothing, are unused. A logit that is NaN or"
         " +inf counts as impossible; of a row without a finite logit every log-probability is -inf."
     ),
-    axes=(BATCH, ROWS, VOCAB, Axis("n", 1, MAX_VERIFY, "tokens a round can emit for one request")),
+    axes=(BATCH, ROWS, VOCAB, _TOKENS),
     scalars=(Scalar("top_n", "int", 0, 20, "best tokens of each entry at most"),),
     ports=(
         reads("logits", F32, ("R", "V"), "target logits, unchanged"),
@@ -74,4 +78,35 @@ LOG_PROBABILITIES = Card(
     cost=cost("4*B*n*V + 16*B*n + 4*B", "4*B*n*(1 + 2*top_n)", "4*B*n*V"),
 )
 
-SCORE_CARDS = (COINS, LOG_PROBABILITIES)
+NEAR_TIES = Card(
+    number="R17",
+    name="find_near_ties",
+    family="round",
+    version=1,
+    summary=(
+        "Which tokens of a run were chosen so closely that numerics may turn the choice. Sums are"
+        " those that sample_target_tokens takes the largest of: z + g, or the scores alone where a"
+        " request is greedy. Of the token, with x its logit as given: reach = limit *"
+        " 2^floor(log2 |x|), divided by T unless greedy, and floor = its sum - reach, all in"
+        " float32 (a subnormal x has reach 0). A near tie: another id that the filters keep has a"
+        " sum above -inf in [floor, the token's sum]. Entries of a row outside [0, R), of a token"
+        " outside the vocabulary or one whose sum is -inf are none."
+    ),
+    axes=(BATCH, ROWS, VOCAB, STOPS, _TOKENS),
+    ports=(
+        *SAMPLED,
+        reads("rows", I64, _RUN, "row that decided each token, -1 for none"),
+        reads("tokens", I64, _RUN, "the tokens"),
+        reads("limit", F32, _EACH, "what numerics may move of a logit between 1 and 2, at least 0"),
+        returns("near_ties", BOOL, _RUN, "whether each token was a near tie"),
+    ),
+    companions=SAMPLED_TOGETHER,
+    ties="None: a comparison of float32 sums; masses of filters as in sample_target_tokens.",
+    assumes=(
+        "What sample_target_tokens took without refusing a request that has rows here, and rows of"
+        " the request that names them."
+    ),
+    cost=cost("4*B*n*V + 16*B*n + 12*B", "B*n", "60*B*n*V"),
+)
+
+SCORE_CARDS = (COINS, LOG_PROBABILITIES, NEAR_TIES)

@@ -119,6 +119,30 @@ REJECT_SAMPLE = Card(
     ),
 )
 
+# What a row's own token depends on.
+SAMPLED = (
+    reads("logits", F32, ("R", "V"), "target logits; -inf masks a token"),
+    reads("positions", I64, _ROW, "absolute position of each row"),
+    reads("temperature", F32, _EACH, "0 is greedy"),
+    _LAYOUT,
+    may_read("seed", I64, _EACH, "key of the noise; needed where temperature > 0"),
+    may_read("sample_index", I64, _EACH, "which of n samples; 0 when absent"),
+    may_read("top_k", I64, _EACH, "0 = off"),
+    may_read("top_p", F32, _EACH, "1 = off"),
+    may_read("min_p", F32, _EACH, "0 = off"),
+    may_read("repetition_penalty", F32, _EACH, "1 = off"),
+    may_read("presence_penalty", F32, _EACH, "0 = off"),
+    may_read("frequency_penalty", F32, _EACH, "0 = off"),
+    may_read("prompt_counts", I32, ("B", "V"), "prompt tokens by id"),
+    may_read("output_counts", I32, ("B", "V"), "committed output tokens by id"),
+    may_read("logit_bias", F32, ("B", "V"), "added to the logits"),
+    may_read("draft_tokens", I64, _ROW, "token of each row, for path penalties"),
+    may_read("ancestor_bits", U32, ("R", "4"), "from K10c, for path penalties"),
+    may_read("stop_tokens", I64, ("B", "S"), "ids that may not end a short output; -1 = none"),
+    may_read("floor_position", I64, _EACH, "first position that may hold a stop token"),
+)
+SAMPLED_TOGETHER = (("draft_tokens", "ancestor_bits"), ("stop_tokens", "floor_position"))
+
 TARGET_TOKENS = Card(
     number="K6",
     name="sample_target_tokens",
@@ -144,29 +168,11 @@ TARGET_TOKENS = Card(
     ),
     axes=(BATCH, ROWS, VOCAB, STOPS),
     ports=(
-        reads("logits", F32, ("R", "V"), "target logits; -inf masks a token"),
-        reads("positions", I64, _ROW, "absolute position of each row"),
-        reads("temperature", F32, _EACH, "0 is greedy"),
-        _LAYOUT,
-        may_read("seed", I64, _EACH, "key of the noise; needed where temperature > 0"),
-        may_read("sample_index", I64, _EACH, "which of n samples; 0 when absent"),
-        may_read("top_k", I64, _EACH, "0 = off"),
-        may_read("top_p", F32, _EACH, "1 = off"),
-        may_read("min_p", F32, _EACH, "0 = off"),
-        may_read("repetition_penalty", F32, _EACH, "1 = off"),
-        may_read("presence_penalty", F32, _EACH, "0 = off"),
-        may_read("frequency_penalty", F32, _EACH, "0 = off"),
-        may_read("prompt_counts", I32, ("B", "V"), "prompt tokens by id"),
-        may_read("output_counts", I32, ("B", "V"), "committed output tokens by id"),
-        may_read("logit_bias", F32, ("B", "V"), "added to the logits"),
-        may_read("draft_tokens", I64, _ROW, "token of each row, for path penalties"),
-        may_read("ancestor_bits", U32, ("R", "4"), "from K10c, for path penalties"),
-        may_read("stop_tokens", I64, ("B", "S"), "ids that may not end a short output; -1 = none"),
-        may_read("floor_position", I64, _EACH, "first position that may hold a stop token"),
+        *SAMPLED,
         returns("target_tokens", I64, _ROW, "the token after each row", -1),
         STATUS,
     ),
-    companions=(("draft_tokens", "ancestor_bits"), ("stop_tokens", "floor_position")),
+    companions=SAMPLED_TOGETHER,
     refusals=(
         _BROKEN_LAYOUT,
         Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aerie.kernels.cases.case import Case
+from aerie.kernels.cases.near_ties import NEAR_CASES
 from aerie.kernels.cases.round_choice import CHOICE_CASES
 from aerie.kernels.cases.round_draft import DRAFT_CASES
 from aerie.kernels.cases.round_rows import ROW_CASES
@@ -17,4 +18,5 @@ ROUND_CASES: tuple[Case, ...] = (
     *VERDICT_STATE_CASES,
     *TEXT_CASES,
     *SCORE_CASES,
+    *NEAR_CASES,
 )

@@ -91,7 +91,7 @@ _PENALTIES = {
     "presence_penalty": (0.5, 0.0, -0.4),
     "frequency_penalty": (0.3, -0.2, 0.0),
 }
-_EVERYTHING = {
+EVERYTHING = {
     **_PENALTIES, **_COUNTS, "logit_bias": True, "path": True, "floor": (3, 0, 9),
     "sample_index": (0, 3),
     "top_k": (0, 20, 5), "top_p": (0.9, 1.0, 0.6), "min_p": (0.0, 0.05),
@@ -108,10 +108,10 @@ _ROWS = (
     row("b2_v4096", "vocab_4096", vocab=4096, shapes=("random9", "star5")),
     row("b1_v32000", "vocab_32000", vocab=32_000, shapes=["chain3"], heat=1.0),
     row("b1_v32000_everything", "vocab_32000 everything", vocab=32_000, shapes=["comb5"],
-        extra=_EVERYTHING),
+        extra=EVERYTHING),
     row("b1_rows_128", "rows_128", shapes=["random128"]),
     row("b0", "empty_batch", shapes=()),
-    row("b0_everything", "empty_batch everything", shapes=(), extra=_EVERYTHING),
+    row("b0_everything", "empty_batch everything", shapes=(), extra=EVERYTHING),
     row("b3_some_without_rows", "no_rows", shapes=("chain0", "star4", "chain0")),
     row("b2_spare_rows_nan", "spare_rows", None, put("logits", np.s_[7:], NAN),
         extra={"n_spare": 5}),
@@ -211,11 +211,11 @@ _ROWS = (
     row("b2_floor_without_stops", "floor no_stops", extra={"floor": 9, "n_stops": 0}),
     row("b1_v1_floor_reached", "floor vocab_1", None, put("stop_tokens", ..., 0),
         shapes=["chain3"], vocab=1, extra={"floor": 0}),
-    row("b4_everything", "everything", shapes=_TREES, extra=_EVERYTHING),
+    row("b4_everything", "everything", shapes=_TREES, extra=EVERYTHING),
     row("b4_everything_mixed_heat", "everything mixed_heat", shapes=_TREES, heat=(0, 0.7, 5, 1),
-        extra=_EVERYTHING),
+        extra=EVERYTHING),
     row("b128_everything", "everything batch_limit", shapes=("chain2", "star3"), batch=128,
-        extra=_EVERYTHING),
+        extra=EVERYTHING),
 )  # fmt: skip
 
 _BAD_OPTIONS = (
@@ -229,7 +229,7 @@ _BAD_OPTIONS = (
 )  # fmt: skip
 
 _REFUSED = (
-    *(row(name, f"refused {name}", DATA, put(option, 1, value), extra=_EVERYTHING)
+    *(row(name, f"refused {name}", DATA, put(option, 1, value), extra=EVERYTHING)
       for name, option, value in _BAD_OPTIONS),
     row("seed_missing", "refused no_seed", DATA, heat=(0.0, 0.7), extra={"seed": None}),
     row("nan_logit", "refused nan", DATA, put("logits", (4, 9), NAN)),

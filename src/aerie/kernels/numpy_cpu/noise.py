@@ -62,7 +62,7 @@ def _philox(columns: list[Long], use: int, words_out: Words) -> None:
         words_out[:, :, place] = counter
 
 
-def _gumbel(words: Words) -> Floats:
+def gumbel(words: Words) -> Floats:
     """g = -log(-log1p(-v)) with v = (word + 1/2) / 2^32, in float64 and rounded once."""
     uniform = (words.astype(np.float64) + 0.5) * 2.0**-32
     return (-np.log(-np.log1p(-uniform))).astype(np.float32)
@@ -76,7 +76,7 @@ def best_with_noise(scores: Floats, words: Words) -> int:
     not computed. For peaked rows that is nearly all of them.
     """
     best = int(scores.argmax())
-    highest = _gumbel(words.min(keepdims=True))
-    known = scores[best] + _gumbel(words[best : best + 1])
+    highest = gumbel(words.min(keepdims=True))
+    known = scores[best] + gumbel(words[best : best + 1])
     able = (scores + highest >= known).nonzero()[0]
-    return int(able[(scores[able] + _gumbel(words[able])).argmax()])
+    return int(able[(scores[able] + gumbel(words[able])).argmax()])

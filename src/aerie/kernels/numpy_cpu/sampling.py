@@ -51,18 +51,8 @@ def sample_target_tokens(
     for name in _POSSIBLE.keys() & options.keys():
         is_possible &= _POSSIBLE[name](options[name])
     refusals.add(Status.BAD_PARAMETER, ~is_possible, np.zeros(len(temperature), np.int64))
-    path = np.zeros((2, 0), np.int64)
-    if draft_tokens is not None and ancestor_bits is not None:
-        path = _path_tokens(refusals, spans, draft_tokens, ancestor_bits, logits.shape[1])
-
-    with np.errstate(all="ignore"):
-        scores = _penalised(spans.of(logits), spans, path, options)
-        if "floor_position" in options:
-            scores = _without_stops(scores, spans, positions, options)
-        if "seed" in options:
-            heat = temperature.copy()
-            heat[is_greedy] = 1
-            scores = scores / heat[spans.owner, None]
+    layout = (draft_tokens, ancestor_bits)
+    scores = adjusted(refusals, spans, logits, positions, temperature, layout, options)
     chosen = scores.argmax(axis=1)
     # A NaN is its row's maximum.
     peak = scores[spans.entries, chosen]
@@ -79,6 +69,31 @@ def sample_target_tokens(
     if refusals.found:
         chosen[(refusals.status != 0)[spans.owner]] = -1
     return {"target_tokens": _by_row(chosen, spans, len(logits)), **refusals.words()}
+
+
+def adjusted(
+    refusals: Refusals,
+    spans: Spans,
+    logits: Floats,
+    positions: Ints,
+    temperature: Floats,
+    layout: tuple[Ints | None, NDArray[np.uint32] | None],
+    options: Options,
+) -> Floats:
+    """Scores of every entry as filters and noise find them; `layout` is tokens and ancestors."""
+    path = np.zeros((2, 0), np.int64)
+    draft_tokens, ancestor_bits = layout
+    if draft_tokens is not None and ancestor_bits is not None:
+        path = _path_tokens(refusals, spans, draft_tokens, ancestor_bits, logits.shape[1])
+    with np.errstate(all="ignore"):
+        scores = _penalised(spans.of(logits), spans, path, options)
+        if "floor_position" in options:
+            scores = _without_stops(scores, spans, positions, options)
+        if "seed" in options:
+            heat = temperature.copy()
+            heat[temperature < GREEDY_TEMPERATURE] = 1
+            scores = scores / heat[spans.owner, None]
+    return scores
 
 
 def _by_row(chosen: Ints, spans: Spans, n_rows: int) -> Ints:
@@ -159,12 +174,12 @@ def _draw(scores: Floats, drawn: Ints, spans: Spans, positions: Ints, options: O
     words = random_words(scores.shape[1], options["seed"][owner], position, index)
     tokens = np.empty_like(drawn)
     for place, (entry, request) in enumerate(zip(drawn.tolist(), owner.tolist(), strict=True)):
-        kept = _filtered(scores[entry], request, options)
+        kept = filtered(scores[entry], request, options)
         tokens[place] = best_with_noise(kept, words[place, : scores.shape[1]])
     return tokens
 
 
-def _filtered(scores: Floats, request: int, options: Options) -> Floats:
+def filtered(scores: Floats, request: int, options: Options) -> Floats:
     """-inf for ids that top-k, then top-p over what it leaves, then min-p remove."""
     top_k, top_p, min_p = (
         options[name].item(request) if name in options else off

@@ -8,6 +8,7 @@ from aerie.kernels.numpy_cpu import (
     growth,
     layout,
     memory,
+    near_ties,
     replay,
     round_choice,
     round_draft,
@@ -49,5 +50,6 @@ KERNELS: dict[str, Implementation] = {
         (round_text.merge_text_path, None),
         (scores.toss_coins, None),
         (scores.score_target_tokens, None),
+        (near_ties.find_near_ties, None),
     )
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -13,9 +14,22 @@ from aerie.kernels.pytorch.refusals import Refusals, first_true
 from aerie.kernels.pytorch.verdict import GREEDY_TEMPERATURE
 from aerie.kernels.status import Status
 
+Options = Mapping[str, Tensor]
+
+# What an option's value must be; NaN fails every comparison.
+_POSSIBLE: dict[str, Callable[[Tensor], Tensor]] = {
+    "top_k": lambda v: v >= 0,
+    "top_p": lambda v: (v > 0) & (v <= 1),
+    "min_p": lambda v: (v >= 0) & (v <= 1),
+    "repetition_penalty": lambda v: (v > 0) & (v < torch.inf),
+    "presence_penalty": torch.isfinite,
+    "frequency_penalty": torch.isfinite,
+}
+_PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+
 
 @dataclass(frozen=True)
-class _Rows:
+class Rows:
     """The rows of the batch, the request each belongs to, and the tokens of their paths."""
 
     owner: Tensor  # [R] request of each row; 0 for rows of no request, which are dropped later
@@ -33,85 +47,91 @@ def sample_target_tokens(
     positions: Tensor,
     temperature: Tensor,
     qo_indptr: Tensor,
-    seed: Tensor | None = None,
-    sample_index: Tensor | None = None,
-    top_k: Tensor | None = None,
-    top_p: Tensor | None = None,
-    min_p: Tensor | None = None,
-    repetition_penalty: Tensor | None = None,
-    presence_penalty: Tensor | None = None,
-    frequency_penalty: Tensor | None = None,
-    prompt_counts: Tensor | None = None,
-    output_counts: Tensor | None = None,
-    logit_bias: Tensor | None = None,
-    draft_tokens: Tensor | None = None,
-    ancestor_bits: Tensor | None = None,
-    stop_tokens: Tensor | None = None,
-    floor_position: Tensor | None = None,
+    **options: Tensor,
 ) -> dict[str, Tensor]:
     """The target's own token of every row; work that no argument asks for is not done."""
-    n_rows, vocab = logits.shape
-    batch = temperature.shape[0]
+    n_rows, batch = logits.shape[0], temperature.shape[0]
     refusals = Refusals(batch, logits.device)
     spans = request_spans(refusals, qo_indptr, n_rows)
-    is_greedy = temperature < GREEDY_TEMPERATURE
-    is_possible = (temperature >= 0) & (temperature < torch.inf)
-    if seed is None:
-        is_possible &= is_greedy
-    if top_k is not None:
-        is_possible &= top_k >= 0
-    if top_p is not None:
-        is_possible &= (top_p > 0) & (top_p <= 1)
-    if min_p is not None:
-        is_possible &= (min_p >= 0) & (min_p <= 1)
-    if repetition_penalty is not None:
-        is_possible &= (repetition_penalty > 0) & (repetition_penalty < torch.inf)
-    for option in (presence_penalty, frequency_penalty):
-        if option is not None:
-            is_possible &= option.isfinite()
-    refusals.add(Status.BAD_PARAMETER, ~is_possible, 0)
+    refusals.add(Status.BAD_PARAMETER, ~_is_possible(temperature, options), 0)
     if batch == 0 or n_rows == 0:
         return {"target_tokens": torch.full_like(positions, -1), **refusals.words()}
 
     owner = spans.owners()
-    rows = _Rows(owner.clamp_min(0))
-    if draft_tokens is not None and ancestor_bits is not None:
-        rows = _with_paths(refusals, spans, rows.owner, draft_tokens, ancestor_bits, vocab)
-    penalties = (repetition_penalty, presence_penalty, frequency_penalty)
-    is_penalised = any(option is not None for option in penalties)
-    produced = _produced(rows, output_counts, vocab) if is_penalised else None
-    scores = logits
-    if repetition_penalty is not None:
-        seen = _seen(rows, produced, prompt_counts)
-        scores = _repetition(scores, seen, rows.of(repetition_penalty))
-    if frequency_penalty is not None and produced is not None:
-        # Two roundings, as the card says: a fused multiply-add would have one.
-        scores = scores - rows.of(frequency_penalty) * produced.float()
-    if presence_penalty is not None and produced is not None:
-        scores = scores - torch.where(produced > 0, rows.of(presence_penalty), 0.0)
-    if logit_bias is not None:
-        scores = scores + logit_bias.index_select(0, rows.owner)
-    if stop_tokens is not None and floor_position is not None:
-        is_short = _is_short(positions, floor_position.take(rows.owner))
-        scores = _without(scores, stop_tokens.index_select(0, rows.owner), is_short)
-    if seed is not None:
-        scores = scores / rows.of(temperature.masked_fill(is_greedy, 1.0))
+    rows, scores = adjusted(refusals, spans, logits, positions, temperature, options)
     # A NaN is its row's maximum.
     highest, chosen = scores.max(dim=1, keepdim=True)
     spans.refuse_rows(refusals, Status.NOT_FINITE, ~(highest < torch.inf)[:, 0])
     spans.refuse_rows(refusals, Status.ALL_MASKED, (highest == -torch.inf)[:, 0])
-    if seed is not None:
-        if top_k is not None or top_p is not None:
-            scores = _keep_best(scores, highest, rows, top_k, top_p)
-        if min_p is not None:
-            mass = (scores - highest).double().exp_()
-            scores = scores.masked_fill(mass < rows.of(min_p).double(), -torch.inf)
-        index = None if sample_index is None else sample_index.take(rows.owner)
-        noise = gumbel(vocab, seed.take(rows.owner), positions, index)
+    if "seed" in options:
+        scores = filtered(scores, highest, rows, options)
+        noise = row_noise(scores.shape[1], rows, positions, options)
         drawn = noise.add_(scores).max(dim=1, keepdim=True).indices
-        chosen = torch.where(rows.of(is_greedy), chosen, drawn)
+        chosen = torch.where(rows.of(temperature < GREEDY_TEMPERATURE), chosen, drawn)
     is_dead = (owner < 0) | refusals.refused.take(rows.owner)
     return {"target_tokens": chosen[:, 0].masked_fill(is_dead, -1), **refusals.words()}
+
+
+def adjusted(
+    refusals: Refusals,
+    spans: Spans,
+    logits: Tensor,
+    positions: Tensor,
+    temperature: Tensor,
+    options: Options,
+) -> tuple[Rows, Tensor]:
+    """The rows and their scores as filters and noise find them."""
+    vocab = logits.shape[1]
+    rows = Rows(spans.owners().clamp_min(0))
+    if "ancestor_bits" in options:
+        paths = options["draft_tokens"], options["ancestor_bits"]
+        rows = _with_paths(refusals, spans, rows.owner, *paths, vocab)
+    is_penalised = not options.keys().isdisjoint(_PENALTIES)
+    produced = _produced(rows, options.get("output_counts"), vocab) if is_penalised else None
+    scores = logits
+    if "repetition_penalty" in options:
+        seen = _seen(rows, produced, options.get("prompt_counts"))
+        scores = _repetition(scores, seen, rows.of(options["repetition_penalty"]))
+    if "frequency_penalty" in options and produced is not None:
+        # Two roundings, as the card says: a fused multiply-add would have one.
+        scores = scores - rows.of(options["frequency_penalty"]) * produced.float()
+    if "presence_penalty" in options and produced is not None:
+        scores = scores - torch.where(produced > 0, rows.of(options["presence_penalty"]), 0.0)
+    if "logit_bias" in options:
+        scores = scores + options["logit_bias"].index_select(0, rows.owner)
+    if "floor_position" in options:
+        is_short = _is_short(positions, options["floor_position"].take(rows.owner))
+        scores = _without(scores, options["stop_tokens"].index_select(0, rows.owner), is_short)
+    if "seed" in options:
+        is_greedy = temperature < GREEDY_TEMPERATURE
+        scores = scores / rows.of(temperature.masked_fill(is_greedy, 1.0))
+    return rows, scores
+
+
+def filtered(scores: Tensor, highest: Tensor, rows: Rows, options: Options) -> Tensor:
+    """-inf for ids that the filters remove, of sampled rows and of greedy ones."""
+    if not options.keys().isdisjoint(("top_k", "top_p")):
+        scores = _keep_best(scores, highest, rows, options.get("top_k"), options.get("top_p"))
+    if "min_p" in options:
+        mass = (scores - highest).double().exp_()
+        scores = scores.masked_fill(mass < rows.of(options["min_p"]).double(), -torch.inf)
+    return scores
+
+
+def row_noise(vocab: int, rows: Rows, positions: Tensor, options: Options) -> Tensor:
+    """The noise of every id, by row. [R, V]"""
+    index = options["sample_index"].take(rows.owner) if "sample_index" in options else None
+    return gumbel(vocab, options["seed"].take(rows.owner), positions, index)
+
+
+def _is_possible(temperature: Tensor, options: Options) -> Tensor:
+    """Whether every option of a request lies in its range; NaN fails each comparison. [B]"""
+    is_possible = (temperature >= 0) & (temperature < torch.inf)
+    if "seed" not in options:
+        is_possible &= temperature < GREEDY_TEMPERATURE
+    for name in _POSSIBLE.keys() & options.keys():
+        is_possible &= _POSSIBLE[name](options[name])
+    return is_possible
 
 
 def _with_paths(
@@ -121,7 +141,7 @@ def _with_paths(
     draft_tokens: Tensor,
     ancestor_bits: Tensor,
     vocab: int,
-) -> _Rows:
+) -> Rows:
     """Unpack the path of every row; refuses requests with a path token outside the vocabulary."""
     slots = spans.slots  # [Q]
     words = ancestor_bits.view(torch.int32).repeat_interleave(32, dim=1)[:, : slots.shape[0]]
@@ -132,10 +152,10 @@ def _with_paths(
     foreign = tokens.gather(1, first_true(is_foreign)[:, None])[:, 0]  # [R]
     found = spans.inside & is_foreign.any(dim=1)  # [B, R]
     refusals.add(Status.OUT_OF_RANGE, found.any(dim=1), foreign.take(first_true(found)))
-    return _Rows(owner, tokens.clamp_(0, vocab - 1), on_path)
+    return Rows(owner, tokens.clamp_(0, vocab - 1), on_path)
 
 
-def _produced(rows: _Rows, output_counts: Tensor | None, vocab: int) -> Tensor | None:
+def _produced(rows: Rows, output_counts: Tensor | None, vocab: int) -> Tensor | None:
     """How often each id stands in the committed output and the row's path. [R, V]"""
     if output_counts is None and rows.tokens is None:
         return None
@@ -149,7 +169,7 @@ def _produced(rows: _Rows, output_counts: Tensor | None, vocab: int) -> Tensor |
     return produced
 
 
-def _seen(rows: _Rows, produced: Tensor | None, prompt_counts: Tensor | None) -> Tensor | None:
+def _seen(rows: Rows, produced: Tensor | None, prompt_counts: Tensor | None) -> Tensor | None:
     """Ids of the prompt, the output or the row's path. [R, V]"""
     if prompt_counts is None:
         return None if produced is None else produced > 0
@@ -181,7 +201,7 @@ def _without(scores: Tensor, stops: Tensor, applies: Tensor) -> Tensor:
 
 
 def _keep_best(
-    scores: Tensor, highest: Tensor, rows: _Rows, top_k: Tensor | None, top_p: Tensor | None
+    scores: Tensor, highest: Tensor, rows: Rows, top_k: Tensor | None, top_p: Tensor | None
 ) -> Tensor:
     """-inf for ids that top-k, then top-p over what it leaves, remove; stable, so by id on ties."""
     vocab = scores.shape[1]

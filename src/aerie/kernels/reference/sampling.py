@@ -102,21 +102,41 @@ class Sampler:
 
     def choose(self, scores: Floats, position: int) -> int:
         """Filter, add the noise of (seed, position), take the best; lowest id on ties."""
-        if self.is_greedy():
-            return int(np.argmax(scores))
-        assert self.seed is not None
+        sums = self._with_noise(scores, position)
+        return int(np.argmax(np.where(self._filter(scores), sums, -np.inf)))
+
+    def is_near_tie(self, scores: Floats, token: int, position: int, reach: np.float32) -> bool:
+        """Whether another id that is kept comes as close to the token's sum as `reach`."""
+        sums = self._with_noise(scores, position)
         with np.errstate(over="ignore", invalid="ignore"):
-            kept = self._filter(scores)
-            noise = gumbel(len(scores), self.seed, position, int(self.options["sample_index"]))
-            return int(np.argmax(np.where(kept, scores, -np.inf) + noise))
+            is_close = (sums >= sums[token] - reach) & (sums <= sums[token]) & (sums > -np.inf)
+        is_close[token] = False
+        return bool((is_close & self._filter(scores)).any())
+
+    def reach(self, logit: np.float32, limit: np.float32) -> np.float32:
+        """What a logit may move among the scores, by the power of two below its size."""
+        power = (logit.view(np.uint32) & np.uint32(0x7F800000)).view(np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return limit * power if self.is_greedy() else limit * power / self.temperature
+
+    def _with_noise(self, scores: Floats, position: int) -> Floats:
+        if self.is_greedy():
+            return scores
+        assert self.seed is not None
+        noise = gumbel(len(scores), self.seed, position, int(self.options["sample_index"]))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return scores + noise
 
     def _filter(self, scores: Floats) -> NDArray[np.bool_]:
-        order = np.argsort(-scores, kind="stable")
         kept = np.ones(len(scores), np.bool_)
+        if self.is_greedy():
+            return kept
+        order = np.argsort(-scores, kind="stable")
         top_k = int(self.options["top_k"])
         if 0 < top_k < len(scores):
             kept[order[top_k:]] = False
-        mass = np.exp((scores - scores.max()).astype(np.float64))
+        with np.errstate(over="ignore", invalid="ignore"):
+            mass = np.exp((scores - scores.max()).astype(np.float64))
         if self.options["top_p"] < 1:
             in_order = np.where(kept, mass, 0.0)[order]
             running = np.cumsum(in_order)

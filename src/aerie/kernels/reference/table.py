@@ -8,6 +8,7 @@ from aerie.kernels.reference import (
     growth,
     layout,
     memory,
+    near_ties,
     replay,
     round_choice,
     round_draft,
@@ -61,4 +62,5 @@ KERNELS: dict[str, Implementation] = {
     "merge_text_path": Implementation(round_text.merge_text_path),
     "toss_coins": Implementation(scores.toss_coins),
     "score_target_tokens": Implementation(scores.score_target_tokens),
+    "find_near_ties": Implementation(near_ties.find_near_ties),
 }

@@ -138,7 +138,7 @@ def sample_target_tokens(
         rows = request_rows(refusals, b, qo_indptr, len(logits))
         if not sampler.is_possible():
             refusals.add(b, Status.BAD_PARAMETER, 0)
-        paths = _paths(rows, draft_tokens, ancestor_bits)
+        paths = paths_of(rows, draft_tokens, ancestor_bits)
         for token in (token for path in paths for token in path):
             if not 0 <= token < logits.shape[1]:
                 refusals.add(b, Status.OUT_OF_RANGE, token)
@@ -160,9 +160,10 @@ def sample_target_tokens(
     return {"target_tokens": chosen, **refusals.words()}
 
 
-def _paths(
+def paths_of(
     rows: range, draft_tokens: Ints | None, ancestor_bits: NDArray[np.uint32] | None
 ) -> list[list[int]]:
+    """Tokens of the path of every row of one request."""
     if draft_tokens is None or ancestor_bits is None:
         return [[] for _ in rows]
     tokens = draft_tokens[rows.start : rows.stop]

@@ -11,9 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from aerie.chips import record_of
 from aerie.kernels.triton_gpu.launch import block
-from aerie.kernels.triton_gpu.overlap import take_turn
+from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
 
 GATE_BLOCK = 1024
 
@@ -75,7 +74,7 @@ def _norm(
         hidden, hidden if added is None else added, weight, total, normed, hidden.stride(0),
         0 if added is None else added.stride(0), normed.stride(0), size, eps,
         ADD=added is not None, H=block(size), num_warps=8 if size >= 2048 else 4,
-        **_overlapped(hidden),
+        **overlapped(hidden),
     )  # fmt: skip
 
 
@@ -104,7 +103,7 @@ def gate(gated: Tensor, up: Tensor) -> Tensor:
         assert gated.stride(1) == 1 and up.stride(1) == 1
         _gate_kernel[(n_rows, triton.cdiv(size, GATE_BLOCK))](
             gated, up, out, gated.stride(0), up.stride(0), n_rows, size, G=GATE_BLOCK,
-            **_overlapped(gated),
+            **overlapped(gated),
         )  # fmt: skip
     return out
 
@@ -170,11 +169,6 @@ def rotate_store(
     _rotate_kernel[(n_rows, (n_heads + 2 * n_kv_heads) // per_program)](
         queries, keys, values, cos, sin, slots, rotated, *stored, queries.stride(0),
         keys.stride(0), values.stride(0), n_heads, n_kv_heads, stored[0].stride(0),
-        HEADS=per_program, HALF=dim // 2, D=block(dim // 2), **_overlapped(queries),
+        HEADS=per_program, HALF=dim // 2, D=block(dim // 2), **overlapped(queries),
     )  # fmt: skip
     return rotated
-
-
-def _overlapped(tensor: Tensor) -> dict[str, bool]:
-    is_overlapped = record_of(tensor.device).overlaps
-    return {"OVERLAP": is_overlapped, "launch_pdl": is_overlapped}

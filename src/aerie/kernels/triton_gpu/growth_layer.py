@@ -27,6 +27,7 @@ from aerie.kernels.triton_gpu.growth_device import (
     write_mask,
 )
 from aerie.kernels.triton_gpu.launch import as_bytes, block, row_stride, words
+from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
 
 _SIZES = (
     "width", "top_k", "columns", "count", "n_old", "n_new", "n_free", "fed_count",
@@ -41,9 +42,10 @@ def _layer_kernel(
     ids_out, scores_out, tokens_out, hidden_out, mask_out, increments_out, gains_out,
     status_out, detail_out, width, top_k, size, columns, count, n_old, n_new, n_free, fed_count,
     GAINS: tl.constexpr, C: tl.constexpr, W: tl.constexpr, K: tl.constexpr, M: tl.constexpr,
-    F: tl.constexpr, H: tl.constexpr,
+    F: tl.constexpr, H: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """One request; part 0 stores the layer, every part gathers its columns of the hidden rows."""
+    take_turn(OVERLAP)
     request = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     here = tl.arange(0, C)
@@ -159,6 +161,8 @@ def grow_draft_layer(
         min(verify_num - n_old, top_k), fed_count,
         GAINS=is_weighed, C=candidate_block(candidates), W=WIDEST, K=WIDEST,
         M=block(n_old, 16), F=block(columns, 64), H=HIDDEN_BLOCK,
+        # Tables of candidates by candidates: 8 warps take 8.2 µs, 4 take 10.2 (H200, 2026-11).
+        num_warps=8, **overlapped(input_hidden),
     )  # fmt: skip
     if is_weighed:
         _gain_kernel[(1,)](increments, gains, batch, top_k, K=WIDEST, B=block(batch, 8))

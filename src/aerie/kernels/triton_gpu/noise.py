@@ -62,7 +62,7 @@ def rough_gumbel(word):
 
 
 @triton.jit
-def _error(rough):
+def rough_error(rough):
     """How far a rough sum of value and noise may be from the exact one."""
     return tl.abs(rough) * ROUGH_SHARE + ROUGH_ERROR
 
@@ -77,10 +77,10 @@ def noisy_best(x, highest, ids, word, best, best_id):
     """
     # The noise falls as its word grows: no sum of the block is above that of the two extremes.
     most = highest + rough_gumbel(tl.min(word, axis=0))
-    if most + _error(most) > best:
+    if most + rough_error(most) > best:
         rough = x + rough_gumbel(word)
         top = tl.max(rough, axis=0)
-        able = rough >= tl.maximum(top - 2 * _error(top), best - _error(top))
+        able = rough >= tl.maximum(top - 2 * rough_error(top), best - rough_error(top))
         if tl.sum(able.to(tl.int32), axis=0) > FEW:
             sums = tl.where(able, x + gumbel(word), float("-inf"))
             top = tl.max(sums, axis=0)

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from aerie.chips import record_of
+
+
+def overlapped(tensor: Tensor) -> dict[str, bool]:
+    """Options of such a launch on a tensor's device."""
+    is_overlapped = record_of(tensor.device).overlaps
+    return {"OVERLAP": is_overlapped, "launch_pdl": is_overlapped}
 
 
 @triton.jit

@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.kernels.triton_gpu.launch import block, entry_stride
+from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
 from aerie.kernels.triton_gpu.round_rows import BLOCK, ROUNDS, owner_in
 
 LEVEL_ROUNDS = 11  # bisect 1024 fed nodes
@@ -142,8 +143,11 @@ def place_draft_levels(
 
 
 @triton.jit(do_not_specialize=("n", "width", "first_id", "top_k", "fed"))
-def _bits_kernel(bits, ids, bits_out, n, width, first_id, top_k, fed, W: tl.constexpr):
+def _bits_kernel(
+    bits, ids, bits_out, n, width, first_id, top_k, fed, W: tl.constexpr, OVERLAP: tl.constexpr
+):  # fmt: skip
     """The nodes of one request: their parents' bits and their own."""
+    take_turn(OVERLAP)
     request = tl.program_id(0)
     node = tl.arange(0, W)
     word = tl.arange(0, 4)
@@ -168,6 +172,6 @@ def mark_draft_paths(
     if batch:
         _bits_kernel[(batch,)](
             frontier_bits.contiguous(), node_ids.contiguous(), made, n, frontier_bits.shape[1],
-            first_id, top_k, fed_count, W=block(n, 16),
+            first_id, top_k, fed_count, W=block(n, 16), **overlapped(made),
         )  # fmt: skip
     return {"node_bits": made}

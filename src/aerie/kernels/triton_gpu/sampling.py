@@ -76,26 +76,15 @@ def sample_target_tokens(
     positions: Tensor,
     temperature: Tensor,
     qo_indptr: Tensor,
-    ancestor_bits: Tensor | None = None,
     **options: Tensor,
 ) -> dict[str, Tensor]:
     """The target's own token of every row; work that no argument asks for is not done."""
-    (n_rows, vocab), batch, device = logits.shape, temperature.shape[0], logits.device
-    if ancestor_bits is not None:
-        options["ancestor_bits"] = ancestor_bits.view(torch.int32)
-    arrays = {**options, "logits": logits, "positions": positions, "temperature": temperature}
-    sizes = _sizes(n_rows, vocab, batch, options.get("stop_tokens"))
-    found = words(batch, device)
-    named: dict[str, Any] = {
-        **dict.fromkeys((*_FILTERS, *_CHANGES, *_OTHERS)),
-        **{name: array.contiguous() for name, array in arrays.items()},
-        **sizes,
-        **found,
-        **_between_launches(sizes, options, device),
-        "qo_indptr": qo_indptr.contiguous(),
-        "tokens": torch.empty(n_rows, dtype=torch.int64, device=device),
-    }
+    n_rows, batch = logits.shape[0], temperature.shape[0]
+    found = words(batch, logits.device)
+    arrays = {"logits": logits, "positions": positions, "temperature": temperature}
+    named = prepared({**arrays, "qo_indptr": qo_indptr}, options) | found
     if batch and n_rows:
+        change(named)
         _scan(named)
     if batch:
         launch(choose_kernel, (batch,), named)
@@ -103,6 +92,22 @@ def sample_target_tokens(
         run_filters(named)
     tokens = named["tokens"]
     return {"target_tokens": tokens if batch else tokens.fill_(-1), **found}
+
+
+def prepared(arrays: dict[str, Tensor], options: dict[str, Tensor]) -> dict[str, Any]:
+    """What the launches of a call take, by name: arrays, sizes, room between launches."""
+    n_rows, vocab = arrays["logits"].shape
+    device = arrays["logits"].device
+    if "ancestor_bits" in options:
+        options = {**options, "ancestor_bits": options["ancestor_bits"].view(torch.int32)}
+    sizes = _sizes(n_rows, vocab, arrays["temperature"].shape[0], options.get("stop_tokens"))
+    return {
+        **dict.fromkeys((*_FILTERS, *_CHANGES, *_OTHERS)),
+        **{name: array.contiguous() for name, array in {**arrays, **options}.items()},
+        **sizes,
+        **_between_launches(sizes, options, device),
+        "tokens": torch.empty(n_rows, dtype=torch.int64, device=device),
+    }
 
 
 def _sizes(n_rows: int, vocab: int, batch: int, stop_tokens: Tensor | None) -> dict[str, int]:
@@ -161,14 +166,19 @@ def _between_launches(
     }
 
 
-def _scan(named: dict[str, Any]) -> None:
-    """The first passes over every row: what requests change, then the best of each part."""
+def change(named: dict[str, Any]) -> None:
+    """The first passes over every row: what requests change."""
     by_part = (named["n_rows"], named["n_parts"])
     if named["logit_bias"] is not None:
         launch(bias_kernel, (named["batch"], named["n_parts"]), named)
     if named["changed"] is not None:
         # The card rounds the product of a penalty and a count before it is subtracted.
         launch(change_kernel, by_part, named, enable_fp_fusion=False, num_warps=8)
+
+
+def _scan(named: dict[str, Any]) -> None:
+    """The best of each part."""
+    by_part = (named["n_rows"], named["n_parts"])
     if named["kinds"] is None:
         named = {**named, **dict.fromkeys(_FILTERS)}
     launch(scan_kernel, by_part, named, num_warps=named["warps"])

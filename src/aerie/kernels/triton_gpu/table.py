@@ -12,6 +12,7 @@ from aerie.kernels.triton_gpu import (
     growth,
     growth_layer,
     layout_rows,
+    near_ties,
     replay,
     round_forest,
     round_levels,
@@ -66,6 +67,7 @@ KERNELS: dict[str, Implementation] = {
         (round_text.merge_text_path, None, None),
         (scores.toss_coins, None, None),
         (scores.score_target_tokens, None, None),
+        (near_ties.find_near_ties, None, None),
     )
 }
 KERNELS["grow_draft_layer"] = Implementation(

@@ -1,0 +1,87 @@
+"""Looking ahead in a grammar: the tokens allowed after paths below the text that was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aerie.text.grammar import Compiled
+
+ALL = -1  # a word of bits that forbids nothing
+Bits = NDArray[np.int32]  # [rows, words]
+Path = tuple[int, ...]  # tokens below the last one that was decided
+
+
+class Walker:
+    """Follows a text as its matcher does, and walks trees below it, down and back again."""
+
+    def __init__(
+        self, grammar: Compiled, text: Sequence[int], floor: int, ends: Sequence[int]
+    ) -> None:
+        self.matcher = grammar.matcher(text)  # has taken in the text, and the path
+        self._path: list[int] = []
+        self._n_tokens = len(text)
+        self._floor = floor  # tokens before which it shall not end
+        self._ends = np.array(ends, dtype=np.int64)
+
+    @property
+    def error(self) -> str | None:
+        """Why the text cannot go on, once it cannot."""
+        return self.matcher.error
+
+    def advance(self, tokens: Sequence[int]) -> None:
+        """Take in tokens that were decided."""
+        self._stand(())
+        self.matcher.advance(tokens)
+        self._n_tokens += len(tokens)
+
+    def fill(self, paths: Sequence[Path], bits_out: Bits) -> None:
+        """The mask after every path; all may come after one that is forbidden, and in more rows."""
+        bits_out.fill(ALL)
+        order = sorted(range(len(paths)), key=paths.__getitem__)  # what begins alike is together
+        for row in order:
+            if self._stand(paths[row]):
+                self._fill(bits_out, row)
+
+    def _fill(self, bits_out: Bits, row: int) -> None:
+        """One mask. Before `floor` no end is in it, unless there is nothing else."""
+        self.matcher.fill(bits_out, row)
+        if self._n_tokens + len(self._path) < self._floor:
+            longer = bits_out[row].copy()
+            ends = ~np.left_shift(1, self._ends % 32).astype(np.int32)
+            np.bitwise_and.at(longer, self._ends // 32, ends)
+            if longer.any():
+                bits_out[row] = longer
+
+    def _stand(self, path: Path) -> bool:
+        """Move to a path; False, somewhere on it: it is forbidden."""
+        n_same = 0
+        while n_same < min(len(path), len(self._path)) and path[n_same] == self._path[n_same]:
+            n_same += 1
+        if n_same < len(self._path):
+            self.matcher.back(len(self._path) - n_same)
+            del self._path[n_same:]
+        for token in path[n_same:]:
+            if not self.matcher.step(token):
+                return False
+            self._path.append(token)
+        return True
+
+
+def tree_paths(tokens: Sequence[int], parents: Sequence[int]) -> list[Path]:
+    """The path to every node of a tree; the root is first, and parents come before children."""
+    found: list[Path] = [()]
+    for token, parent in zip(tokens[1:], parents[1:], strict=True):
+        found.append((*found[parent], token))
+    return found
+
+
+def climb(node: int, tokens: NDArray[np.int64], parents: NDArray[np.int64]) -> Path:
+    """The path to one node."""
+    path = list[int]()
+    while node > 0:
+        path.append(int(tokens[node]))
+        node = int(parents[node])
+    return tuple(reversed(path))
