@@ -3,15 +3,18 @@
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from aerie import Engine, SamplingParams
+from aerie import Engine, JsonSchema, SamplingParams
 from tests.e2e.server_process import TREE, Served, served
 
 PROMPT = "def read_lines(path):\n"
 LIMIT_SECONDS = 10
+KEY = "a-key-of-ranks"
+BEARER = {"authorization": f"Bearer {KEY}"}
 
 pytestmark = pytest.mark.slow
 
@@ -34,8 +37,10 @@ def wait_for_failure(server: Served) -> None:
 
 def test_fast_numerics_write_the_same_tokens() -> None:
     """The default on a CPU: sums in another order, and no near tie among so many tokens."""
+    pytest.importorskip("llguidance", reason="grammars need llguidance: aerie[grammar]")
     prompts = [PROMPT, "import os\n", "class Stack:\n    def push(self", "x = {", "# a parser"]
     asked = [SamplingParams(max_tokens=48, temperature=t, seed=7) for t in (0.0, 0.7, 1.1)]
+    asked.append(replace(asked[1], grammar=JsonSchema({"type": "array", "maxItems": 4})))
     tree = {"top_k": 3, "depth": 4, "nodes": 12}
     found = []
     for ranks, speculation in ((1, {"method": "none"}), (2, {"method": "none"}), (2, tree)):
@@ -65,3 +70,16 @@ def test_a_server_of_two_ranks(is_idle: bool) -> None:
                 said = stream.read().decode()
             assert said.strip().splitlines()[-1].startswith('data: {"error":'), said[-400:]
         wait_for_failure(server)
+
+
+def test_other_weights_come_with_other_ranks() -> None:
+    with served("--tensor-parallel", "2", "--api-key", KEY, *TREE) as server:
+        asked = {"prompt": PROMPT, "max_tokens": 8, "temperature": 0}
+        before = server.call("POST", "/v1/completions", asked, BEARER).body["choices"]
+        follower = follower_of(server)
+        assert server.call("POST", "/admin/reload", {}, BEARER).status == 200
+        assert server.call("POST", "/v1/completions", asked, BEARER).body["choices"] == before
+        until = time.monotonic() + LIMIT_SECONDS
+        while Path(f"/proc/{follower}").exists():
+            assert time.monotonic() < until, "a rank of the weights before is still there"
+            time.sleep(0.05)
