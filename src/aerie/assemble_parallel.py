@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -61,17 +62,19 @@ def load_split(
     # A head and its taps are the leader's affair.
     told = asdict(replace(config, model=str(directory), draft=None, taps=None))
     model = {"config": told, "page_size": page_size}
-    followers = Followers(__name__, size, torch.get_num_threads(), model)
-    try:
-        group = _group(0, config)
-        part = load_whole(directory, placed(config, 0), page_size, on_tensor, _part(group))
-        followers.on_loss = group.fail
-        followers.await_ready()
-        group.connect(followers.meeting)
-        return lead(part, group, followers)
-    except BaseException:
-        followers.end()
-        raise
+    with TemporaryDirectory(prefix="aerie-ranks-") as folder:
+        meeting = Path(folder) / "meeting"
+        followers = Followers(__name__, size, meeting, torch.get_num_threads(), model)
+        try:
+            group = _group(0, config)
+            part = load_whole(directory, placed(config, 0), page_size, on_tensor, _part(group))
+            followers.on_loss = group.fail
+            followers.await_ready()
+            group.connect(meeting)
+            return lead(part, group, followers)
+        except BaseException:
+            followers.end()
+            raise
 
 
 def placed(config: ModelConfig, rank: int) -> ModelConfig:

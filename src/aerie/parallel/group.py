@@ -54,6 +54,7 @@ class Group:
         if self.device.type == "cuda":
             devices = dist.PrefixStore("devices", store), self.rank, self.size
             self._devices = self._named(lambda: dist.ProcessGroupNCCL(*devices))
+        self._named(lambda: self._hosts.barrier().wait(PATIENCE))  # nobody needs the file any more
 
     def broadcast(self, words: Tensor) -> None:
         """The leader's bytes, in the host's memory, to everybody."""

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -36,16 +35,16 @@ class Post:
 class Followers:
     """The other ranks. One that ends on its own ends them all; `on_loss` is told first, once."""
 
-    def __init__(self, module: str, size: int, threads: int, model: dict[str, Any]) -> None:
+    def __init__(
+        self, module: str, size: int, meeting: Path, threads: int, model: dict[str, Any]
+    ) -> None:
         self.lost: RankLostError | None = None
         self.on_loss: Callable[[RankLostError], None] = lambda error: None
-        self._folder = tempfile.TemporaryDirectory(prefix="aerie-ranks-")
-        self.meeting = Path(self._folder.name) / "meeting"
         self._lock = threading.RLock()  # a collector may end what another frame is about to
         self._is_over, self._is_known = False, threading.Event()
         self.processes = [_start(module) for _ in range(1, size)]
         for rank, process in enumerate(self.processes, 1):
-            _tell(process, json.dumps(asdict(Post(rank, str(self.meeting), threads, model))))
+            _tell(process, json.dumps(asdict(Post(rank, str(meeting), threads, model))))
 
     def await_ready(self) -> None:
         """Until all have loaded their part; from here on they are watched."""
@@ -92,7 +91,6 @@ class Followers:
             process.kill()
             with suppress(OSError), process:  # closes its pipes
                 pass
-        self._folder.cleanup()
 
 
 def _start(module: str) -> subprocess.Popen[str]:
