@@ -48,7 +48,6 @@ class ExactPlan:
     is_split: bool  # whether every span is folded by a program of its own
     n_programs: int
     n_spans: int  # of the longest text there may be
-    units: Tensor  # [units, UNIT_FIELDS] i32
     items: Tensor  # [items, ITEM_FIELDS] i32
     n_items: Tensor  # [1] i32
     turns: Iterator[Tensor]  # of every layer a counter [] i32 of the items taken
@@ -132,6 +131,7 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
     floats = partial(torch.empty, dtype=torch.float32, device=device)
     shape = rows.n_rows, n_spans, geometry.n_heads
     is_merged = is_split or has_tree
+    units = integers((n_units, planning.UNIT_FIELDS.value))
     turns = integers(planning.MOST_LAYERS.value)
     plan = ExactPlan(
         tile,
@@ -139,7 +139,6 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
         is_split,
         min(n_items * head_blocks, max(n_at_once, 1)),
         n_spans,
-        integers((n_units, planning.UNIT_FIELDS.value)),
         integers((n_items, planning.ITEM_FIELDS.value)),
         integers(1),
         iter(turns),
@@ -149,7 +148,7 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
         floats((*shape, 2)) if is_merged else None,
     )
     planning.exact_unit_kernel[(n_units,)](
-        plan.units,
+        units,
         turns,
         plan.row_parts,
         plan.paths,
@@ -169,7 +168,7 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
         num_warps=PLAN_WARPS,
     )
     planning.exact_item_kernel[(n_units,)](
-        plan.units,
+        units,
         plan.items,
         plan.n_items,
         n_units,

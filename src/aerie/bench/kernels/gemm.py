@@ -13,20 +13,21 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerie.bench.kernels.gemm_candidates import SHAPES, Shape, plans_for
+from aerie.bench.kernels.gemm_candidates import SHAPES, Shape, Timed, Tuned, plans_for
+from aerie.bench.kernels.gemm_stack import refine_all
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from aerie.kernels.triton_gpu.gemm_plan import Key, Plan
+    from aerie.kernels.triton_gpu.gemm_plan import Plan
 
 # Several times the 60 MB of cache of the largest card this was run on.
 WALKED_BYTES = 256 << 20
@@ -34,34 +35,6 @@ FINALISTS = 3
 QUICK_REPLAYS, FINAL_REPLAYS = 2, 7
 # Two bfloat16 roundings of the result apart; sums in float32 differ far less.
 MOST_ERROR = 4e-3
-
-
-@dataclass(frozen=True)
-class Timed:
-    """A plan and its time."""
-
-    plan: Plan
-    us: float
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """The chosen plan of one shape, with what it was measured against."""
-
-    key: Key
-    plan: Plan
-    us: float
-    cublas_us: float
-    error: float
-    cublas_error: float
-    gbps: float
-    tried: int
-    others: tuple[Timed, ...] = ()  # those that were nearly as fast by themselves
-
-    def by(self, other: Timed) -> Tuned:
-        """The same shape by one of the others."""
-        gbps = round(self.gbps * self.us / other.us, 1)
-        return replace(self, plan=other.plan, us=other.us, gbps=gbps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +222,6 @@ def tune_to_file(
     import torch
 
     from aerie.bench.kernels.calls import copy_gbps
-    from aerie.bench.kernels.gemm_stack import refine_all
     from aerie.bench.provenance import provenance
     from aerie.kernels.triton_gpu.gemm_plan import ROW_BUCKETS, table_record
 

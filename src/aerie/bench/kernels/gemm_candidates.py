@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aerie.chips import DeviceRecord
-    from aerie.kernels.triton_gpu.gemm_plan import Plan
+    from aerie.kernels.triton_gpu.gemm_plan import Key, Plan
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,34 @@ class Shape:
     def bytes(self) -> int:
         """Bytes of the weight in bfloat16."""
         return 2 * self.n_out * self.n_in
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A plan and its time."""
+
+    plan: Plan
+    us: float
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The chosen plan of one shape, with what it was measured against."""
+
+    key: Key
+    plan: Plan
+    us: float
+    cublas_us: float
+    error: float
+    cublas_error: float
+    gbps: float
+    tried: int
+    others: tuple[Timed, ...] = ()  # those that were nearly as fast by themselves
+
+    def by(self, other: Timed) -> Tuned:
+        """The same shape by one of the others."""
+        gbps = round(self.gbps * self.us / other.us, 1)
+        return replace(self, plan=other.plan, us=other.us, gbps=gbps)
 
 
 # An 8B decoder of 32 layers (hidden 4096, FFN 14336, vocabulary 128,256) and its EAGLE-3 head.

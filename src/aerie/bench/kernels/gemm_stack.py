@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aerie.bench.kernels.gemm_candidates import Shape
+from aerie.bench.kernels.gemm_candidates import Shape, Tuned
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from aerie.bench.kernels.gemm import Tuned
     from aerie.kernels.triton_gpu.gemm_plan import Plan
 
 REPLAYS, QUICK_REPLAYS = 9, 5
