@@ -93,9 +93,9 @@ def mixed(seed: int) -> dict[str, Any]:
 @pytest.mark.parametrize("backend", [runnable(name) for name in ("numpy", "pytorch")])
 def test_any_mix_of_options(backend: str) -> None:
     n_near = 0
-    for seed in range(100):
+    for seed in range(60):
         call = mixed(seed)
         expected = run("reference", KERNEL, **call).near_ties
         assert run(backend, KERNEL, **call).near_ties.tolist() == expected.tolist(), seed
         n_near += int(expected.sum())
-    assert n_near > 50
+    assert n_near > 20

@@ -100,7 +100,7 @@ LOOPS = {
     "walk.py:path_by_coins": "the depth of the tree",
     "noise.py:philox": "ten rounds",
     "noise.py:gumbel": "the four words of a counter",
-    "sampling.py:sample_target_tokens": "two penalties of one rule, and which were given",
+    "sampling.py:_is_possible": "the options that were given, each with its rule",
     "replay.py:_smallest": "the buckets, which are host numbers",
     "round_text.py:find_text_path": "the longest suffix, at most eight tokens",
     "round_text.py:_walked": "pointer doubling, log2 of the longest path",

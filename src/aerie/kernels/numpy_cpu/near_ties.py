@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from aerie.kernels.numpy_cpu.noise import gumbel, random_words
 from aerie.kernels.numpy_cpu.ragged import request_spans
 from aerie.kernels.numpy_cpu.refusals import Refusals, outside
-from aerie.kernels.numpy_cpu.sampling import GREEDY_TEMPERATURE, adjusted, filtered
+from aerie.kernels.numpy_cpu.sampling import GREEDY_TEMPERATURE, Options, adjusted, filtered
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -30,7 +30,7 @@ def find_near_ties(
     ancestor_bits: NDArray[np.uint32] | None = None,
     **options: NDArray[Any],
 ) -> dict[str, Any]:
-    """R17: greedy entries all at once, sampled ones one by one."""
+    """R17: greedy entries all at once, sampled ones one by one; their noise together."""
     near = np.zeros(rows.shape, np.bool_)
     is_used = ~outside(rows, len(logits)) & ~outside(tokens, logits.shape[1])
     request, place = is_used.nonzero()
@@ -48,27 +48,35 @@ def find_near_ties(
     with np.errstate(all="ignore"):
         reach = limit[request] * power
         reach = np.where(is_hot, reach / np.where(is_hot, heat, np.float32(1)), reach)
-        sums, own = scores[entry], scores[entry, token]
-        for k in is_hot.nonzero()[0].tolist():
-            where = positions[row[k]]
-            sums[k], own[k] = _noisy(sums[k], token[k], request[k], where, reach[k], options)
-        is_close = (sums >= (own - reach)[:, None]) & (sums <= own[:, None]) & (sums > -np.inf)
-    is_close[np.arange(len(token)), token] = False
-    near[request, place] = is_close.any(axis=1)
+        greedy = (~is_hot).nonzero()[0]
+        sums, own = scores[entry[greedy]], scores[entry[greedy], token[greedy]]
+        is_close = (sums >= (own - reach[greedy])[:, None]) & (sums <= own[:, None])
+        is_close &= sums > -np.inf
+        is_close[np.arange(len(greedy)), token[greedy]] = False
+        near[request[greedy], place[greedy]] = is_close.any(axis=1)
+        hot = is_hot.nonzero()[0]
+        if len(hot):
+            owner = request[hot]
+            near[owner, place[hot]] = _drawn_closely(
+                scores[entry[hot]], token[hot], owner, positions[row[hot]], reach[hot], options
+            )
     return {"near_ties": near}
 
 
-def _noisy(
-    scores: Floats, token: Any, request: Any, position: Any, reach: np.float32, options: Any
-) -> tuple[Floats, np.float32]:
-    """Sums of what the filters keep, -inf where none comes near the token's; and its own."""
-    index = options["sample_index"][request] if "sample_index" in options else np.int64(0)
-    seed, place, sample = (np.array([n]) for n in (options["seed"][request], position, index))
-    words = random_words(len(scores), seed, place, sample)[0, : len(scores)]
-    own = scores[token] + gumbel(words[token : token + 1])[0]
-    kept = filtered(scores, request, options)
-    # The noise falls as its word grows: who is too far away with the largest needs none.
-    able = (kept + gumbel(words.min(keepdims=True)) >= own - reach).nonzero()[0]
-    sums = np.full_like(scores, -np.inf)
-    sums[able] = kept[able] + gumbel(words[able])
-    return sums, own
+def _drawn_closely(
+    scores: Floats, tokens: Ints, request: Ints, position: Ints, reach: Floats, options: Options
+) -> list[bool]:
+    """Whether each of these sampled tokens is a near tie; one row of scores for each."""
+    index = options["sample_index"][request] if "sample_index" in options else 0 * request
+    words = random_words(scores.shape[1], options["seed"][request], position, index)
+    found = []
+    for x, token, word, b, span in zip(scores, tokens, words, request, reach, strict=True):
+        word = word[: len(x)]
+        own = x[token] + gumbel(word[token : token + 1])[0]
+        # The noise falls as its word grows: who is too far away with the largest needs none.
+        able = (x + gumbel(word.min(keepdims=True)) >= own - span).nonzero()[0]
+        sums = x[able] + gumbel(word[able])
+        close = able[(sums >= own - span) & (sums <= own) & (sums > -np.inf) & (able != token)]
+        # Few rows have any, so that filters, which sort, are asked last.
+        found.append(bool(len(close)) and bool((filtered(x, b, options)[close] > -np.inf).any()))
+    return found

@@ -34,7 +34,8 @@ def find_near_ties(
     _, scores = adjusted(refusals, spans, logits, positions, temperature, options)
     place = torch.where(is_used, rows, 0).flatten()
     token = torch.where(is_used, tokens, 0).view(-1, 1)
-    entries = Rows(torch.arange(batch, device=rows.device).repeat_interleave(run))
+    request = torch.arange(batch, device=rows.device)[:, None].expand(batch, run)
+    entries = Rows(request.flatten())
     scores = scores.index_select(0, place)  # [B*n, V]
     own_logit = logits.index_select(0, place).gather(1, token)
     power = (own_logit.view(torch.int32) & _EXPONENT).view(torch.float32)
