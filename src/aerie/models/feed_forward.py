@@ -33,8 +33,7 @@ class GatedMLP:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[rows, hidden] to [rows, hidden]."""
-        gate, up = self.gate_up(x)
-        return self.down(self.ops.gate(gate, up))
+        return self.down(self.gate_up.gated(x, self.ops.gate))
 
 
 @dataclass(frozen=True)

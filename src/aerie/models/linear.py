@@ -90,11 +90,27 @@ DENSE = DenseFormat()
 COLUMN_MAJOR = DenseFormat(column_major)
 
 
+Gate = Callable[[Tensor, Tensor], Tensor]
+
+
+@runtime_checkable
+class GatedLinear(Protocol):
+    """A linear layer that can join the two halves of its product itself."""
+
+    def gated(self, x: Tensor) -> Tensor:
+        """silu of the first half times the second, the bits of `LayerOps.gate`."""
+        ...
+
+
 class Projections(Protocol):
     """Several linear maps of the same rows."""
 
     def __call__(self, x: Tensor) -> Sequence[Tensor]:
         """One result per map."""
+        ...
+
+    def gated(self, x: Tensor, gate: Gate) -> Tensor:
+        """The results of two maps, joined."""
         ...
 
 
@@ -108,6 +124,10 @@ class SeparateProjections:
         """One result per map."""
         return [linear(x) for linear in self.linears]
 
+    def gated(self, x: Tensor, gate: Gate) -> Tensor:
+        """The results of two maps, joined."""
+        return gate(*self(x))
+
 
 @dataclass(frozen=True, eq=False)
 class FusedProjections:
@@ -119,6 +139,12 @@ class FusedProjections:
     def __call__(self, x: Tensor) -> Sequence[Tensor]:
         """One result per map, views of one product."""
         return torch.split(self.linear(x), list(self.widths), dim=-1)
+
+    def gated(self, x: Tensor, gate: Gate) -> Tensor:
+        """The results of two maps, joined; in the same launch where the product can do that."""
+        if isinstance(self.linear, GatedLinear):
+            return self.linear.gated(x)
+        return gate(*self(x))
 
 
 @runtime_checkable

@@ -16,6 +16,7 @@ pytest.importorskip("triton")
 from aerie.bench.kernels.gemm_candidates import SHAPES, plans_for
 from aerie.chips import CHIPS
 from aerie.errors import UnknownNameError, UsageError
+from aerie.kernels.triton_gpu.fused import gate
 from aerie.kernels.triton_gpu.gemm import gemm_scratch, product
 from aerie.kernels.triton_gpu.gemm_plan import (
     CUBLAS,
@@ -63,6 +64,8 @@ def test_product(dtype: torch.dtype, plan: Plan, rows: int) -> None:
     # One rounding of the result; in float32 the sum's own error is as large.
     assert error < 2 * torch.finfo(dtype).eps
     assert torch.equal(product(x, weight, bias, plan, scratch), found)
+    gated = product(x, weight, bias, plan, scratch, is_gated=True)
+    assert torch.equal(gated, gate(*found.tensor_split(2, dim=1)))
     assert int(scratch.arrived.abs().sum()) == 0
 
 

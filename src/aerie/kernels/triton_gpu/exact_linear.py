@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from aerie.chips import record_of
 from aerie.errors import UsageError
+from aerie.kernels.triton_gpu.fused import gate
 from aerie.kernels.triton_gpu.gemm import GemmScratch, gemm_scratch, product
 from aerie.kernels.triton_gpu.gemm_plan import CUBLAS, GemmTable, Plan
 
@@ -111,6 +112,15 @@ class ExactLinear:
         if not x.shape[0]:
             return x.new_empty((0, self.shape.n_out))
         return self.by(self.exact.plan(self.shape, x.shape[0], x.element_size()), x)
+
+    def gated(self, x: Tensor) -> Tensor:
+        """Of two weights, one above the other: silu(first) times second. [rows, n_out / 2]"""
+        if not x.shape[0]:
+            return x.new_empty((0, self.shape.n_out // 2))
+        plan = self.exact.plan(self.shape, x.shape[0], x.element_size())
+        if plan == CUBLAS:
+            return gate(*self.by(plan, x).tensor_split(2, dim=1))
+        return product(x, self.weight, self.bias, plan, self.exact.scratch, is_gated=True)
 
     def by(self, plan: Plan, x: Tensor) -> Tensor:
         """The same by a given plan."""

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.kernels.triton_gpu.gemm import silu_times
 from aerie.kernels.triton_gpu.launch import block
 from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
 
@@ -89,10 +90,7 @@ def _gate_kernel(
     take_turn(OVERLAP)
     x = tl.load(gate + row * gate_stride + column, mask=is_inside, other=0.0)
     y = tl.load(up + row * up_stride + column, mask=is_inside, other=0.0)
-    wide = x.to(tl.float32)
-    silu = (wide / (1.0 + tl.exp(-wide))).to(x.dtype)
-    product = silu.to(tl.float32) * y.to(tl.float32)
-    tl.store(out + row * size + column, product.to(x.dtype), mask=is_inside)
+    tl.store(out + row * size + column, silu_times(x, y), mask=is_inside)
 
 
 def gate(gated: Tensor, up: Tensor) -> Tensor:

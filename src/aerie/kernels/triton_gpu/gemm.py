@@ -2,7 +2,8 @@
 
 y[m, n] = sum_k x[m, k] w[n, k] + bias[n], accumulated in float32 and rounded once. A tile's parts
 of the inner axis are added in ascending order by the program that finishes last, so results do
-not depend on timing: the same bits every run.
+not depend on timing: the same bits every run. A gated product is that of two weights, one above the
+other, of which silu(first) times second is kept: the bits of a product and a gate.
 """
 
 from __future__ import annotations
@@ -40,9 +41,26 @@ def gemm_scratch(device: torch.device | str) -> GemmScratch:
 
 
 @triton.jit
+def silu_times(gate, up):
+    """silu(gate) * up, the first rounded before the second multiplies."""
+    wide = gate.to(tl.float32)
+    silu = (wide / (1.0 + tl.exp(-wide))).to(gate.dtype)
+    return (silu.to(tl.float32) * up.to(tl.float32)).to(gate.dtype)
+
+
+@triton.jit
+def _columns(n_out, BN: tl.constexpr, GATED: tl.constexpr):
+    """Outputs of a program; of a gated product half of them from either weight."""
+    lane = tl.arange(0, BN)
+    if GATED:
+        return tl.program_id(0) * (BN // 2) + lane % (BN // 2) + lane // (BN // 2) * (n_out // 2)
+    return tl.program_id(0) * BN + lane
+
+
+@triton.jit
 def _finish(
     total, out, bias, partials, arrived, row, is_row, column, n_rows, n_out, splits,
-    SPLIT: tl.constexpr, HAS_BIAS: tl.constexpr,
+    SPLIT: tl.constexpr, HAS_BIAS: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
     """Round and store `total[rows, columns]`; with several parts, the last program adds them."""
     place = row[:, None] * n_out + column[None, :]
@@ -66,7 +84,16 @@ def _finish(
     if is_last:
         if HAS_BIAS:
             total += tl.load(bias + column).to(tl.float32)[None, :]
-        tl.store(out + place, total.to(out.dtype.element_ty), mask=is_out)
+        result = total.to(out.dtype.element_ty)
+        if GATED:
+            HALF: tl.constexpr = total.shape[1] // 2
+            both = tl.permute(tl.reshape(result, (total.shape[0], 2, HALF)), (0, 2, 1))
+            gate, up = tl.split(both)
+            own = tl.program_id(0) * HALF + tl.arange(0, HALF)
+            place = row[:, None] * (n_out // 2) + own[None, :]
+            tl.store(out + place, silu_times(gate, up), mask=is_row[:, None])
+        else:
+            tl.store(out + place, result, mask=is_out)
 
 
 @triton.jit(do_not_specialize=_SIZES)
@@ -74,11 +101,11 @@ def _dot_kernel(
     x, w, bias, out, partials, arrived, n_rows, n_out, n_in, steps_each, splits, n_ahead,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr,
     HAS_BIAS: tl.constexpr, OVERLAP: tl.constexpr, PRECISION: tl.constexpr, AHEAD: tl.constexpr,
-    IS_FULL: tl.constexpr,
+    IS_FULL: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
     """The weight's rows stand in the long axis of the matrix instruction, the few rows in the
     short one, so that little of it is padding."""
-    column = tl.program_id(0) * BN + tl.arange(0, BN)
+    column = _columns(n_out, BN, GATED)
     row = tl.program_id(2) * BM + tl.arange(0, BM)
     inner = tl.arange(0, BK)
     # A multiple of BK by its form: the compiler then knows that loads are aligned.
@@ -104,7 +131,7 @@ def _dot_kernel(
         total = tl.dot(weight, own, total, input_precision=PRECISION)
     _finish(
         tl.trans(total), out, bias, partials, arrived, row, row < n_rows, column, n_rows, n_out,
-        splits, SPLIT, HAS_BIAS,
+        splits, SPLIT, HAS_BIAS, GATED,
     )  # fmt: skip
 
 
@@ -112,10 +139,10 @@ def _dot_kernel(
 def _gemv_kernel(
     x, w, bias, out, partials, arrived, n_rows, n_out, n_in, steps_each, splits, n_ahead,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr,
-    HAS_BIAS: tl.constexpr, OVERLAP: tl.constexpr, STAGES: tl.constexpr,
+    HAS_BIAS: tl.constexpr, OVERLAP: tl.constexpr, STAGES: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
     """One or two rows: multiply and add without matrix instructions, reduce once at the end."""
-    column = tl.program_id(0) * BN + tl.arange(0, BN)
+    column = _columns(n_out, BN, GATED)
     row = tl.arange(0, BM)
     inner = tl.arange(0, BK)
     # A multiple of BK by its form: the compiler then knows that loads are aligned.
@@ -140,18 +167,26 @@ def _gemv_kernel(
         summed = tl.where((row == 0)[:, None], summed, tl.sum(other, axis=1)[None, :])
     _finish(
         summed, out, bias, partials, arrived, row, row < n_rows, column, n_rows, n_out, splits,
-        SPLIT, HAS_BIAS,
+        SPLIT, HAS_BIAS, GATED,
     )  # fmt: skip
 
 
 def product(
-    x: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan, scratch: GemmScratch
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    plan: Plan,
+    scratch: GemmScratch,
+    is_gated: bool = False,
 ) -> Tensor:
-    """x [rows, n_in] times the transpose of weight [n_out, n_in], by a Triton plan."""
+    """x [rows, n_in] times the transpose of weight [n_out, n_in], by a Triton plan.
+
+    Gated: the first half of that as silu, times the second. [rows, n_out / 2]
+    """
     n_rows, n_in = x.shape
     n_out = weight.shape[0]
     assert plan.fits(n_out, n_in) and weight.is_contiguous(), (plan, weight.shape)
-    out = x.new_empty((n_rows, n_out))
+    out = x.new_empty((n_rows, n_out // 2 if is_gated else n_out))
     n_steps = triton.cdiv(n_in // plan.block_k, plan.splits)
     splits = triton.cdiv(n_in // plan.block_k, n_steps)
     n_tiles = n_out // plan.block_n
@@ -164,7 +199,7 @@ def product(
         n_rows, n_out, n_in, n_steps, splits, AHEAD_EACH * device.processors,
     )  # fmt: skip
     tile = {"BN": plan.block_n, "BK": plan.block_k, "SPLIT": splits > 1}
-    tile |= {"HAS_BIAS": bias is not None, "num_warps": plan.warps}
+    tile |= {"HAS_BIAS": bias is not None, "GATED": is_gated, "num_warps": plan.warps}
     tile |= {"OVERLAP": device.overlaps, "launch_pdl": device.overlaps}
     if plan.kind == "gemv":
         assert n_rows <= 2, f"{n_rows} rows, a gemv plan has at most 2"

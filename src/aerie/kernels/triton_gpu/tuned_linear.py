@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from aerie.chips import record_of
 from aerie.errors import UsageError
+from aerie.kernels.triton_gpu.fused import gate
 from aerie.kernels.triton_gpu.gemm import GemmScratch, gemm_scratch, product
 from aerie.kernels.triton_gpu.gemm_plan import CUBLAS, GemmTable, Key, Plan, Usage, row_bucket
 
@@ -60,11 +61,19 @@ class TunedLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x times the weight's transpose, plus the bias. [rows, n_in] to [rows, n_out]"""
+        return self._product(x, is_gated=False)
+
+    def gated(self, x: Tensor) -> Tensor:
+        """Of two weights, one above the other: silu(first) times second. [rows, n_out / 2]"""
+        return self._product(x, is_gated=True)
+
+    def _product(self, x: Tensor, is_gated: bool) -> Tensor:
         n_out, n_in = self.weight.shape
         plan = self.tuned.plan(n_out, n_in, x.shape[0]) if x.shape[0] else CUBLAS
         if plan.kind == "cublas":
-            return functional.linear(x, self.weight, self.bias)
-        return product(x, self.weight, self.bias, plan, self.tuned.scratch)
+            whole = functional.linear(x, self.weight, self.bias)
+            return gate(*whole.tensor_split(2, dim=1)) if is_gated else whole
+        return product(x, self.weight, self.bias, plan, self.tuned.scratch, is_gated)
 
 
 def tuned_linears(
