@@ -90,8 +90,8 @@ def _finish(
             both = tl.permute(tl.reshape(result, (total.shape[0], 2, HALF)), (0, 2, 1))
             gate, up = tl.split(both)
             own = tl.program_id(0) * HALF + tl.arange(0, HALF)
-            place = row[:, None] * (n_out // 2) + own[None, :]
-            tl.store(out + place, silu_times(gate, up), mask=is_row[:, None])
+            joined = row[:, None] * (n_out // 2) + own[None, :]
+            tl.store(out + joined, silu_times(gate, up), mask=is_row[:, None])
         else:
             tl.store(out + place, result, mask=is_out)
 
