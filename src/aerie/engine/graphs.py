@@ -43,7 +43,7 @@ class Graphs:
         self._open = ExitStack()  # the part that is being recorded
         self.keys: set[Any] = set()  # met so far
         self.is_warm = False  # whatever may be asked for has a graph, of its own size or a larger
-        # One pool: no tensor of a graph outlives its replay, so graphs may share their memory.
+        # One pool: no tensor outlives the replay of its function, so graphs may share their memory.
         self._pool = torch.cuda.graph_pool_handle() if self._is_captured else None
         self._stream = torch.cuda.Stream(device) if self._is_captured else None
         if self._is_captured:  # what a library makes once must not be part of a recording

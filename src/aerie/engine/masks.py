@@ -125,10 +125,11 @@ class Levels:
 
     def masked(self, nodes: Tensor, logits: Tensor) -> Tensor:
         """The draft's logits without what may not follow the nodes."""
-        batch, width = nodes.shape
-        shapes = [(batch, part.shape[1]) for part in (nodes, *self.known)]
+        shapes = [(len(nodes), part.shape[1]) for part in (nodes, *self.known)]
         self.masks.make(_of_level, shapes, self.most)
-        return self.masks.masked(logits, even_ends(batch, width, nodes.device), self.token_map)
+        masked = self.masks.masked(logits, even_ends(*nodes.shape, nodes.device), self.token_map)
+        # A head that knows none of the allowed tokens proposes what it likes.
+        return torch.where(masked.isneginf().all(dim=1, keepdim=True), logits, masked)
 
 
 def _of_level(seat: Seat, index: int, *known: NDArray[np.int64]) -> list[Path]:

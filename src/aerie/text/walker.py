@@ -40,10 +40,14 @@ class Walker:
     def fill(self, paths: Sequence[Path], bits_out: Bits) -> None:
         """The mask after every path; all may come after one that is forbidden, and in more rows."""
         bits_out.fill(ALL)
-        order = sorted(range(len(paths)), key=paths.__getitem__)  # what begins alike is together
-        for row in order:
+        refused: Path = ()
+        for row in sorted(range(len(paths)), key=paths.__getitem__):  # what begins alike together
+            if refused and paths[row][: len(refused)] == refused:
+                continue
             if self._stand(paths[row]):
                 self._fill(bits_out, row)
+            else:
+                refused = paths[row][: len(self._path) + 1]
 
     def _fill(self, bits_out: Bits, row: int) -> None:
         """One mask. Before `floor` no end is in it, unless there is nothing else."""

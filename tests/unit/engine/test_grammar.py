@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from aerie.engine import round as round_module
 from aerie.engine.buckets import Bucket
@@ -152,6 +153,21 @@ def test_masked_drafts_are_accepted_more_often(pair: Pair, monkeypatch: pytest.M
     assert accepted("graphs") > 0.7 * masked["direct"]
     monkeypatch.setattr(Levels, "masked", lambda self, nodes, logits: logits)
     assert accepted("graphs") < 0.7 * masked["direct"]
+
+
+def test_a_head_that_knows_no_allowed_token_is_left_alone() -> None:
+    """Its vocabulary may be a part of the target's: no row of a draft is all forbidden."""
+    token_map = torch.arange(0, LIMITS.vocabulary, 2)
+    masks = Masks(2, LIMITS.vocabulary, "cpu")
+    masks.hold(2, 99)
+    masks._first[:2] = torch.tensor([1, 2])
+    masks._bits[1:] = torch.tensor([[1 << 5, 0], [1 << 4, 0]], dtype=torch.int32)
+    levels = Levels(masks, (), token_map, None)
+    masks.graphs.cut = lambda look: None  # type: ignore[method-assign]
+    logits = torch.randn(2, len(token_map))
+    found = levels.masked(torch.zeros((2, 1), dtype=torch.int64), logits)
+    assert torch.equal(found[0], logits[0]), "5 is no token of the head"
+    assert found[1].isfinite().nonzero().flatten().tolist() == [2]
 
 
 def test_a_grammar_that_fails_ends_its_own_request(
