@@ -182,8 +182,9 @@ class Bench:
 
     @property
     def most_tokens(self) -> int:
-        """That no request reaches, in however many rounds of eight tokens."""
-        return 8 * (self.args.turns + 1) * (self.args.rounds + LEAD_IN) + 64
+        """That no request reaches, however long the paths of its rounds."""
+        longest = 1 + max(shape.depth for shape in SHAPES.values())
+        return longest * (self.args.turns + 1) * (self.args.rounds + LEAD_IN) + 64
 
     def in_turns(self, shape: SpeculationConfig) -> dict[str, Side]:
         """Nobody, everybody and one with a grammar; a turn before those that count warms up."""
