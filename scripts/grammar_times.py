@@ -63,6 +63,7 @@ SHAPES = {
 }
 PLAIN = SpeculationConfig(method="none")
 LIMITS = {"round": 1.15, "bystanders": 0.95}
+LONGEST = 17  # tokens of a round and request, at most
 LEAD_IN = 2  # rounds of a turn that still share the device with the engine before
 VALUE = {"anyOf": [{"type": kind} for kind in ("string", "number", "boolean", "null", "object")]}
 # Arrays of so many arrays of so many values: no text of a measurement comes to its end.
@@ -183,8 +184,7 @@ class Bench:
     @property
     def most_tokens(self) -> int:
         """That no request reaches, however long the paths of its rounds."""
-        longest = 1 + max(shape.depth for shape in SHAPES.values())
-        return longest * (self.args.turns + 1) * (self.args.rounds + LEAD_IN) + 64
+        return LONGEST * (self.args.turns + 1) * (self.args.rounds + LEAD_IN) + 64
 
     def in_turns(self, shape: SpeculationConfig) -> dict[str, Side]:
         """Nobody, everybody and one with a grammar; a turn before those that count warms up."""
