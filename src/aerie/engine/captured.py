@@ -36,7 +36,7 @@ from aerie.engine.sampler import CONSTRAINED, EVERYTHING, GREEDY, Options
 from aerie.engine.scheduler import Plan
 from aerie.engine.seat import Seat
 from aerie.engine.seats import Seating, arranging, catch_up, situation
-from aerie.kernels.report import N_ROWS, STATUS
+from aerie.kernels.report import N_CHOSEN, N_ROWS, STATUS
 from aerie.kv.memory import Memory
 from aerie.speculation.policy import Growth, Lesson, Policy, Settled
 from aerie.speculation.store import make_levels
@@ -294,6 +294,8 @@ class Captured:
             n_levels = 0 if is_early or drafted is None else len(drafted.widths or ()) + 1
             self._lesson = read_lesson(page, lines, n_levels), flying.verified
         landed = [Landed(i, *own) for i, own in enumerate(zip(flying.seats, lines, strict=True))]
+        for own in landed:  # whoever has left keeps its tree until others are seated
+            own.seat.n_rows = own.line[N_CHOSEN]
         landed = [own for own in landed if not own.seat.has_left]
         for seat, line in ((own.seat, own.line) for own in landed):
             seat.follow(line)
