@@ -50,12 +50,12 @@ from aerie.bench.round.setup import (  # noqa: E402
 )
 from aerie.bench.round.speed import Clocked, launch_counts  # noqa: E402
 from aerie.config import GraphConfig, SpeculationConfig  # noqa: E402
-from aerie.engine import masks  # noqa: E402
 from aerie.engine.engine import EngineCore  # noqa: E402
 from aerie.models.inflate import LargePair  # noqa: E402
 from aerie.requests.params import SamplingParams  # noqa: E402
 from aerie.requests.request import State  # noqa: E402
 from aerie.text.grammar import Compiled, Grammars, JsonSchema  # noqa: E402
+from aerie.text.walker import Walker  # noqa: E402
 
 SHAPES = {
     "chain7": SpeculationConfig(top_k=1, depth=7, nodes=8),
@@ -77,17 +77,17 @@ SCHEMA = JsonSchema(
 )
 
 
-MASK_SECONDS: list[float] = []  # of the host, for a level or a verification
+MASK_SECONDS: list[float] = []  # of the host, a seat's rows each
 
 
-def timed_fill(*given: Any) -> None:
-    """`fill_all`, timed."""
+def timed_fill(self: Walker, *given: Any) -> None:
+    """`Walker.fill`, timed."""
     begin = time.perf_counter()
-    FILL(*given)
+    FILL(self, *given)
     MASK_SECONDS.append(time.perf_counter() - begin)
 
 
-FILL, masks.fill_all = masks.fill_all, timed_fill  # type: ignore[attr-defined]
+FILL, Walker.fill = Walker.fill, timed_fill  # type: ignore[method-assign]
 
 
 @dataclass(eq=False)

@@ -20,7 +20,7 @@ from aerie.engine.graphs import Graphs
 from aerie.engine.report import PARENTS, TOKENS, has_ended
 from aerie.engine.seat import Seat
 from aerie.speculation.store import even_ends
-from aerie.text.walker import ALL, Asked, Path, climb, fill_all, tree_paths
+from aerie.text.walker import ALL, Path, climb, tree_paths
 
 # Of a seat, its index and what was sent: the paths below its root after which it wants masks.
 Read = Callable[..., list[Path]]
@@ -79,15 +79,12 @@ class Masks:
         self._first_here.zero_()
         bound = [(i, s) for i, s in enumerate(self.seats()) if s.walker and not s.has_left]
         n_each = None if most is None else max(1, most // max(1, len(bound)))
-        asked = list[Asked]()
         for index, seat in bound:
             paths = read(seat, index, *sent)
             if seat.walker is not None and paths:
-                asked.append(Asked(seat.walker, paths[:n_each], end))
+                seat.walker.fill(paths[:n_each], rows[end : end + len(paths)])
                 self._first_here[index] = end
                 end += len(paths)
-        rows[1:end] = ALL
-        fill_all(asked, rows)
         self._first.copy_(self._first_here, non_blocking=True)
         if self._bits is not self._bits_here:
             self._bits[1:end].copy_(self._bits_here[1:end], non_blocking=True)

@@ -7,14 +7,12 @@ within limits; a `Matcher` follows one text and says which tokens may come next.
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -29,7 +27,6 @@ MOST_CHARACTERS = 256 * 1024  # of a grammar
 MOST_DEPTH = 64  # of a schema's own nesting; what it describes may be as deep as it likes
 COMPILE_SECONDS = 30.0  # to wait for; 500 properties take 25 ms, a vocabulary at first 4 s
 MOST_KEPT = 64  # compiled grammars, the last ones used
-MOST_THREADS = 8  # that make masks side by side
 # States of a grammar's lexer, some 2 kB each, and work for one mask, some 50 ms at the most: what
 # asks for more ends with an error instead of everybody else's memory and time.
 MOST_STATES, MOST_FUEL = 20_000, 500_000
@@ -135,38 +132,9 @@ class Matcher:
         End tokens are among them exactly where the text so far is complete.
         """
         self._fill(self._inner, bits_out, row)
-        self._check(bits_out, row)
-
-    @staticmethod
-    def fill_together(wanted: Sequence[tuple[Matcher, int]], bits_out: NDArray[np.int32]) -> None:
-        """The masks of several texts, each in its row, by threads: 25 µs one after the other."""
-        from llguidance.numpy import fill_next_token_bitmask_par
-
-        fill_next_token_bitmask_par(
-            _threads(), [(own._inner, row) for own, row in wanted], bits_out
-        )
-        for own, row in wanted:
-            own._check(bits_out, row)
-
-    def _check(self, bits_out: NDArray[np.int32], row: int) -> None:
         if self._inner.is_error():
             self.error = f"the grammar stopped: {self._inner.get_error():.200}"
             bits_out[row] = -1
-
-
-@cache
-def _threads() -> Any:
-    """As many as make masks of a batch side by side; some are left for those who launch."""
-    return _llguidance().LLExecutor(min(MOST_THREADS, max(1, (os.cpu_count() or 1) // 2)))
-
-
-def fill_masks(wanted: Sequence[tuple[Matcher, int]], bits_out: NDArray[np.int32]) -> None:
-    """Which tokens may come next in several texts, each in its row."""
-    if len(wanted) > 1 and all(isinstance(own, Matcher) for own, _ in wanted):
-        Matcher.fill_together(wanted, bits_out)
-    else:
-        for own, row in wanted:
-            own.fill(bits_out, row)
 
 
 @dataclass(frozen=True, eq=False)

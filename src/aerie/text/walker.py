@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aerie.text.grammar import Compiled, fill_masks
+from aerie.text.grammar import Compiled
 
 ALL = -1  # a word of bits that forbids nothing
 Bits = NDArray[np.int32]  # [rows, words]
@@ -41,21 +40,18 @@ class Walker:
     def fill(self, paths: Sequence[Path], bits_out: Bits) -> None:
         """The mask after every path; all may come after one that is forbidden, and in more rows."""
         bits_out.fill(ALL)
-        fill_all([Asked(self, paths, 0)], bits_out)
-
-    def visit(self, paths: Sequence[Path]) -> Iterator[int]:
-        """Stand after one allowed path after the other; the number of each."""
         refused: Path = ()
-        for index in sorted(range(len(paths)), key=paths.__getitem__):  # what begins alike together
-            if refused and paths[index][: len(refused)] == refused:
+        for row in sorted(range(len(paths)), key=paths.__getitem__):  # what begins alike together
+            if refused and paths[row][: len(refused)] == refused:
                 continue
-            if self._stand(paths[index]):
-                yield index
+            if self._stand(paths[row]):
+                self._fill(bits_out, row)
             else:
-                refused = paths[index][: len(self._path) + 1]
+                refused = paths[row][: len(self._path) + 1]
 
-    def leave_out_ends(self, bits_out: Bits, row: int) -> None:
-        """Before `floor` no end is in the mask of where it stands, unless there is nothing else."""
+    def _fill(self, bits_out: Bits, row: int) -> None:
+        """One mask. Before `floor` no end is in it, unless there is nothing else."""
+        self.matcher.fill(bits_out, row)
         if self._n_tokens + len(self._path) < self._floor:
             longer = bits_out[row].copy()
             ends = ~np.left_shift(1, self._ends % 32).astype(np.int32)
@@ -76,32 +72,6 @@ class Walker:
                 return False
             self._path.append(token)
         return True
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """Masks that one text wants, in rows that follow each other."""
-
-    walker: Walker
-    paths: Sequence[Path]
-    first: int  # row
-
-
-def fill_all(asked: Sequence[Asked], bits_out: Bits) -> None:
-    """The masks of several texts, one of each at a time, side by side; forbidden ones are left."""
-    visits = [own.walker.visit(own.paths) for own in asked]
-    while True:
-        here = [next(visit, None) for visit in visits]
-        ready = [
-            (own.walker, own.first + index)
-            for own, index in zip(asked, here, strict=True)
-            if index is not None
-        ]
-        if not ready:
-            return
-        fill_masks([(walker.matcher, row) for walker, row in ready], bits_out)
-        for walker, row in ready:
-            walker.leave_out_ends(bits_out, row)
 
 
 def tree_paths(tokens: Sequence[int], parents: Sequence[int]) -> list[Path]:
