@@ -120,6 +120,8 @@ cases=(
     toss_coins/b4_seed_edges
     score_target_tokens/b4_mixed
     score_target_tokens/b3_nan
+    find_near_ties/b3_at_the_limit
+    find_near_ties/b4_everything
 )
 "$python" -m aerie parity export --out "$work/7-cases" "${cases[@]/#/--case=}"
 

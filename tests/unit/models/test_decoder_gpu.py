@@ -21,7 +21,9 @@ pytestmark = pytest.mark.gpu
 
 def to_gpu(rows: Rows) -> Rows:
     moved = {
-        item.name: getattr(rows, item.name).cuda() for item in fields(Rows) if item.name != "bounds"
+        item.name: value.cuda()
+        for item in fields(Rows)
+        if isinstance(value := getattr(rows, item.name), torch.Tensor)
     }
     return replace(rows, **moved)
 
