@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -145,7 +145,7 @@ def gemm(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
     record = {
         "provenance": provenance_of_table,
         "shapes": [asdict(shape) for shape in SHAPES],
-        "products": [asdict(entry) for entry in tuned],
+        "products": [asdict(replace(entry, others=())) for entry in tuned],
         "stack": [asdict(entry) for entry in stack],
     }
     write(options.out / "gemm_tuning_h200.json", record)
