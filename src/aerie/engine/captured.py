@@ -143,8 +143,7 @@ class Captured:
         last, seats = self._under_way[-1], self.seating.seats
         if not isinstance(last, Flying) or last.has_verdict or all(own.has_left for own in seats):
             return
-        is_agreed = last.agreed is not None or not self.parts.policy.learns
-        if is_agreed and not self.seating.is_constrained:
+        if self._is_agreed(last) and not self.seating.is_constrained:
             self.seating.leave_gaps(self.parts.state)
             self._under_way.append(self._begin(self.sizes.bucket(seats, 1, last.agreed)))
 
@@ -231,8 +230,11 @@ class Captured:
         last = self._under_way[-1]
         if not isinstance(last, Flying) or len(self._under_way) >= len(self._pages) - 1:
             return False
-        is_agreed = last.agreed is not None or not self.parts.policy.learns
-        return is_agreed and self._may_go_on()
+        return self._is_agreed(last) and self._may_go_on()
+
+    def _is_agreed(self, last: Flying) -> bool:
+        """Whether the rows of the next verification are known before the draft's report."""
+        return last.agreed is not None or not self.parts.policy.learns
 
     def _may_go_on(self) -> bool:
         """Whether nobody can reach the end of the text in the round under way, or of its pages.

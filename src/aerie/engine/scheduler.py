@@ -152,10 +152,8 @@ class Scheduler:
             # A short rest would take a launch of its own, and a round until the first token.
             if left > 0 and request.n_unread <= left + slack:
                 left = request.n_unread
-            start, n_tokens = (
-                request.seq_len,
-                min(max(left, self._padding(n_read)), request.n_unread),
-            )
+            start = request.seq_len
+            n_tokens = min(max(left, self._padding(n_read)), request.n_unread)
             if n_tokens <= 0 or not self._memory.cover(request, start + n_tokens):
                 continue
             room = len(request.tokens) + self._scratch

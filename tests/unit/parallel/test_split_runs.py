@@ -38,8 +38,10 @@ def test_all_runs_write_what_the_whole_target_writes(both: Both) -> None:
 def test_four_ranks_sum_in_one_order(pair_directory: Path) -> None:
     """With more than two, a library's sum depends on its length: on would not be off."""
     whole, split = load_pair(pair_directory, "exact"), load_pair(pair_directory, "exact", 4)
+    tally = Tally()
     for seed in FEW:
-        play_both(Both("tiny", whole, split), seed, Tally())
+        play_both(Both("tiny", whole, split), seed, tally)  # compares every token and its score
+    assert tally.counts["tokens compared with the whole target's"]
 
 
 def test_a_pass_is_one_broadcast(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
