@@ -21,8 +21,8 @@ from aerie.assemble_device import settle_model
 from aerie.assemble_memory import free_bytes, give_back, kv_needs, with_pages
 from aerie.assemble_numerics import choose_kind, head_numerics
 from aerie.assemble_parallel import load_split, load_whole
-from aerie.assemble_rounds import build_launcher, scratch_of, tree_shape
-from aerie.config import EngineConfig, ModelConfig, SpeculationConfig, require
+from aerie.assemble_rounds import build_launcher, preview_rule, scratch_of, tree_shape
+from aerie.config import EngineConfig, ModelConfig, PartialConfig, SpeculationConfig, require
 from aerie.costs.table import CostTable
 from aerie.engine.engine import EngineCore, Limits
 from aerie.kernels import load as load_kernels
@@ -37,6 +37,7 @@ from aerie.models.geometry import read_geometry
 from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import FixedTree, Policy
+from aerie.speculation.preview import Foresight
 from aerie.tune.costs import UNPRICED, measure_costs
 from aerie.tune.grid import QUICK, Grid, Progress, silent
 from aerie.tune.quiet import is_quiet_now
@@ -125,15 +126,18 @@ def build_policy(
 ) -> Policy:
     """The policy a settled configuration names, with the costs it plans from."""
     shape, chosen = tree_shape(config.speculation), config.speculation.chosen_policy
+    rule = preview_rule(config)
     if chosen == "fixed":
-        return FixedTree(shape)
+        return FixedTree(shape, rule)
     if costs is None:
         require(head is not None, f"policy {chosen} prices a draft head, and there is none")
         assert head is not None
         costs = find_costs(config, target, head, limits, progress)
     looks = config.engine == "direct"
     offers = Offers(None if looks else config.graphs.rows, shape.verify, config.model.device)
-    return Planner(shape, costs, config.planner.explore_every, offers, looks)
+    planner = Planner(shape, costs, config.planner.explore_every, offers, looks)
+    planner.foresight = None if rule is None else Foresight(rule, shape.depth)
+    return planner
 
 
 def find_costs(
@@ -187,6 +191,7 @@ def measured_core(
     sized = replace(
         config,
         speculation=SpeculationConfig(policy="planner"),
+        partial=PartialConfig(),
         cache=replace(config.cache, n_pages=-(-n_tokens // page) + SPARE_PAGES, prefix_reuse=False),
         scheduler=replace(config.scheduler, max_batch=max(grid.batches)),
         # What is to be measured must run, not what would do.

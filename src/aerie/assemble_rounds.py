@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from aerie.assemble_numerics import leaves_padding_alone, near_limit, row_multiple
-from aerie.config import EngineConfig, SpeculationConfig, require
+from aerie.config import MAX_VERIFY, EngineConfig, SpeculationConfig, require
 from aerie.engine.buckets import Sizes
 from aerie.engine.captured import Captured
 from aerie.engine.graphs import smallest
 from aerie.engine.launch import Direct, Launcher
+from aerie.engine.near_kv import MOST_SEATS, Previews, PreviewSizes
 from aerie.engine.parts import Parts
-from aerie.engine.report import ReportSizes
+from aerie.engine.report import Report, ReportSizes
 from aerie.engine.rules import RULES
 from aerie.engine.state import State, StateSizes, allocate_state
 from aerie.kernels.registry import Kernels
@@ -26,6 +27,7 @@ from aerie.requests.admission import Limits
 from aerie.speculation.draft import Draft
 from aerie.speculation.ngram import CopiedPaths
 from aerie.speculation.policy import Policy, TreeShape
+from aerie.speculation.preview import PreviewRule
 
 PAGES = {"direct": 0, "graphs": 3}  # reports under way at most, and the one that was read last
 HISTORY = 1024  # positions kept for a head that sees everything
@@ -62,6 +64,7 @@ def build_launcher(
         copied=copied,
         has_inert_request=not leaves_padding_alone(config.model),
         near_limit=near_limits(config, state.n_seats),
+        previews=build_previews(config, target, memory, state),
     )
     scratch = scratch_of(config)
     longest = limits.context + scratch + 1
@@ -74,6 +77,7 @@ def build_launcher(
         shape=policy.shape,
         n_nodes=n_nodes_of(config.speculation),
         max_chunk=config.scheduler.prefill_chunk,
+        longest_run=longest_run(config),
     )
     return LAUNCHERS[config.engine](parts, sizes, memory)
 
@@ -127,15 +131,17 @@ def build_state(
     is_tree = speculation.method != "none"
     n_taps = 0 if draft is None else len(draft.head.taps)
     is_left_alone = draft is not None and policy.learns
+    run = longest_run(config)
     sizes = StateSizes(
         report=ReportSizes(
             n_seats=n_seats,
-            run=shape.depth + 1 if is_tree else 1,
-            n_verify=shape.verify,
+            run=run + (shape.depth + 1 if is_tree else 1),
+            n_verify=run + shape.verify,
             gains=(shape.depth, shape.top_k + 1),
             counts_ties=near_limits(config, 0) is not None,
+            has_runs=run > 0,
         ),
-        n_nodes=n_nodes_of(speculation),
+        n_nodes=run + n_nodes_of(speculation),
         features=(n_taps, target.geometry.hidden_size),
         vocabulary=limits.vocabulary,
         inert_row=memory.inert_row,
@@ -167,7 +173,66 @@ def scratch_of(config: EngineConfig) -> int:
     speculation = config.speculation
     fed = tree_shape(speculation).fed if "eagle3" in speculation.method else 0
     ahead = speculation.limits.depth + 1 if config.engine == "graphs" else 0
-    return max(fed + ahead, speculation.limits.nodes)
+    return max(fed + ahead, speculation.limits.nodes) + longest_run(config)
+
+
+def longest_run(config: EngineConfig) -> int:
+    """Tokens that previews may leave for the full pass: those that its rows have room for."""
+    if not config.partial.is_on:
+        return 0
+    limits = config.speculation.limits
+    room = min(config.partial.n_spec_tokens_buf, MAX_VERIFY - limits.nodes)
+    return room // (limits.depth + 1) * (limits.depth + 1)
+
+
+def preview_rule(config: EngineConfig) -> PreviewRule | None:
+    """When rounds look at a part of their KV first; None: never."""
+    own = config.partial
+    if not own.is_on:
+        return None
+    run, n_near = longest_run(config), own.n_blocks * own.specpv_block_size
+    return PreviewRule(own.partial_threshold, n_near, run, own.full_refresh_steps)
+
+
+def build_previews(
+    config: EngineConfig, target: Decoder, memory: Memory, state: State
+) -> Previews | None:
+    """The memory of previews, where a configuration has them on."""
+    if not config.partial.is_on:
+        return None
+    _refuse_previews(config, target)
+    n_near = min(state.n_seats, MOST_SEATS)
+    if config.engine == "graphs":
+        n_near = smallest(config.graphs.slots, n_near)
+    sizes = PreviewSizes(
+        n_seats=state.n_seats,
+        n_near=n_near,
+        n_rows=memory.inert_row + 1,
+        longest=longest_run(config),
+        scratch=scratch_of(config),
+        row_multiple=row_multiple(config.model),
+        tiles=config.graphs.tiles,
+    )
+    report = Report(*(torch.zeros_like(part) for part in vars(state.report).values()))
+    return Previews.empty(config.partial, sizes, target, report)
+
+
+def _refuse_previews(config: EngineConfig, target: Decoder) -> None:
+    """Everything that a preview cannot do, by name."""
+    partial, speculation = config.partial, config.speculation
+    reaches = [layer.attention.rule for layer in target.layers]
+    refusals = {
+        "needs rule match: coins would be tossed twice for one token": speculation.rule != "match",
+        "needs drafts: speculation.method is none": speculation.method == "none",
+        "needs one process: tensor_parallel is more": config.model.tensor_parallel > 1,
+        "is not for targets with sliding windows": any(r.reach.window for r in reaches),
+        f"has no layer left behind {partial.n_dense_layers} dense ones": len(reaches)
+        <= partial.n_dense_layers,
+        "has no room for a run: lower speculation.nodes or depth, or raise"
+        " partial.n_spec_tokens_buf": longest_run(config) == 0,
+    }
+    for reason, is_so in refusals.items():
+        require(not is_so, f"partial.specpv {partial.specpv} {reason}")
 
 
 def n_slots_of(config: EngineConfig) -> int:

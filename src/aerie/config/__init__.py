@@ -4,6 +4,7 @@ from aerie.config.engine import EngineConfig, read_slice
 from aerie.config.graphs import GraphConfig
 from aerie.config.memory import CacheConfig, SchedulerConfig
 from aerie.config.model import ModelConfig
+from aerie.config.partial import PartialConfig
 from aerie.config.speculation import (
     LIMITS,
     MAX_VERIFY,
@@ -20,6 +21,7 @@ __all__ = [
     "EngineConfig",
     "GraphConfig",
     "ModelConfig",
+    "PartialConfig",
     "PlannerConfig",
     "SchedulerConfig",
     "SpeculationConfig",

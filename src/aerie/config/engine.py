@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from aerie.config.graphs import GraphConfig
 from aerie.config.memory import CacheConfig, SchedulerConfig
 from aerie.config.model import ModelConfig
+from aerie.config.partial import PartialConfig
 from aerie.config.speculation import PlannerConfig, SpeculationConfig
 from aerie.config.values import choice, read_fields, require
 from aerie.errors import UnknownNameError, UsageError
@@ -25,6 +26,7 @@ class EngineConfig:
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     planner: PlannerConfig = field(default_factory=PlannerConfig)
+    partial: PartialConfig = field(default_factory=PartialConfig)
     graphs: GraphConfig = field(default_factory=GraphConfig)
     backend: str = "auto"  # kernel backend; auto: triton on a GPU, numpy on a CPU
     # "graphs" (rounds captured on a GPU), "direct"; auto: graphs on a GPU where rounds can be.
@@ -48,6 +50,7 @@ class EngineConfig:
             "scheduler": SchedulerConfig,
             "speculation": SpeculationConfig,
             "planner": PlannerConfig,
+            "partial": PartialConfig,
             "graphs": GraphConfig,
         }
         known = {entry.name for entry in fields(cls)}

@@ -84,11 +84,12 @@ class Sizes:
     shape: TreeShape  # the largest tree
     n_nodes: int  # node capacity of a tree, copied paths included
     max_chunk: int  # prompt tokens of a step, at most
+    longest_run: int = 0  # tokens that previews may leave before a tree
 
     @property
     def longest_path(self) -> int:
         """Tokens a round can emit for one request."""
-        return self.shape.depth + 1
+        return self.shape.depth + 1 + self.longest_run
 
     def reach(self, seat: Seat, n_under_way: int) -> int:
         """Positions that a round may use for a seat, launched behind so many others."""
@@ -167,7 +168,7 @@ class Sizes:
         totals = _up_to(self.graphs.rows, n_seats, most)
         if options.grammar:
             totals = [n for n in totals if n // n_seats in (8, 16) or n == totals[-1]]
-        tiles = _up_to(self.graphs.tiles, 1, self._most_rows)
+        tiles = _up_to(self.graphs.tiles, 1, self._most_rows + self.longest_run)
         found = {
             Bucket(n_seats, self._padded(total), columns, options, min(most_each, common))
             for fewer, total in itertools.pairwise((0, *totals))
@@ -235,9 +236,9 @@ class Recorded:
         self, rest: Bucket, wanted: Widths, shapes: Sequence[Widths | None]
     ) -> list[Widths]:
         """Recorded shapes to choose from instead of the wanted one; none: it may be had."""
-        if not self._lacks(("draft", rest, wanted)):
+        if not self._lacks(("draft", rest, wanted, None)):
             return []
-        known = [w for w in shapes if w is not None and not self._lacks(("draft", rest, w))]
+        known = [w for w in shapes if w is not None and not self._lacks(("draft", rest, w, None))]
         if known and not self._is_due:
             return known
         self._waited = 0

@@ -19,6 +19,7 @@ import torch
 from aerie.engine.buckets import Bucket, Recorded, Sizes
 from aerie.engine.graphs import Graphs, Recording
 from aerie.engine.launch import Begun, Flying, Page, RoundCounts
+from aerie.engine.near_kv import MOST_SEATS
 from aerie.engine.parts import Parts
 from aerie.engine.read import Reader
 from aerie.engine.report import (
@@ -39,6 +40,7 @@ from aerie.engine.seats import Seating, arranging, catch_up, situation
 from aerie.kernels.report import N_CHOSEN, N_ROWS, STATUS
 from aerie.kv.memory import Memory
 from aerie.speculation.policy import Growth, Lesson, Policy, Settled
+from aerie.speculation.preview import Preview
 from aerie.speculation.store import make_levels
 from aerie.text.grammar import is_available
 
@@ -173,6 +175,9 @@ class Captured:
         growth = self.parts.policy.open(situation(seats))
         if growth is not None:
             catch_up(self.parts, seats, [seat.seq_len for seat in seats])
+            if growth.preview is not None:
+                asked = Options.of([seat.request for seat in seats])
+                rest = replace(rest, options=asked.recorded)
             growth = self._settled(rest, growth)
         agreed = self.parts.policy.prepare(growth, rest.seats, is_steady or is_told)
         self._fly(rest, begun, growth, agreed, is_told)
@@ -234,7 +239,8 @@ class Captured:
 
     def _is_agreed(self, last: Flying) -> bool:
         """Whether the rows of the next verification are known before the draft's report."""
-        return last.agreed is not None or not self.parts.policy.learns
+        is_run = last.drafted is not None and last.drafted.preview is not None
+        return not is_run and (last.agreed is not None or not self.parts.policy.learns)
 
     def _may_go_on(self) -> bool:
         """Whether nobody can reach the end of the text in the round under way, or of its pages.
@@ -262,6 +268,8 @@ class Captured:
         """What is drafted: as planned, or the nearest that was recorded before."""
         widths, policy = growth.widths, self.parts.policy
         assert widths is not None, "a captured draft is settled before it begins"
+        if growth.preview is not None:
+            return growth  # there are few of them
         known = self._recorded.instead(rest, widths, policy.shapes)
         return policy.settle(growth, known) if known else growth
 
@@ -280,8 +288,9 @@ class Captured:
             rest = rest.without_rows()
             return ("close", rest), partial(close, self.parts, rest)
         assert growth.widths is not None
-        call = partial(draft, self.parts, rest, Settled(growth.widths))
-        return ("draft", rest, growth.widths), call
+        settled = Settled(growth.widths, growth.preview)
+        call = partial(draft, self.parts, rest, settled)
+        return ("draft", rest, growth.widths, growth.preview), call
 
     def _collect(self, flying: Flying) -> list[Landed]:
         """Wait for the oldest round and read its report: the one read of a round."""
@@ -342,6 +351,12 @@ class Captured:
         for recording in self._rounds(sizes.seats(n_requests), columns, options):
             self.graphs.prepare(*recording)
 
+    def _previews(self, n_seats: int, options: Options) -> list[Preview]:
+        """What may come before a draft of so many seats."""
+        is_none = options.grammar or self.parts.previews is None or n_seats > MOST_SEATS
+        found = () if is_none else self.parts.policy.previews
+        return [own for own in found if own is not None]
+
     def _rounds(self, n_seats: int, columns: int, options: Options) -> Iterator[Recording]:
         parts, rest, shapes = self.parts, Bucket(n_seats, columns=columns), self.parts.policy.shapes
         if options.grammar:
@@ -351,11 +366,14 @@ class Captured:
             shapes = chains[len(chains) // 2 :: 2] or shapes
         for is_moved, is_counted in itertools.product((False, True), repeat=2):
             yield arranging(parts.state, n_seats, is_moved, is_counted)
-        most = parts.policy.most_rows(n_seats)
+        most = parts.policy.most_rows(n_seats) + n_seats * self.sizes.longest_run
         for bucket in self.sizes.verified(n_seats, columns, most, options):
             yield ("verify", bucket), partial(verify, parts, bucket)
         for widths in shapes:
             make_levels(n_seats, (1, parts.longest_path), widths or (), parts.table.device)
             yield self._rest(rest, None if widths is None else Settled(widths))
+        for own in self._previews(n_seats, options):
+            make_levels(n_seats, (1, parts.longest_path), own.widths, parts.table.device)
+            yield self._rest(replace(rest, options=options), Settled(own.widths, own))
         for page in range(len(self._pages)):
             yield ("publish", page), partial(publish, parts, page)

@@ -17,12 +17,15 @@ from aerie.speculation.tree import DraftTree
 
 def hand_over(
     parts: Parts, bucket: Bucket, layout: Any, verdict: Verdict, committed: Any, output: Any
-) -> None:
-    """Write everything that was decided where the next draft and the host find it."""
+) -> Tensor:
+    """Write everything that was decided where the next draft and the host find it.
+
+    Returns the rows that were kept [B, run] i64, 0 behind them.
+    """
     state, n = parts.state, bucket.seats
     report, arrays = state.report, state.store.first(n).arrays
     before = state.seq_len[:n].clone() if state.text is not None else None
-    kept = parts.kernels["hand_over_verdict"](
+    kept: Tensor = parts.kernels["hand_over_verdict"](
         layout_status=layout.status,
         sample_status=verdict.sample_status,
         walk_status=verdict.walk_status,
@@ -55,9 +58,22 @@ def hand_over(
     if before is not None:
         _write_text(state, n, before, n_emitted)
     if parts.copied is not None:
-        parts.copied.learn(state.kept.tokens[:n], n_emitted)
+        parts.copied.learn(*_behind_run(parts, state.kept.tokens[:n], n_emitted))
     if bucket.options.logprobs:
         _score(parts, bucket, _deciding(kept, n_emitted), output.logits)
+    if parts.previews is not None and not parts.is_preview:
+        report.run[:n] = parts.previews.count[:n]
+    return kept
+
+
+def _behind_run(parts: Parts, tokens: Tensor, n_emitted: Tensor) -> tuple[Tensor, Tensor]:
+    """What was emitted behind the run of a preview: the last tree was drafted there."""
+    if parts.previews is None or parts.is_preview:
+        return tokens, n_emitted
+    count = parts.previews.count[: tokens.shape[0]]
+    column = torch.arange(tokens.shape[1], device=tokens.device) + count[:, None]
+    behind = tokens.gather(1, column.clamp_max(tokens.shape[1] - 1))
+    return behind, (n_emitted - count).clamp_min(0)
 
 
 def _write_text(state: State, n: int, before: Tensor, n_emitted: Tensor) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from aerie.attention.pool import KVPool
 from aerie.engine.buckets import Bucket
+from aerie.engine.near_kv import Previews
 from aerie.engine.state import State
 from aerie.kernels.registry import Kernels
 from aerie.models.decoder import Decoder
@@ -51,6 +52,8 @@ class Parts:
     # Attention that leaves rows without an owner alone needs no request for a bucket's padding.
     has_inert_request: bool
     near_limit: Tensor | None  # [B] f32, of `find_near_ties`; None: they are not counted
+    previews: Previews | None = None  # None: every pass looks at the whole KV
+    is_preview: bool = False  # a round inside a draft, over a part of the KV
 
     @property
     def taps(self) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from aerie.engine.buckets import Bucket, Sizes
 from aerie.engine.graphs import Graphs, Recording
 from aerie.engine.packed import Packed
 from aerie.engine.parts import Parts
+from aerie.engine.preview import keep_queries
 from aerie.engine.rows import prompt_rows
 from aerie.engine.scheduler import Plan, Reading
 from aerie.engine.state import Chunk
@@ -59,13 +61,18 @@ def read_scored(parts: Parts, bucket: Bucket, chunk: Chunk, wanted: int) -> list
 
 def _forward(parts: Parts, bucket: Bucket, chunk: Chunk, asked: Tensor) -> Tensor:
     rows = prompt_rows(parts, bucket, chunk)
-    output = parts.target.forward(rows, parts.pool, asked, parts.taps)
+    n, queries = bucket.seats, None
+    aside: dict[str, Any] = {}
+    if parts.previews is not None:
+        queries = aside["queries_out"] = parts.target.allocate_queries(bucket.rows)
+    output = parts.target.forward(rows, parts.pool, asked, parts.taps, **aside)
+    last = (chunk.qo_indptr[1 : n + 1].long() - 1).clamp_min(0)
+    if parts.previews is not None and queries is not None:
+        keep_queries(parts.previews, chunk.table_row[:n], last, queries)
     if parts.draft is not None:
         shown = replace(rows, tokens=chunk.following[: bucket.rows])
         none = chunk.start.new_empty(0)
         parts.draft.head.extend(shown, output.taps, parts.draft.pool, none)
-        n = bucket.seats
-        last = (chunk.qo_indptr[1 : n + 1].long() - 1).clamp_min(0)
         parts.state.features.last[chunk.table_row[:n]] = output.taps[last]
     return output.logits
 

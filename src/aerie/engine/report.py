@@ -38,6 +38,7 @@ class ReportSizes:
     n_verify: int  # rows of one request
     gains: tuple[int, int]  # levels of a draft, and K + 1
     counts_ties: bool = False
+    has_runs: bool = False  # previews may leave some
 
     @property
     def shapes(self) -> Shapes:
@@ -53,6 +54,7 @@ class ReportSizes:
             "top_tokens": (torch.int32, best),
             "top_logprobs": (torch.float32, best),
             "near": (torch.bool, (n, run if self.counts_ties else 0)),
+            "run": (torch.int32, (n if self.has_runs else 0,)),
         }
 
 
@@ -69,6 +71,7 @@ class Report:
     top_tokens: Tensor  # [B, run, top] i32
     top_logprobs: Tensor  # [B, run, top] f32
     near: Tensor  # [B, run] bool, near ties; [B, 0] where they are not counted
+    run: Tensor  # [B] i32, rows behind the root that a preview left; [0] where there are none
 
     @classmethod
     def empty(cls, sizes: ReportSizes, device: str, is_pinned: bool = False) -> Report:
@@ -90,6 +93,7 @@ class Decision:
     seen: int = 0  # first position the draft has not seen
     scored: tuple[Scored, ...] = ()  # log-probabilities of the tokens, where they were asked for
     near: tuple[bool, ...] = ()  # which tokens are near ties, where that is counted
+    n_run: int = 0  # of the draft nodes, those that a preview left
 
 
 Decided = tuple[Request, Decision]
@@ -121,6 +125,7 @@ def decide(page: Report, own: Landed) -> Decided:
         seen=seat.seen,
         scored=() if wanted is None else _scored(page, own.index, len(tokens), wanted),
         near=tuple(page.near[own.index, : len(tokens)].tolist()),
+        n_run=int(page.run[own.index]) if page.run.numel() else 0,
     )
     return seat.request, decision
 
@@ -154,6 +159,7 @@ def read_lesson(page: Report, lines: list[list[int]], n_levels: int) -> Lesson:
         n_rows=[line[N_ROWS] for line in lines],
         path=page.path[:n].long().cpu(),
         gains=page.gains[:n_levels].cpu().numpy().copy() if n_levels else None,
+        n_run=tuple(page.run[:n].tolist()),
     )
 
 

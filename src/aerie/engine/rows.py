@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from aerie.attention.rows import MASK_WORDS, Bounds, PackedMask, Rows
 from aerie.config import MAX_VERIFY
@@ -14,13 +16,26 @@ from aerie.engine.state import Chunk
 from aerie.speculation.store import Accepted, Place
 
 
-def verify_rows(parts: Parts, bucket: Bucket, layout: Any) -> Rows:
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Where the texts of a batch lie in a pool, and how long they are there."""
+
+    table: Tensor  # [requests, positions] i32
+    rows: Tensor  # [B] i64, of the table
+    seq_len: Tensor  # [B] i64
+
+    @classmethod
+    def of(cls, parts: Parts, n: int) -> Texts:
+        """The texts of the first seats, whole."""
+        return cls(parts.table, parts.state.seats("table_row", n), parts.state.seq_len[:n])
+
+
+def verify_rows(parts: Parts, bucket: Bucket, layout: Any, texts: Texts) -> Rows:
     """The chosen trees as rows of the target, then the bucket's padding."""
-    kernels, state, n = parts.kernels, parts.state, bucket.seats
-    seq_len, mask = state.seq_len[:n], None
+    kernels, seq_len, mask = parts.kernels, texts.seq_len, None
     table = {
-        "req_to_token": parts.table,
-        "req_pool_indices": state.seats("table_row", n),
+        "req_to_token": texts.table,
+        "req_pool_indices": texts.rows,
         # One entry more than the lists: the inert request's own column.
         "kv_capacity": 1 + bucket.n_columns,
     }

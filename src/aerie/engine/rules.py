@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from aerie.engine.buckets import Bucket
@@ -27,8 +28,21 @@ def match(parts: Parts, bucket: Bucket, layout: Any, logits: Tensor) -> Verdict:
         **state.columns.arguments(bucket.options, n, layout, stops),
     }
     sampled = parts.kernels["sample_target_tokens"](**given)
-    verdict = _walk(parts, layout, sampled.status, target_tokens=sampled.target_tokens)
+    tokens = _trusted(parts, layout, sampled.target_tokens)
+    verdict = _walk(parts, layout, sampled.status, target_tokens=tokens)
     return replace(verdict, sampled=given)
+
+
+def _trusted(parts: Parts, layout: Any, tokens: Tensor) -> Tensor:
+    """The target's tokens; where previews are lossy, what they accepted is not asked again."""
+    own = parts.previews
+    if own is None or parts.is_preview or own.config.specpv != "lossy":
+        return tokens
+    ends = layout.qo_indptr.long()
+    row = torch.arange(tokens.shape[0], device=tokens.device)
+    request = torch.searchsorted(ends[1:], row, right=True).clamp_max(ends.shape[0] - 2)
+    is_run = row - ends[request] < own.count[request]
+    return torch.where(is_run, layout.draft_tokens.roll(-1), tokens)
 
 
 def coins(parts: Parts, bucket: Bucket, layout: Any, logits: Tensor) -> Verdict:

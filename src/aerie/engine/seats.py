@@ -9,6 +9,7 @@ import torch
 
 from aerie.engine.graphs import Graphs, Recording
 from aerie.engine.masks import Masks
+from aerie.engine.near_kv import MOST_SEATS
 from aerie.engine.parts import Parts
 from aerie.engine.sampler import Options
 from aerie.engine.seat import Seat
@@ -106,7 +107,10 @@ def situation(seats: Sequence[Seat]) -> Situation:
     """What a policy plans from; a batch that wants no drafts is none to it."""
     if not any(own.request.takes_drafts for own in seats):
         return Situation(0, 0.0)
-    return Situation(len(seats), sum(own.seq_len for own in seats) / len(seats))
+    # Counts of tokens, and what a grammar allows, are not kept for what may never be said.
+    is_free = all(own.walker is None and not own.request.params.has_penalties for own in seats)
+    context = sum(own.seq_len for own in seats) / len(seats)
+    return Situation(len(seats), context, is_free and len(seats) <= MOST_SEATS)
 
 
 def catch_up(parts: Parts, seats: Sequence[Seat], ends: Sequence[int]) -> None:

@@ -28,6 +28,7 @@ class ForwardPass:
     pool: KVPool
     rotation: Rotation
     attend: Attend
+    queries: Tensor | None = None  # [layers, rows, heads, dim], written where it is wanted
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,8 @@ class AttentionBlock:
     def __call__(self, x: Tensor, step: ForwardPass, layer_idx: int) -> Tensor:
         """[rows, width] to [rows, hidden]; writes the rows' keys and values into the pool."""
         queries, stored = self.store(x, step, layer_idx), step.pool.layers[layer_idx]
+        if step.queries is not None:
+            step.queries[layer_idx] = queries
         return self.output(step.attend(queries, *stored, self.rule).flatten(1))
 
     def store(self, x: Tensor, step: ForwardPass, layer_idx: int) -> Tensor:
@@ -85,6 +88,15 @@ class DecoderLayer:
 
 
 @dataclass(frozen=True, eq=False)
+class NearPass:
+    """The same rows over another pool, which holds a part of the text: for all later layers."""
+
+    rows: Rows
+    pool: KVPool  # of those layers alone
+    first_layer: int
+
+
+@dataclass(frozen=True, eq=False)
 class DecoderOutput:
     """What a forward returns."""
 
@@ -107,32 +119,51 @@ class Decoder:
 
     @torch.inference_mode()
     def forward(
-        self, rows: Rows, pool: KVPool, logit_rows: Tensor, taps: tuple[int, ...] = ()
+        self,
+        rows: Rows,
+        pool: KVPool,
+        logit_rows: Tensor,
+        taps: tuple[int, ...] = (),
+        near: NearPass | None = None,
+        queries_out: Tensor | None = None,
     ) -> DecoderOutput:
         """Run all rows, write their keys and values at `rows.kv_slots`, return what was asked.
 
         `logit_rows` [n] i64 are the rows whose logits are wanted. A tap b in 0..layers is the
         whole residual stream entering layer b; the last one is what leaves the last layer,
-        *before* the final norm.
+        *before* the final norm. With `near`, its layers read and write that pool instead.
+        `queries_out` [layers, rows, heads, dim] takes every row's queries, rotated.
         """
         self._check_taps(taps)
+        reaches = [layer.attention.rule.reach for layer in self.layers]
+        rotation = self.rotary.at(rows.positions, self.ops.spread)
         step = ForwardPass(
-            rows,
-            pool,
-            self.rotary.at(rows.positions, self.ops.spread),
-            self.prepare_attention(rows, [layer.attention.rule.reach for layer in self.layers]),
+            rows, pool, rotation, self.prepare_attention(rows, reaches), queries_out
         )
+        n_far, near_step = len(self.layers), step
+        if near is not None:
+            n_far, attend = near.first_layer, self.prepare_attention(near.rows, reaches)
+            near_step = ForwardPass(near.rows, near.pool, rotation, attend)
         hidden = functional.embedding(rows.tokens, self.embedding)
         pending: Tensor | None = None
         captured = {0: hidden}
         for layer_idx, layer in enumerate(self.layers):
-            hidden, pending = layer(hidden, pending, step, layer_idx)
+            if layer_idx < n_far:
+                hidden, pending = layer(hidden, pending, step, layer_idx)
+            else:
+                hidden, pending = layer(hidden, pending, near_step, layer_idx - n_far)
             if layer_idx + 1 in taps:
                 hidden, pending = hidden + pending, None
                 captured[layer_idx + 1] = hidden
         last = None if pending is None else pending[logit_rows]
         logits = self.head(self.final_norm.after(hidden[logit_rows], last)[1])
         return DecoderOutput(logits.float(), _stack([captured[b] for b in taps], hidden))
+
+    def allocate_queries(self, n_rows: int) -> Tensor:
+        """Room for the queries of so many rows, [layers, rows, heads, dim]."""
+        attention = self.geometry.attention
+        shape = (self.geometry.n_layers, n_rows, attention.n_heads, attention.head_dim)
+        return self.embedding.new_empty(shape)
 
     def allocate_pool(self, n_slots: int) -> KVPool:
         """An empty pool that fits this model; one of the slots is the inert one."""

@@ -41,6 +41,8 @@ class Statistics:
     reused_tokens: int = 0  # found in the prefix cache instead of computed
     accepted_by_depth: dict[int, int] = field(default_factory=dict)
     near_ties: NearTies = field(default_factory=NearTies)
+    previewed: int = 0  # tokens that passes over a part of the KV left for the full one to judge
+    preview_held: int = 0  # of them the full pass agreed with
 
     def count(self, n_nodes: int, n_accepted: int) -> None:
         """One more verify round: draft nodes it checked, and accepted ones that were emitted."""

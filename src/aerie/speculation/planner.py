@@ -24,6 +24,7 @@ from aerie.kernels.registry import Kernels
 from aerie.speculation.calibration import corrected
 from aerie.speculation.offer import Offers
 from aerie.speculation.policy import Gain, Growth, Lesson, Situation, TreeShape, Widths
+from aerie.speculation.preview import Foresight, Preview, Quote
 from aerie.speculation.running import Floats, Forecast, Running, go_on
 from aerie.speculation.tree import DraftTree
 from aerie.speculation.worth import Learnt
@@ -62,6 +63,7 @@ class Round:
     seconds: float  # what it costs so far, by the table
     decide: Any  # (round, depth, gain) -> width, where the host looks between layers
     settled: Widths | None = None  # decided beforehand
+    preview: Preview | None = None
     fed: list[int] = field(default_factory=list)  # nodes fed at each level
     gains: list[float] = field(default_factory=list)  # G of those nodes
 
@@ -93,6 +95,7 @@ class Planner:
         self._looks = looks
         self._explore_every = explore_every
         self._n_rounds = 0
+        self.foresight: Foresight | None = None  # None: every pass looks at the whole KV
         self._prices: dict[tuple[int, int], Prices] = {}
         self._forecast: tuple[Situation, Forecast] | None = None
         self._is_said = False
@@ -124,7 +127,32 @@ class Planner:
         rate = max(rate, situation.batch / prices.plain) * (EXPLORING if is_exploring else 1.0)
         decide = partial(_decide, self)
         made = Round(situation, prices, rate, is_exploring, prices.extend, decide)
-        return made if self._looks else self._planned(made)
+        made.preview = self._previewed(made, forecast)
+        if self._looks:
+            return made
+        return self._planned(made) if made.preview is None else self._adopt(made, made.preview.widths)
+
+    @property
+    def previews(self) -> tuple[Preview | None, ...]:
+        """None, and all that the foresight may choose."""
+        return (None, *(() if self.foresight is None else self.foresight.plans))
+
+    def _previewed(self, made: Round, forecast: Forecast) -> Preview | None:
+        """What the target should say over a part of its KV first, if that is expected to pay."""
+        where, own = made.situation, self.foresight
+        if own is None or not own.rule.allows(where.context, where.may_preview):
+            return None
+        near, none = (
+            self.prices(Situation(where.batch, context)) for context in (own.rule.n_near, 0)
+        )
+        seen = (made.prices, near, none, made.rate)
+        quote = Quote(where.batch, forecast.levels, 1 + forecast.tokens, *seen)
+        found = own.best(quote)
+        if found is not None:
+            made.seconds += own.expected(quote, found)[1] - quote.round(
+                quote.full, where.batch * found.rows, found.rows - 1
+            )
+        return found
 
     @property
     def reason(self) -> str:
@@ -134,7 +162,8 @@ class Planner:
         situation, forecast = self._forecast
         verb = "drafts" if forecast.pays else "drafts nothing"
         where = f"batch {situation.batch}, context {situation.context:.0f}"
-        return f"the planner {verb} at {where}: {forecast}"
+        ahead = "" if self.foresight is None else f"; previews hold {self.foresight.agreement:.3f}"
+        return f"the planner {verb} at {where}: {forecast}{ahead}"
 
     def _say_once(self) -> None:
         """In the log, the first time that plain decoding is expected to be faster."""
@@ -223,6 +252,8 @@ class Planner:
         rows = torch.arange(lesson.scores.shape[1])
         chosen = rows < torch.tensor(lesson.n_rows)[:, None]
         accepted = (rows[:, None] == lesson.path[:, None, :]).any(2) & chosen
+        if growth.preview is not None:
+            chosen, accepted = self._judge_runs(lesson, chosen, accepted)
         priced, learnt = growth.prices.verify, self.learnt
         growth.seconds += float(priced[min(sum(lesson.n_rows), len(priced) - 1)])
         self._appraise(lesson, chosen)
@@ -237,6 +268,18 @@ class Planner:
         if not growth.is_exploring:
             n_tokens, batch = float(accepted.sum()), growth.situation.batch
             learnt.running.pace(batch, n_tokens, growth.seconds, growth.rate)
+
+    def _judge_runs(
+        self, lesson: Lesson, chosen: Tensor, accepted: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Learn how the runs of previews fared; trees behind one that broke teach nothing."""
+        assert self.foresight is not None
+        n_run = torch.tensor(lesson.n_run)[:, None]
+        rows = torch.arange(chosen.shape[1])
+        n_held = (accepted & (rows > 0) & (rows <= n_run)).sum(dim=1)
+        self.foresight.learn(lesson.n_run, n_held.tolist())
+        is_whole = (n_held == n_run[:, 0])[:, None] | (rows <= n_run)
+        return chosen & is_whole, accepted
 
     def _planned(self, made: Round) -> Round:
         """The depth and width that are worth most by the gains of the drafts before."""

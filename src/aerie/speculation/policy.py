@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aerie.kernels.registry import Kernels
+from aerie.speculation.preview import PASSES, Preview, PreviewRule
 from aerie.speculation.tree import DraftTree
 
 Widths = tuple[int, ...]  # nodes each level feeds
@@ -53,6 +54,7 @@ class Situation:
 
     batch: int  # requests that decode; 0: nobody does, or nobody wants drafts
     context: float  # mean tokens with KV in the target
+    may_preview: bool = False  # no option of a request and no limit stands against it
 
 
 class Growth(Protocol):
@@ -61,6 +63,11 @@ class Growth(Protocol):
     @property
     def widths(self) -> Widths | None:
         """Nodes each level feeds, where that is settled; None: ask after every layer."""
+        ...
+
+    @property
+    def preview(self) -> Preview | None:
+        """What comes before it; None: nothing."""
         ...
 
     def next_width(self, depth: int, gain: Gain) -> int:
@@ -73,6 +80,7 @@ class Settled:
     """A draft whose widths were decided before it began."""
 
     widths: Widths
+    preview: Preview | None = None
 
     def next_width(self, depth: int, gain: Gain) -> int:
         """As decided; what a layer would gain is not asked."""
@@ -88,6 +96,7 @@ class Lesson:
     n_rows: list[int]  # verified, the root included
     path: Tensor  # [B, D+1] i64, accepted rows from K6
     gains: NDArray[np.float32] | None = None  # [levels, K+1] of the last draft, if it was weighed
+    n_run: tuple[int, ...] = ()  # of the rows behind the root, those that a preview left; or none
 
 
 class Policy(Protocol):
@@ -111,6 +120,11 @@ class Policy(Protocol):
     @property
     def shapes(self) -> tuple[Widths | None, ...]:
         """All that a captured round may draft; None: nothing."""
+        ...
+
+    @property
+    def previews(self) -> tuple[Preview | None, ...]:
+        """What may come before a captured draft; None: nothing."""
         ...
 
     def most_rows(self, n_seats: int) -> int:
@@ -152,7 +166,21 @@ class FixedTree:
     """The same shape every round: chains, and EAGLE-2's dynamic trees."""
 
     shape: TreeShape
+    previewed: PreviewRule | None = None
     learns: bool = False
+
+    @property
+    def previews(self) -> tuple[Preview | None, ...]:
+        """None, and the one that long contexts get."""
+        return (None,) if self._preview is None else (None, self._preview)
+
+    @property
+    def _preview(self) -> Preview | None:
+        widths = self.shapes[0]
+        if self.previewed is None or widths is None:
+            return None
+        rows = min(self.shape.verify, self.shape.capacity)
+        return self.previewed.fitting(PASSES[-1], widths, rows)
 
     @property
     def reason(self) -> str:
@@ -172,7 +200,11 @@ class FixedTree:
     def open(self, situation: Situation) -> Growth | None:
         """Always where somebody decodes."""
         widths = self.shapes[0]
-        return Settled(widths) if widths is not None and situation.batch else None
+        if widths is None or not situation.batch:
+            return None
+        rule, where = self.previewed, (situation.context, situation.may_preview)
+        is_long = rule is not None and rule.allows(*where)
+        return Settled(widths, self._preview if is_long else None)
 
     def settle(self, growth: Growth, known: Sequence[Widths]) -> Growth:
         """There is but one."""

@@ -12,6 +12,7 @@ from aerie.config import (
     EngineConfig,
     GraphConfig,
     ModelConfig,
+    PartialConfig,
     PlannerConfig,
     SchedulerConfig,
     SpeculationConfig,

@@ -58,7 +58,7 @@ def test_shapes_are_chosen_among_the_recorded_ones() -> None:
     recorded = Recorded(graphs, every=5)
     rest, shapes = Bucket(1, columns=64), (None, (), (1,), (3, 3))
     assert recorded.instead(rest, (1,), shapes) == []
-    graphs.run(("draft", rest, (3, 3)), lambda: None)
+    graphs.run(("draft", rest, (3, 3), None), lambda: None)
     assert recorded.instead(rest, (1,), shapes) == [(3, 3)]
     assert recorded.instead(rest, (3, 3), shapes) == []
 

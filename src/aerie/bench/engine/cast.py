@@ -18,6 +18,7 @@ from torch import Tensor
 from aerie.costs.table import CostTable, Prices
 from aerie.kernels.registry import Kernels
 from aerie.speculation.policy import Gain, Growth, Lesson, Situation, TreeShape, Widths
+from aerie.speculation.preview import Preview
 from aerie.speculation.tree import DraftTree
 
 
@@ -37,6 +38,8 @@ class Cast:
     reason = "policy cast drafts at least one layer in every round"
     widths: Widths | None = None  # asked after every layer
     shapes: tuple[Widths | None, ...] = ()
+    preview: Preview | None = None
+    previews: tuple[Preview | None, ...] = (None,)
 
     def __init__(
         self, shape: TreeShape, costs: CostTable, thresholds: Thresholds | None = None

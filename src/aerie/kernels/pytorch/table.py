@@ -9,6 +9,7 @@ from aerie.kernels.pytorch import (
     layout,
     memory,
     near_ties,
+    partial_kv,
     replay,
     round_choice,
     round_draft,
@@ -56,5 +57,10 @@ KERNELS: dict[str, Implementation] = {
         (scores.toss_coins, None),
         (scores.score_target_tokens, None),
         (near_ties.find_near_ties, None),
+        (partial_kv.weigh_kv_blocks, None),
+        (partial_kv.bound_kv_blocks, None),
+        (partial_kv.choose_kv_blocks, None),
+        (partial_kv.gather_kv_blocks, None),
+        (partial_kv.splice_drafted_run, None),
     )
 }

@@ -9,6 +9,7 @@ from aerie.kernels.reference import (
     layout,
     memory,
     near_ties,
+    partial_kv,
     replay,
     round_choice,
     round_draft,
@@ -63,4 +64,9 @@ KERNELS: dict[str, Implementation] = {
     "toss_coins": Implementation(scores.toss_coins),
     "score_target_tokens": Implementation(scores.score_target_tokens),
     "find_near_ties": Implementation(near_ties.find_near_ties),
+    "weigh_kv_blocks": Implementation(partial_kv.weigh_kv_blocks),
+    "bound_kv_blocks": Implementation(partial_kv.bound_kv_blocks),
+    "choose_kv_blocks": Implementation(partial_kv.choose_kv_blocks),
+    "gather_kv_blocks": Implementation(partial_kv.gather_kv_blocks),
+    "splice_drafted_run": Implementation(partial_kv.splice_drafted_run),
 }
