@@ -20,7 +20,7 @@ from aerie.engine.near_kv import Previews
 from aerie.engine.parts import Parts
 from aerie.engine.rows import Texts, verify_rows
 from aerie.kernels.report import N_CHOSEN, N_EMITTED
-from aerie.models.decoder import NearPass
+from aerie.models.decoder import NearPass, Watched
 from aerie.speculation.preview import Preview
 from aerie.speculation.tree import DraftTree
 
@@ -125,17 +125,17 @@ def add_to_run(parts: Parts, n: int) -> None:
     own.near_len[:n] += parts.state.kept.count[:n]
 
 
-def note_queries(parts: Parts, n: int, kept_rows: Tensor, queries: Tensor) -> None:
+def note_queries(parts: Parts, n: int, kept_rows: Tensor, watched: Watched) -> None:
     """Keep the queries of the last row of every text: they choose the blocks of its preview."""
     own = _of(parts)
     last = (parts.state.kept.count[:n] - 1).clamp_min(0)
     rows = kept_rows.gather(1, last[:, None])[:, 0]
-    keep_queries(own, parts.state.seats("table_row", n), rows, queries)
+    keep_queries(own, parts.state.seats("table_row", n), watched.queries[:, rows])
 
 
-def keep_queries(own: Previews, table_rows: Tensor, rows: Tensor, queries: Tensor) -> None:
-    """Queries [layers, rows, heads, dim] of one row of each text, by row of the table."""
-    later = queries[own.config.n_dense_layers :, rows]
+def keep_queries(own: Previews, table_rows: Tensor, queries: Tensor) -> None:
+    """Queries [layers, B, heads, dim] of one row of each text, by row of the table."""
+    later = queries[own.config.n_dense_layers :]
     own.queries[:, table_rows] = later.unflatten(2, own.queries.shape[2:4]) * own.scales
 
 

@@ -61,14 +61,13 @@ def read_scored(parts: Parts, bucket: Bucket, chunk: Chunk, wanted: int) -> list
 
 def _forward(parts: Parts, bucket: Bucket, chunk: Chunk, asked: Tensor) -> Tensor:
     rows = prompt_rows(parts, bucket, chunk)
-    n, queries = bucket.seats, None
-    aside: dict[str, Any] = {}
-    if parts.previews is not None:
-        queries = aside["queries_out"] = parts.target.allocate_queries(bucket.rows)
-    output = parts.target.forward(rows, parts.pool, asked, parts.taps, **aside)
+    n, aside = bucket.seats, dict[str, Any]()
     last = (chunk.qo_indptr[1 : n + 1].long() - 1).clamp_min(0)
-    if parts.previews is not None and queries is not None:
-        keep_queries(parts.previews, chunk.table_row[:n], last, queries)
+    if parts.previews is not None:
+        aside["watched"] = parts.target.watch(n, last)
+    output = parts.target.forward(rows, parts.pool, asked, parts.taps, **aside)
+    if parts.previews is not None:
+        keep_queries(parts.previews, chunk.table_row[:n], aside["watched"].queries)
     if parts.draft is not None:
         shown = replace(rows, tokens=chunk.following[: bucket.rows])
         none = chunk.start.new_empty(0)

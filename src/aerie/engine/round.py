@@ -58,7 +58,7 @@ def verify(parts: Parts, bucket: Bucket) -> None:
     if parts.is_preview:
         aside["near"] = near_pass(parts, bucket, layout)
     elif parts.previews is not None:
-        aside["queries_out"] = parts.target.allocate_queries(bucket.rows)
+        aside["watched"] = parts.target.watch(bucket.rows)
     output = parts.target.forward(rows, parts.pool, every, parts.taps, **aside)
     verdict = parts.rule(parts, bucket, layout, output.logits)
     limit = state.seats("length_limit", n)
@@ -70,8 +70,8 @@ def verify(parts: Parts, bucket: Bucket) -> None:
         own = near, limit - texts.seq_len + near.seq_len
         _keep(parts, layout, verdict, own, parts.previews.pool)
     kept = hand_over(parts, bucket, layout, verdict, committed, output)
-    if "queries_out" in aside:
-        note_queries(parts, n, kept, aside["queries_out"])
+    if "watched" in aside:
+        note_queries(parts, n, kept, aside["watched"])
 
 
 def _keep(

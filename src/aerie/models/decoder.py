@@ -21,6 +21,18 @@ from aerie.models.rope import Rotary, Rotation
 
 
 @dataclass(frozen=True, eq=False)
+class Watched:
+    """Queries that a forward leaves behind, rotated: of all rows, or of some."""
+
+    queries: Tensor  # [layers, rows watched, heads, dim]
+    rows: Tensor | None = None  # [rows watched] i64; None: all
+
+    def take(self, layer_idx: int, queries: Tensor) -> None:
+        """Copy those of one layer."""
+        self.queries[layer_idx] = queries if self.rows is None else queries[self.rows]
+
+
+@dataclass(frozen=True, eq=False)
 class ForwardPass:
     """What all layers of one forward share."""
 
@@ -28,7 +40,7 @@ class ForwardPass:
     pool: KVPool
     rotation: Rotation
     attend: Attend
-    queries: Tensor | None = None  # [layers, rows, heads, dim], written where it is wanted
+    watched: Watched | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +61,8 @@ class AttentionBlock:
     def __call__(self, x: Tensor, step: ForwardPass, layer_idx: int) -> Tensor:
         """[rows, width] to [rows, hidden]; writes the rows' keys and values into the pool."""
         queries, stored = self.store(x, step, layer_idx), step.pool.layers[layer_idx]
-        if step.queries is not None:
-            step.queries[layer_idx] = queries
+        if step.watched is not None:
+            step.watched.take(layer_idx, queries)
         return self.output(step.attend(queries, *stored, self.rule).flatten(1))
 
     def store(self, x: Tensor, step: ForwardPass, layer_idx: int) -> Tensor:
@@ -125,21 +137,19 @@ class Decoder:
         logit_rows: Tensor,
         taps: tuple[int, ...] = (),
         near: NearPass | None = None,
-        queries_out: Tensor | None = None,
+        watched: Watched | None = None,
     ) -> DecoderOutput:
         """Run all rows, write their keys and values at `rows.kv_slots`, return what was asked.
 
         `logit_rows` [n] i64 are the rows whose logits are wanted. A tap b in 0..layers is the
         whole residual stream entering layer b; the last one is what leaves the last layer,
         *before* the final norm. With `near`, its layers read and write that pool instead.
-        `queries_out` [layers, rows, heads, dim] takes every row's queries, rotated.
         """
         self._check_taps(taps)
         reaches = [layer.attention.rule.reach for layer in self.layers]
         rotation = self.rotary.at(rows.positions, self.ops.spread)
-        step = ForwardPass(
-            rows, pool, rotation, self.prepare_attention(rows, reaches), queries_out
-        )
+        attend = self.prepare_attention(rows, reaches)
+        step = ForwardPass(rows, pool, rotation, attend, watched)
         n_far, near_step = len(self.layers), step
         if near is not None:
             n_far, attend = near.first_layer, self.prepare_attention(near.rows, reaches)
@@ -159,11 +169,11 @@ class Decoder:
         logits = self.head(self.final_norm.after(hidden[logit_rows], last)[1])
         return DecoderOutput(logits.float(), _stack([captured[b] for b in taps], hidden))
 
-    def allocate_queries(self, n_rows: int) -> Tensor:
-        """Room for the queries of so many rows, [layers, rows, heads, dim]."""
+    def watch(self, n_rows: int, rows: Tensor | None = None) -> Watched:
+        """Room for the queries of so many rows: of these, or of all there are."""
         attention = self.geometry.attention
         shape = (self.geometry.n_layers, n_rows, attention.n_heads, attention.head_dim)
-        return self.embedding.new_empty(shape)
+        return Watched(self.embedding.new_empty(shape), rows)
 
     def allocate_pool(self, n_slots: int) -> KVPool:
         """An empty pool that fits this model; one of the slots is the inert one."""

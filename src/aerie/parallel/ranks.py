@@ -18,7 +18,7 @@ from torch import Tensor
 from aerie.attention.pool import KVPool
 from aerie.attention.rows import Rows
 from aerie.errors import AerieError, RankLostError
-from aerie.models.decoder import Decoder, DecoderOutput, NearPass
+from aerie.models.decoder import Decoder, DecoderOutput, NearPass, Watched
 from aerie.parallel.group import Group
 from aerie.parallel.plan import Broadcasts, Plan, of_rows
 from aerie.parallel.processes import Followers
@@ -48,10 +48,10 @@ class LeadingDecoder(Decoder):
         logit_rows: Tensor,
         taps: tuple[int, ...] = (),
         near: NearPass | None = None,
-        queries_out: Tensor | None = None,
+        watched: Watched | None = None,
     ) -> DecoderOutput:
         """As any decoder, on all ranks; previews are refused before anything is loaded."""
-        assert near is None and queries_out is None, "a split target has no previews"
+        assert near is None and watched is None, "a split target has no previews"
         self._check_taps(taps)
         plan, number = of_rows(rows), self.numbers[pool]
         arrays = {**plan.arrays, "logit_rows": logit_rows, "taps": taps}

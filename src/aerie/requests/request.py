@@ -41,8 +41,9 @@ class Statistics:
     reused_tokens: int = 0  # found in the prefix cache instead of computed
     accepted_by_depth: dict[int, int] = field(default_factory=dict)
     near_ties: NearTies = field(default_factory=NearTies)
-    previewed: int = 0  # tokens that passes over a part of the KV left for the full one to judge
-    preview_held: int = 0  # of them the full pass agreed with
+    previewed: int = 0  # tokens that passes over a part of the KV left for full ones
+    preview_judged: int = 0  # of them looked at: up to the first that did not hold
+    preview_held: int = 0
 
     def count(self, n_nodes: int, n_accepted: int) -> None:
         """One more verify round: draft nodes it checked, and accepted ones that were emitted."""
@@ -53,6 +54,18 @@ class Statistics:
             self.num_accepted_tokens += n_accepted
             for depth in range(1, n_accepted + 1):
                 self.accepted_by_depth[depth] = self.accepted_by_depth.get(depth, 0) + 1
+
+    def count_run(self, n_run: int, n_accepted: int) -> None:
+        """What became of a run that a preview left before the last round's tree."""
+        held = min(n_run, n_accepted)
+        self.previewed += n_run
+        self.preview_held += held
+        self.preview_judged += held + (held < n_run)
+
+    @property
+    def preview_agreement(self) -> float | None:
+        """Share of judged tokens that the full KV held; None: no preview was taken."""
+        return self.preview_held / self.preview_judged if self.preview_judged else None
 
     @property
     def mean_acceptance_length(self) -> float:

@@ -130,7 +130,9 @@ class Planner:
         made.preview = self._previewed(made, forecast)
         if self._looks:
             return made
-        return self._planned(made) if made.preview is None else self._adopt(made, made.preview.widths)
+        if made.preview is not None:
+            return self._adopt(made, made.preview.widths)
+        return self._planned(made)
 
     @property
     def previews(self) -> tuple[Preview | None, ...]:

@@ -12,7 +12,6 @@ from aerie.config import (
     EngineConfig,
     GraphConfig,
     ModelConfig,
-    PartialConfig,
     PlannerConfig,
     SchedulerConfig,
     SpeculationConfig,

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from aerie.attention.rows import Bounds, causal_rows, pad_rows
 from aerie.bench.provenance import provenance
-from aerie.config import SpeculationConfig
+from aerie.config import PartialConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request, Scored
@@ -51,7 +51,19 @@ PROPOSERS = {
     "merged": SpeculationConfig(method="eagle3+ngram", top_k=2, depth=3, nodes=9),
     "planned": SpeculationConfig(policy="planner", top_k=4, depth=4, nodes=20),
     "moody": SpeculationConfig(policy="planner", method="eagle3+ngram", top_k=3, depth=4, nodes=9),
+    "previewed": SpeculationConfig(method="eagle3+ngram", top_k=2, depth=3, nodes=8),
 }
+# A text of 12 tokens has more blocks than a preview looks at, so that some of its runs break.
+PARTIAL = PartialConfig(
+    specpv="lossless",
+    specpv_block_size=2,
+    n_sink_blocks=1,
+    n_retrieval_blocks=2,
+    n_window_blocks=2,
+    n_spec_tokens_buf=8,
+    partial_threshold=4,
+)
+PARTIALS = {"previewed": PARTIAL}
 PLANNERS = {"moody": DEAR}
 BACKENDS = ("numpy", "pytorch")
 # Every proposer with every launcher and backend, in turns.
@@ -232,6 +244,7 @@ def play(pair: Pair, run: Run, tally: Tally) -> list[Expected]:
             pair,
             speculation=PROPOSERS[run.proposer],
             planner=PLANNERS.get(run.proposer, CHEAP),
+            partial=PARTIALS.get(run.proposer, PartialConfig()),
             engine=run.launcher,
             backend=run.backend,
             **run.settings,
@@ -255,6 +268,10 @@ def play(pair: Pair, run: Run, tally: Tally) -> list[Expected]:
         tally.counts["preemptions"] += counts.preemptions
         tally.counts["reused tokens"] += counts.reused_tokens
         tally.counts["accepted draft tokens"] += counts.num_accepted_tokens
+        tally.counts["tokens of previews"] += counts.previewed
+        tally.counts["tokens of previews that broke a run"] += (
+            counts.preview_judged - counts.preview_held
+        )
     return expected
 
 

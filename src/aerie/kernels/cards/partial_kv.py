@@ -134,9 +134,7 @@ CHOSEN_BLOCKS = Card(
     ),
     ties="Equal scores: the earlier block.",
     assumes="No score is NaN; J blocks hold seq_len positions.",
-    cost=cost(
-        "4*Y*B*G*J + 8*B", "4*Y*B*G*(n_sink + n_retrieval + n_window) + 8*B", "8*Y*B*G*J"
-    ),
+    cost=cost("4*Y*B*G*J + 8*B", "4*Y*B*G*(n_sink + n_retrieval + n_window) + 8*B", "8*Y*B*G*J"),
 )
 
 GATHERED_BLOCKS = Card(

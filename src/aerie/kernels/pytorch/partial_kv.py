@@ -60,9 +60,7 @@ def bound_kv_blocks(
     return {"block_scores": found}
 
 
-def _slots(
-    table: Tensor, rows: Tensor, seq_len: Tensor, n_positions: int
-) -> tuple[Tensor, Tensor]:
+def _slots(table: Tensor, rows: Tensor, seq_len: Tensor, n_positions: int) -> tuple[Tensor, Tensor]:
     """Slots of so many positions of each request [B, positions] i64, and which are of the text."""
     position = torch.arange(n_positions, device=table.device)
     is_real = position < seq_len[:, None]

@@ -101,7 +101,7 @@ def gather_kv_blocks(
     block_size: int,
 ) -> dict[str, Any]:
     """R24: every chosen block into the slots listed for it."""
-    n_layers, batch, n_heads, _ = blocks.shape
+    n_layers, _, n_heads, _ = blocks.shape
     for b, length in enumerate(seq_len.tolist()):
         text = req_to_token[req_pool_indices[b]]
         for y, g in np.ndindex(n_layers, n_heads):
