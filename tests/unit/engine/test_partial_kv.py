@@ -1,59 +1,157 @@
-"""Previews: rounds over a part of the KV inside a draft change no token of a lossless engine."""
+"""Previews: rounds over a part of the KV inside a draft change no token of a lossless engine.
+
+Random runs with both launchers, every option, arrivals and cancels: `random_runs.py`, "previewed".
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
 from aerie.config import PartialConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.errors import UsageError
+from aerie.kernels.registry import Kernels
 from aerie.requests.params import SamplingParams
-from tests.unit.engine.cores import CHEAP, Pair, core, finish_all, outputs
-from tests.unit.engine.random_runs import PLAIN
+from aerie.requests.request import Statistics
+from tests.unit.engine.cores import Pair, core, finish_all, outputs
+from tests.unit.engine.random_runs import PARTIAL, PLAIN
 
-# Small enough that a text of 30 tokens has more blocks than are looked at.
-PARTIAL = PartialConfig(
-    specpv="lossless",
-    specpv_block_size=2,
-    n_sink_blocks=1,
-    n_retrieval_blocks=2,
-    n_window_blocks=2,
-    partial_threshold=4,
-    n_dense_layers=2,
-)
-POLICIES = {
-    "chain": SpeculationConfig(top_k=1, depth=4, nodes=5),
-    "tree": SpeculationConfig(top_k=3, depth=3, nodes=12),
-    "merged": SpeculationConfig(method="eagle3+ngram", top_k=2, depth=3, nodes=9),
-    "planned": SpeculationConfig(policy="planner", top_k=4, depth=4, nodes=20),
-}
-PROMPTS = [[(7 * i + 3 * i * i + seed) % 61 for i in range(30 + seed)] for seed in range(5)]
+LONG = replace(PARTIAL, n_spec_tokens_buf=24)
+CHAIN = SpeculationConfig(top_k=1, depth=4, nodes=5)
+PLANNED = SpeculationConfig(policy="planner", top_k=4, depth=4, nodes=20)
+PROMPTS = [[(7 * i + 3 * i * i + seed) % 61 for i in range(30 + seed)] for seed in range(3)]
 
 
 def jobs(**asked: Any) -> list[tuple[list[int], SamplingParams]]:
     return [
-        (prompt, SamplingParams(max_tokens=24, seed=seed, ignore_eos=True, **asked))
+        (prompt, SamplingParams(max_tokens=16, seed=seed, ignore_eos=True, **asked))
         for seed, prompt in enumerate(PROMPTS)
     ]
 
 
-def taken(engine: EngineCore) -> int:
-    """Tokens that previews left for full passes, all requests together."""
-    return sum(r.statistics.previewed for r in engine._requests.values())
+def counted(engine: EngineCore) -> Statistics:
+    """What all requests of an engine count of previews."""
+    total = Statistics()
+    for request in engine._requests.values():
+        own = request.statistics
+        total.previewed += own.previewed
+        total.preview_judged += own.preview_judged
+        total.preview_held += own.preview_held
+    return total
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("asked", [{}, {"temperature": 0.8, "top_p": 0.9}], ids=["greedy", "warm"])
-def test_tokens_are_those_of_plain_decoding(
-    pair: Pair, launcher: str, policy: str, asked: dict[str, Any]
+@pytest.fixture(scope="module")
+def plain(pair: Pair) -> list[list[int]]:
+    return outputs(core(pair, speculation=PLAIN), jobs())
+
+
+@pytest.mark.parametrize("selection", ["mass", "bounds"])
+def test_a_preview_of_everything_holds(
+    pair: Pair, plain: list[list[int]], launcher: str, selection: str
 ) -> None:
-    plain = outputs(core(pair, speculation=PLAIN), jobs(**asked))
+    whole = replace(LONG, specpv_select=selection, n_retrieval_blocks=64)
+    engine = core(pair, speculation=CHAIN, partial=whole, engine=launcher)
+    assert outputs(engine, jobs()) == plain
+    found = counted(engine)
+    assert found.previewed > 30, "most tokens come from previews"
+    assert found.preview_agreement == 1.0
+
+
+def test_a_broken_run_is_no_loss(pair: Pair, plain: list[list[int]], launcher: str) -> None:
+    """The blocks that matter least are copied instead of those that matter most."""
+    least = replace(LONG, n_sink_blocks=0, n_window_blocks=1)
     engine = core(
-        pair, speculation=POLICIES[policy], partial=PARTIAL, engine=launcher, planner=CHEAP
+        pair, speculation=CHAIN, partial=least, engine=launcher, tap=corrupted, backend="numpy"
     )
-    assert outputs(engine, jobs(**asked)) == plain
-    if policy != "planned":
-        assert taken(engine) > 0
+    assert outputs(engine, jobs()) == plain
+    found = counted(engine)
+    assert found.preview_held < found.preview_judged, "some runs broke"
+
+
+def corrupted(kernels: Kernels) -> Kernels:
+    """Kernels that choose the blocks of the lowest scores."""
+    choose = kernels["choose_kv_blocks"]
+
+    class Least:
+        def __call__(self, /, **inputs: Any) -> Any:
+            return choose(**{**inputs, "block_scores": -inputs["block_scores"]})
+
+    tapped: Any = {**kernels, "choose_kv_blocks": Least()}
+    return Kernels(kernels.backend, kernels.device, kernels.data_errors, tapped)
+
+
+def test_the_planner_takes_previews_that_pay(
+    pair: Pair, plain: list[list[int]], launcher: str
+) -> None:
+    whole = replace(LONG, n_retrieval_blocks=64)
+    engine = core(pair, speculation=PLANNED, partial=whole, engine=launcher)
+    assert outputs(engine, jobs()) == plain
+    assert counted(engine).previewed > 0
+    assert "previews hold" in engine.parts.policy.reason
+
+
+def test_a_lossy_engine_keeps_what_a_part_of_the_kv_said(
+    pair: Pair, plain: list[list[int]], launcher: str
+) -> None:
+    lossy = replace(LONG, specpv="lossy")
+    engine = core(pair, speculation=CHAIN, partial=lossy, engine=launcher)
+    found = outputs(engine, jobs())
+    counts = counted(engine)
+    assert counts.previewed > 0 and counts.preview_agreement == 1.0, "nothing is asked again"
+    assert found != plain, "so small a part does not say what the whole says"
+    assert all(len(own) == 16 for own in found)
+
+
+def test_short_texts_and_options_that_count_have_none(pair: Pair, launcher: str) -> None:
+    later = replace(LONG, partial_threshold=1000)
+    engine = core(pair, speculation=CHAIN, partial=later, engine=launcher)
+    outputs(engine, jobs())
+    assert counted(engine).previewed == 0
+    engine = core(pair, speculation=CHAIN, partial=LONG, engine=launcher)
+    outputs(engine, jobs(repetition_penalty=1.2))
+    assert counted(engine).previewed == 0
+
+
+def test_one_who_wants_no_drafts_gets_a_token_a_round(pair: Pair, launcher: str) -> None:
+    engine = core(pair, speculation=CHAIN, partial=LONG, engine=launcher)
+    mixed = [*jobs()[:2], (PROMPTS[2], SamplingParams(max_tokens=9, speculative=False))]
+    ids = [engine.submit(prompt, params) for prompt, params in mixed]
+    finish_all(engine)
+    alone = engine.request(ids[2])
+    assert alone.statistics.target_passes == len(alone.output)
+    assert alone.statistics.previewed == 0 and counted(engine).previewed > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"speculation": replace(CHAIN, rule="coins")}, "needs rule match"),
+        ({"speculation": PLAIN}, "needs drafts"),
+        ({"partial": replace(LONG, n_dense_layers=8)}, "no layer left"),
+        ({"speculation": replace(CHAIN, nodes=128)}, "no room for a run"),
+    ],
+)
+def test_what_cannot_be_is_refused(pair: Pair, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        core(pair, **{"speculation": CHAIN, "partial": LONG, **settings})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"specpv": "yes"}, {"specpv_select": "best"}, {"n_window_blocks": 0}]
+)
+def test_a_wrong_setting_is_said(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"partial\."):
+        PartialConfig(**wrong)
+
+
+def test_agreement_counts_up_to_the_first_miss() -> None:
+    counts = Statistics()
+    assert counts.preview_agreement is None
+    counts.count_run(5, 9)  # all five held, four of the tree behind them
+    counts.count_run(4, 1)  # the second was another one
+    assert (counts.previewed, counts.preview_judged, counts.preview_held) == (9, 7, 6)
+    assert np.isclose(counts.preview_agreement or 0, 6 / 7)

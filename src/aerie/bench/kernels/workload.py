@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from aerie.bench.kernels.preview_workload import PREVIEW_BUILDERS
 from aerie.bench.kernels.round_workload import ROUND_BUILDERS
 from aerie.bench.kernels.shape import DEPTH, LEVELS, TOP_K, WIDTH, Inputs, Round, Shape
 from aerie.kernels.cases.trees import Plan, best_scores, draw_candidates, grow, select
@@ -19,7 +20,8 @@ def workload(shape: Shape) -> dict[str, Inputs]:
     plan = Plan(shape.batch, TOP_K, (1, *[WIDTH] * LEVELS))
     layout = lay_out_trees(rng, [f"random{shape.verify}"] * shape.batch, shape.vocabulary)
     made = Round(shape, rng, grow(rng, plan), layout)
-    return {name: build(made) for name, build in {**_BUILDERS, **ROUND_BUILDERS}.items()}
+    builders = {**_BUILDERS, **ROUND_BUILDERS, **PREVIEW_BUILDERS}
+    return {name: build(made) for name, build in builders.items()}
 
 
 def _layer_scores(made: Round) -> Inputs:

@@ -65,7 +65,7 @@ WEIGHED_BLOCKS = Card(
     ties="None: sums.",
     assumes=_LISTED,
     # Scores of float32 products: an absolute error of 1e-5 in them is so many units of their mass.
-    tolerances={"block_scores": Ulps(cpu=2048, gpu=8192)},
+    tolerances={"block_scores": Ulps(cpu=256, gpu=2048)},
     cost=cost(
         "E*Y*B*G*D*(Q + n_blocks*block_size) + 4*B*n_blocks*block_size",
         "4*Y*B*G*n_blocks",
@@ -95,7 +95,7 @@ BOUNDED_BLOCKS = Card(
     ties="None: sums.",
     assumes=_LISTED,
     # A sum of products whose signs differ may be small: the error is that of its largest terms.
-    tolerances={"block_scores": Ulps(cpu=1 << 16, gpu=1 << 16)},
+    tolerances={"block_scores": Ulps(cpu=4096, gpu=4096)},
     cost=cost(
         "E*Y*B*G*D*(Q + n_blocks*block_size) + 4*B*n_blocks*block_size",
         "4*Y*B*G*n_blocks",

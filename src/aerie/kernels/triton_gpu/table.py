@@ -13,6 +13,7 @@ from aerie.kernels.triton_gpu import (
     growth_layer,
     layout_rows,
     near_ties,
+    partial_kv,
     replay,
     round_forest,
     round_levels,
@@ -68,6 +69,9 @@ KERNELS: dict[str, Implementation] = {
         (scores.toss_coins, None, None),
         (scores.score_target_tokens, None, None),
         (near_ties.find_near_ties, None, None),
+        (partial_kv.weigh_kv_blocks, None, None),
+        (partial_kv.bound_kv_blocks, None, None),
+        (partial_kv.gather_kv_blocks, None, None),
     )
 }
 KERNELS["grow_draft_layer"] = Implementation(

@@ -1,0 +1,238 @@
+"""Cases of previews: R21 to R24 blocks of texts of every length, R25 runs before trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from aerie.kernels.cases.case import Case, Inputs
+from aerie.kernels.cases.draws import cycle, rows_of_hidden
+from aerie.kernels.cases.forests import plant
+from aerie.kernels.cases.table import BOUNDS, DTYPE, Spoil, blank, cases, cast, put, row, setting
+
+WEIGHED, BOUNDED, CHOSEN = "weigh_kv_blocks", "bound_kv_blocks", "choose_kv_blocks"
+GATHERED, SPLICED = "gather_kv_blocks", "splice_drafted_run"
+Heads = tuple[int, int, int, int]  # layers, KV heads, query heads of each, size
+
+
+def _texts(rng: np.random.Generator, lengths: Sequence[int], size: int) -> Inputs:
+    """A table whose rows list slots of a pool in no order, and one row too many."""
+    batch, width = len(lengths), max([*lengths, 1]) + size
+    slots = 1 + rng.permutation((batch + 1) * width)
+    return {
+        "req_to_token": slots.reshape(batch + 1, width).astype(np.int32),
+        "req_pool_indices": rng.permutation(batch + 1)[:batch].astype(np.int64),
+        "seq_len": np.array(lengths, np.int64),
+    }
+
+
+def _scored(
+    rng: np.random.Generator,
+    lengths: Sequence[int] = (20, 7, 33),
+    heads: Heads = (2, 1, 2, 4),
+    block_size: int = 4,
+    dtype: str = "float32",
+    spare: int = 1,
+) -> Inputs:
+    """R21 and R22 inputs; `spare` blocks more than the longest text has."""
+    n_layers, n_kv, group, size = heads
+    texts = _texts(rng, lengths, block_size)
+    n_slots = texts["req_to_token"].size + 1
+    return {
+        "queries": rows_of_hidden(rng, (n_layers, len(lengths), n_kv, group, size), dtype),
+        "keys": rows_of_hidden(rng, (n_layers, n_slots, n_kv, size), dtype),
+        **texts,
+        "block_size": block_size,
+        "n_blocks": max(-(-max([*lengths, 1]) // block_size) + spare, 1),
+    }
+
+
+def _alike(name: str) -> Spoil:
+    """Every entry of one array is the same."""
+    return put(name, ..., 1)
+
+
+_SCORED_ROWS = (
+    row("b3", "mixed"),
+    row("b1_smallest", "smallest", lengths=(1,), heads=(1, 1, 1, 1), block_size=1, spare=0),
+    row("b1_one_block", "one", lengths=(4,), spare=0),
+    row("b3_block_edges", "edges", lengths=(15, 16, 17), block_size=8),
+    row("b3_no_text", "empty_text", lengths=(0, 5, 0)),
+    row("b0", "empty_batch", lengths=()),
+    row("y0", "no_layer", heads=(0, 1, 2, 4)),
+    row("b128", "batch_limit", lengths=(3, 9) * 64),
+    row("b2_grouped", "heads", lengths=(40, 61), heads=(2, 4, 3, 8), block_size=16),
+    row("b2_prime", "prime", lengths=(31, 23), heads=(3, 3, 5, 7), block_size=7),
+    row("b2_half", "float16", lengths=(40, 19), dtype="float16"),
+    row("b2_bfloat16", "bfloat16", lengths=(40, 19), dtype="bfloat16"),
+    row("b2_long", "long", lengths=(1025, 300), heads=(1, 2, 2, 16), block_size=16),
+    row("b3_all_alike", "ties", None, _alike("keys")),
+    row("b3_many_spare", "spare", spare=40),
+    row("b129", "beyond_batch", BOUNDS, lengths=(1,) * 129),
+    row("block_0", "below_block", BOUNDS, setting(block_size=0)),
+    row("blocks_0", "below_blocks", BOUNDS, setting(n_blocks=0)),
+    row("keys_of_other_heads", "wrong_shape", BOUNDS, blank("keys", 2, 9, 2, 4)),
+    row("queries_float64", "wrong_dtype", DTYPE, cast("queries", "float64")),
+    row("lengths_int32", "wrong_dtype int32", DTYPE, cast("seq_len", "int32")),
+)  # fmt: skip
+
+
+def _choosing(
+    rng: np.random.Generator,
+    lengths: Sequence[int] = (70, 13, 41),
+    heads: tuple[int, int] = (2, 2),
+    block_size: int = 4,
+    kept: tuple[int, int, int] = (1, 3, 2),
+    levels: int = 0,
+) -> Inputs:
+    """R23 inputs; `levels` different scores, any where 0."""
+    n_blocks = -(-max([*lengths, 1]) // block_size) + 1
+    shape = (heads[0], len(lengths), heads[1], n_blocks)
+    scores = rng.random(shape) if not levels else rng.integers(0, levels, shape) / levels
+    n_sink, n_retrieval, n_window = kept
+    return {
+        "block_scores": scores.astype(np.float32),
+        "seq_len": np.array(lengths, np.int64),
+        "block_size": block_size,
+        "n_sink": n_sink,
+        "n_retrieval": n_retrieval,
+        "n_window": n_window,
+    }
+
+
+_CHOSEN_ROWS = (
+    row("b3", "mixed"),
+    row("b1_smallest", "smallest", lengths=(1,), heads=(1, 1), block_size=1, kept=(0, 0, 1)),
+    row("b3_all_fit", "all", kept=(2, 30, 2)),
+    row("b3_exactly_all", "all edge", lengths=(24, 25, 23), kept=(1, 3, 2)),
+    row("b3_window_only", "window", kept=(0, 0, 3)),
+    row("b3_sinks_meet_the_window", "overlap", lengths=(9, 17, 4), kept=(3, 2, 3)),
+    row("b3_no_retrieval", "none_between", kept=(2, 0, 2)),
+    row("b3_ties", "ties", levels=2, lengths=(90, 61, 77), kept=(1, 6, 2)),
+    row("b3_all_equal", "ties all_equal", levels=1, lengths=(90, 61, 77), kept=(1, 6, 2)),
+    row("b3_no_text", "empty_text", lengths=(0, 11, 0)),
+    row("b3_negative_scores", "negative", None, put("block_scores", np.s_[..., ::2], -2.5)),
+    row("b3_bounds_behind", "behind", None, put("block_scores", np.s_[..., 5:], -3e38)),
+    row("b0", "empty_batch", lengths=()),
+    row("y0", "no_layer", heads=(0, 2)),
+    row("b128", "batch_limit", lengths=(70, 13) * 64, heads=(1, 1)),
+    row("b2_long", "long", lengths=(4096, 4081), block_size=16, kept=(2, 64, 8)),
+    row("b2_prime", "prime", lengths=(101, 97), block_size=7, kept=(1, 5, 3)),
+    row("b129", "beyond_batch", BOUNDS, lengths=(1,) * 129),
+    row("window_0", "below_window", BOUNDS, setting(n_window=0)),
+    row("block_0", "below_block", BOUNDS, setting(block_size=0)),
+    row("lengths_of_another_batch", "wrong_shape", BOUNDS, blank("seq_len", 2)),
+    row("scores_float64", "wrong_dtype", DTYPE, cast("block_scores", "float64")),
+)  # fmt: skip
+
+
+def _gathering(
+    rng: np.random.Generator,
+    lengths: Sequence[int] = (20, 7, 33),
+    heads: tuple[int, int, int] = (2, 2, 4),
+    block_size: int = 4,
+    n_chosen: int = 3,
+    dtype: str = "float32",
+) -> Inputs:
+    """R24 inputs: random blocks, ascending, the last one of each text among them."""
+    n_layers, n_kv, size = heads
+    texts = _texts(rng, lengths, block_size)
+    n_slots, batch = texts["req_to_token"].size + 1, len(lengths)
+    blocks = np.full((n_layers, batch, n_kv, n_chosen), -1, np.int32)
+    for y, b, g in np.ndindex(n_layers, batch, n_kv):
+        n_own = -(-lengths[b] // block_size)
+        if n_own:
+            others = rng.permutation(n_own - 1)[: n_chosen - 1]
+            blocks[y, b, g, : len(others) + 1] = [*sorted(others), n_own - 1]
+    width = n_chosen * block_size + 5
+    n_near = batch * width + 1
+    near = 1 + rng.permutation(n_near - 1).reshape(batch, width)
+    return {
+        "near_keys": rows_of_hidden(rng, (n_layers, n_near, n_kv, size), dtype),
+        "near_values": rows_of_hidden(rng, (n_layers, n_near, n_kv, size), dtype),
+        "keys": rows_of_hidden(rng, (n_layers, n_slots, n_kv, size), dtype),
+        "values": rows_of_hidden(rng, (n_layers, n_slots, n_kv, size), dtype),
+        "blocks": blocks,
+        **texts,
+        "near_table": near.astype(np.int32),
+        "block_size": block_size,
+    }
+
+
+_GATHERED_ROWS = (
+    row("b3", "mixed"),
+    row("b1_smallest", "smallest", lengths=(1,), heads=(1, 1, 1), block_size=1, n_chosen=1),
+    row("b3_block_edges", "edges", lengths=(15, 16, 17), block_size=8),
+    row("b3_no_text", "empty_text", lengths=(0, 5, 0)),
+    row("b3_more_places_than_blocks", "few", n_chosen=12),
+    row("b0", "empty_batch", None, blank("near_table", 1, 17), lengths=()),
+    row("y0", "no_layer", heads=(0, 2, 4)),
+    row("b64", "batch", lengths=(3, 9) * 32, heads=(1, 1, 4)),
+    row("b2_prime", "prime", lengths=(31, 23), heads=(3, 3, 7), block_size=7),
+    row("b2_half", "float16", lengths=(40, 19), dtype="float16"),
+    row("b2_bfloat16", "bfloat16", lengths=(40, 19), dtype="bfloat16"),
+    row("b1_long", "long", lengths=(1025,), heads=(1, 2, 16), block_size=16, n_chosen=20),
+    row("b1_wide_head", "head_256", lengths=(33,), heads=(1, 1, 256)),
+    row("block_0", "below_block", BOUNDS, setting(block_size=0)),
+    row("block_1024", "beyond_table", BOUNDS, setting(block_size=1024)),
+    row("values_of_other_heads", "wrong_shape", BOUNDS, blank("values", 2, 9, 3, 4)),
+    row("blocks_int64", "wrong_dtype", DTYPE, cast("blocks", "int64")),
+)  # fmt: skip
+
+
+def _splicing(
+    rng: np.random.Generator,
+    batch: int = 4,
+    shape: str = "random12",
+    longest: int = 5,
+    counts: int | Sequence[int] = (5, 0, 2, 1),
+    spare: int = 3,
+) -> Inputs:
+    """R25 inputs: a tree, some of it selected, and a run to go before it."""
+    count = int(shape.lstrip("abcdefghijklmnopqrstuvwxyz"))
+    forest = plant(rng, [shape] * batch, "usual", size=count + longest + spare)
+    selected = np.zeros(forest.tokens.shape, np.bool_)
+    selected[:, :count] = rng.random((batch, count)) < 0.6
+    selected[:, :1] = True
+    return {
+        "cumu_tokens": forest.tokens,
+        "cumu_scores": forest.scores,
+        "cumu_deltas": forest.depths,
+        "prev_indexs": forest.parents,
+        "selected": selected,
+        "n_chosen": selected.sum(axis=1).astype(np.int32),
+        "root_tokens": rng.integers(0, 999, batch),
+        "run_tokens": rng.integers(0, 999, (batch, longest)),
+        "run_count": cycle(counts, batch, "int64"),
+        "node_count": count,
+    }
+
+
+_SPLICED_ROWS = (
+    row("b4", "mixed"),
+    row("b1_smallest", "smallest", batch=1, shape="chain1", longest=1, counts=1, spare=0),
+    row("b4_roots_only", "root_only", shape="chain1"),
+    row("b4_chain", "chain", shape="chain8"),
+    row("b4_star", "star", shape="star8"),
+    row("b4_no_run", "none", counts=0),
+    row("b4_whole_run", "whole", counts=5),
+    row("b4_exact_room", "edge", spare=0),
+    row("b2_run_120", "long", batch=2, longest=120, counts=(120, 77)),
+    row("b0", "empty_batch", batch=0),
+    row("b128", "batch_limit", batch=128),
+    row("b3_prime", "prime", batch=3, shape="random31", longest=11, counts=(11, 7, 0)),
+    row("b129", "beyond_batch", BOUNDS, batch=129),
+    row("no_room", "beyond_room", BOUNDS, setting(node_count=16)),
+    row("count_0", "below_count", BOUNDS, setting(node_count=0)),
+    row("run_of_another_batch", "wrong_shape", BOUNDS, blank("run_tokens", 3, 5)),
+    row("run_int32", "wrong_dtype", DTYPE, cast("run_tokens", "int32")),
+)  # fmt: skip
+
+PARTIAL_CASES: tuple[Case, ...] = (
+    *cases(WEIGHED, _scored, _SCORED_ROWS),
+    *cases(BOUNDED, _scored, _SCORED_ROWS),
+    *cases(CHOSEN, _choosing, _CHOSEN_ROWS),
+    *cases(GATHERED, _gathering, _GATHERED_ROWS),
+    *cases(SPLICED, _splicing, _SPLICED_ROWS),
+)

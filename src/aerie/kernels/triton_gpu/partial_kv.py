@@ -1,0 +1,190 @@
+"""Triton R21, R22 and R24: what the blocks of a text are worth, and copies of the chosen ones."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from aerie.kernels.triton_gpu.launch import block
+
+# Blocks that one program looks at: enough to hide its queries' load, few enough to fill a GPU.
+BLOCKS_EACH = 8
+BEHIND = tl.constexpr(-3e38)  # bound of a block behind the text
+_SIZES = ("batch", "n_kv", "n_blocks", "layer_stride", "slot_stride", "width")
+
+
+@triton.jit
+def _of_program(rows, seq_len, n_kv, batch):
+    """Layer, request and KV head of a program, its table row and the length of its text."""
+    item = tl.program_id(0)
+    head = item % n_kv
+    request = (item // n_kv) % batch
+    layer = (item // n_kv // batch).to(tl.int64)
+    return layer, request, head, tl.load(rows + request), tl.load(seq_len + request)
+
+
+@triton.jit
+def _keys(
+    keys, table, table_row, first, length, width, layer, head, layer_stride, slot_stride,
+    own, dim, SIZE: tl.constexpr, DIM: tl.constexpr,
+):  # fmt: skip
+    """Keys of one block [positions, dim] as float32, and which positions are of the text."""
+    position = first + own
+    is_real = (own < SIZE) & (position < length)
+    slot = tl.load(table + table_row * width + position, mask=is_real, other=0).to(tl.int64)
+    where = layer * layer_stride + slot[:, None] * slot_stride + head * DIM + dim[None, :]
+    seen = is_real[:, None] & (dim < DIM)[None, :]
+    return tl.load(keys + where, mask=seen, other=0.0).to(tl.float32), is_real
+
+
+@triton.jit(do_not_specialize=_SIZES)
+def _score_kernel(
+    queries, keys, table, rows, seq_len, out, batch, n_kv, n_blocks, layer_stride, slot_stride,
+    width, IS_MASS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
+    G: tl.constexpr, D: tl.constexpr, S: tl.constexpr, EACH: tl.constexpr,
+):  # fmt: skip
+    """Some blocks of one layer, request and KV head.
+
+    For R21 the log of the summed exponentials of each query head, which the caller turns into
+    masses; for R22 the bound itself.
+    """
+    layer, _, head, table_row, length = _of_program(rows, seq_len, n_kv, batch)
+    group, dim, own = tl.arange(0, G), tl.arange(0, D), tl.arange(0, S)
+    item = tl.program_id(0).to(tl.int64)
+    is_query = (group < GROUP)[:, None] & (dim < DIM)[None, :]
+    where = (item * GROUP + group[:, None]) * DIM + dim[None, :]
+    query = tl.load(queries + where, mask=is_query, other=0.0).to(tl.float32)
+    for step in range(EACH):
+        number = tl.program_id(1) * EACH + step
+        key, is_real = _keys(
+            keys, table, table_row, number * SIZE, length, width, layer, head, layer_stride,
+            slot_stride, own, dim, SIZE, DIM,
+        )  # fmt: skip
+        if IS_MASS:
+            score = tl.sum(query[:, None, :] * key[None, :, :], axis=2)
+            score = tl.where(is_real[None, :], score, float("-inf"))
+            peak = tl.max(score, axis=1)
+            # A block behind the text has no peak: what is subtracted from it must be a number.
+            base = tl.where(peak > float("-inf"), peak, 0.0)
+            total = tl.sum(tl.exp(score - base[:, None]), axis=1)
+            total = tl.where(total > 0, tl.log(tl.where(total > 0, total, 1.0)) + base, peak)
+            place = (item * GROUP + group) * n_blocks + number
+            tl.store(out + place, total, mask=(group < GROUP) & (number < n_blocks))
+        else:
+            # Behind the text any number will do: infinity times 0 is none.
+            is_text = number * SIZE < length
+            high = tl.max(tl.where(is_real[:, None], key, BEHIND), axis=0)
+            low = tl.min(tl.where(is_real[:, None], key, -BEHIND), axis=0)
+            is_dim = (dim < DIM)[None, :] & is_text
+            above = tl.sum(tl.where(is_dim, query * high[None, :], 0.0), axis=1)
+            below = tl.sum(tl.where(is_dim, query * low[None, :], 0.0), axis=1)
+            bound = tl.sum(tl.where(group < GROUP, tl.maximum(above, below), 0.0), axis=0) / GROUP
+            bound = tl.where(is_text, bound, BEHIND)
+            tl.store(out + item * n_blocks + number, bound, mask=number < n_blocks)
+
+
+def _scored(
+    queries: Tensor,
+    keys: Tensor,
+    where: tuple[Tensor, Tensor, Tensor],
+    block_size: int,
+    n_blocks: int,
+    is_mass: bool,
+) -> Tensor:
+    n_layers, batch, n_kv, group, dim = queries.shape
+    shape = (n_layers, batch, n_kv, *((group,) if is_mass else ()), n_blocks)
+    out = torch.empty(shape, dtype=torch.float32, device=queries.device)
+    if out.numel():
+        grid = (n_layers * batch * n_kv, triton.cdiv(n_blocks, BLOCKS_EACH))
+        _score_kernel[grid](
+            queries.contiguous(), keys, *(part.contiguous() for part in where), out, batch, n_kv,
+            n_blocks, keys.stride(0), keys.stride(1), where[0].shape[1], IS_MASS=is_mass,
+            GROUP=group, DIM=dim, SIZE=block_size, G=block(group), D=block(dim),
+            S=block(block_size), EACH=BLOCKS_EACH,
+        )  # fmt: skip
+    return out
+
+
+def weigh_kv_blocks(
+    *,
+    queries: Tensor,
+    keys: Tensor,
+    req_to_token: Tensor,
+    req_pool_indices: Tensor,
+    seq_len: Tensor,
+    block_size: int,
+    n_blocks: int,
+) -> dict[str, Tensor]:
+    """R21: softmax of every query head, summed by block."""
+    where = req_to_token, req_pool_indices, seq_len
+    parts = _scored(queries, keys, where, block_size, n_blocks, True)
+    if not parts.numel():
+        return {"block_scores": parts.new_zeros((*queries.shape[:3], n_blocks))}
+    # A text without tokens has no mass, and softmax of nothing is not a number.
+    return {"block_scores": torch.softmax(parts, dim=-1).nan_to_num(0.0).sum(dim=3)}
+
+
+def bound_kv_blocks(
+    *,
+    queries: Tensor,
+    keys: Tensor,
+    req_to_token: Tensor,
+    req_pool_indices: Tensor,
+    seq_len: Tensor,
+    block_size: int,
+    n_blocks: int,
+) -> dict[str, Tensor]:
+    """R22: a query's products with the extremes of every block."""
+    where = req_to_token, req_pool_indices, seq_len
+    return {"block_scores": _scored(queries, keys, where, block_size, n_blocks, False)}
+
+
+@triton.jit(do_not_specialize=("batch", "n_kv", "n_chosen", "width", "near_width"))
+def _gather_kernel(
+    near_keys, near_values, keys, values, blocks, table, rows, seq_len, near_table, batch, n_kv,
+    n_chosen, layer_stride, slot_stride, near_layer_stride, near_slot_stride, width, near_width,
+    DIM: tl.constexpr, SIZE: tl.constexpr, D: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """One chosen block of one layer, request and KV head, keys and values."""
+    layer, request, head, table_row, length = _of_program(rows, seq_len, n_kv, batch)
+    place, own, dim = tl.program_id(1), tl.arange(0, S), tl.arange(0, D)
+    number = tl.load(blocks + tl.program_id(0).to(tl.int64) * n_chosen + place)
+    position = number * SIZE + own
+    is_real = (number >= 0) & (own < SIZE) & (position < length)
+    slot = tl.load(table + table_row * width + position, mask=is_real, other=0).to(tl.int64)
+    column = request * near_width + place * SIZE + own
+    near = tl.load(near_table + column, mask=is_real, other=0).to(tl.int64)
+    source = layer * layer_stride + slot[:, None] * slot_stride + head * DIM + dim[None, :]
+    target = layer * near_layer_stride + near[:, None] * near_slot_stride + head * DIM
+    target += dim[None, :]
+    mask = is_real[:, None] & (dim < DIM)[None, :]
+    tl.store(near_keys + target, tl.load(keys + source, mask=mask), mask=mask)
+    tl.store(near_values + target, tl.load(values + source, mask=mask), mask=mask)
+
+
+def gather_kv_blocks(
+    *,
+    near_keys: Tensor,
+    near_values: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    blocks: Tensor,
+    req_to_token: Tensor,
+    req_pool_indices: Tensor,
+    seq_len: Tensor,
+    near_table: Tensor,
+    block_size: int,
+) -> dict[str, Tensor]:
+    """R24: every chosen block into the slots listed for it."""
+    n_layers, batch, n_kv, n_chosen = blocks.shape
+    if n_layers * batch:
+        _gather_kernel[(n_layers * batch * n_kv, n_chosen)](
+            near_keys, near_values, keys, values, blocks.contiguous(), req_to_token.contiguous(),
+            req_pool_indices, seq_len, near_table.contiguous(), batch, n_kv, n_chosen,
+            keys.stride(0), keys.stride(1), near_keys.stride(0), near_keys.stride(1),
+            req_to_token.shape[1], near_table.shape[1], DIM=keys.shape[3], SIZE=block_size,
+            D=block(keys.shape[3]), S=block(block_size),
+        )  # fmt: skip
+    return {}
