@@ -135,9 +135,9 @@ MUTANTS = (
     Mutant("find_near_ties", "b3_top_k_leaves_one", "near_ties.py", "(count < k)", "(count <= k)"),
     # Blind to where a text ends inside a block.
     Mutant("weigh_kv_blocks", "b3_block_edges", "partial_kv.py",
-           "is_real = (own < SIZE) & (position < length)", "is_real = own < SIZE"),
+           "tl.where(is_real[None, :], score, float(\"-inf\"))", "score"),
     Mutant("bound_kv_blocks", "b3", "partial_kv.py", "tl.maximum(above, below)", "above"),
-    Mutant("gather_kv_blocks", "b3", "partial_kv.py", "place * SIZE + own", "own"),
+    Mutant("gather_kv_blocks", "b1_two_blocks", "partial_kv.py", "place * SIZE + own", "own"),
 )  # fmt: skip
 
 

@@ -131,6 +131,13 @@ class DraftOptions:
     costs: Annotated[
         str | None, _drafts(help="The planner's cost table: a file of aerie tune costs.")
     ] = None
+    specpv: Annotated[
+        str,
+        _drafts(
+            help="Long contexts: lossless lets the target run on over a part of its KV and judges"
+            " every token over all of it; lossy keeps what the part said; off."
+        ),
+    ] = "off"
 
     def chosen(self) -> tuple[SpeculationConfig, str | None]:
         """The configuration, and the draft head that vLLM's JSON names."""
@@ -139,7 +146,8 @@ class DraftOptions:
         if self.speculative_config is None:
             shape = (self.eagle_topk, self.num_steps, self.num_draft_tokens)
             return SpeculationConfig(self.method, self.policy, *shape, rule=self.rule), None
-        beside = given(replace(self, speculative_config=None, rule="match", costs=None))
+        apart = replace(self, speculative_config=None, rule="match", costs=None, specpv="off")
+        beside = given(apart)
         if beside:
             raise UsageError(f"--speculative-config says it all: leave {', '.join(beside)} out")
         found, head = SpeculationConfig.from_vllm(self.speculative_config)
@@ -179,6 +187,7 @@ class EngineOptions:
             "cache": {"n_pages": memory.n_pages, "gpu_memory": memory.gpu_memory},
             "speculation": asdict(self.drafts.chosen()[0]),
             "planner": {"costs": self.drafts.costs},
+            "partial": {"specpv": self.drafts.specpv},
         }
 
     def check(self) -> None:

@@ -163,6 +163,8 @@ def _gathering(
 _GATHERED_ROWS = (
     row("b3", "mixed"),
     row("b1_smallest", "smallest", lengths=(1,), heads=(1, 1, 1), block_size=1, n_chosen=1),
+    row("b1_two_blocks", "small", lengths=(7,), heads=(1, 1, 2), block_size=2, n_chosen=3),
+    row("b2_small_heads", "small", lengths=(5, 0), heads=(1, 2, 2), block_size=2, n_chosen=2),
     row("b3_block_edges", "edges", lengths=(15, 16, 17), block_size=8),
     row("b3_no_text", "empty_text", lengths=(0, 5, 0)),
     row("b3_more_places_than_blocks", "few", n_chosen=12),
