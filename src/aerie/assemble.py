@@ -34,10 +34,10 @@ from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.geometry import read_geometry
+from aerie.speculation.foresight import Foresight
 from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import FixedTree, Policy
-from aerie.speculation.preview import Foresight
 from aerie.tune.costs import UNPRICED, measure_costs
 from aerie.tune.grid import QUICK, Grid, Progress, silent
 from aerie.tune.quiet import is_quiet_now

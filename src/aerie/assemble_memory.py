@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from aerie.assemble_rounds import HISTORY
+from aerie.assemble_rounds import HISTORY, n_previewed, near_width
 from aerie.config import EngineConfig, require
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
@@ -52,6 +52,9 @@ def kv_needs(config: EngineConfig, target: Decoder, head: Eagle3Head | None, lon
         # Features of every seat, kept while nothing is drafted.
         feature = len(head.taps) * geometry.hidden_size * itemsize
         reserve += (config.scheduler.max_batch + 1) * (head.reach.window or HISTORY) * feature
+    if config.partial.is_on:
+        near = pools[0].keys.nbytes + pools[0].values.nbytes
+        reserve += n_previewed(config) * near_width(config) * near
     if config.model.numerics == "exact" and config.model.device.startswith("cuda"):
         reserve += _parts_bytes(config, target, longest)
     most_slots = MOST_ELEMENTS // max(pool.keys[0].numel() for pool in pools)

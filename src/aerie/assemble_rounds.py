@@ -201,20 +201,29 @@ def build_previews(
     if not config.partial.is_on:
         return None
     _refuse_previews(config, target)
-    n_near = min(state.n_seats, MOST_SEATS)
-    if config.engine == "graphs":
-        n_near = smallest(config.graphs.slots, n_near)
     sizes = PreviewSizes(
         n_seats=state.n_seats,
-        n_near=n_near,
+        n_near=n_previewed(config),
         n_rows=memory.inert_row + 1,
         longest=longest_run(config),
-        scratch=scratch_of(config),
+        width=near_width(config),
         row_multiple=row_multiple(config.model),
         tiles=config.graphs.tiles,
     )
     report = Report(*(torch.zeros_like(part) for part in vars(state.report).values()))
     return Previews.empty(config.partial, sizes, target, report)
+
+
+def n_previewed(config: EngineConfig) -> int:
+    """Requests that are previewed together at most."""
+    n_seats = min(config.scheduler.max_batch, MOST_SEATS)
+    return smallest(config.graphs.slots, n_seats) if config.engine == "graphs" else n_seats
+
+
+def near_width(config: EngineConfig) -> int:
+    """Positions that are kept apart for each of them: chosen blocks, and a round's behind them."""
+    own = config.partial
+    return own.n_blocks * own.specpv_block_size + scratch_of(config) + 1
 
 
 def _refuse_previews(config: EngineConfig, target: Decoder) -> None:

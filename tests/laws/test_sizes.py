@@ -45,6 +45,7 @@ BUDGETS = {
 # Files between the soft and the hard limit, each with the reason it is not two files.
 LONG_FILES: dict[str, str] = {
     "src/aerie/engine/captured.py": "the launcher that runs ahead, one state machine",
+    "src/aerie/speculation/planner.py": "one policy: what it plans, prices, chooses and learns",
     "src/aerie/fpga/rtl/layer.py": "K1, one state machine",
     "src/aerie/fpga/rtl/mask.py": "K4, one state machine with its packer",
     "src/aerie/fpga/rtl/top.py": "the composed card, one state machine",

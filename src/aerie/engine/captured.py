@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from aerie.engine.buckets import Bucket, Recorded, Sizes
-from aerie.engine.graphs import Graphs, Recording
+from aerie.engine.graphs import Graphs, Recording, smallest
 from aerie.engine.launch import Begun, Flying, Page, RoundCounts
 from aerie.engine.near_kv import MOST_SEATS
 from aerie.engine.parts import Parts
@@ -40,7 +40,6 @@ from aerie.engine.seats import Seating, arranging, catch_up, situation
 from aerie.kernels.report import N_CHOSEN, N_ROWS, STATUS
 from aerie.kv.memory import Memory
 from aerie.speculation.policy import Growth, Lesson, Policy, Settled
-from aerie.speculation.preview import Preview
 from aerie.speculation.store import make_levels
 from aerie.text.grammar import is_available
 
@@ -351,12 +350,6 @@ class Captured:
         for recording in self._rounds(sizes.seats(n_requests), columns, options):
             self.graphs.prepare(*recording)
 
-    def _previews(self, n_seats: int, options: Options) -> list[Preview]:
-        """What may come before a draft of so many seats."""
-        is_none = options.grammar or self.parts.previews is None or n_seats > MOST_SEATS
-        found = () if is_none else self.parts.policy.previews
-        return [own for own in found if own is not None]
-
     def _rounds(self, n_seats: int, columns: int, options: Options) -> Iterator[Recording]:
         parts, rest, shapes = self.parts, Bucket(n_seats, columns=columns), self.parts.policy.shapes
         if options.grammar:
@@ -372,7 +365,8 @@ class Captured:
         for widths in shapes:
             make_levels(n_seats, (1, parts.longest_path), widths or (), parts.table.device)
             yield self._rest(rest, None if widths is None else Settled(widths))
-        for own in self._previews(n_seats, options):
+        is_near = n_seats <= smallest(self.sizes.graphs.slots, MOST_SEATS) and not options.grammar
+        for own in parts.policy.previews if is_near else ():
             make_levels(n_seats, (1, parts.longest_path), own.widths, parts.table.device)
             yield self._rest(replace(rest, options=options), Settled(own.widths, own))
         for page in range(len(self._pages)):

@@ -50,6 +50,7 @@ def hand_over(
     report.trees[:, :n] = state.noted[:, :n]
     report.path[:n] = verdict.accept_index
     n_emitted = report.lines[:n, N_EMITTED]
+    own = None if parts.is_preview else parts.previews
     if parts.near_limit is not None:
         # Before the counts of penalties grow: from what the tokens were chosen.
         _find_near(parts, bucket, _deciding(kept, n_emitted), verdict)
@@ -58,22 +59,14 @@ def hand_over(
     if before is not None:
         _write_text(state, n, before, n_emitted)
     if parts.copied is not None:
-        parts.copied.learn(*_behind_run(parts, state.kept.tokens[:n], n_emitted))
+        # A path behind the run of a preview was copied for another place.
+        judged = n_emitted if own is None else n_emitted * (own.count[:n] == 0)
+        parts.copied.learn(state.kept.tokens[:n], judged)
     if bucket.options.logprobs:
         _score(parts, bucket, _deciding(kept, n_emitted), output.logits)
-    if parts.previews is not None and not parts.is_preview:
-        report.run[:n] = parts.previews.count[:n]
+    if own is not None:
+        report.run[:n] = own.count[:n]
     return kept
-
-
-def _behind_run(parts: Parts, tokens: Tensor, n_emitted: Tensor) -> tuple[Tensor, Tensor]:
-    """What was emitted behind the run of a preview: the last tree was drafted there."""
-    if parts.previews is None or parts.is_preview:
-        return tokens, n_emitted
-    count = parts.previews.count[: tokens.shape[0]]
-    column = torch.arange(tokens.shape[1], device=tokens.device) + count[:, None]
-    behind = tokens.gather(1, column.clamp_max(tokens.shape[1] - 1))
-    return behind, (n_emitted - count).clamp_min(0)
 
 
 def _write_text(state: State, n: int, before: Tensor, n_emitted: Tensor) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.attention.pool import KVPool
+from aerie.attention.pool import KVPool, allocate_pool
 from aerie.config import PartialConfig
 from aerie.engine.report import Report
 from aerie.models.decoder import Decoder
@@ -24,9 +24,18 @@ class PreviewSizes:
     n_near: int  # of them previewed together at most
     n_rows: int  # of the request-to-slot table, the inert one included
     longest: int  # tokens of a run
-    scratch: int  # positions a round may use behind a text
+    width: int  # positions of each previewed seat: chosen blocks, and a round's behind them
     row_multiple: int  # verified rows are padded to it
     tiles: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Shadow:
+    """What rounds inside a draft write instead of the state's own; all else they share."""
+
+    seq_len: Tensor  # [B] i64
+    is_live: Tensor  # [B] bool
+    report: Report  # nobody reads it
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +52,7 @@ class Previews:
     roots: Tensor  # [B] i64, before the run
     run: Tensor  # [B, longest + 1] i64, its tokens; the last column is for what does not exist
     count: Tensor  # [B] i64, how many they are; 0 behind a draft without a preview
-    seq_len: Tensor  # [B] i64, of the shadow
-    is_live: Tensor  # [B] bool, of the shadow
-    report: Report  # of the shadow: nobody reads it
+    shadow: Shadow
 
     @classmethod
     def empty(
@@ -54,30 +61,27 @@ class Previews:
         """Room for the chosen blocks, a run and a round's scratch of every previewed seat."""
         device, n = target.embedding.device, sizes.n_seats
         later, attention = target.layers[config.n_dense_layers :], target.geometry.attention
-        n_near = sizes.n_near
-        width = config.n_blocks * config.specpv_block_size + sizes.scratch + 1
-        slots = torch.arange(1, 1 + n_near * width, dtype=torch.int32, device=device)
-        whole = target.allocate_pool(1 + n_near * width)
-        groups = attention.n_kv_heads, attention.n_heads // attention.n_kv_heads
-        scales = [layer.attention.rule.scale for layer in later]
+        n_slots = sizes.n_near * sizes.width
+        slots = torch.arange(1, 1 + n_slots, dtype=torch.int32, device=device)
+        own = attention.n_kv_heads, attention.head_dim
+        groups = own[0], attention.n_heads // own[0], own[1]
+        scales = torch.tensor([layer.attention.rule.scale for layer in later], device=device)
 
         def integers(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int64, device=device)
 
         return cls(
-            config,
-            sizes,
-            KVPool(whole.keys[: len(later)].clone(), whole.values[: len(later)].clone()),
-            slots.view(n_near, width),
-            torch.zeros(
-                (len(later), sizes.n_rows, *groups, attention.head_dim),
-                dtype=target.embedding.dtype,
-                device=device,
-            ),
-            torch.tensor(scales, dtype=target.embedding.dtype, device=device).view(-1, 1, 1, 1, 1),
-            *(integers(n), integers(n), integers(n, sizes.longest + 1), integers(n), integers(n)),
-            torch.zeros(n, dtype=torch.bool, device=device),
-            report,
+            config=config,
+            sizes=sizes,
+            pool=allocate_pool((len(later), 1 + n_slots, *own), target.embedding.dtype, device),
+            table=slots.view(sizes.n_near, sizes.width),
+            queries=target.embedding.new_zeros((len(later), sizes.n_rows, *groups)),
+            scales=scales.to(target.embedding.dtype).view(-1, 1, 1, 1, 1),
+            near_len=integers(n),
+            roots=integers(n),
+            run=integers(n, sizes.longest + 1),
+            count=integers(n),
+            shadow=Shadow(integers(n), integers(n).bool(), report),
         )
 
     def padded(self, n_rows: int) -> int:

@@ -53,7 +53,11 @@ class Parts:
     has_inert_request: bool
     near_limit: Tensor | None  # [B] f32, of `find_near_ties`; None: they are not counted
     previews: Previews | None = None  # None: every pass looks at the whole KV
-    is_preview: bool = False  # a round inside a draft, over a part of the KV
+
+    @property
+    def is_preview(self) -> bool:
+        """Whether its rounds are inside a draft, over a part of the KV."""
+        return self.previews is not None and self.state.report is self.previews.shadow.report
 
     @property
     def taps(self) -> tuple[int, ...]:

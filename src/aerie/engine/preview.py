@@ -62,12 +62,10 @@ def begin_run(parts: Parts, bucket: Bucket) -> Parts:
     )
     own.near_len[:n] = chosen.near_len
     own.roots[:n] = state.store.arrays["cumu_tokens"][:n, 0]
-    own.seq_len[:n] = texts.seq_len
-    own.is_live[:n] = state.is_live[:n] & state.seats("takes_drafts", n)
-    own.count[:n] = 0
-    shadow = replace(state, seq_len=own.seq_len, is_live=own.is_live, report=own.report)
+    own.shadow.seq_len[:n] = texts.seq_len
+    own.shadow.is_live[:n] = state.is_live[:n] & state.seats("takes_drafts", n)
     draft = None if parts.draft is None else replace(parts.draft, weighs=False)
-    return replace(parts, state=shadow, draft=draft, near_limit=None, is_preview=True)
+    return replace(parts, state=replace(state, **vars(own.shadow)), draft=draft, near_limit=None)
 
 
 def fitted(ahead: Parts, bucket: Bucket) -> Bucket:

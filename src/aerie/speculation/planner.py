@@ -22,9 +22,10 @@ from torch import Tensor
 from aerie.costs.table import CostTable, Prices
 from aerie.kernels.registry import Kernels
 from aerie.speculation.calibration import corrected
+from aerie.speculation.foresight import Foresight
 from aerie.speculation.offer import Offers
 from aerie.speculation.policy import Gain, Growth, Lesson, Situation, TreeShape, Widths
-from aerie.speculation.preview import Foresight, Preview, Quote
+from aerie.speculation.preview import Preview
 from aerie.speculation.running import Floats, Forecast, Running, go_on
 from aerie.speculation.tree import DraftTree
 from aerie.speculation.worth import Learnt
@@ -127,7 +128,10 @@ class Planner:
         rate = max(rate, situation.batch / prices.plain) * (EXPLORING if is_exploring else 1.0)
         decide = partial(_decide, self)
         made = Round(situation, prices, rate, is_exploring, prices.extend, decide)
-        made.preview = self._previewed(made, forecast)
+        if self.foresight is not None and situation.may_preview:
+            asked = self.foresight.choose(situation, rate, forecast, self.prices)
+            made.preview, ahead = asked
+            made.seconds += ahead
         if self._looks:
             return made
         if made.preview is not None:
@@ -135,26 +139,9 @@ class Planner:
         return self._planned(made)
 
     @property
-    def previews(self) -> tuple[Preview | None, ...]:
-        """None, and all that the foresight may choose."""
-        return (None, *(() if self.foresight is None else self.foresight.plans))
-
-    def _previewed(self, made: Round, forecast: Forecast) -> Preview | None:
-        """What the target should say over a part of its KV first, if that is expected to pay."""
-        where, own = made.situation, self.foresight
-        if own is None or not own.rule.allows(where.context, where.may_preview):
-            return None
-        near, none = (
-            self.prices(Situation(where.batch, context)) for context in (own.rule.n_near, 0)
-        )
-        seen = (made.prices, near, none, made.rate)
-        quote = Quote(where.batch, forecast.levels, 1 + forecast.tokens, *seen)
-        found = own.best(quote)
-        if found is not None:
-            made.seconds += own.expected(quote, found)[1] - quote.round(
-                quote.full, where.batch * found.rows, found.rows - 1
-            )
-        return found
+    def previews(self) -> tuple[Preview, ...]:
+        """All that the foresight may choose."""
+        return () if self.foresight is None else self.foresight.plans
 
     @property
     def reason(self) -> str:
@@ -254,8 +241,8 @@ class Planner:
         rows = torch.arange(lesson.scores.shape[1])
         chosen = rows < torch.tensor(lesson.n_rows)[:, None]
         accepted = (rows[:, None] == lesson.path[:, None, :]).any(2) & chosen
-        if growth.preview is not None:
-            chosen, accepted = self._judge_runs(lesson, chosen, accepted)
+        if self.foresight is not None:
+            chosen = self.foresight.judge(lesson.n_run, chosen, accepted)
         priced, learnt = growth.prices.verify, self.learnt
         growth.seconds += float(priced[min(sum(lesson.n_rows), len(priced) - 1)])
         self._appraise(lesson, chosen)
@@ -270,18 +257,6 @@ class Planner:
         if not growth.is_exploring:
             n_tokens, batch = float(accepted.sum()), growth.situation.batch
             learnt.running.pace(batch, n_tokens, growth.seconds, growth.rate)
-
-    def _judge_runs(
-        self, lesson: Lesson, chosen: Tensor, accepted: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Learn how the runs of previews fared; trees behind one that broke teach nothing."""
-        assert self.foresight is not None
-        n_run = torch.tensor(lesson.n_run)[:, None]
-        rows = torch.arange(chosen.shape[1])
-        n_held = (accepted & (rows > 0) & (rows <= n_run)).sum(dim=1)
-        self.foresight.learn(lesson.n_run, n_held.tolist())
-        is_whole = (n_held == n_run[:, 0])[:, None] | (rows <= n_run)
-        return chosen & is_whole, accepted
 
     def _planned(self, made: Round) -> Round:
         """The depth and width that are worth most by the gains of the drafts before."""

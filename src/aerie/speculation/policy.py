@@ -123,8 +123,8 @@ class Policy(Protocol):
         ...
 
     @property
-    def previews(self) -> tuple[Preview | None, ...]:
-        """What may come before a captured draft; None: nothing."""
+    def previews(self) -> tuple[Preview, ...]:
+        """What may come before a captured draft."""
         ...
 
     def most_rows(self, n_seats: int) -> int:
@@ -170,9 +170,9 @@ class FixedTree:
     learns: bool = False
 
     @property
-    def previews(self) -> tuple[Preview | None, ...]:
-        """None, and the one that long contexts get."""
-        return (None,) if self._preview is None else (None, self._preview)
+    def previews(self) -> tuple[Preview, ...]:
+        """The one that long contexts get."""
+        return () if self._preview is None else (self._preview,)
 
     @property
     def _preview(self) -> Preview | None:
@@ -202,9 +202,8 @@ class FixedTree:
         widths = self.shapes[0]
         if widths is None or not situation.batch:
             return None
-        rule, where = self.previewed, (situation.context, situation.may_preview)
-        is_long = rule is not None and rule.allows(*where)
-        return Settled(widths, self._preview if is_long else None)
+        is_long = self.previewed is not None and situation.context >= self.previewed.threshold
+        return Settled(widths, self._preview if is_long and situation.may_preview else None)
 
     def settle(self, growth: Growth, known: Sequence[Widths]) -> Growth:
         """There is but one."""

@@ -39,7 +39,7 @@ class Cast:
     widths: Widths | None = None  # asked after every layer
     shapes: tuple[Widths | None, ...] = ()
     preview: Preview | None = None
-    previews: tuple[Preview | None, ...] = (None,)
+    previews: tuple[Preview, ...] = ()
 
     def __init__(
         self, shape: TreeShape, costs: CostTable, thresholds: Thresholds | None = None

@@ -69,6 +69,11 @@ _SCORED_ROWS = (
     row("b2_long", "long", lengths=(1025, 300), heads=(1, 2, 2, 16), block_size=16),
     row("b3_all_alike", "ties", None, _alike("keys")),
     row("b3_many_spare", "spare", spare=40),
+    row("b2_queries_alike", "ties", None, _alike("queries"), lengths=(9, 12)),
+    row("b2_two_heads", "small heads", lengths=(9, 6), heads=(1, 2, 3, 4)),
+    row("b1_block_of_the_text", "one edge", lengths=(9,), block_size=9, spare=0),
+    row("b2_small_half", "float16 small", lengths=(9, 3), dtype="float16"),
+    row("b2_single_positions", "block_1", lengths=(7, 2), block_size=1),
     row("b129", "beyond_batch", BOUNDS, lengths=(1,) * 129),
     row("block_0", "below_block", BOUNDS, setting(block_size=0)),
     row("blocks_0", "below_blocks", BOUNDS, setting(n_blocks=0)),
@@ -163,8 +168,14 @@ def _gathering(
 _GATHERED_ROWS = (
     row("b3", "mixed"),
     row("b1_smallest", "smallest", lengths=(1,), heads=(1, 1, 1), block_size=1, n_chosen=1),
+    *(
+        row(f"b2_small_{n}", "small", lengths=(n, 8 - n), heads=(1, 2, 2), block_size=2)
+        for n in range(9)
+    ),
     row("b1_two_blocks", "small", lengths=(7,), heads=(1, 1, 2), block_size=2, n_chosen=3),
-    row("b2_small_heads", "small", lengths=(5, 0), heads=(1, 2, 2), block_size=2, n_chosen=2),
+    row("b1_small_half", "small float16", lengths=(7,), heads=(1, 1, 2), dtype="float16"),
+    row("b1_small_bfloat16", "small bfloat16", lengths=(7,), heads=(1, 1, 2), dtype="bfloat16"),
+    row("b1_small_prime", "small prime", lengths=(11,), heads=(1, 1, 3), block_size=3),
     row("b3_block_edges", "edges", lengths=(15, 16, 17), block_size=8),
     row("b3_no_text", "empty_text", lengths=(0, 5, 0)),
     row("b3_more_places_than_blocks", "few", n_chosen=12),
