@@ -97,12 +97,13 @@ def _scored(
     shape = (n_layers, batch, n_kv, *((group,) if is_mass else ()), n_blocks)
     out = torch.empty(shape, dtype=torch.float32, device=queries.device)
     if out.numel():
-        grid = (n_layers * batch * n_kv, triton.cdiv(n_blocks, BLOCKS_EACH))
+        each = min(BLOCKS_EACH, block(n_blocks))
+        grid = (n_layers * batch * n_kv, triton.cdiv(n_blocks, each))
         _score_kernel[grid](
             queries.contiguous(), keys, *(part.contiguous() for part in where), out, batch, n_kv,
             n_blocks, keys.stride(0), keys.stride(1), where[0].shape[1], IS_MASS=is_mass,
             GROUP=group, DIM=dim, SIZE=block_size, G=block(group), D=block(dim),
-            S=block(block_size), EACH=BLOCKS_EACH,
+            S=block(block_size), EACH=each,
         )  # fmt: skip
     return out
 
