@@ -70,7 +70,7 @@ def measure(context: int, n_documents: int, n_new: int) -> list[dict[str, Any]]:
                 "is_equal": output == wanted, "tokens": len(output),
                 "full_passes": counts.target_passes, "previewed": counts.previewed,
                 "judged": counts.preview_judged, "held": counts.preview_held,
-                "seconds": round(seconds, 4), "repeated_8_grams": round(repeated_share(output, ()), 4),
+                "seconds": round(seconds, 4), "repeated": round(repeated_share(output, ()), 4),
             })  # fmt: skip
             print(rows[-1], flush=True)
     return rows
