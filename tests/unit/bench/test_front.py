@@ -48,7 +48,7 @@ def test_the_last_run_with_both_is_shown_beside_the_fastest_rival(tmp_path: Path
     earlier = [served("1", "vllm chain7", 1.0), served("1", "aerie planner", 1.0)]
     alone = [served("3", "aerie planner", 900.0)]
     page = table(tmp_path, [*earlier, *RACE, *alone])
-    row = "| HTTP, 8 clients, 1K prompts |  | 150 (vLLM 0.26.0, chain7) | 300 | 2.00 | exact |"
+    row = "| HTTP, 8 clients, 1K prompts |  | 150 (vLLM 0.26.0, 7 drafted) | 300 | 2.00 | exact |"
     assert row in page and page.count("| HTTP") == 1
     assert page.startswith("# a\n") and page.endswith("\nb\n") and "old" not in page
 
@@ -57,7 +57,7 @@ def test_turns_are_compared_one_by_one(tmp_path: Path) -> None:
     second = [served("2", "vllm chain7", 100.0, 1), served("2", "aerie planner", 400.0, 1)]
     third = [served("2", "vllm chain7", 100.0, 2), served("2", "aerie planner", 300.0, 2)]
     page = table(tmp_path, [*RACE, *second, *third])
-    assert "| 100 (vLLM 0.26.0, chain7) | 300 | 3.00 |" in page
+    assert "| 100 (vLLM 0.26.0, 7 drafted) | 300 | 3.00 |" in page
     assert "Turns of the run over HTTP: 3." in page
 
 

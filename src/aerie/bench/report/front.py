@@ -139,12 +139,12 @@ def _served(run: Sequence[Row]) -> list[Line]:
             for lane in (one.lane, one.base)
         )
         first, n_clients = own[0], own[0]["load"]["clients"]
-        version = theirs[0]["server"]["version"]
+        rival = f"vLLM {theirs[0]['server']['version']}, {one.base.removeprefix(PEER + 'chain')}"
         found.append(
             Line(
                 f"HTTP, {n_clients} client{'s' if n_clients > 1 else ''}, 1K prompts",
                 "",
-                f"{_middle(theirs):,.0f} (vLLM {version}, {one.base.removeprefix(PEER)})",
+                f"{_middle(theirs):,.0f} ({rival} drafted)",
                 _middle(own),
                 one.value.median,
                 first["server"].get("numerics", UNTOLD),
