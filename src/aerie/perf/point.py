@@ -88,7 +88,7 @@ class Point:
             "cumu_count": tree.nodes - tree.width * tree.top_k,
             "kv_capacity": batch * columns,
             "mask_capacity": batch * ((tree.verify * columns + 7) // 8),
-            # Of a call that refuses nobody; every child has a parent of its own.
+            # Of a call that refuses no request; every child has a parent of its own.
             "taken": batch, "parents": batch * min(tree.width, tree.top_k), "rows": rows,
             "slots": batch * columns, "rewritten": 0, "loaded": rows, "walked_rows": rows,
             "walked": batch, "live": batch, "bonus": batch, "accepted": batch * self.accepted,
