@@ -77,6 +77,8 @@ def test_the_page_names_two_directories_first() -> None:
     assert re.findall(r"^(\w+)=", NAMES, re.M) == ["MODEL", "HEAD"]
 
 
+# That a random head does not agree with its target is told by a warning, as it should be.
+@pytest.mark.filterwarnings("ignore::aerie.models.probe.ProbeWarning")
 def test_a_strange_llama_up_to_its_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,7 +139,7 @@ class Bed:
     ) -> Run:
         """Decode prompts together until they have written so much on average.
 
-        No request ends before: the batch is whole in every round that counts. The clock runs from one
+        None ends before: the batch is whole in every round that counts. The clock runs from one
         report of the device to another, with the pipeline full at both.
         """
         launcher = self.take(name)

@@ -108,7 +108,7 @@ class OptionBench:
         }
 
     def waits_and_launches(self, name: str) -> dict[str, Any]:
-        """Of rounds in which no request comes or goes, and of rounds that read a prompt and seat it."""
+        """Of rounds without arrivals and ends, and of rounds that read a prompt and seat it."""
         *seated, _ = self.prompts
         ids = start(self.core, seated, new_tokens(self.n_rounds), **OPTIONS[name])
         found = {}

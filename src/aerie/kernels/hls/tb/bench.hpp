@@ -23,7 +23,7 @@ constexpr int POISON = 0xA5;
 // host refuses, for C++ sees pointers and sizes only.
 constexpr std::int32_t HOST = -1;
 
-// What recorded a dump, and so how far from the reference it may be.
+// Who recorded a dump, and so how far from the reference it may be.
 enum class Recorder { reference, cpu, gpu };
 
 // Ulps an output may be from the reference, on a CPU and on a GPU; 0 for everything but floats.
