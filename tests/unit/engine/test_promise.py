@@ -1,5 +1,4 @@
-"""The promise of the engine: a text is the one that plain decoding writes, whatever drafts, however
-it is sampled, and whatever is decoded beside it, arrives meanwhile or is given up on the way."""
+"""The promise: whatever drafts, is sampled, arrives or is given up, a text is plain decoding's."""
 
 from __future__ import annotations
 
