@@ -153,7 +153,7 @@ class Engine:
             return self._texts.grow(self.core, events)
 
     def abandon(self, request_id: int) -> None:
-        """End and forget a request nobody will collect; an unknown one is ignored."""
+        """End and forget a request that will not be collected; an unknown one is ignored."""
         with self._lock:
             self._texts.by_id.pop(request_id, None)
             self.core.discard(request_id)
@@ -243,7 +243,7 @@ class Engine:
     ) -> int:
         """Queue token ids; `ids` has the request's id before it is queued."""
         asked = params.grammar
-        grammar = None if asked is None else self.grammars.compiled(asked)  # nobody waits for it
+        grammar = None if asked is None else self.grammars.compiled(asked)  # its caller alone waits
         self._at_door.add(threading.get_ident())
         with self._lock:
             self._at_door.discard(threading.get_ident())
@@ -256,7 +256,7 @@ class Engine:
                 raise
 
     def _let_in(self) -> None:
-        """Between two steps: whoever else waits goes first."""
+        """Between two steps: other callers that wait go first."""
         if self._at_door:
             time.sleep(PASSING_SECONDS)
 

@@ -81,7 +81,7 @@ def load_draft(
 
 def build_kernels(backend: str, device: str, trusts: bool = False) -> Kernels:
     """Kernels for the engine: tensors in and out, failures as status words."""
-    # What C++ reads beyond its arrays, nobody would notice.
+    # C++ that reads beyond its arrays would go unnoticed.
     trusts &= backend != "hls"
     kernels = load_kernels(backend, device=device, data_errors="status", trusts=trusts)
     needs_torch = "torch" in backend_info(backend).needs

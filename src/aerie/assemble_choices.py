@@ -42,7 +42,7 @@ def settled(config: EngineConfig) -> EngineConfig:
 
 
 def _chunked(scheduler: SchedulerConfig, device: str) -> SchedulerConfig:
-    """How prompts are cut where that was not said; nobody's next token waits for a whole one."""
+    """How prompts are cut where that was not said; no next token waits for a whole one."""
     alone, beside = CHUNKS[device.partition(":")[0]]
     alone = scheduler.prefill_chunk or alone
     beside = scheduler.chunk_beside or min(beside, alone)

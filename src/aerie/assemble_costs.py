@@ -1,4 +1,4 @@
-"""Cost tables and whom they are for: shipped, given, or kept from an earlier load."""
+"""Cost tables and what they are of: shipped, given, or kept from an earlier load."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ LOG = logging.getLogger(__name__)
 PairKey = Mapping[str, Any]
 # All that a measured cost depends on, pair and code included.
 Identity = Mapping[str, Any]
-# What must be the same for a table that somebody else measured to mean anything here.
+# What must be the same for a table from elsewhere to mean anything here.
 ESSENTIAL = ("device", "engine", "pair")
+# The keys of an identity.
+IDENTITY = (*ESSENTIAL, "backend", "numerics", "page_size", "threads", "torch", "code")
 CACHE_VARIABLE = "AERIE_CACHE"
 AGAIN_SECONDS = 600  # at least, between two measurements that found the machine busy
 # Packages that a round is made of or measured by: where one changes, tables are measured again.
@@ -73,6 +75,11 @@ def describe_costs(config: EngineConfig, pair: PairKey) -> Identity:
         "torch": torch.__version__,
         "code": code_hash(),
     }
+
+
+def identity_of(table: CostTable) -> Identity:
+    """What a table says it is of; one that does not say all of it cannot be kept."""
+    return {name: table.provenance[name] for name in IDENTITY}
 
 
 @cache

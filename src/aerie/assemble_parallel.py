@@ -1,6 +1,6 @@
 """The composition root of targets: whole, or split over ranks; a follower's process is this module.
 
-`python -m aerie.assemble_parallel` is started by `load_split` and by nobody else.
+`python -m aerie.assemble_parallel` is started by `load_split` alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a request produced: a value on its own, so that who only passes it on needs no engine."""
+"""What a request produced: a value on its own, so that passing it on needs no engine."""
 
 from __future__ import annotations
 

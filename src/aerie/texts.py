@@ -56,7 +56,7 @@ class Texts:
         self.by_id[request_id] = OpenText(TextOutput(self._tokenizer, params.stop))
 
     def grow(self, core: EngineCore, events: Iterable[Event]) -> list[Update]:
-        """Take in what was decided; the updates that nobody was given yet, text by text."""
+        """Take in what was decided; the updates not yet handed out, text by text."""
         self._events.extend(events)
         touched = dict.fromkeys(event.request_id for event in self._events)
         for request_id in touched:
@@ -73,7 +73,7 @@ class Texts:
                 self._replay(request, text)
             text.is_torn = True
             update = _next_update(core, request, text)
-        except Exception as error:  # of this text: nobody else's ends with it
+        except Exception as error:  # of this text: no other ends with it
             ended = core.fail(request.job.request_id, f"{type(error).__name__}: {error}")
             update = Update(ended.request_id, "", (), ended.reason, ended.error)
         if update.text or update.token_ids or update.finish_reason:

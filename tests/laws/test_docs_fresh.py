@@ -2,19 +2,24 @@
 
 import importlib
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 
+from aerie.bench.report.pages import without_ages
+from aerie.bench.report.write import Judges
+from aerie.cli.report import judges
 from tests.laws.tree import ROOT
 
 
 @dataclass(frozen=True)
 class Page:
-    """`module.function()` returns the text of `path`; `python -m module` writes it."""
+    """`module.function()` returns the text of `path`; `command` writes it."""
 
     path: str
     module: str
     function: str
+    command: str = ""  # python -m module if empty
 
 
 PAGES = (
@@ -28,7 +33,7 @@ PAGES = (
 
 def stale(page: Page, written: str | None, rendered: str) -> list[str]:
     """The first line in which the page differs from what its generator writes."""
-    remedy = f"run python -m {page.module}"
+    remedy = f"run {page.command or f'python -m {page.module}'}"
     if written is None:
         return [f"{page.path}:1: does not exist; {remedy}"]
     if written == rendered:
@@ -50,6 +55,21 @@ def test_page_is_fresh(page: Page) -> None:
     path = ROOT / page.path
     violations = stale(page, path.read_text("utf-8") if path.exists() else None, rendered)
     assert not violations, violations[0]
+
+
+@pytest.mark.parametrize("path", ["README.md", "docs/measured.md"])
+def test_measured_page_is_fresh(path: str) -> None:
+    """Every figure is what the raw rows give. That sources have changed since is no fault."""
+    page = Page(path, "aerie.cli.report", "judges", "aerie report")
+    table = next(one for one in _judges().tables if one.path == path)
+    written, rendered = (ROOT / path).read_text("utf-8"), table.render(ROOT)
+    violations = stale(page, without_ages(written), without_ages(rendered))
+    assert not violations, violations[0]
+
+
+@cache
+def _judges() -> Judges:
+    return judges(ROOT)
 
 
 @pytest.mark.parametrize(("module", "function"), SETS)

@@ -73,6 +73,14 @@ def pair(tmp_path_factory: Any) -> Path:
     return parent
 
 
+def test_a_head_is_probed_and_may_be_read_another_way(pair: Path) -> None:
+    models = ("--model", str(pair / "target"), "--draft", str(pair / "head"))
+    shown = CliRunner().invoke(app, ["compare", *models, "--taps", "1,2,3", "--json"]).stdout
+    assert 0.0 <= json.loads(shown.splitlines()[-1])["probe"]["agreement"] <= 1.0
+    assert "boundaries = (1, 2, 3) (option" in shown
+    assert "boundaries [1, 2, 3] = layer outputs [0, 1, 2], residual x  (configured)" in shown
+
+
 def test_pair_against_itself_in_float64(pair: Path) -> None:
     code, report = run("--model", str(pair / "target"), "--draft", str(pair / "head"))
     assert code == 0

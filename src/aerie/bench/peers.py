@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from aerie.bench.engine.summary import Interval, interval
+from aerie.bench.packed import open_rows
 
 Row = Mapping[str, Any]
 PEER = "vllm "
@@ -40,8 +41,12 @@ def append_row(path: Path, row: Row) -> None:
 
 
 def read_rows(paths: Iterable[Path]) -> list[Row]:
-    """All rows of these files."""
-    return [json.loads(line) for path in paths for line in path.read_text("utf-8").splitlines()]
+    """All rows of these files, packed or not."""
+    found: list[Row] = []
+    for path in paths:
+        with open_rows(path, "rt") as lines:
+            found += [json.loads(line) for line in lines]
+    return found
 
 
 def speed(row: Row) -> float:

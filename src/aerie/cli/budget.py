@@ -22,8 +22,8 @@ def budget(
     device: Annotated[str, typer.Option(help="Card of the FPGA: v80 or FILE.toml.")] = "v80",
     against: Annotated[str, typer.Option(help="Cards to race: h100,h200 or files.")] = "h100,h200",
     geometry: Annotated[
-        str, typer.Option(help="seeds, llama-3.1-8b, built-in or FILE.toml.")
-    ] = "seeds",
+        str, typer.Option(help="eagle4, llama-3.1-8b, built-in or FILE.toml.")
+    ] = "eagle4",
     batch: Annotated[int, typer.Option(min=1, max=128, help="Requests.")] = 1,
     width: Annotated[int, typer.Option(min=1, max=10, help="Nodes fed a level.")] = 8,
     top_k: Annotated[int, typer.Option(min=1, max=10, help="Children a node.")] = 8,
@@ -31,7 +31,7 @@ def budget(
     verify: Annotated[int, typer.Option(min=1, max=128, help="Rows a request.")] = 32,
     context: Annotated[int, count(1, "Tokens before the draft.")] = 1024,
     weights: Annotated[
-        str | None, typer.Option(help="Inventory FILE.csv or checkpoint; default: the seeds'.")
+        str | None, typer.Option(help="Inventory FILE.csv or checkpoint; default: that of eagle4.")
     ] = None,
     cuda: Annotated[
         Path | None, in_file(help=f"Measured GPU times of the kernels; default: {_CUDA}.")

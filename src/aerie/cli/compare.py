@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aerie.cli.checks import Device, found_device, out_folder
-from aerie.cli.output import console, finish
+from aerie.cli.output import console, finish, integers
 
 if TYPE_CHECKING:
+    from aerie.models.probe import ProbeReport
     from aerie.parity.stage_dump import StageDump
     from aerie.parity.stage_run import LoadedPair, Subject
     from aerie.parity.stages import StageReport
@@ -23,6 +24,10 @@ SELF = "self, float64"
 
 Model = Annotated[str, typer.Option(help="Target: a directory, or a hub id in the local cache.")]
 Draft = Annotated[str | None, typer.Option(help="EAGLE-3 head of that target, likewise.")]
+Taps = Annotated[
+    str | None,
+    typer.Option(help="Layer boundaries the head reads: 2,18,33; default: as it says."),
+]
 Against = Annotated[
     Path | None,
     typer.Option(help="Stages another engine dumped (docs/stages.md). Without it: float64."),
@@ -35,6 +40,7 @@ Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.
 def compare(
     model: Model,
     draft: Draft = None,
+    taps: Taps = None,
     against: Against = None,
     dump: Dump = None,
     dtype: Dtype = "float32",
@@ -43,7 +49,8 @@ def compare(
 ) -> None:
     """Compare each stage of a target, and of its draft head, with a reference run.
 
-    The first stage that departs is named: what follows it is its consequence.
+    The first stage that departs is named: what follows it is its consequence. A head is probed
+    too: how often it agrees with its target, and whether another reading of it would do better.
     """
     import torch
 
@@ -57,7 +64,9 @@ def compare(
         raise UnknownNameError("dtype", dtype, DTYPES)
     device = found_device(device)
     head = None if draft is None else find_model(draft, os.environ)
-    subject = Subject(find_model(model, os.environ), head, getattr(torch, dtype), device)
+    boundaries = None if taps is None else tuple(integers(taps, "--taps", least=0))
+    target = find_model(model, os.environ)
+    subject = Subject(target, head, getattr(torch, dtype), device, boundaries)
     given = None if against is None else read_dump(against)
     pair = load_pair(subject)
     theirs, ours = _both_runs(subject, pair, given)
@@ -67,6 +76,7 @@ def compare(
     label = SELF if against is None else str(against)
     missing = [name for name in ours.stages if name not in theirs.stages]
     _print(pair, report, f"{model} in {dtype} on {device} against {label}", missing)
+    probed = _probe(pair, target)
     payload = {
         "ok": report.ok,
         "model": model,
@@ -77,8 +87,30 @@ def compare(
         "stages": [_strict(asdict(stage)) for stage in report.stages],
         "first_departure": report.first_departure,
         "not_compared": missing,
+        "probe": probed and {"agreement": probed.agreement, "problem": probed.problem},
     }
     finish(payload, as_json)
+
+
+def _probe(pair: LoadedPair, folder: Path) -> ProbeReport | None:
+    """How often a head agrees with its target, printed; it is no stage and decides nothing."""
+    from aerie.models.probe import probe_head
+    from aerie.models.probe_text import read_built_in, write_freely
+    from aerie.text.tokenizer import load_tokenizer
+
+    if pair.head is None:
+        return None
+    has_text = (folder / "tokenizer.json").is_file()
+    texts = (
+        read_built_in(load_tokenizer(folder).encode, pair.target)
+        if has_text
+        else write_freely(pair.target)
+    )
+    found = probe_head(pair.target, pair.head, texts)
+    out = console()
+    out.print(f"\nprobe of the head over {found.n_pairs} tokens\n{found.table()}", markup=False)
+    out.print(found.problem or "the head is read as it was trained", markup=False, soft_wrap=True)
+    return found
 
 
 def _strict(stage: dict[str, Any]) -> dict[str, Any]:

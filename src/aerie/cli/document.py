@@ -31,22 +31,37 @@ def render() -> str:
     root: Any = typer.main.get_command(app)
     shared = [option for option in root.commands["generate"].params if _is_shared(option)]
     engine = f"{_ENGINE}\n{_table(shared)}\n"
-    return "\n".join([_INTRODUCTION, engine, *_sections(root, "aerie")])
+    sections = [_section(command, path) for path, command in _all(root)]
+    return "\n".join([_INTRODUCTION, _index(root), engine, *sections])
 
 
-def _sections(command: Any, path: str) -> list[str]:
+def _index(root: Any) -> str:
+    """Every command with the first sentence of its help."""
+    lines = ["| command | what it does |", "|---|---|"]
+    for path, command in _all(root):
+        anchor = path.replace(" ", "-")
+        lines.append(f"| [`{path}`](#{anchor}) | {_summary(command)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _summary(command: Any) -> str:
+    return " ".join((command.help or "").strip().split("\n\n")[0].split())
+
+
+def _all(command: Any, path: str = "aerie") -> list[tuple[str, Any]]:
+    """Commands by their path, those of a group behind the group itself where that is one."""
     children = getattr(command, "commands", {})
-    below = [part for name in children for part in _sections(children[name], f"{path} {name}")]
+    below = [pair for name in children for pair in _all(children[name], f"{path} {name}")]
     # A group that does something by itself has options of its own.
     is_command = not children or getattr(command, "invoke_without_command", False)
-    return [*(_section(command, path) if is_command else []), *below]
+    return [*([(path, command)] if is_command else []), *below]
 
 
-def _section(command: Any, path: str) -> list[str]:
+def _section(command: Any, path: str) -> str:
     own = [option for option in command.params if not _is_shared(option)]
     lines = [f"## `{path}`", "", (command.help or "").strip(), "", _table(own)]
     lines += ["", _LINK] if len(own) < len(command.params) else []
-    return ["\n".join(lines) + "\n"]
+    return "\n".join(lines) + "\n"
 
 
 def _is_shared(option: Any) -> bool:

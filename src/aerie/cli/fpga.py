@@ -38,7 +38,7 @@ def count_bytes(
     scope: Annotated[str, typer.Option(help="t, d or both; the other stays as it is.")] = "t,d",
     rounds: Annotated[int, count(1, "Live rounds a cell.")] = 3,
     prompts: Annotated[int, count(1, "Held-out prompts for acceptance.")] = 48,
-    geometry: Annotated[str, typer.Option(help="Sizes of the draft head.")] = "seeds",
+    geometry: Annotated[str, typer.Option(help="Sizes of the draft head.")] = "eagle4",
     as_json: Json = False,
 ) -> None:
     """Count what fusion and each lever save, and write fusion_design_v1.json and .md."""

@@ -79,7 +79,7 @@ def plan_chip(
     from aerie.perf.point import Point, Tree, find_sizes
 
     speeds = sorted(read_json(out / "fpga_memory.json")["effective_gbps"].values())
-    sizes = [find_sizes(name) for name in ("seeds", "llama-3.1-8b")]
+    sizes = [find_sizes(name) for name in ("eagle4", "llama-3.1-8b")]
     points = [Point(one, Tree(), batch) for one in sizes for batch in (1, 8, 32)]
     rows = chip_plan.study(points, find_device(device), {"low": speeds[0], "high": speeds[-1]})
     found = {"rows": rows, "provenance": provenance("cpu")}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, Any
 
 import typer
 
@@ -81,6 +82,7 @@ def _aerie(version: Version = False) -> None:
 
 def main() -> None:
     """Run the command line; an expected error is one clear line and exit status 2."""
+    warnings.showwarning = _warn
     try:
         status = app(standalone_mode=False)
     except Exception as error:
@@ -92,10 +94,18 @@ def main() -> None:
     sys.exit(status or 0)
 
 
+def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """What we warn of is for the user: its text, and not the line of code that said it."""
+    if category.__module__.startswith("aerie."):
+        print(f"aerie: {message}", file=sys.stderr)
+    else:
+        print(warnings.formatwarning(message, category, *where[:2]), end="", file=sys.stderr)
+
+
 def _say(error: Exception) -> int:
     """One line for what a user can mend, and the exit status; what is our fault is raised again."""
     if isinstance(error, BrokenPipeError):
-        # Whoever read our output has gone; nothing may be flushed to it at the end either.
+        # The reader of our output has gone; nothing may be flushed to it at the end either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     if type(error).__name__ == "NoArgsIsHelpError":

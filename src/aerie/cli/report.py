@@ -51,7 +51,7 @@ def judges(root: Path) -> Judges:
     from aerie.bench.gates.ages import PACKAGE, Ages
     from aerie.bench.gates.data import Folder
     from aerie.bench.gates.gate import judge, read_gates
-    from aerie.bench.report import near_ties, readme
+    from aerie.bench.report import front, measured, near_ties
     from aerie.bench.report.history import learn
     from aerie.bench.report.tables import Table
     from aerie.bench.report.write import Judges
@@ -65,9 +65,10 @@ def judges(root: Path) -> Judges:
         (str(MATRIX),),
         lambda where: render(read_matrix(where / MATRIX)),
     )
-    front = Table("README.md", ("README.md",), lambda where: readme.render(where, gates))
+    first = Table(front.PAGE, (front.PAGE,), lambda where: front.render(where, ages))
+    whole = Table(measured.PAGE, measured.RAW, lambda where: measured.render(where, gates))
     close = Table(near_ties.PAGE, (near_ties.PAGE, near_ties.RECORD), near_ties.render)
-    return Judges(gates, parity_of(root), (page, front, close), ages)
+    return Judges(gates, parity_of(root), (page, first, whole, close), ages)
 
 
 def parity_of(root: Path) -> dict[str, Parity]:

@@ -17,7 +17,7 @@ ANSWER_SECONDS = 5.0
 LINE = re.compile(r"(?P<name>[a-z0-9_]+)(?:\{(?P<labels>.+)\})? (?P<number>\S+)")
 LABEL = re.compile(r'\w+="([^"]*)"')
 PREFIX = "aerie_"
-NOBODY = "no answer"
+NO_ANSWER = "no answer"
 Bucket = tuple[float, float]  # its upper bound, and how many values are at most that
 
 
@@ -26,7 +26,7 @@ class Scrape:
     """One moment of a server; without values where it does not serve, and says why."""
 
     when: float
-    status: str  # what /health says, or that nobody answers
+    status: str  # what /health says, or that nothing answers
     about: dict[str, Any] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)  # by name, without the prefix
     labelled: dict[str, dict[str, float]] = field(default_factory=dict)  # by name, by labels
@@ -49,7 +49,7 @@ def scrape(url: str, key: str | None) -> Scrape:
         values, labelled = parse(_get(url + "/metrics", key))
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
         reason = getattr(error, "reason", error)
-        return Scrape(now, f"{NOBODY}: {reason}")
+        return Scrape(now, f"{NO_ANSWER}: {reason}")
     return Scrape(now, status, about, values, labelled)
 
 

@@ -12,7 +12,7 @@ import typer
 
 from aerie.cli.checks import amount
 from aerie.cli.output import console
-from aerie.cli.scrape import NOBODY, Bucket, Scrape, added, percentile, scrape
+from aerie.cli.scrape import NO_ANSWER, Bucket, Scrape, added, percentile, scrape
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Url = Annotated[str, typer.Option(help="Where the server listens.")]
 Key = Annotated[str | None, typer.Option(envvar="AERIE_API_KEY", help="The server's, if any.")]
 Every = Annotated[float, amount(0.1, "Seconds between two looks.")]
-Once = Annotated[bool, typer.Option("--once", help="One frame, then end; 1 if nobody serves.")]
+Once = Annotated[bool, typer.Option("--once", help="One frame, then end; 1 if nothing serves.")]
 
 BARS = " ▁▂▃▄▅▆▇█"
 KEPT = 60  # looks that the curve shows
@@ -42,7 +42,7 @@ def top(
 
     url = url.rstrip("/")
     looks = deque([scrape(url, api_key)], KEPT)
-    if looks[0].status.startswith(NOBODY):
+    if looks[0].status.startswith(NO_ANSWER):
         raise UsageError(f"{url}: {looks[0].status}; start a server, or give its --url")
 
     def look() -> Group:

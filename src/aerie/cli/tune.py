@@ -49,7 +49,7 @@ def costs(
     file an engine measures a coarse table when it first loads a pair, and keeps it. With engine
     graphs the rounds are recorded and replayed, and timed where the device runs them.
     """
-    from aerie.assemble_costs import describe_costs, keep_costs
+    from aerie.assemble_costs import identity_of, keep_costs
     from aerie.bench.engine.tune_costs import Asked, tune
 
     refuse("tune costs", options.memory, options.drafts)
@@ -66,7 +66,7 @@ def costs(
         table = tune(asked, progress, lambda found: found.save(out))
     table.save(out)
     if keep:
-        keep_costs(table, describe_costs(asked.config, table.provenance["pair"]))
+        keep_costs(table, identity_of(table))
     n_samples = len(table.verify.samples) + len(table.draft.samples) + len(table.extend.samples)
     busy = table.provenance.get("busy")
     if not as_json:

@@ -14,7 +14,7 @@ class GraphConfig:
     slots: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)  # requests
     # Verified, in all. Products of 24 and 48 rows take as long as those of 32 and 64 (H200).
     rows: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512)
-    # Prompt tokens, all requests together: what pads them is computed for nobody.
+    # Prompt tokens, all requests together: what pads them is computed in vain.
     chunks: tuple[int, ...] = (
         *(64, 128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 1536),
         *(1792, 2048, 2304, 2560, 3072, 3584, 4096),

@@ -27,7 +27,7 @@ class CacheConfig:
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """Who runs together."""
+    """Which requests run together."""
 
     max_batch: int = 32
     prefill_chunk: int = 0  # prompt tokens a step, all requests together; 0: by the device

@@ -117,7 +117,7 @@ class CostTable:
         )
 
     def save(self, path: Path) -> None:
-        """Write the table as JSON; whoever reads the file meanwhile finds the old one whole."""
+        """Write the table as JSON; a reader of the file meanwhile finds the old one whole."""
         parts = {"verify": self.verify, "draft": self.draft, "extend": self.extend}
         rows = {name: [asdict(s) for s in part.samples] for name, part in parts.items()}
         head = {"format": FORMAT, "version": VERSION, "provenance": dict(self.provenance)}

@@ -33,7 +33,7 @@ from aerie.fpga.trace import TraceRecipe, record
 from aerie.perf.point import find_sizes
 
 BATCHES, VERIFIES = (1, 8, 32), (8, 32, 64)
-GEOMETRY = "seeds"
+GEOMETRY = "eagle4"
 VERDICT = ("convert_logits_to_probas", "draft_tree_reject_sample", "update_verify_result")
 # Ids that stay when a draft's vocabulary is cut: all, a half, a quarter (128K to 32K).
 VOCABULARY_SHARES = (2, 4)

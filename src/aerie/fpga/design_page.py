@@ -67,9 +67,9 @@ def _growth(cells: Sequence[Row]) -> str:
 
 def _draft(found: Row) -> str:
     lines = [
-        "\n## Scope D at batch 1: the seeds' drafter, lever by lever",
+        "\n## Scope D at batch 1: the eagle4 drafter, lever by lever",
         "",
-        "A live round of the built-in pair at the seeds' sizes. Unfused"
+        "A live round of the built-in pair at the sizes of eagle4. Unfused"
         f" {_mb(found['unfused_bytes'])} MB: {_parts(found['unfused'])};"
         f" K5 to K7 {_mb(found['verdict_bytes']['unfused'])}.",
         "",
@@ -90,7 +90,7 @@ def _draft(found: Row) -> str:
         "\n".join(lines)
         + "\n\nAcceptance is of the built-in pair, drafts made by the fused region in"
         " C-simulation inside a live engine; the first line is the 16-bit head that the others are"
-        " compared with; its attention and feed-forward are in 4 bits, as in the seeds' inventory."
+        " compared with; its attention and feed-forward are in 4 bits, as in its inventory."
         f" As trained, in float32, the head reaches {found['float32_length']:.3f}: the last line is"
         f" {found['lines'][-1]['length'] / found['float32_length']:.3f} of that."
         f" Fusion alone: **{found['fusion']:.2f}**, no floor. All together:"

@@ -29,7 +29,7 @@ class Stream:
 def streams(seed: int = 0) -> tuple[Stream, ...]:
     """Weights in a row; rows of candidates, keys and values from anywhere.
 
-    Shares are those of the counted bytes at the seeds' sizes and 1K of context, rounded against us.
+    Shares are those of the counted bytes at eagle4's sizes and 1K of context, rounded against us.
     """
     rng = np.random.default_rng(seed)
 

@@ -189,7 +189,7 @@ _HEAD = Path(__file__).parent / "pages" / "race.md"
 
 
 def page(found: Mapping[str, Any], origin: Mapping[str, Any]) -> str:
-    """The summary: the table, who wins where, the two bottlenecks, what would change it."""
+    """The summary: the table, which side wins where, the two bottlenecks, what would change it."""
     lines = [
         f"| {r['scenario']} | {r['policy']} | {r['context']} | {r['side']}"
         f" | {r['gpu_ms_a_round']:.2f} | {r['gpu_draft_ms']:.2f}"

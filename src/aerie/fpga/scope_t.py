@@ -19,7 +19,7 @@ from aerie.fpga.tree_round import OUTCOME, RoundResult, TreeRound
 from aerie.fpga.tree_runs import run_fused, run_unfused
 
 FLOOR = 2.0
-# Rows from nodes are K10c, which the seeds count among the supporting kernels: counted apart.
+# Rows from nodes are K10c, a supporting kernel: counted apart.
 BESIDE = ("update_node_data",)
 K6_ROWS = "draft_tree_reject_sample"
 GROWTH = (

@@ -1,6 +1,6 @@
 """The two ways to run a round of the tree kernels: kernel by kernel, or fused.
 
-Unfused is the seeds' flow: one kernel a card, every array in external memory, probabilities
+Unfused is one kernel a card, every array in external memory, probabilities
 written by K5 and read back by K6. Fused is two regions that keep everything between them on chip.
 """
 

@@ -47,7 +47,7 @@ def check_kind(where: str, array: Any) -> None:
 
 
 def _why_no_array(array: Any) -> str | None:
-    # Whoever holds a tensor has loaded torch; this module does not.
+    # A caller with a tensor has loaded torch; this module does not.
     torch = sys.modules.get("torch")
     kind = type(array).__name__
     if torch is None or not isinstance(array, torch.Tensor):
@@ -212,7 +212,7 @@ def are_apart(starts: list[int], n_bytes: Sequence[int]) -> bool:
 def have_own_memory(arrays: Collection[Any]) -> bool:
     """Whether each NumPy array, or what it is a view of, owns its memory, and no two the same.
 
-    Quicker than asking for addresses, and False where memory belongs to somebody else.
+    Quicker than asking for addresses, and False where memory belongs to another array.
     """
     owners = set()
     for array in arrays:

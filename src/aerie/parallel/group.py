@@ -50,14 +50,14 @@ class Group:
         options._timeout = PATIENCE
         hosts = dist.PrefixStore("hosts", store), self.rank, self.size, options
         self._hosts = self._devices = self._named(lambda: dist.ProcessGroupGloo(*hosts))
-        self._hosts.set_timeout(FOREVER)  # of every operation; whoever waits has a limit of its own
+        self._hosts.set_timeout(FOREVER)  # of every operation; each wait has a limit of its own
         if self.device.type == "cuda":
             devices = dist.PrefixStore("devices", store), self.rank, self.size
             self._devices = self._named(lambda: dist.ProcessGroupNCCL(*devices))
-        self._named(lambda: self._hosts.barrier().wait(PATIENCE))  # nobody needs the file any more
+        self._named(lambda: self._hosts.barrier().wait(PATIENCE))  # the file is not needed any more
 
     def broadcast(self, words: Tensor) -> None:
-        """The leader's bytes, in the host's memory, to everybody."""
+        """The leader's bytes, in the host's memory, to every rank."""
         options = dist.BroadcastOptions()
         options.rootRank = LEADER
         patience = self.patience if self.rank == LEADER else FOREVER

@@ -1,7 +1,7 @@
 """Plans as bytes: what the leader sends, in one broadcast a pass, and all ranks run.
 
 A header of integers, then arrays, the widest numbers first, so that each can be read in place.
-Nobody knows how long the next plan is: a header says what room it has, enough for one like its own
+How long the next plan is, is not known: a header says what room it has, enough for one like its own
 and hardly less than before, for large ones come in turns. What needs more is announced by a header.
 """
 

@@ -29,7 +29,7 @@ class Post:
     rank: int
     meeting: str  # the file that ranks meet by
     threads: int
-    model: dict[str, Any]  # what is loaded: the affair of whoever starts followers
+    model: dict[str, Any]  # what is loaded: known to what starts followers
 
 
 class Followers:
@@ -106,7 +106,7 @@ def _start(module: str) -> subprocess.Popen[str]:
 
 def _tell(process: subprocess.Popen[str], word: str) -> None:
     assert process.stdin is not None
-    with suppress(OSError):  # one that is gone is somebody else's news
+    with suppress(OSError):  # that it is gone is told elsewhere
         print(word, file=process.stdin, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The ranks of a target: a leader that tells what it is about to run, and followers who run it too.
+"""The ranks of a target: a leader that tells what it is about to run, followers that run it too.
 
 The engine above does not know: it has a `Decoder`, whose passes and moved slots become plans.
 """

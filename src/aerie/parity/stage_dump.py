@@ -1,6 +1,6 @@
 """Stage dumps: tensors of one run in a safetensors file, with names any engine can write.
 
-docs/stages.md describes the format for those who write one.
+docs/stages.md describes the format.
 """
 
 from __future__ import annotations

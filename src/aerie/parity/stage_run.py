@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -31,6 +31,7 @@ class Subject:
     draft: Path | None
     dtype: torch.dtype
     device: str = "cpu"
+    taps: tuple[int, ...] | None = None  # boundaries the head reads; None: as it says
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ def load_pair(subject: Subject) -> LoadedPair:
 
 def load_exact_pair(subject: Subject) -> LoadedPair:
     """The same weights in float64, attention by the NumPy definition: our own best arithmetic."""
-    exact = Subject(subject.model, subject.draft, torch.float64)
+    exact = replace(subject, dtype=torch.float64, device="cpu")
     return _load(exact, reference.prepare)
 
 
@@ -57,7 +58,8 @@ def _load(subject: Subject, prepare: PrepareAttention) -> LoadedPair:
     target = load_decoder(subject.model, prepare, options)
     if subject.draft is None:
         return LoadedPair(target, None)
-    return LoadedPair(target, load_head(subject.draft, target, prepare, HeadOptions()))
+    options_of_head = HeadOptions(subject.taps)
+    return LoadedPair(target, load_head(subject.draft, target, prepare, options_of_head))
 
 
 def draw_tokens(vocab_size: int, n_tokens: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The budget sheet of the seeds: bytes, operations, cycles and time of each kernel of a round.
+"""The budget sheet: bytes, operations, cycles and time of each kernel of a round.
 
 C_mem_in = ceil(B_in / bytes in a cycle), C_mem_out likewise, C_comp = ceil(N_ops / operations a
 cycle), C_total = max(C_mem_in + C_mem_out, C_comp) + C_ctrl, T_us = C_total / f_MHz. Bytes follow
@@ -29,7 +29,7 @@ P0 = (
     "draft_tree_reject_sample",
     "update_verify_result",
 )
-# Optional inputs that the seeds' flow gives: K6 by coins.
+# Optional inputs that the budgeted flow gives: K6 by coins.
 GIVEN = {"draft_tree_reject_sample": ("target_probas", "coins")}
 CELLS = tuple((batch, verify) for batch in (1, 8, 32) for verify in (8, 32, 64))
 
@@ -115,7 +115,7 @@ def _row(card: Card, point: Point, device: Device, cuda_us: Mapping[str, float])
 
 
 def given_inputs(card: Card) -> frozenset[str]:
-    """The inputs of a call in the seeds' flow."""
+    """The inputs of a call in the budgeted flow."""
     required = [port.name for port in card.inputs if not port.optional]
     return frozenset((*required, *GIVEN.get(card.name, ())))
 

@@ -28,5 +28,5 @@ def read_cuda_times(path: Path) -> Times:
 
 
 def at_cell(times: Times, batch: int, rows: int) -> dict[str, float]:
-    """Times by kernel at one cell; kernels nobody timed there are left out."""
+    """Times by kernel at one cell; kernels not timed there are left out."""
     return {name: us for (name, b, r), us in times.items() if (b, r) == (batch, rows)}

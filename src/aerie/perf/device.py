@@ -16,7 +16,7 @@ MEGA = 1e6
 
 @dataclass(frozen=True)
 class Memory:
-    """External memory: peak by data sheet, and what a copy reached where somebody measured it."""
+    """External memory: peak by data sheet, and what a copy reached where it was measured."""
 
     peak_gbps: float
     gigabytes: float

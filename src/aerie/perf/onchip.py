@@ -10,7 +10,7 @@ from pathlib import Path
 from aerie.errors import UsageError
 from aerie.perf.device import CARDS, MEGA, OnChip
 
-SEEDS_DRAFTER = CARDS / "seeds_drafter.csv"
+EAGLE4_DRAFTER = CARDS / "eagle4_drafter.csv"
 GATHERED = "embedding"  # read a row at a time, so it has no place on the chip
 # Checkpoint names to blocks of the inventory; the first part that stands in the name counts.
 _BLOCKS = (
@@ -42,7 +42,7 @@ class Placement:
     free_megabytes: float  # after it
 
 
-def read_inventory(path: Path = SEEDS_DRAFTER) -> list[WeightBlock]:
+def read_inventory(path: Path = EAGLE4_DRAFTER) -> list[WeightBlock]:
     """Blocks of an inventory file: block, bytes, dtype, note."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

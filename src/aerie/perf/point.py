@@ -24,10 +24,10 @@ class Sizes:
     n_taps: int = 3
 
 
-# The seeds' drafter: 32 key heads make its attention 61 MB at 4 bits in groups of 128, and this
-# feed-forward width its MLP 122 MB.
+# eagle4, the drafter of the hardware design: 32 key heads make its attention 61 MB at 4 bits in
+# groups of 128, and this feed-forward width its MLP 122 MB.
 GEOMETRIES = {
-    "seeds": Sizes("seeds", 4096, 32, 32, 128, 19072, 128256, 128256),
+    "eagle4": Sizes("eagle4", 4096, 32, 32, 128, 19072, 128256, 128256),
     "llama-3.1-8b": Sizes("llama-3.1-8b", 4096, 32, 8, 128, 14336, 32000, 128256),
     "built-in": Sizes("built-in", 256, 4, 1, 128, 2048, 4096, 4096),
 }
@@ -88,7 +88,7 @@ class Point:
             "cumu_count": tree.nodes - tree.width * tree.top_k,
             "kv_capacity": batch * columns,
             "mask_capacity": batch * ((tree.verify * columns + 7) // 8),
-            # Of a call that refuses nobody; every child has a parent of its own.
+            # Of a call that refuses no request; every child has a parent of its own.
             "taken": batch, "parents": batch * min(tree.width, tree.top_k), "rows": rows,
             "slots": batch * columns, "rewritten": 0, "loaded": rows, "walked_rows": rows,
             "walked": batch, "live": batch, "bonus": batch, "accepted": batch * self.accepted,

@@ -1,4 +1,4 @@
-"""The held-out prompts: text cut at line ends from files nobody trained on, with their sources."""
+"""The held-out prompts: text cut at line ends from files kept out of training, with sources."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def device_name(device: str) -> str:
 
 
 def plain_values(plan: DataclassInstance) -> object:
-    """A plan as JSON values; where checkpoints lay is nobody's business."""
+    """A plan as JSON values; without the places of checkpoints."""
     values = asdict(plan)
     values.pop("checkpoints", None)
     return json.loads(json.dumps(values, default=str))

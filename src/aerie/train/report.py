@@ -177,7 +177,7 @@ def evaluate_one(
     written = writer.write(torch.tensor([tokens]), lengths, torch.zeros(1))
     text = torch.cat([torch.tensor([tokens]), written], dim=1)
     taps = torch.cat(writer.captured)[None]
-    # The last token has been written but not read: its states are asked for by nobody.
+    # The last token has been written but not read: its states are not asked for.
     padded = torch.nn.functional.pad(taps, (0, 0, 0, text.shape[1] - taps.shape[1]))
     ranks = ranks_along(head, text, lengths, padded)[0].numpy()
     return PromptResult(

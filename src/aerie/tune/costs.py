@@ -27,7 +27,7 @@ WARM_ROUNDS = {"direct": 1, "graphs": 4}
 PATIENCE = 3
 LEAST_PLANS = 3  # of the first point, however long they take: no draft, its base and its levels
 # Texts of a batch, in turns. What is verified costs more the less evenly it is shared: real texts
-# fill 1.45 tiles of 16 rows a request where everybody has 16 on average. One text fills 1, two 1
+# fill 1.45 tiles of 16 rows a request where each has 16 on average. One text fills 1, two 1
 # to 1.5; as many as requests, all of them noise, give a few nearly all rows.
 TEXTS = 2
 # What a planner is built with before anything was measured; its plans are never asked for.

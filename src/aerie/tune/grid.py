@@ -11,7 +11,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
+    """Progress that is not shown."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Recording ahead: ready means that no round has to record while somebody waits."""
+"""Recording ahead: ready means that no round has to record while a request waits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _record_and_compile(graphs: Graphs, todo: list[Recording], progress: Progres
 
 
 class Idle:
-    """The same one at a time, in moments in which nobody decodes."""
+    """The same one at a time, in moments in which nothing decodes."""
 
     def __init__(self, core: EngineCore) -> None:
         self._graphs = core.launcher.graphs

@@ -391,3 +391,12 @@ def test_traffic_before_and_after() -> None:
     assert found["product"] == round(1346 / 450, 3)
     assert found["by_point"]["product"] == {"1 x 1024": found["product"]}
     assert (found["kind"], found["provenance"]["commit"]) == ("modelled", COMMIT)
+
+
+def test_every_row_says_which_document_asked_for_it() -> None:
+    """By a short name of docs/origin.md, the only page that names them; its words are its own."""
+    page = (ROOT / "docs/origin.md").read_text("utf-8")
+    known = set(re.findall(r"^\| (\w+) \| ", page, re.M))
+    rows = [row for section in read_sections(ROOT) for row in section.rows]
+    assert {row.origin.split()[0] for row in rows} <= known, known
+    assert not [row.id for row in rows if re.search(r"\bWP\d|\b00[0-4] \d|\bseeds\b", row.what)]

@@ -62,7 +62,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def link(source: str, target: str) -> None:
     """A link where nothing is written, a copy where `aerie report` may write."""
-    is_written = "/reports/" in source or source.endswith("/README.md")
+    is_written = "/reports/" in source or source.endswith(("/README.md", "/docs/measured.md"))
     (shutil.copyfile if is_written else os.symlink)(source, target)
 
 

@@ -1,4 +1,4 @@
-"""The budget sheet reproduces the worked figures of the seeds."""
+"""The budget sheet reproduces the worked figures it was specified with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def said(*options: str) -> dict:  # type: ignore[type-arg]
     return found
 
 
-def test_worked_figures_of_the_seeds() -> None:
+def test_worked_figures() -> None:
     found = said("--width", "8", "--top-k", "8", "--batch", "1")
     assert [row["kernel"] for row in found["rows"]] == list(P0)
     assert {row["kind"] for row in found["rows"]} == {"modelled"}
@@ -58,7 +58,7 @@ def test_shares_cover_all_cells() -> None:
 
 def test_cycles_follow_the_formula() -> None:
     device = find_device("v80")
-    point = Point(find_sizes("seeds"), Tree())
+    point = Point(find_sizes("eagle4"), Tree())
     row = budget(point, device)[0]
     memory = -(-row.B_in // 64) + -(-row.B_out // 64)
     assert row.C_total == max(memory, -(-row.N_ops // 448)) + 32
@@ -73,7 +73,7 @@ def test_a_wrong_card_says_what_is_known(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown keys peak"):
         read_device(own)
     with pytest.raises(UsageError, match="has no \\[fabric\\]"):
-        budget(Point(find_sizes("seeds"), Tree()), find_device("h200"))
+        budget(Point(find_sizes("eagle4"), Tree()), find_device("h200"))
 
 
 def test_a_card_of_your_own_is_read(tmp_path: Path) -> None:

@@ -29,17 +29,17 @@ def test_blocks_are_counted_whole(
     assert Buffer("one", n_bytes, width, copies, ram).blocks == blocks  # type: ignore[arg-type]
 
 
-def test_the_seeds_plan_stays_within_the_chip() -> None:
+def test_the_eagle4_plan_stays_within_the_chip() -> None:
     resident = {}
     for batch in (1, 8, 32):
-        plan, resident[batch] = plan_of(Point(find_sizes("seeds"), Tree(), batch), CARD)
+        plan, resident[batch] = plan_of(Point(find_sizes("eagle4"), Tree(), batch), CARD)
         assert plan.fits and plan.megabytes <= 84.1
         assert plan.used(URAM) <= plan.has(URAM) and plan.used(BRAM) <= plan.has(BRAM)
         doubled = {one.role for one in plan.buffers if one.copies == 2}
         assert {"prefetch", "evict"} <= doubled
     assert resident == {1: True, 8: True, 32: False}, "a batch of 32 has no room for the block"
-    # The seeds' aggregate is 61 MB; ours has its scales in the same words.
-    n_bytes = quantised_groups(find_sizes("seeds"))["attention"] * 66
+    # The published aggregate is 61 MB; ours has its scales in the same words.
+    n_bytes = quantised_groups(find_sizes("eagle4"))["attention"] * 66
     assert n_bytes == pytest.approx(61e6, rel=0.01)
 
 
@@ -52,7 +52,7 @@ def test_two_buffers_cost_the_longest_stage() -> None:
 
 
 def test_a_level_is_bound_by_memory_or_by_multipliers() -> None:
-    point = Point(find_sizes("seeds"), Tree(), 1)
+    point = Point(find_sizes("eagle4"), Tree(), 1)
     for side in ("low", "high"):
         level = level_of(point, CARD, True, 700.0, side)
         longest = max(vars(level.stage).values())

@@ -94,7 +94,7 @@ class Plan:
 
     @property
     def scene_batch(self) -> int:
-        """Where scenes are played: nobody comes, goes or makes room alone."""
+        """Where scenes are played: a request alone has none to arrive, leave or make room."""
         return next((batch for batch in sorted(self.batches) if batch > 1), 2)
 
     @property

@@ -133,7 +133,7 @@ def groups(jobs: Sequence[Job], batch: int) -> Iterator[Sequence[Job]]:
 
 
 def run_out(core: EngineCore) -> None:
-    """Step until nobody is left."""
+    """Step until no request is left."""
     while not core.is_idle:
         core.step()
 

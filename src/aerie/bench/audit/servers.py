@@ -49,7 +49,7 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """All requests once: to whom, with what added to each, and how many at a time."""
+    """All requests once: to which server, with what added to each, and how many at a time."""
 
     name: str
     server: Server

@@ -31,7 +31,7 @@ def table_of(found: Mapping[str, Any]) -> Table:
 
 
 def lines_of(found: Mapping[str, Any]) -> list[str]:
-    """Who was asked, where texts part, the distribution, loops, and the sum of it."""
+    """Which servers were asked, where texts part, the distribution, loops, and the sum of it."""
     lines = [
         f"{server['url']}, model {server['model']}, version {server['version']}"
         for server in found["servers"]

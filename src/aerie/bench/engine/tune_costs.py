@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from aerie.api import find_pair
 from aerie.assemble import load_draft, load_target, measured_core, with_numerics
+from aerie.assemble_choices import context_of
 from aerie.assemble_costs import describe_costs, describe_pair
 from aerie.bench.provenance import provenance
 from aerie.bench.round.setup import RoundSetup
@@ -51,12 +52,18 @@ def tune(asked: Asked, progress: Progress, keep: Keep) -> CostTable:
     grid = replace(
         full,
         batches=asked.batches or full.batches,
-        contexts=asked.contexts or full.contexts,
+        contexts=asked.contexts or _within(full.contexts, config, target),
         most_rows=asked.most_rows or full.most_rows,
         repeats=asked.repeats,
     )
     core = measured_core(config, target, head, grid)
     return measure_costs(core, grid, record, progress, keep)
+
+
+def _within(contexts: tuple[int, ...], config: EngineConfig, target: Decoder) -> tuple[int, ...]:
+    """Those that the model has positions for; of a very short one, half of them."""
+    longest = context_of(config.model, target.geometry.max_positions)
+    return tuple(context for context in contexts if context < longest) or (longest // 2,)
 
 
 def _load(

@@ -74,7 +74,7 @@ class Ages:
         return [part for part in parts if self.now.get(part) != then.get(part)]
 
     def at(self, commit: str) -> Mapping[str, str] | None:
-        """Hashes of the parts at a commit, which may be shortened; None: nobody wrote them down."""
+        """Hashes of the parts at a commit, which may be shortened; None: they are not on record."""
         known = (own for name, own in self.commits.items() if commit and name.startswith(commit))
         return next(known, None)
 

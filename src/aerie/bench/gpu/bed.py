@@ -139,7 +139,7 @@ class Bed:
     ) -> Run:
         """Decode prompts together until they have written so much on average.
 
-        Nobody ends before: the batch is whole in every round that counts. The clock runs from one
+        None ends before: the batch is whole in every round that counts. The clock runs from one
         report of the device to another, with the pipeline full at both.
         """
         launcher = self.take(name)
@@ -196,5 +196,5 @@ class Bed:
 
     @property
     def peak_memory(self) -> int | None:
-        """Most bytes allocated on the device so far; None where nobody counts."""
+        """Most bytes allocated on the device so far; None where it is not counted."""
         return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None

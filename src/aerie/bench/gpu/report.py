@@ -55,7 +55,7 @@ def write_summary(out: Path, device: str) -> dict[str, Any]:
 
 
 def _slots_page(path: Path) -> str:
-    """What rounds of a batch still compute as its requests end; empty where nobody looked."""
+    """What rounds of a batch still compute as its requests end; empty where it was not counted."""
     if not path.is_file():
         return ""
     record = json.loads(path.read_text(encoding="utf-8"))

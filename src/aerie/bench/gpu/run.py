@@ -237,7 +237,7 @@ def _file_hash(path: str | None) -> str:
 
 
 def _ratios(rows: Sequence[Row]) -> str:
-    """A line for whoever watches."""
+    """A line of progress."""
     speeds: dict[str, list[float]] = {}
     for row in rows:
         speeds.setdefault(row.policy, []).append(row.tokens_per_second)

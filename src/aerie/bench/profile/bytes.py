@@ -1,6 +1,6 @@
 """A model of the bytes and operations of a round: weights, KV, activations and logits by phase.
 
-Every tensor of a layer is counted as written once and read once by whoever needs it, weights and
+Every tensor of a layer is counted as written once and read once by each that needs it, weights and
 KV as read once a pass. Small activations may live in a cache; then fewer bytes leave the chip.
 Attention's partial results and index lists are left out: under one percent at these sizes.
 """

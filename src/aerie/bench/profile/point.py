@@ -73,7 +73,7 @@ class Filled:
 
     def open(self, core: EngineCore, new_tokens: Sequence[int]) -> list[int]:
         """Requests of another engine that stand where these stood after their prompts."""
-        core.step()  # who has ended leaves the slot it is to be read into
+        core.step()  # a request that ended leaves the slot it is to be read into
         ids = [
             core.submit(prompt, SamplingParams(n_new, ignore_eos=True))
             for prompt, n_new in zip(self.prompts, new_tokens, strict=True)

@@ -36,7 +36,7 @@ class Plan:
     mean_gap: float = 0.15  # seconds between two arrivals
     new_tokens: int = NEW_TOKENS
     batch: int = 8
-    chunk: int = 1024  # prompt tokens a step: longer ones make those who decode wait
+    chunk: int = 1024  # prompt tokens a step: longer ones make decoding requests wait
 
 
 REHEARSAL = Plan((48, 96), 2, (32, 64), 5, 0.02, 12, 4, 32)
@@ -157,7 +157,7 @@ def mixed(session: Session, plan: Plan, policy: str) -> Served:
 def drive(
     core: EngineCore, coming: Sequence[Arrival], new_tokens: int
 ) -> tuple[list[Stamps], float]:
-    """Submit what is due, step, and note when tokens came; until everybody has ended."""
+    """Submit what is due, step, and note when tokens came; until every request has ended."""
     waiting = list(coming)
     stamps: dict[int, Stamps] = {}
     begin = time.perf_counter()

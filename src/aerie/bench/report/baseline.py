@@ -1,4 +1,4 @@
-"""Holds a contract against the raw rows: points nobody measured, few runs, unmarked spreads."""
+"""Holds a contract against the raw rows: points not measured, few runs, unmarked spreads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MeasuredPoint:
 
 @dataclass(frozen=True)
 class Held:
-    """A contract, what was measured of it, and what nobody measured."""
+    """A contract, what was measured of it, and what was not."""
 
     contract: Contract
     measured: tuple[MeasuredPoint, ...]

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.report.readme import spliced
+from aerie.bench.report.splice import spliced
 
 PAGE, RECORD = "docs/gpu.md", "reports/round_near_ties.json"
 NAME = "near ties"

@@ -47,7 +47,10 @@ modelled; test: shown by a test, judged by its result in the last full run.
 """
 # How pages say that something is older, and the counts that change with it.
 OLDER = "stale: passes, measured with older sources"
-_CHANGED = re.compile(rf"^{OLDER} \(changed since: [^)]*\)\n\n| \(changed since: [^)]*\)", re.M)
+STALE_ROW = f" ({STALE})"  # behind a commit
+_CHANGED = re.compile(
+    rf"^{OLDER} \(changed since: [^)]*\)\n\n| \(changed since: [^)]*\)| \({STALE}\)(?= \|$)", re.M
+)
 _STALE = re.compile(rf"\| {STALE} \|$|\*\*{STALE}\*\*(?= \()", re.M)
 _COUNTS = re.compile(r"^(\| [^|]+ \|) (\d+) \| (\d+) ((\| \d+ ){3}\|)$", re.M)
 

@@ -47,7 +47,7 @@ LIMITS = {
 BATCHES = {True: (8, 32), False: (2, 4)}  # on a GPU; in a rehearsal
 N_TURNS = 4  # timed; one before them warms up
 COUNTED = 8  # rounds in which waits and launches are counted
-# Nobody comes or goes; a long prompt is read chunk by chunk; a short one is read and seated.
+# No request comes or goes; a long prompt is read chunk by chunk; a short one is read and seated.
 WINDOWS = ("steady", "reading", "joining")
 LONG = (COUNTED + 2) * CHUNKS["cuda"][1]  # tokens of the long one
 
@@ -108,7 +108,7 @@ class OptionBench:
         }
 
     def waits_and_launches(self, name: str) -> dict[str, Any]:
-        """Of rounds in which nobody comes or goes, and of rounds that read a prompt and seat it."""
+        """Of rounds without arrivals and ends, and of rounds that read a prompt and seat it."""
         *seated, _ = self.prompts
         ids = start(self.core, seated, new_tokens(self.n_rounds), **OPTIONS[name])
         found = {}
@@ -120,7 +120,7 @@ class OptionBench:
         return found
 
     def _window(self, name: str, kind: str, count: Callable[[EngineCore, int], Any]) -> Any:
-        """Count in some rounds; see `WINDOWS` for who comes meanwhile."""
+        """Count in some rounds; see `WINDOWS` for what comes meanwhile."""
         core, short = self.core, self.prompts[-1]
         step_to_room(core, (TREE.limits.depth + 1) * (COUNTED + 4))
         params = SamplingParams(new_tokens(self.n_rounds), ignore_eos=True, **OPTIONS[name])

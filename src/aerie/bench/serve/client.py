@@ -92,7 +92,7 @@ def read_stream(heard: Heard) -> Reply:
     """A stream's text, and when it came; UsageError where it ends with an error.
 
     With `continuous_usage_stats` every event says how many tokens there are so far. Events that
-    bring nothing (who speaks, why it ended) are no arrivals.
+    bring nothing (the role, why it ended) are no arrivals.
     """
     parts: list[str] = []
     arrivals: list[Arrival] = []
@@ -136,7 +136,7 @@ def read_counters(page: str) -> dict[str, int]:
 
 
 def wait_until_ready(url: str, seconds: float, hint: str) -> None:
-    """Return when `/health` says so; `hint` is the next step of whoever sees it fail."""
+    """Return when `/health` says so; `hint` is what to do when it fails."""
     place = urlsplit(url)
     until = time.monotonic() + seconds
     while True:

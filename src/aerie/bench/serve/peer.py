@@ -99,7 +99,11 @@ def find_server(url: str) -> Server:
     """What a server says about itself; the first of its models is asked for."""
     models = json.loads(look_up(url, "/v1/models") or "{}").get("data", ())
     version = json.loads(look_up(url, "/version") or "null")
-    return Server(url, models[0]["id"] if models else None, version)
+    about = json.loads(look_up(url, "/about") or "{}")
+    told = {name: about[name] for name in ("dtype", "numerics", "policy") if name in about}
+    return Server(
+        url, models[0]["id"] if models else None, {**version, **told} if told else version
+    )
 
 
 def write_prompts(terms: PromptTerms, n_prompts: int, turn: int) -> list[str]:

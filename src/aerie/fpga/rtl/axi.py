@@ -1,7 +1,7 @@
 """AXI4 masters that move elements: a reader and a writer of arrays of 1, 2, 4 or 8 byte elements.
 
-Bursts end at multiples of 16 beats, so none crosses a 4 KB boundary. Commands queue up: whoever
-asks for three arrays in a row gets their elements back to back.
+Bursts end at multiples of 16 beats, so none crosses a 4 KB boundary. Commands queue up: a block
+that asks for three arrays in a row gets their elements back to back.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Multiplier(wiring.Component):
     """x * y of two numbers that are not negative, nearest, ties to even; II = 1.
 
     A subnormal operand or result is zero, as if IEEE's result had been flushed. Overflow is
-    infinite. `tag` travels along, so that whoever asked knows the answer.
+    infinite. `tag` travels along, so that an answer finds its question.
     """
 
     LATENCY = 3

@@ -72,7 +72,7 @@ class Gather(wiring.Component):
             jobs.w_en.eq(self.i_valid),
             self.o_ready.eq(jobs.w_rdy),
         ]
-        # Which buffers hold a row, and for whom.
+        # Which buffers hold a row, and for which request.
         self.is_full = Array(Signal(name=f"full_{i}") for i in range(2))
         self.children = Array(Signal(MOST_CHILDREN, name=f"children_{i}") for i in range(2))
         self.first_child = Array(Signal(ROW, name=f"first_{i}") for i in range(2))

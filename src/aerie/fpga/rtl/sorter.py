@@ -62,7 +62,7 @@ class CompareExchange(wiring.Component):
 class Sorter(wiring.Component):
     """Sorts `n` records of `width` bits, the largest first; a new vector may enter every cycle.
 
-    Records are compared as whole integers: whoever wants ties broken by index puts the index,
+    Records are compared as whole integers: a caller that wants ties broken by index puts the index,
     complemented, into the lowest bits. `wrong` names comparators that are left out, for tests.
     """
 

@@ -36,7 +36,7 @@ def _trees(
     spare: int = 1,
     unlisted: int = 0,
 ) -> Inputs:
-    """R1 inputs; `room` rows and `spare` columns are nobody's, request 0 lacks `unlisted` slots."""
+    """R1 inputs; `room` rows and `spare` columns are padding, request 0 lacks `unlisted` slots."""
     lengths, counts = cycle(seq_len, batch, "int64"), cycle(rows, batch, "int64")
     n_rows, capacity = int(counts.sum()), int(counts.sum()) + room
     tokens, positions = np.full(capacity, -1, np.int64), np.zeros(capacity, np.int64)

@@ -51,7 +51,7 @@ class CSimulation:
             if port.dtypes == ("host_int",):
                 results[port.name] = int(results[port.name][0])
         if has_check(self._card):
-            # Whoever asked the check has the blamed values from there.
+            # A caller of the check has the blamed values from there.
             del results["detail"]
         return results
 

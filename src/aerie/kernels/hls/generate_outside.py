@@ -54,7 +54,7 @@ set folder_of_dumps [file normalize tests/data/dumps]
 set dumps [lsort [glob -nocomplain -directory $folder_of_dumps {name}-*.safetensors]]
 csim_design -argv [join $dumps " "]
 """
-# The card of the seeds is V80-class; 300 MHz is a modest goal for its fabric.
+# The card is V80-class; 300 MHz is a modest goal for its fabric.
 PART = "xcv80-lsva4737-2MHP-e-S"
 CLOCK_PERIOD_NS = 3.33
 

@@ -73,7 +73,7 @@ def _drawn_closely(
     for x, token, word, b, span in zip(scores, tokens, words, request, reach, strict=True):
         word = word[: len(x)]
         own = x[token] + gumbel(word[token : token + 1])[0]
-        # The noise falls as its word grows: who is too far away with the largest needs none.
+        # The noise falls as its word grows: a runner-up too far away with the largest needs none.
         able = (x + gumbel(word.min(keepdims=True)) >= own - span).nonzero()[0]
         sums = x[able] + gumbel(word[able])
         close = able[(sums >= own - span) & (sums <= own) & (sums > -np.inf) & (able != token)]

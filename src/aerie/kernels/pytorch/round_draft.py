@@ -27,7 +27,7 @@ def mark_draft_paths(
     own = (1 << (column % BITS_PER_WORD))[:, None] * (column[:, None] // BITS_PER_WORD == word)
     # Bit 31 is the sign of an int32: the same pattern, two's complement.
     signed = torch.where(own >= 1 << 31, own - (1 << 32), own).int()
-    # A refused request has no nodes; its bits do not matter, as long as they are somebody's.
+    # A refused request has no nodes; its bits do not matter, as long as they are valid.
     slot = ((node_ids - first_id) // top_k).clamp_(0, frontier_bits.shape[1] - 1)
     seen = frontier_bits.gather(1, slot[:, :, None].expand(-1, -1, MASK_WORDS))
     return {"node_bits": seen | signed}

@@ -1,4 +1,4 @@
-"""Kernels compiled side by side: who records finds out which are missing, processes compile them.
+"""Kernels compiled side by side: recording finds out which are missing, processes compile them.
 
 Triton compiles a kernel where it is first launched, one after the other, a second or more each.
 Here a launch of a kernel that no cache has is left out, and a process of a pool compiles it; what
@@ -110,7 +110,7 @@ def _name(source: str, data: str, target: object) -> str:
 
 
 def _stamp(name: str) -> Path:
-    """A file that says "compiled", beside what was compiled: who removes one removes both."""
+    """A file that says "compiled", beside what was compiled: removing one removes both."""
     folder = Path(triton.knobs.cache.dir) / "aerie-compiled"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / name

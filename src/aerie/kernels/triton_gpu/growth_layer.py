@@ -102,7 +102,7 @@ def _layer_kernel(
 @triton.jit(do_not_specialize=("batch", "top_k"))
 def _gain_kernel(increments, gains_out, batch, top_k, K: tl.constexpr, B: tl.constexpr):
     """G of the whole batch. A launch of its own: the last request to arrive would need a counter
-    that somebody resets, and two engines on one device would count on the same one."""
+    that must be reset, and two engines on one device would count on the same one."""
     request = tl.arange(0, B)[:, None]
     child = tl.arange(0, K)[None, :]
     every = tl.load(increments + request * K + child, mask=request < batch, other=0.0)

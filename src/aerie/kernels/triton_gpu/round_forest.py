@@ -53,7 +53,7 @@ def _weigh_kernel(
         tl.debug_barrier()
         weight = tl.minimum(weight, tl.load(own + above, mask=is_node, other=0.0))
         above = tl.load(up + above, mask=is_node, other=0)
-        # Nobody may overwrite what another thread has still to read.
+        # No thread may overwrite what another has still to read.
         tl.debug_barrier()
     tl.store(own + node, weight, mask=is_node)
 

@@ -55,11 +55,11 @@ def _verify_kernel(
     is_row = entry < n_rows
     owner = owner_in(qo, entry, batch, ROUNDS)
     is_real = is_row & (owner < batch)
-    # Rows of nobody see one column: a row that sees none has no attention to normalise.
+    # Padding rows see one column: a row that sees none has no attention to normalise.
     prefix = tl.load(seq_len + owner, mask=is_real, other=1).to(tl.int32)
     first = tl.load(qo + owner, mask=is_real, other=0)
     column = tl.load(kv + owner, mask=is_real, other=0) + prefix + entry - first
-    # Behind its own list lies another request's: such a row writes where nobody reads.
+    # Behind its own list lies another request's: such a row writes where nothing reads.
     is_listed = is_real & (column < tl.load(kv + owner + 1, mask=is_real, other=0))
     slot = tl.load(slots + column.to(tl.int64) * slot_stride, mask=is_listed, other=0)
     tl.store(kv_slots_out + entry, slot.to(tl.int64), mask=is_row)
@@ -79,7 +79,7 @@ def _verify_kernel(
     stands = tl.load(positions + row, mask=is_node, other=0).to(tl.int32)
     stands = tl.where(is_node, stands, index)
     tl.store(positions_out + entry, tl.where(is_used, stands, 0), mask=is_column)
-    # No program reads behind the last list, so nobody races this.
+    # No program reads behind the last list, so there is no race.
     tl.store(slots + entry.to(tl.int64) * slot_stride, 0, mask=is_column & (owner >= batch))
     if program == 0:
         write_bounds(qo, kv, seq_len, row_indptr, column_indptr, start_out, batch, n_rows, B)
@@ -141,7 +141,7 @@ def _prompt_kernel(
     position = tl.load(start + owner, mask=is_real, other=0) + own
     position = tl.where(is_real, position, 0)
     column = tl.load(kv + owner, mask=is_real, other=0) + position
-    # Behind its own list lies another request's: such a row writes where nobody reads.
+    # Behind its own list lies another request's: such a row writes where nothing reads.
     is_listed = is_real & (column < tl.load(kv + owner + 1, mask=is_real, other=0))
     slot = tl.load(slots + column.to(tl.int64) * slot_stride, mask=is_listed, other=0)
     tl.store(stands_out + entry, position, mask=is_row)

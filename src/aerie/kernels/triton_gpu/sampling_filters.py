@@ -81,7 +81,7 @@ def _gather_kernel(
                 is_id = ids < vocab
                 x = scores_at(logits, scores, changed, row, ids, is_id, divisor, vocab)
                 is_hit = (is_id & (order_key(x) >= bound)).to(tl.int32)
-                # Lists have no order: whoever reads one orders it by rank.
+                # Lists have no order: a reader orders them by rank.
                 first = tl.atomic_add(list_counts + row, tl.sum(is_hit, axis=0))
                 place = first + tl.cumsum(is_hit, 0) - 1
                 is_kept = (is_hit > 0) & (place < L)

@@ -1,4 +1,4 @@
-"""The GPU part of README's measured tables: captured rounds, losslessness and the gates."""
+"""The GPU part of docs/measured.md: captured rounds, losslessness and the gates."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ def render_rounds(root: Path) -> str:
     made = speed["provenance"]
     lines = [
         f"Captured rounds of the pair inflated to the Llama-3.1-8B geometry, {made['device']},"
-        f" {speed['setup']['dtype']}, batch 1, context {speed['context']}, median of"
-        f" {speed['plain']['rounds']} rounds (torch {made['torch']}, {made['date'][:10]}, commit"
-        f" {made['commit'][:10]}; kind: measured):",
+        f" {speed['setup']['dtype']}, {speed['setup']['numerics']} numerics, batch 1, context"
+        f" {speed['context']}, median of {speed['plain']['rounds']} rounds"
+        f" (torch {made['torch']}, {made['date'][:10]}, commit {made['commit'][:10]}; kind:"
+        " measured):",
         "",
         "| what | floor | measured | raw |",
         "|---|---:|---:|---|",
@@ -54,8 +55,9 @@ def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _link(path: Path) -> str:
-    return f"[`{path.name}`]({path})"
+def link(path: Path) -> str:
+    """A file of the repository, from a page in docs/."""
+    return f"[`{path.name}`](../{path})"
 
 
 def _speed(speed: dict[str, Any]) -> list[Line]:
@@ -66,19 +68,19 @@ def _speed(speed: dict[str, Any]) -> list[Line]:
             f"≥ {floors['plain_share_of_ceiling']}",
             f"{speed['plain_share_of_ceiling']:.3f} ({plain['ms']:.2f} ms;"
             f" {plain['floor_ms']:.2f} at {speed['ceiling']['gbps']:,.0f} GB/s)",
-            _link(SPEED),
+            link(SPEED),
         ),
         (
             "round tax, 5 draft levels and 64 verified rows",
             f"≤ {floors['round_tax']}",
             f"{speed['round_tax']:.3f} ({whole['ms']:.2f} ms)",
-            _link(SPEED),
+            link(SPEED),
         ),
         (
             "tree bookkeeping, share of a round",
             f"≤ {floors['bookkeeping_share']:.0%}",
             f"{bookkeeping_share(speed['profile']['round'], whole['ms']):.1%}",
-            _link(SPEED),
+            link(SPEED),
         ),
     ]
 
@@ -91,7 +93,7 @@ def _rival(root: Path) -> list[Line]:
         f"{rival['ratio']:.2f} times ({rival['aerie_ms']:.2f}, {rival['transformers_ms']:.2f} ms)"
     )
     what = "plain decoding over transformers, static cache and compile"
-    return [(what, f"≥ {rival['floor']}", measured, _link(RIVAL))]
+    return [(what, f"≥ {rival['floor']}", measured, link(RIVAL))]
 
 
 def _lossless(root: Path) -> list[Line]:
@@ -101,7 +103,7 @@ def _lossless(root: Path) -> list[Line]:
     shown = [
         f"{name} {own['identical']} of {own['texts']}" for name, own in found["policies"].items()
     ]
-    return [("texts equal to plain decoding, fp32", "all", ", ".join(shown), _link(LOSSLESS))]
+    return [("texts equal to plain decoding, fp32", "all", ", ".join(shown), link(LOSSLESS))]
 
 
 def render_gates(root: Path, found: Sequence[Verdict]) -> str:
@@ -113,9 +115,9 @@ def render_gates(root: Path, found: Sequence[Verdict]) -> str:
     last = max((rows[-1] for rows in read_newest(root / BASELINE).values()), key=lambda r: r.date)
     lines = [
         f"Against plain decoding on one {last.device}, the pair inflated to the Llama-3.1-8B"
-        f" geometry, bf16, held-out text, policies in turns (torch {last.torch}, {last.date[:10]};"
-        f" kind: measured; commit in every row of [`{BASELINE.name}`]({BASELINE})). {n_passed} of"
-        f" {len(found)} gates pass; `aerie gates` shows them all.",
+        f" geometry, bf16, fast numerics, held-out text, policies in turns (torch {last.torch},"
+        f" {last.date[:10]}; kind: measured; commit in every row of {link(BASELINE)})."
+        f" {n_passed} of {len(found)} gates pass; `aerie gates` shows them all.",
         "",
         "| gate | floor | measured | |",
         "|---|---:|---:|---|",
@@ -128,7 +130,7 @@ def render_gates(root: Path, found: Sequence[Verdict]) -> str:
         lines.append(f"| {gate.name} | {shown_floor(gate)} | {figure} | {verdict} |")
     changed = sorted({part for gate in shown for part in gate.changed})
     lines += ["", f"{OLDER}{shown_changes(changed)}"] if changed else []
-    lines += ["", f"![the planner beside the best fixed policy]({PICTURE})", "", _loops(root)]
+    lines += ["", f"![the planner beside the best fixed policy](../{PICTURE})", "", _loops(root)]
     return "\n".join(lines) + "\n"
 
 
