@@ -191,7 +191,7 @@ class EngineCore:
             return
         tokens = _until_stop(decision.tokens, request)
         accepted = min(decision.n_accepted, len(tokens))
-        request.statistics.count(decision.n_nodes, accepted)
+        request.statistics.count(decision.n_nodes, accepted, request.seq_len)
         if decision.near:
             near = cell_of(request.seq_len, batch), len(tokens), sum(decision.near[: len(tokens)])
             for tally in (request.statistics.near_ties, self.near_ties):
