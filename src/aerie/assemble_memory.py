@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from aerie.assemble_rounds import HISTORY
+from aerie.assemble_rounds import history_of
 from aerie.config import EngineConfig, require
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
@@ -51,7 +51,7 @@ def kv_needs(config: EngineConfig, target: Decoder, head: Eagle3Head | None, lon
     if head is not None and config.engine == "graphs":
         # Features of every seat, kept while nothing is drafted.
         feature = len(head.taps) * geometry.hidden_size * itemsize
-        reserve += (config.scheduler.max_batch + 1) * (head.reach.window or HISTORY) * feature
+        reserve += (config.scheduler.max_batch + 1) * history_of(head.reach) * feature
     if config.model.numerics == "exact" and config.model.device.startswith("cuda"):
         reserve += _parts_bytes(config, target, longest)
     most_slots = MOST_ELEMENTS // max(pool.keys[0].numel() for pool in pools)

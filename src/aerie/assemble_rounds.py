@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from aerie.assemble_numerics import leaves_padding_alone, near_limit, row_multiple
+from aerie.attention.contract import Reach
 from aerie.config import EngineConfig, SpeculationConfig, require
 from aerie.engine.buckets import Sizes
 from aerie.engine.captured import Captured
@@ -28,7 +29,7 @@ from aerie.speculation.ngram import CopiedPaths
 from aerie.speculation.policy import Policy, TreeShape
 
 PAGES = {"direct": 0, "graphs": 3}  # reports under way at most, and the one that was read last
-HISTORY = 1024  # positions kept for a head that sees everything
+HISTORY = 1024  # positions kept at most while nothing is drafted: features are large
 
 
 def build_launcher(
@@ -139,11 +140,16 @@ def build_state(
         features=(n_taps, target.geometry.hidden_size),
         vocabulary=limits.vocabulary,
         inert_row=memory.inert_row,
-        n_history=(draft.head.reach.window or HISTORY) if is_left_alone and draft else 0,
+        n_history=history_of(draft.head.reach) if is_left_alone and draft else 0,
         n_text=limits.context + 1 if "ngram" in speculation.method else 0,
         n_pages=PAGES[config.engine],
     )
     return allocate_state(sizes, target.embedding.dtype, config.model.device)
+
+
+def history_of(reach: Reach) -> int:
+    """Positions of features kept for a head that so much matters to."""
+    return min(reach.window or HISTORY, HISTORY)
 
 
 def tree_shape(config: SpeculationConfig) -> TreeShape:

@@ -128,6 +128,13 @@ class DraftOptions:
     rule: Annotated[
         str, _drafts(help="match: same seed, same tokens; coins: same distribution.")
     ] = "match"
+    draft_window: Annotated[
+        int | None,
+        _drafts(min=0, help="Positions the head looks back, 0 for all; default: as trained."),
+    ] = None
+    draft_sinks: Annotated[
+        int | None, _drafts(min=0, help="First positions it sees besides, where it has a window.")
+    ] = None
     costs: Annotated[
         str | None, _drafts(help="The planner's cost table: a file of aerie tune costs.")
     ] = None
@@ -139,7 +146,8 @@ class DraftOptions:
         if self.speculative_config is None:
             shape = (self.eagle_topk, self.num_steps, self.num_draft_tokens)
             return SpeculationConfig(self.method, self.policy, *shape, rule=self.rule), None
-        beside = given(replace(self, speculative_config=None, rule="match", costs=None))
+        plain = replace(self, speculative_config=None, rule="match", costs=None)
+        beside = given(replace(plain, draft_window=None, draft_sinks=None))
         if beside:
             raise UsageError(f"--speculative-config says it all: leave {', '.join(beside)} out")
         found, head = SpeculationConfig.from_vllm(self.speculative_config)
@@ -176,6 +184,8 @@ class EngineOptions:
         return {
             **found,
             "max_model_len": memory.max_model_len,
+            "draft_window": self.drafts.draft_window,
+            "draft_sinks": self.drafts.draft_sinks,
             "cache": {"n_pages": memory.n_pages, "gpu_memory": memory.gpu_memory},
             "speculation": asdict(self.drafts.chosen()[0]),
             "planner": {"costs": self.drafts.costs},
