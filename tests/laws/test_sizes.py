@@ -30,8 +30,9 @@ BUDGETS = {
     # follow what waits and fill what they are padded to, for verdicts that do not wait for them
     # and verifications launched behind a draft; and 280 for grammars: masks of trees, masked
     # drafts; and 40 for near ties, which only what decides tokens can count: found behind the
-    # verdict, sent with the report, summed by request.
-    ("engine", "speculation"): 4_710,
+    # verdict, sent with the report, summed by request; and 120 for long contexts: paths copied from
+    # two places of a text, and ids of each prompt beside the vocabulary that all drafts share.
+    ("engine", "speculation"): 4_830,
     # 420, and 15 for the option that names a grammar.
     ("requests",): 435,
     ("kv",): 370,
