@@ -25,7 +25,7 @@ from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.requests.admission import Limits
 from aerie.speculation.draft import Draft
-from aerie.speculation.ngram import CopiedPaths
+from aerie.speculation.ngram import CopiedPaths, n_copied
 from aerie.speculation.policy import Policy, TreeShape
 
 PAGES = {"direct": 0, "graphs": 3}  # reports under way at most, and the one that was read last
@@ -159,10 +159,10 @@ def tree_shape(config: SpeculationConfig) -> TreeShape:
 
 
 def n_nodes_of(config: SpeculationConfig) -> int:
-    """Nodes stored for a request: what the head proposes, and a path copied from the text."""
+    """Nodes stored for a request: what the head proposes, and paths copied from the text."""
     shape = tree_shape(config)
     own = shape.capacity if "eagle3" in config.method else 1
-    return own + (shape.depth if "ngram" in config.method else 0)
+    return own + (n_copied(shape.depth) if "ngram" in config.method else 0)
 
 
 def scratch_of(config: EngineConfig) -> int:

@@ -39,7 +39,7 @@ class SpeculationConfig:
     top_k: int | None = None
     depth: int | None = None
     nodes: int | None = None
-    ngram: int = 3  # longest suffix looked up in the request's own text
+    ngram: int = 8  # longest suffix looked up in the request's own text
     rule: str = "match"  # "match" (same seed, same tokens) or "coins" (same distribution)
 
     def __post_init__(self) -> None:
