@@ -135,6 +135,12 @@ class DraftOptions:
     draft_sinks: Annotated[
         int | None, _drafts(min=0, help="First positions it sees besides, where it has a window.")
     ] = None
+    hot_vocabulary: Annotated[
+        int, _drafts(min=0, help="Ids all drafts share, beside each prompt's own; 0: the head's.")
+    ] = 0
+    hot_counts: Annotated[
+        str | None, _drafts(help="Their frequencies: a file of aerie draft-vocab build.")
+    ] = None
     costs: Annotated[
         str | None, _drafts(help="The planner's cost table: a file of aerie tune costs.")
     ] = None
@@ -145,7 +151,9 @@ class DraftOptions:
 
         if self.speculative_config is None:
             shape = (self.eagle_topk, self.num_steps, self.num_draft_tokens)
-            return SpeculationConfig(self.method, self.policy, *shape, rule=self.rule), None
+            own = SpeculationConfig(self.method, self.policy, *shape, rule=self.rule)
+            hot = self.hot_vocabulary
+            return replace(own, hot_vocabulary=hot, hot_counts=self.hot_counts), None
         plain = replace(self, speculative_config=None, rule="match", costs=None)
         beside = given(replace(plain, draft_window=None, draft_sinks=None))
         if beside:
