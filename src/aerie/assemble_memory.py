@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from aerie.assemble_rounds import history_of
+from aerie.assemble_rounds import history_of, hot_bytes
 from aerie.config import EngineConfig, require
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
@@ -48,6 +48,7 @@ def kv_needs(config: EngineConfig, target: Decoder, head: Eagle3Head | None, lon
     n_rows = max(config.scheduler.prefill_chunk, config.graphs.rows[-1])
     row = (COPIES * geometry.hidden_size + 2 * geometry.mlp_width) * itemsize
     reserve = GPU_RESERVE + n_rows * (row + LOGIT_COPIES * 4 * geometry.vocab_size)
+    reserve += 0 if head is None else hot_bytes(config, head)
     if head is not None and config.engine == "graphs":
         # Features of every seat, kept while nothing is drafted.
         feature = len(head.taps) * geometry.hidden_size * itemsize

@@ -151,6 +151,15 @@ def hot_head(config: EngineConfig, head: Eagle3Head) -> tuple[Eagle3Head, HotIds
     return shared_head, HotIds.over(weight, scale, row_of.numpy(), ids, sizes)
 
 
+def hot_bytes(config: EngineConfig, head: Eagle3Head) -> int:
+    """What that adds to the memory: rows that are shared, and those of every seat."""
+    speculation = config.speculation
+    if not speculation.hot_vocabulary:
+        return 0
+    n_rows = speculation.hot_vocabulary + n_seats_of(config) * speculation.hot_prompt_ids
+    return n_rows * head.embedding.shape[1] * head.embedding.dtype.itemsize
+
+
 def n_seats_of(config: EngineConfig) -> int:
     """As many requests as may decode together; captured rounds have a few sizes."""
     n_seats = config.scheduler.max_batch
