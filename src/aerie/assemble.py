@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from aerie.assemble_choices import settled
+from aerie.assemble_choices import head_options, settled
 from aerie.assemble_costs import (
     describe_costs,
     describe_pair,
@@ -32,7 +32,6 @@ from aerie.kv.memory import Memory
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
 from aerie.models.geometry import read_geometry
 from aerie.speculation.foresight import Foresight
 from aerie.speculation.offer import Offers
@@ -75,7 +74,11 @@ def load_draft(
 ) -> Eagle3Head:
     """Load a draft head for a target, with the same promise."""
     numerics = head_numerics(settle_model(config), page_size)
-    options = HeadOptions(config.taps, dense=numerics.dense, is_fused=numerics.is_head_fused)
+    options = replace(
+        head_options(config, target.geometry.max_positions),
+        dense=numerics.dense,
+        is_fused=numerics.is_head_fused,
+    )
     return load_head(directory, target, numerics.prepare_attention, options)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from aerie.assemble_device import choose_device, choose_dtype, settle_model
 from aerie.assemble_numerics import choose_kind, choose_numerics
 from aerie.config import EngineConfig, ModelConfig, SchedulerConfig, require
 from aerie.kernels.registry import backend_info, why_unavailable
+from aerie.models.eagle3_config import read_head_config
+from aerie.models.eagle3_resolve import HeadOptions, resolve_reach
 from aerie.models.geometry import read_geometry
 from aerie.models.hub import find_pair
 from aerie.models.resolved import Resolved
@@ -24,6 +27,12 @@ def context_of(config: ModelConfig, own: int) -> int:
     asked = config.max_model_len or own
     require(asked <= own, f"max_model_len is {asked}, the model's context holds {own}")
     return asked
+
+
+def head_options(config: ModelConfig, own: int) -> HeadOptions:
+    """What a configuration says of a head whose target has a context of its own."""
+    window, sinks = config.draft_window, config.draft_sinks
+    return HeadOptions(config.taps, window=window, sinks=sinks, context=context_of(config, own))
 
 
 # Prompt tokens of a step, alone and beside requests that decode. On a GPU a chunk of 1,024 takes
@@ -54,11 +63,21 @@ def explain(config: EngineConfig) -> tuple[Resolved[str], ...]:
     device = choose_place(config)
     dtype = choose_dtype(config.model.dtype, device.value)
     config = _placed(config)
-    geometry = read_geometry(find_pair(config.model.model, config.model.draft)[0])
+    target, head = find_pair(config.model.model, config.model.draft)
+    geometry = read_geometry(target)
     kind = choose_kind(config.model, geometry)
     model = replace(config.model, numerics=kind.value)
     chosen = (choose_policy(config), choose_engine(config), choose_backend(config), kind)
-    return (device, dtype, *chosen, *choose_numerics(model))
+    window = () if head is None else (explain_window(model, head, geometry.max_positions),)
+    return (device, dtype, *chosen, *window, *choose_numerics(model))
+
+
+def explain_window(config: ModelConfig, head: Path, own: int) -> Resolved[str]:
+    """How far back a head looks, in words."""
+    found = resolve_reach(read_head_config(head), head_options(config, own))
+    window, n_sinks = found.value.window, found.value.n_sink_tokens
+    words = "the whole context" if window is None else f"{window} positions, {n_sinks} sinks"
+    return Resolved("draft window", words, found.origin, found.reason)
 
 
 def _placed(config: EngineConfig) -> EngineConfig:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from aerie.assemble_rounds import HISTORY, n_previewed, near_width
+from aerie.assemble_rounds import history_of, hot_bytes, n_previewed, near_width
 from aerie.config import EngineConfig, require
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
@@ -48,10 +48,11 @@ def kv_needs(config: EngineConfig, target: Decoder, head: Eagle3Head | None, lon
     n_rows = max(config.scheduler.prefill_chunk, config.graphs.rows[-1])
     row = (COPIES * geometry.hidden_size + 2 * geometry.mlp_width) * itemsize
     reserve = GPU_RESERVE + n_rows * (row + LOGIT_COPIES * 4 * geometry.vocab_size)
+    reserve += 0 if head is None else hot_bytes(config, head)
     if head is not None and config.engine == "graphs":
         # Features of every seat, kept while nothing is drafted.
         feature = len(head.taps) * geometry.hidden_size * itemsize
-        reserve += (config.scheduler.max_batch + 1) * (head.reach.window or HISTORY) * feature
+        reserve += (config.scheduler.max_batch + 1) * history_of(head.reach) * feature
     if config.partial.is_on:
         near = pools[0].keys.nbytes + pools[0].values.nbytes
         reserve += n_previewed(config) * near_width(config) * near

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from aerie.assemble_numerics import leaves_padding_alone, near_limit, row_multiple
+from aerie.assemble_numerics import (
+    head_numerics,
+    leaves_padding_alone,
+    near_limit,
+    row_multiple,
+)
+from aerie.attention.contract import Reach
 from aerie.config import MAX_VERIFY, EngineConfig, SpeculationConfig, require
 from aerie.engine.buckets import Sizes
 from aerie.engine.captured import Captured
@@ -22,15 +29,23 @@ from aerie.engine.state import State, StateSizes, allocate_state
 from aerie.kernels.registry import Kernels
 from aerie.kv.memory import Memory
 from aerie.models.decoder import Decoder
+from aerie.models.draft_vocabulary import (
+    choose_ids,
+    head_ids,
+    output_weight,
+    read_counts,
+    slice_head,
+)
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.requests.admission import Limits
 from aerie.speculation.draft import Draft
-from aerie.speculation.ngram import CopiedPaths
+from aerie.speculation.hot import HotIds
+from aerie.speculation.ngram import CopiedPaths, n_copied
 from aerie.speculation.policy import Policy, TreeShape
 from aerie.speculation.preview import PreviewRule
 
 PAGES = {"direct": 0, "graphs": 3}  # reports under way at most, and the one that was read last
-HISTORY = 1024  # positions kept for a head that sees everything
+HISTORY = 1024  # positions kept at most while nothing is drafted: features are large
 
 
 def build_launcher(
@@ -105,14 +120,54 @@ def build_draft(
     require(head is not None, "method eagle3 needs a draft head: give draft=DIR")
     assert head is not None
     is_captured = config.engine == "graphs"
+    head, hot = hot_head(config, head)
     return Draft(
         head=head,
+        hot=hot,
         pool=head.allocate_pool(n_slots_of(config)),
         kernels=kernels,
         shape=policy.shape,
         is_fused=is_captured and config.backend == "triton",
         weighs=is_captured and policy.learns,
     )
+
+
+def hot_head(config: EngineConfig, head: Eagle3Head) -> tuple[Eagle3Head, HotIds | None]:
+    """The head with the ids that all requests share, and room for those of their prompts."""
+    speculation = config.speculation
+    if not speculation.hot_vocabulary:
+        return head, None
+    counts, forced = read_counts(Path(speculation.hot_counts or ""))
+    known, geometry = head_ids(head), head.summary.geometry
+    n_counted = counts.counts.shape[0]
+    require(
+        n_counted == geometry.vocab_size,
+        f"hot_counts counts {n_counted} ids, the target has {geometry.vocab_size}",
+    )
+    shared = choose_ids(counts, speculation.hot_vocabulary, forced, known)
+    weight, row_of = output_weight(head), torch.full((geometry.vocab_size,), -1)
+    row_of[known] = torch.arange(len(known))
+    row_of[shared] = -1
+    scale = head.summary.convention.logit_scale
+    sizes = n_seats_of(config), speculation.hot_prompt_ids
+    shared_head = slice_head(head, shared, head_numerics(config.model, 1).dense)
+    ids = shared.to(weight.device)
+    return shared_head, HotIds.over(weight, scale, row_of.numpy(), ids, sizes)
+
+
+def hot_bytes(config: EngineConfig, head: Eagle3Head) -> int:
+    """What that adds to the memory: rows that are shared, and those of every seat."""
+    speculation = config.speculation
+    if not speculation.hot_vocabulary:
+        return 0
+    n_rows = speculation.hot_vocabulary + n_seats_of(config) * speculation.hot_prompt_ids
+    return n_rows * head.embedding.shape[1] * head.embedding.dtype.itemsize
+
+
+def n_seats_of(config: EngineConfig) -> int:
+    """As many requests as may decode together; captured rounds have a few sizes."""
+    n_seats = config.scheduler.max_batch
+    return smallest(config.graphs.slots, n_seats) if config.engine == "graphs" else n_seats
 
 
 def build_state(
@@ -125,9 +180,7 @@ def build_state(
 ) -> State:
     """Buffers for as many requests as may decode together."""
     speculation, shape = config.speculation, policy.shape
-    n_seats = config.scheduler.max_batch
-    if config.engine == "graphs":
-        n_seats = smallest(config.graphs.slots, n_seats)
+    n_seats = n_seats_of(config)
     is_tree = speculation.method != "none"
     n_taps = 0 if draft is None else len(draft.head.taps)
     is_left_alone = draft is not None and policy.learns
@@ -145,11 +198,16 @@ def build_state(
         features=(n_taps, target.geometry.hidden_size),
         vocabulary=limits.vocabulary,
         inert_row=memory.inert_row,
-        n_history=(draft.head.reach.window or HISTORY) if is_left_alone and draft else 0,
+        n_history=history_of(draft.head.reach) if is_left_alone and draft else 0,
         n_text=limits.context + 1 if "ngram" in speculation.method else 0,
         n_pages=PAGES[config.engine],
     )
     return allocate_state(sizes, target.embedding.dtype, config.model.device)
+
+
+def history_of(reach: Reach) -> int:
+    """Positions of features kept for a head that so much matters to."""
+    return min(reach.window or HISTORY, HISTORY)
 
 
 def tree_shape(config: SpeculationConfig) -> TreeShape:
@@ -159,10 +217,10 @@ def tree_shape(config: SpeculationConfig) -> TreeShape:
 
 
 def n_nodes_of(config: SpeculationConfig) -> int:
-    """Nodes stored for a request: what the head proposes, and a path copied from the text."""
+    """Nodes stored for a request: what the head proposes, and paths copied from the text."""
     shape = tree_shape(config)
     own = shape.capacity if "eagle3" in config.method else 1
-    return own + (shape.depth if "ngram" in config.method else 0)
+    return own + (n_copied(shape.depth) if "ngram" in config.method else 0)
 
 
 def scratch_of(config: EngineConfig) -> int:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from aerie.by_context import at_most
+
 # What other company in the batch may move of a logit between 1 and 2: so many steps of the dtype.
 # bfloat16: where texts parted in `reports/round_near_ties.json` (63 times; one H200, 8B geometry),
 # the two choices were at most 3 steps apart by a pass in bfloat16, 56 times at most 1. float16
@@ -18,18 +20,13 @@ LIMITS: Mapping[str, float] = {
 }
 # Tokens before a decision, and requests that are decided together: up to each of these, or more.
 CONTEXTS, BATCHES = (1024, 8192, 32768), (1, 8, 32)
-MORE = "more"
 
 Cell = tuple[str, str]  # context and batch
 
 
 def cell_of(context: int, batch: int) -> Cell:
     """Where a token is counted."""
-    return _at_most(CONTEXTS, context), _at_most(BATCHES, batch)
-
-
-def _at_most(bounds: tuple[int, ...], value: int) -> str:
-    return next((str(bound) for bound in bounds if value <= bound), MORE)
+    return at_most(CONTEXTS, context), at_most(BATCHES, batch)
 
 
 @dataclass

@@ -35,7 +35,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "tune": ("engine",),
     "engine": ("kv", "speculation", "models"),
     "kv": ("requests", "kernels"),
-    "requests": ("config", "text", "near_ties"),  # a grammar is a value that a request names
+    # A grammar is a value that a request names.
+    "requests": ("config", "text", "near_ties", "by_context"),
     "train": ("models",),
     "speculation": ("costs", "kernels", "attention"),
     "costs": ("config",),
@@ -46,7 +47,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "text": ("errors",),
     "config": ("errors",),
     "errors": (),
-    "near_ties": (),  # a tally that a request, an engine and a server keep alike
+    "by_context": (),  # two tallies that a request, an engine and a server keep alike
+    "near_ties": ("by_context",),
     "chips": (),  # what a device is to the kernels of both
     "sources": (),  # hashes of what the others say
     "assets": (),

@@ -249,7 +249,7 @@ def test_tree_rows_equal_their_separate_paths(plain: Setup) -> None:
 @pytest.mark.parametrize("reach", [Reach(4), Reach(4, 2), Reach(1, 3), Reach(50, 4)], ids=str)
 @pytest.mark.parametrize("backend", [pytorch.prepare, pytorch.prepare_padded, reference.prepare])
 def test_sinks_and_window(plain: Setup, reach: Reach, backend: Any) -> None:
-    options = HeadOptions(reach=reach)
+    options = HeadOptions(window=reach.window, sinks=reach.n_sink_tokens)
     head = load_head(plain.directory, plain.target, backend, options)
     plan = replace(plain.case.plan, window=reach.window, n_sinks=reach.n_sink_tokens)
     setup = replace(plain, head=head, case=replace(plain.case, plan=plan))

@@ -99,6 +99,7 @@ class Comparison:
             "tokens_per_second": {name: round(value, 2) for name, value in speeds.items()},
             "ratio": round(ratio, 4),
             "mean_acceptance_length": round(other.statistics.mean_acceptance_length, 4),
+            "acceptance_by_context": other.statistics.by_context.lengths(),
             "round_tax": round(tax, 4),
             "target_passes": {
                 "plain": one.statistics.target_passes,

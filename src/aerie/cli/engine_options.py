@@ -128,6 +128,19 @@ class DraftOptions:
     rule: Annotated[
         str, _drafts(help="match: same seed, same tokens; coins: same distribution.")
     ] = "match"
+    draft_window: Annotated[
+        int | None,
+        _drafts(min=0, help="Positions the head looks back, 0 for all; default: as trained."),
+    ] = None
+    draft_sinks: Annotated[
+        int | None, _drafts(min=0, help="First positions it sees besides, where it has a window.")
+    ] = None
+    hot_vocabulary: Annotated[
+        int, _drafts(min=0, help="Ids all drafts share, beside each prompt's own; 0: the head's.")
+    ] = 0
+    hot_counts: Annotated[
+        str | None, _drafts(help="Their frequencies: a file of aerie draft-vocab build.")
+    ] = None
     costs: Annotated[
         str | None, _drafts(help="The planner's cost table: a file of aerie tune costs.")
     ] = None
@@ -145,9 +158,11 @@ class DraftOptions:
 
         if self.speculative_config is None:
             shape = (self.eagle_topk, self.num_steps, self.num_draft_tokens)
-            return SpeculationConfig(self.method, self.policy, *shape, rule=self.rule), None
-        apart = replace(self, speculative_config=None, rule="match", costs=None, specpv="off")
-        beside = given(apart)
+            own = SpeculationConfig(self.method, self.policy, *shape, rule=self.rule)
+            hot = self.hot_vocabulary
+            return replace(own, hot_vocabulary=hot, hot_counts=self.hot_counts), None
+        plain = replace(self, speculative_config=None, rule="match", costs=None, specpv="off")
+        beside = given(replace(plain, draft_window=None, draft_sinks=None))
         if beside:
             raise UsageError(f"--speculative-config says it all: leave {', '.join(beside)} out")
         found, head = SpeculationConfig.from_vllm(self.speculative_config)
@@ -184,6 +199,8 @@ class EngineOptions:
         return {
             **found,
             "max_model_len": memory.max_model_len,
+            "draft_window": self.drafts.draft_window,
+            "draft_sinks": self.drafts.draft_sinks,
             "cache": {"n_pages": memory.n_pages, "gpu_memory": memory.gpu_memory},
             "speculation": asdict(self.drafts.chosen()[0]),
             "planner": {"costs": self.drafts.costs},

@@ -156,6 +156,7 @@ def _payload(engine: Engine, completion: Completion) -> dict[str, Any]:
         "num_drafts": statistics.num_drafts,
         "num_draft_tokens": statistics.num_draft_tokens,
         "num_accepted_tokens": statistics.num_accepted_tokens,
+        "acceptance_by_context": statistics.by_context.lengths(),
         "near_ties": statistics.near_ties.rate,
         "policy_reason": reason,
         "logprobs": completion.logprobs and [asdict(own) for own in completion.logprobs],

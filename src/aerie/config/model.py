@@ -33,6 +33,10 @@ class ModelConfig:
     perf_mode: bool = False
     # Boundaries of the target that the head reads, e.g. (2, 18, 33); None: as its config says.
     taps: tuple[int, ...] | None = None
+    # Positions the head looks back, 0 for all, and the first ones it sees besides; None: as its
+    # config says, or a window where the context may exceed what it was trained for.
+    draft_window: int | None = None
+    draft_sinks: int | None = None
 
     def __post_init__(self) -> None:
         read_fields(self)
@@ -46,5 +50,8 @@ class ModelConfig:
         require(is_device, f"device {self.device!r:.60} is unknown: cpu, cuda, cuda:N or auto")
         ranks = self.tensor_parallel
         require(1 <= ranks <= MAX_RANKS, f"tensor_parallel is {ranks}, must be 1 to {MAX_RANKS}")
+        for name in ("draft_window", "draft_sinks"):
+            size = getattr(self, name)
+            require(size is None or size >= 0, f"{name} is {size}, must be 0 or more")
         longest = self.max_model_len
         require(longest is None or longest >= 2, f"max_model_len is {longest}, must be at least 2")

@@ -9,6 +9,7 @@ from aerie.config.values import choice, optional, read_fields, read_integer, rea
 from aerie.errors import UnknownNameError, UsageError
 
 MAX_VERIFY = 128
+MOST_HOT = 8192  # rows of the LM head that every seat keeps a copy of
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,12 @@ class SpeculationConfig:
     top_k: int | None = None
     depth: int | None = None
     nodes: int | None = None
-    ngram: int = 3  # longest suffix looked up in the request's own text
+    ngram: int = 8  # longest suffix looked up in the request's own text
+    # Ids that all drafts share, the most frequent of a file of `aerie draft-vocab build`; 0: the
+    # head's own vocabulary. Beside them each request drafts ids of its prompt, at most so many.
+    hot_vocabulary: int = 0
+    hot_counts: str | None = None
+    hot_prompt_ids: int = 1024
     rule: str = "match"  # "match" (same seed, same tokens) or "coins" (same distribution)
 
     def __post_init__(self) -> None:
@@ -47,6 +53,11 @@ class SpeculationConfig:
         choice("method", self.method, ("eagle3", "ngram", "eagle3+ngram", "none"))
         choice("policy", self.policy, ("auto", *LIMITS))
         choice("rule", self.rule, ("match", "coins"))
+        require(self.hot_vocabulary >= 0, f"hot_vocabulary is {self.hot_vocabulary}, 0 or more")
+        is_cap = 0 <= self.hot_prompt_ids <= MOST_HOT
+        require(is_cap, f"hot_prompt_ids is {self.hot_prompt_ids}, limit 0..{MOST_HOT}")
+        is_counted = not self.hot_vocabulary or self.hot_counts is not None
+        require(is_counted, "hot_vocabulary needs hot_counts: a file of aerie draft-vocab build")
         limits = self.limits
         require(1 <= limits.top_k <= 10, f"top_k is {limits.top_k}, limit 1..10")
         most = MAX_VERIFY // limits.top_k

@@ -54,7 +54,7 @@ class Captured:
         self.trees: Mapping[int, RoundTree] = {}
         device = str(parts.table.device)
         self.graphs = Graphs(device)
-        self.seating = Seating(memory, self.graphs, parts.state.columns.masks)
+        self.seating = Seating(memory, self.graphs, parts)
         self._reader = Reader(parts, sizes, self.graphs)
         self._recorded = Recorded(self.graphs, sizes.graphs.record_every)
         self._under_way: deque[Flying | Begun] = deque()  # only the last may be begun

@@ -191,7 +191,7 @@ class EngineCore:
             return
         tokens = _until_stop(decision.tokens, request)
         accepted = min(decision.n_accepted, len(tokens))
-        request.statistics.count(decision.n_nodes, accepted)
+        request.statistics.count(decision.n_nodes, accepted, request.seq_len)
         if decision.n_run:
             request.statistics.count_run(decision.n_run, decision.n_accepted)
         if decision.near:

@@ -123,7 +123,7 @@ class Direct:
         self.sizes = sizes
         self.trees: Mapping[int, RoundTree] = {}
         self.graphs = Graphs("cpu")
-        self.seating = Seating(memory, self.graphs, parts.state.columns.masks)
+        self.seating = Seating(memory, self.graphs, parts)
 
     def reset(self) -> None:
         """Nobody is seated."""

@@ -92,7 +92,8 @@ class Masks:
     def masked(self, logits: Tensor, ends: Tensor, token_map: Tensor | None = None) -> Tensor:
         """Logits [rows, vocab] without what may not come next; no host values.
 
-        `ends` [B+1] are those of each seat's rows, `token_map` names the id of every column.
+        `ends` [B+1] are those of each seat's rows, `token_map` names the id of every column, for
+        all seats or by seat.
         """
         rows = torch.arange(logits.shape[0], dtype=ends.dtype, device=logits.device)
         seat = torch.searchsorted(ends, rows, right=True) - 1
@@ -101,7 +102,9 @@ class Masks:
         shifts = torch.arange(8, dtype=torch.uint8, device=logits.device)
         spread = (self._bits[index].view(torch.uint8)[:, :, None] >> shifts) & 1
         allowed = spread.flatten(1)[:, : self._vocabulary].bool()
-        allowed = allowed if token_map is None else allowed[:, token_map]
+        if token_map is not None:
+            is_shared = token_map.dim() == 1
+            allowed = allowed[:, token_map] if is_shared else allowed.gather(1, token_map[seat])
         return torch.where(allowed, logits, -torch.inf)
 
 
@@ -116,7 +119,7 @@ class Levels:
 
     masks: Masks
     known: Sequence[Tensor]  # tokens and parents of all nodes, and the report's lines: [B, ..]
-    token_map: Tensor | None  # the target's id of every draft token
+    token_map: Tensor | None  # the target's id of every draft token, for all seats or by seat
     most: int | None
 
     def send(self, nodes: Tensor) -> None:

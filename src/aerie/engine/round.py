@@ -124,7 +124,7 @@ def grow(parts: Parts, bucket: Bucket, growth: Growth) -> tuple[Drafted, int]:
         if bucket.options.grammar:
             known = store.arrays["cumu_tokens"], store.arrays["prev_indexs"], state.report.lines[:n]
             most = MOST_HIDDEN if bucket.fit is None else None
-            allow = Levels(state.columns.masks, known, own.head.token_map, most)
+            allow = Levels(state.columns.masks, known, own.token_map(n), most)
             own = replace(own, allow=allow)
         drafted = own.run(growth, store, accepted_rows(parts, bucket), place)
     n_nodes, deepest = drafted.n_nodes, len(drafted.widths) + 1

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from aerie.kernels.report import N_CHOSEN, N_EMITTED, REPORT, SEQ_LEN
 from aerie.requests.request import Request
 from aerie.text.walker import Walker
@@ -23,6 +26,7 @@ class Seat:
     lost_from: int | None = None  # from here on the draft's KV has a gap, for good
     has_ended: bool = False  # a report said so
     is_gone: bool = False  # its request left while a round was under way
+    hot: NDArray[np.int64] | None = None  # ids its prompt adds to the draft vocabulary
     walker: Walker | None = None  # of its grammar: it has taken in the root and all before it
 
     def follow(self, line: list[int]) -> None:

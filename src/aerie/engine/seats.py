@@ -8,7 +8,6 @@ from functools import partial
 import torch
 
 from aerie.engine.graphs import Graphs, Recording
-from aerie.engine.masks import Masks
 from aerie.engine.near_kv import MOST_SEATS
 from aerie.engine.parts import Parts
 from aerie.engine.sampler import Options
@@ -16,12 +15,13 @@ from aerie.engine.seat import Seat
 from aerie.engine.state import State, arrange, write_texts
 from aerie.kv.memory import Memory
 from aerie.requests.request import Request
-from aerie.speculation.draft import Missed
+from aerie.speculation.hot import HotIds
 from aerie.speculation.policy import Situation
+from aerie.speculation.store import Missed
 from aerie.text.walker import Walker
 
 
-def _arrived(request: Request) -> Seat:
+def _arrived(request: Request, hot: HotIds | None) -> Seat:
     """A newcomer's draft begins with the last position of its prompt, if there is one."""
     job, grammar = request.job, request.job.grammar
     begin = request.output, job.params.min_tokens, job.stop_ids
@@ -30,6 +30,7 @@ def _arrived(request: Request) -> Seat:
         request.seq_len,
         request.seen,
         n_kept=min(request.seq_len, 1),
+        hot=None if hot is None else hot.choose(job.prompt),
         walker=None if grammar is None else Walker(grammar, *begin),
     )
 
@@ -37,10 +38,11 @@ def _arrived(request: Request) -> Seat:
 class Seating:
     """The seats, in order. Changed between rounds only."""
 
-    def __init__(self, memory: Memory, graphs: Graphs, masks: Masks) -> None:
+    def __init__(self, memory: Memory, graphs: Graphs, parts: Parts) -> None:
         self.seats: list[Seat] = []
-        self._memory = memory
+        self._memory, masks = memory, parts.state.columns.masks
         self._graphs = masks.graphs = graphs
+        self._hot = None if parts.draft is None else parts.draft.hot
         masks.seats = lambda: self.seats
 
     def holds(self, requests: Sequence[Request]) -> bool:
@@ -71,7 +73,7 @@ class Seating:
             if id(own.request) in wanted and not own.has_left
         ]
         old = {id(self.seats[index].request) for index in stays}
-        new = [_arrived(request) for request in requests if id(request) not in old]
+        new = [_arrived(request, self._hot) for request in requests if id(request) not in old]
         self.seats = [*(self.seats[index] for index in stays), *new]
         if self.is_constrained:
             state.hold_masks()
@@ -82,6 +84,8 @@ class Seating:
         self._graphs.run(*arranging(state, n_seats, is_moved, is_counted))
         state.columns.write(len(stays), seated)
         write_texts(state, seated[len(stays) :])
+        if self._hot is not None:
+            self._hot.seat([own.hot for own in self.seats if own.hot is not None])
         return True
 
     def retire(self, requests: Sequence[Request]) -> None:

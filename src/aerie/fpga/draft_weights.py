@@ -127,6 +127,10 @@ def weights_of(
     """A loaded head in the card's formats; `covariance` is of the rows its LM head is fed."""
     size, first = head.summary.geometry, head.first
     reach = head.summary.convention.reach
+    if reach.n_sink_tokens:
+        raise UsageError(
+            f"the card's head has a window and no sinks: draft_sinks is {reach.n_sink_tokens}"
+        )
     shape = HeadShape(
         size.hidden_size,
         size.n_captures * size.target_hidden_size,

@@ -9,6 +9,7 @@ from aerie.models import (
     eagle3_config,
     eagle3_convert,
     eagle3_names,
+    eagle3_resolve,
     foreign,
     gptq,
     probe,
@@ -47,6 +48,9 @@ b - 1. The captured states of a head are, strongest first:
 
 `norm_before_residual` is the config's, else false. A head without `rope_theta`
 rotates with base {theta:g}, whatever its target does; no table ends at `max_position_embeddings`.
+It looks back as far as `sliding_window` says; without one it sees everything, but only its last
+`max_position_embeddings` positions and the first {sinks} where a text may be longer than that
+(`draft_window`, `draft_sinks`; [long-context.md](long-context.md)).
 A head without an embedding or an LM head shares the target's where the sizes agree. `d2t` holds
 offsets; a list of absolute ids is recognised and refused.
 """
@@ -63,7 +67,7 @@ captured states in both notations.
 
 def render() -> str:
     """The text of docs/models.md."""
-    heads = _HEADS.format(theta=eagle3_config.DEFAULT_THETA)
+    heads = _HEADS.format(theta=eagle3_config.DEFAULT_THETA, sinks=eagle3_resolve.SINKS)
     probing = _PROBE.format(lead=probe.MIN_LEAD, errors=probe.MIN_ERRORS, least=probe.MIN_AGREEMENT)
     parts = [
         _INTRODUCTION,

@@ -99,6 +99,7 @@ class HeadConfig:
     rope: RopeSettings
     norm_eps: float
     quantisation: GPTQFormat | None
+    trained_positions: int | None  # max_position_embeddings; None where the config is silent
 
 
 def read_head_config(directory: Path) -> HeadConfig:
@@ -128,6 +129,7 @@ def parse_head_config(config: Fields) -> HeadConfig:
         rope=_read_rope(layer),
         norm_eps=layer.number("rms_norm_eps"),
         quantisation=read_gptq(config),
+        trained_positions=_optional(layer, "max_position_embeddings"),
     )
     config.finish()
     return head

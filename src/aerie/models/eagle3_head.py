@@ -93,6 +93,7 @@ class HeadOutput:
 
     hidden: Tensor  # [asked, hidden], what the next draft step reads
     logits: Tensor  # [asked, draft vocab], as they were multiplied or, where scaled, f32
+    normed: Tensor  # [asked, hidden], what the LM head read
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +190,7 @@ class Eagle3Head:
         if asked is not None and not len(asked) and not self.extra:
             # Of a prompt only keys and values stay: three quarters of the layer are for nobody.
             self.first.store(x, embedded, step)
-            return HeadOutput(x[:0], self.output(x[:0]))
+            return HeadOutput(x[:0], self.output(x[:0]), x[:0])
         hidden, pending = self.first(x, embedded, step, observe)
         for layer_idx, layer in enumerate(self.extra, start=1):
             hidden, pending = layer(hidden, pending, step, layer_idx)
@@ -203,4 +204,4 @@ class Eagle3Head:
         if convention.logit_scale != 1.0:
             logits = logits.float() * convention.logit_scale
         observe("logits", logits)
-        return HeadOutput(normed if convention.is_output_normed else hidden, logits)
+        return HeadOutput(normed if convention.is_output_normed else hidden, logits, normed)

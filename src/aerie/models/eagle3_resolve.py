@@ -15,6 +15,10 @@ from aerie.models.linear import DENSE, DenseFormat
 from aerie.models.resolved import CONFIG, DEFAULT, FILE, OPTION, TARGET, Resolved
 from aerie.models.tensors import Offence
 
+# A head that saw whole texts rests its attention on their first tokens: without them a window
+# would take that rest away (StreamingLLM, arXiv 2309.17453, found four to be enough).
+SINKS = 4
+
 
 @dataclass(frozen=True)
 class HeadOptions:
@@ -22,7 +26,9 @@ class HeadOptions:
 
     boundaries: tuple[int, ...] | None = None  # captured states of the target
     is_residual_normed: bool | None = None  # norm_before_residual
-    reach: Reach | None = None  # sink + window attention in the draft
+    window: int | None = None  # positions it looks back; 0: all
+    sinks: int | None = None  # first positions it sees besides
+    context: int | None = None  # positions a text may have; None: as many as the head was made for
     dtype: torch.dtype | None = None  # None: the target's
     dense: DenseFormat = DENSE  # how dense layers are multiplied
     is_fused: bool = False  # one product for q, k, v and for gate, up
@@ -41,7 +47,7 @@ def resolve_convention(
     if options.is_residual_normed is not None:
         value = options.is_residual_normed
         residual = Resolved("norm_before_residual", value, OPTION, "given by the caller")
-    reach = _resolve_reach(declared.reach, options.reach)
+    reach = resolve_reach(config, options)
     convention = HeadConvention(
         boundaries=boundaries.value,
         uses_captures=declared.uses_captures,
@@ -95,9 +101,19 @@ def resolve_sharing(
     return (embedding, output, vocabulary), offences
 
 
-def _resolve_reach(declared: Reach, option: Reach | None) -> Resolved[Reach]:
-    if option is not None:
-        return Resolved("reach", option, OPTION, "sinks and window given by the caller")
+def resolve_reach(config: HeadConfig, options: HeadOptions) -> Resolved[Reach]:
+    """How far back a head looks: as asked, as it was trained, or no further than that."""
+    declared, trained = config.convention.reach, config.trained_positions
+    # Trained with a window, a head rests on nothing outside of it.
+    own = SINKS if declared.window is None else 0
+    sinks = own if options.sinks is None else options.sinks
+    if options.window is not None:
+        reach = Reach(options.window, sinks) if options.window else Reach()
+        return Resolved("reach", reach, OPTION, "window given by the caller")
     if declared.window is not None:
-        return Resolved("reach", declared, CONFIG, "sliding_window of the head's config")
-    return Resolved("reach", declared, DEFAULT, "the whole context")
+        reason = "sliding_window of the head's config"
+        return Resolved("reach", Reach(declared.window, sinks), CONFIG, reason)
+    if trained is None or options.context is None or options.context <= trained:
+        return Resolved("reach", declared, DEFAULT, "the whole context")
+    reason = f"trained on {trained} positions, and a text may have {options.context}"
+    return Resolved("reach", Reach(trained, sinks), DEFAULT, reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from aerie.by_context import ByContext
 from aerie.near_ties import NearTies
 from aerie.requests.events import FinishEvent
 from aerie.requests.params import SamplingParams
@@ -40,18 +41,20 @@ class Statistics:
     preemptions: int = 0
     reused_tokens: int = 0  # found in the prefix cache instead of computed
     accepted_by_depth: dict[int, int] = field(default_factory=dict)
+    by_context: ByContext = field(default_factory=ByContext)
     near_ties: NearTies = field(default_factory=NearTies)
     previewed: int = 0  # tokens that passes over a part of the KV left for full ones
     preview_judged: int = 0  # of them looked at: up to the first that did not hold
     preview_held: int = 0
 
-    def count(self, n_nodes: int, n_accepted: int) -> None:
+    def count(self, n_nodes: int, n_accepted: int, context: int) -> None:
         """One more verify round: draft nodes it checked, and accepted ones that were emitted."""
         self.target_passes += 1
         self.num_draft_tokens += n_nodes
         if n_nodes:
             self.num_drafts += 1
             self.num_accepted_tokens += n_accepted
+            self.by_context.count(context, n_accepted)
             for depth in range(1, n_accepted + 1):
                 self.accepted_by_depth[depth] = self.accepted_by_depth.get(depth, 0) + 1
 

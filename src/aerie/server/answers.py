@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from aerie.by_context import ByContext
 from aerie.completion import Completion
 from aerie.near_ties import NearTies
 from aerie.requests.request import Statistics
@@ -234,6 +235,7 @@ def speculation(statistics: Sequence[Statistics]) -> dict[str, Any]:
         "mean_acceptance_length": round(1 + n_accepted / n_drafts, 4) if n_drafts else 1.0,
         "draft_acceptance_rate": round(n_accepted / n_draft_tokens, 4) if n_draft_tokens else 0.0,
         "acceptance_histogram": [here - deeper for here, deeper in itertools.pairwise(reached)],
+        "acceptance_by_context": ByContext.total(own.by_context for own in statistics).lengths(),
         "num_spec_steps": n_drafts,
         "num_accepted_draft_tokens": n_accepted,
         "num_draft_tokens": n_draft_tokens,

@@ -55,6 +55,11 @@ CLOSE = {
     "fast_tokens": "Tokens that fast numerics decided; exact ones are not here.",
     "near_ties": "Of them, decided more closely than fast numerics can tell.",
 }
+# By the tokens before a round.
+AT_CONTEXT = {
+    "spec_decode_num_drafts_at_context": "Rounds with at least one draft node, by context.",
+    "spec_decode_num_accepted_tokens_at_context": "Draft tokens accepted, by context.",
+}
 OWN_GAUGES = {
     "pending_tokens": "Prompts and most outputs of everything unfinished.",
     "reading_characters": "Of long texts that wait to be tokenised.",
@@ -148,6 +153,10 @@ class Metrics:
             name: Counter(f"aerie_{name}", words, ["context", "batch"], registry=self.registry)
             for name, words in CLOSE.items()
         }
+        self._at_context = {
+            name: Counter(f"aerie_{name}", words, ["context"], registry=self.registry)
+            for name, words in AT_CONTEXT.items()
+        }
         self._gauges = {
             name: Gauge(f"aerie_{name}", words, registry=self.registry)
             for name, words in OWN_GAUGES.items()
@@ -199,6 +208,10 @@ class Metrics:
         for name, counts in zip(CLOSE, statistics.near_ties.counts, strict=True):
             for (context, batch), count in counts.items():
                 self._close[name].labels(context=context, batch=batch).inc(count)
+        by_context = statistics.by_context
+        for name, by in zip(AT_CONTEXT, (by_context.drafts, by_context.accepted), strict=True):
+            for context, count in by.items():
+                self._at_context[name].labels(context=context).inc(count)
         for family in self._families:
             family.labelled("request_success", finished_reason=completion.finish_reason).inc()
             for depth, count in statistics.accepted_by_depth.items():

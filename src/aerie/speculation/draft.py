@@ -21,10 +21,12 @@ from aerie.attention.pool import KVPool
 from aerie.attention.rows import MASK_WORDS, Bounds, Rows, causal_rows, ragged
 from aerie.kernels.registry import Kernels
 from aerie.speculation.head import DraftHead, DraftOutput
+from aerie.speculation.hot import HotIds
 from aerie.speculation.policy import Growth, TreeShape, Widths
 from aerie.speculation.store import (
     Accepted,
     Frontier,
+    Missed,
     NodeStore,
     Place,
     SlotLists,
@@ -41,16 +43,6 @@ class Allow(Protocol):
 
     def masked(self, nodes: Tensor, logits: Tensor) -> Tensor:
         """The draft's logits [B * W, draft vocab] after them, without what may not follow."""
-
-
-@dataclass(frozen=True, eq=False)
-class Missed:
-    """Positions of one request that its draft was not shown, without a gap between them."""
-
-    start: int
-    slots: Tensor  # [start + n] i32, KV slots of all positions up to their end
-    taps: Tensor  # [n, captures, hidden]
-    tokens: Tensor  # [n] i64, the token after each
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +65,7 @@ class Draft:
     is_fused: bool = False  # a layer is one launch: K1, K2 and K3 together
     weighs: bool = False  # every layer's gains are kept, for a policy that learns from them
     allow: Allow | None = None
+    hot: HotIds | None = None  # ids of the prompts; None: the head's own vocabulary for all
 
     @torch.inference_mode()
     def run(self, growth: Growth, store: NodeStore, accepted: Accepted, place: Place) -> Drafted:
@@ -84,7 +77,7 @@ class Draft:
         out = self._extend(accepted, place, lists)
         is_known = (accepted.count > 0) & accepted.takes_drafts
         frontier = Frontier.root(out.hidden, self.shape.fed + self.shape.top_k)
-        children = self._best(out.logits, frontier.ids)
+        children = self._best(out, frontier.ids)
         children = (children[0] * is_known[:, None], children[1])
         verify = min(self.shape.verify, store.sort_scores.shape[1])
         rotations = self._rotations(lists, known)
@@ -110,7 +103,7 @@ class Draft:
             rotation = rotations[depth - 1] if rotations else None
             out = self.head.step(rows, frontier.hidden, self.pool, rotation=rotation)
             frontier = replace(frontier, hidden=out.hidden)
-            children = self._best(out.logits, frontier.ids)
+            children = self._best(out, frontier.ids)
         return Drafted(count, widths, tuple(gains))
 
     @torch.inference_mode()
@@ -170,14 +163,23 @@ class Draft:
         )
         return self.head.extend(rows, taps, self.pool, last)
 
-    def _best(self, logits: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    def token_map(self, batch: int) -> Tensor | None:
+        """Target ids of draft ids [draft vocab] i64, or of every seat's own; None: the same."""
+        return self.head.token_map if self.hot is None else self.hot.token_map[:batch]
+
+    def _best(self, out: DraftOutput, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Probability over the whole draft vocabulary and target id of every node's children."""
-        logits, batch = self.allow.masked(nodes, logits) if self.allow else logits, nodes.shape[0]
-        mapped = {} if self.head.token_map is None else {"hot_token_id": self.head.token_map}
+        logits, (batch, _), hot = out.logits, nodes.shape, self.hot
+        logits = logits if hot is None else hot.logits(logits, out.normed, batch)
+        logits = self.allow.masked(nodes, logits) if self.allow else logits
+        ids = self.token_map(batch)
+        mapped = {} if ids is None or hot is not None else {"hot_token_id": ids}
         found = self.kernels["best_draft_children"](
             logits=logits, node_top_k=self.shape.top_k, **mapped
         )
-        return found.topk_probas.reshape(batch, -1), found.topk_tokens.reshape(batch, -1)
+        tokens = found.topk_tokens.reshape(batch, -1)
+        tokens = tokens if hot is None else hot.token_map[:batch].gather(1, tokens)
+        return found.topk_probas.reshape(batch, -1), tokens
 
     def _grow(
         self,

@@ -25,6 +25,11 @@ class DraftOutput(Protocol):
         """[asked, draft vocab]."""
         ...
 
+    @property
+    def normed(self) -> Tensor:
+        """[asked, hidden], what the LM head read."""
+        ...
+
 
 class DraftHead(Protocol):
     """The part of a draft head that drafting uses."""

@@ -78,6 +78,16 @@ class Accepted:
 
 
 @dataclass(frozen=True, eq=False)
+class Missed:
+    """Positions of one request that its draft was not shown, without a gap between them."""
+
+    start: int
+    slots: Tensor  # [start + n] i32, KV slots of all positions up to their end
+    taps: Tensor  # [n, captures, hidden]
+    tokens: Tensor  # [n] i64, the token after each
+
+
+@dataclass(frozen=True, eq=False)
 class Place:
     """Where the requests of a batch keep their KV."""
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from aerie import api
 from aerie.api import Engine
 from aerie.assemble import load_target, with_numerics
-from aerie.assemble_choices import choose_engine, settled
+from aerie.assemble_choices import choose_engine, explain_window, settled
 from aerie.assemble_device import choose_dtype, choose_threads, settle_model
 from aerie.assemble_numerics import choose_kind, choose_numerics
 from aerie.chips import CHIPS
@@ -222,3 +222,23 @@ def test_captured_rounds_on_several_gpus_are_refused_by_name() -> None:
         choose_engine(EngineConfig(model=model, engine="graphs"))
     found = choose_engine(EngineConfig(model=model))
     assert (found.value, found.reason) == ("direct", "captured rounds have not run on several GPUs")
+
+
+def test_the_doctor_tells_how_far_the_head_looks_back() -> None:
+    assert told_by_doctor({"draft window"}) == {"draft window": "512 positions, 0 sinks"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words", "origin"),
+    [
+        ({}, "512 positions, 0 sinks", "config"),
+        ({"draft_sinks": 4}, "512 positions, 4 sinks", "config"),
+        ({"draft_window": 0}, "the whole context", "option"),
+        ({"draft_window": 64, "draft_sinks": 2}, "64 positions, 2 sinks", "option"),
+    ],
+)
+def test_the_window_is_as_asked(settings: dict[str, int], words: str, origin: str) -> None:
+    _, head = find_pair(None, None)
+    assert head is not None
+    found = explain_window(ModelConfig(**settings), head, 34816)  # type: ignore[arg-type]
+    assert (found.value, found.origin) == (words, origin)

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from aerie.attention import pytorch
-from aerie.attention.contract import Reach
 from aerie.attention.rows import Bounds, Rows
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.eagle3_load import load_head
@@ -22,8 +21,6 @@ from tests.unit.models.trained_pair import BOUNDARIES, train
 
 pytestmark = pytest.mark.gpu
 
-REACH = Reach(6, 2)
-
 
 def on_gpu(rows: Rows) -> Rows:
     moved = {f.name: getattr(rows, f.name).cuda() for f in fields(Rows) if f.name != "bounds"}
@@ -35,7 +32,7 @@ def load(parent: Path, case: str, device: str, dtype: torch.dtype | None = None)
     pairs.write_head(parent / case, pairs.CASES[case])
     options = LoadOptions(dtype=dtype, device=device)
     target = load_decoder(parent / "target", pytorch.prepare, options)
-    return load_head(parent / case, target, pytorch.prepare, HeadOptions(reach=REACH))
+    return load_head(parent / case, target, pytorch.prepare, HeadOptions(window=6, sinks=2))
 
 
 def batch() -> tuple[Rows, Rows]:

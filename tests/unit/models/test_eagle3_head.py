@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from aerie.attention import pytorch
-from aerie.attention.contract import PrepareAttention, Reach
+from aerie.attention.contract import PrepareAttention
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
@@ -34,7 +34,7 @@ def as_fake(value: Any) -> Any:
 def load(parent: Path, case: str, prepare: PrepareAttention) -> Eagle3Head:
     target = load_decoder(pairs.write_target(parent / "t"), prepare, LoadOptions())
     directory = pairs.write_head(parent / "h", pairs.CASES[case])
-    return load_head(directory, target, prepare, HeadOptions(reach=Reach(5, 2)))
+    return load_head(directory, target, prepare, HeadOptions(window=5, sinks=2))
 
 
 def check_draft_without_values(head: Eagle3Head) -> None:

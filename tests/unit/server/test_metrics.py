@@ -27,6 +27,8 @@ def test_a_sample_is_counted_under_both_names() -> None:
     )
     statistics.near_ties.count(("1024", "8"), 9, 0)
     statistics.near_ties.count(("8192", "8"), 2, 1)
+    statistics.by_context.count(512, 3)
+    statistics.by_context.count(513, 0)
     completion = Completion("text", tuple(range(11)), "stop", 0, statistics)
     metrics.entered(5)
     metrics.first_text(0.5)
@@ -54,6 +56,9 @@ def test_a_sample_is_counted_under_both_names() -> None:
     assert page['aerie_request_success_total{finished_reason="stop"}'] == 1
     assert page['aerie_fast_tokens_total{batch="8",context="1024"}'] == 9
     assert page['aerie_near_ties_total{batch="8",context="8192"}'] == 1
+    for name, counts in (("drafts", [1, 1]), ("accepted_tokens", [3, 0])):
+        family = f"aerie_spec_decode_num_{name}_at_context_total"
+        assert [page[f'{family}{{context="{n}"}}'] for n in (512, 1024)] == counts
     assert page["aerie_pending_tokens"] == 700 and page["aerie_reading_characters"] == 9
     assert metrics.totals.num_drafts == 4 and page["aerie_uptime_seconds"] >= 0
 

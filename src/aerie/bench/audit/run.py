@@ -13,6 +13,7 @@ from aerie.bench.audit.engines import Engines
 from aerie.bench.audit.rows import Row, Rows, TextKey, digest
 from aerie.bench.audit.scenes import SCENES, Job, Played
 from aerie.bench.comparison import policy_of, where_texts_part
+from aerie.by_context import ByContext
 from aerie.errors import UsageError
 from aerie.requests.params import SamplingParams
 from aerie.text.heldout import read_documents
@@ -71,6 +72,9 @@ class Audit:
             "met": met,
             "is_void": counted is not None and not met[counted],
             "acceptance_length": round(1 + accepted / drafts, 4) if drafts else None,
+            "acceptance_by_context": ByContext.total(
+                own.by_context for own in played.statistics
+            ).lengths(),
             "seconds": round(seconds, 3),
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "plain": first,

@@ -12,6 +12,7 @@ import numpy as np
 from aerie.bench.engine.contract import FIXED, PLAIN, PLANNER, SHORT
 from aerie.bench.engine.oracle import Choice
 from aerie.bench.engine.run import Run
+from aerie.by_context import ByContext
 
 RESAMPLES = 2000
 # The floors of the planner's issue; a point fails only if its whole interval lies below.
@@ -50,6 +51,7 @@ class Point:
     itl_ms: dict[str, float]
     phase_share: dict[str, float]
     accepted_by_depth: dict[int, float]  # share of drafting rounds that reach each depth
+    acceptance_by_context: dict[str, dict[str, float]]
     prefix_cache: str = "prompts are read once a point"
     peak_memory: int | None = None
     joules_per_token: float | None = None
@@ -210,6 +212,7 @@ def _point(
         itl_ms=_quantiles(gaps),
         phase_share=_phase_share(runs),
         accepted_by_depth=_by_depth(runs, drafts),
+        acceptance_by_context=ByContext.total(s.by_context for s in counts).lengths(),
     )
 
 

@@ -10,6 +10,7 @@ from aerie.bench.gpu.contract import PLAIN
 from aerie.bench.gpu.run import GpuSession
 from aerie.bench.lane import captured
 from aerie.bench.round.setup import Room
+from aerie.by_context import ByContext
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import State
 
@@ -140,16 +141,19 @@ def measure_acceptance(session: GpuSession) -> dict[str, Any]:
         if policy == PLAIN:
             continue
         drafts = accepted = 0
+        met: list[ByContext] = []
         for first in range(0, len(prompts), batch):
             own = [prompt.tokens for prompt in prompts[first : first + batch]]
             for counts in session.bed.run(policy, own, 128).statistics:
                 drafts += counts.num_drafts
                 accepted += counts.num_accepted_tokens
+                met.append(counts.by_context)
         length = round(1 + accepted / drafts, 4)
         found["policies"][policy] = {
             "drafts": drafts,
             "accepted": accepted,
             "mean_acceptance_length": length,
+            "acceptance_by_context": ByContext.total(met).lengths(),
         }
     return {**found, "ok": True}
 

@@ -18,6 +18,7 @@ from aerie.bench.round.setup import (
     synchronise,
 )
 from aerie.bench.round.speed import run_without_waiting, step_to_room
+from aerie.by_context import ByContext
 from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.sampler import GREEDY
@@ -79,6 +80,7 @@ def _write(core: EngineCore, device: str, prompts: list[list[int]], n_new: int) 
         "tokens_per_second": (sum(len(r.output) for r in done) - before) / seconds,
         "ms_per_step": 1e3 * seconds / n_steps,
         "acceptance": [r.statistics.mean_acceptance_length for r in done],
+        "by_context": ByContext.total(r.statistics.by_context for r in done),
         "captures": graphs.counts.captures - captures,
         "launched": dict(launched.most_common(8)),
     }
@@ -101,6 +103,7 @@ def _summary(turns: list[dict[str, Any]]) -> dict[str, Any]:
         "turns": [round(speed, 1) for speed in speeds],
         "ms_per_step": round(statistics.median(turn["ms_per_step"] for turn in turns), 4),
         "acceptance_length": round(statistics.mean(accepted), 3),
+        "acceptance_by_context": ByContext.total(turn["by_context"] for turn in turns).lengths(),
         "captures": [turn["captures"] for turn in turns],
         "launched": turns[-1]["launched"],
     }

@@ -9,37 +9,48 @@ from torch import Tensor
 
 from aerie.kernels.triton_gpu.launch import block, row_stride
 
-SEARCH_BLOCK = 1024
+SEARCH_BLOCK = 1024  # tokens of a program: long texts are looked through side by side
 # One number holds how much matches and where: the card ends the search at 65536 tokens.
 SPAN = tl.constexpr(1 << 16)
 
 
-@triton.jit(do_not_specialize=("width", "longest", "path_length", "searched"))
-def _find_kernel(
-    text, table_row, text_len, path_out, path_len_out, match_len_out, width, longest, path_length,
-    searched, E: tl.constexpr, T: tl.constexpr,
+@triton.jit(do_not_specialize=("width", "longest", "searched"))
+def _search_kernel(
+    text, table_row, text_len, best_out, width, longest, searched, E: tl.constexpr
 ):  # fmt: skip
-    """One request: the longest known suffix, of several occurrences the latest."""
+    """A part of one text: how much of the suffix matches best there, and the latest such place."""
+    request, part = tl.program_id(0), tl.program_id(1)
+    length = tl.load(text_len + request)
+    own = text + tl.load(table_row + request) * width
+    start = tl.maximum(length - searched, 0)
+    # An occurrence ends before `end`: how many tokens up to there are the suffix's.
+    lane = part * E + tl.arange(0, E)
+    end = start + 1 + lane
+    is_equal = end < length
+    matched = tl.zeros([E], tl.int64)
+    for back in range(1, longest + 1):
+        is_equal = is_equal & (end - back >= start)
+        # Tokens that no longer match are not even read: nearly all drop out at once.
+        seen = tl.load(own + end - back, mask=is_equal, other=-1)
+        is_equal = is_equal & (seen == tl.load(own + length - back, mask=length >= back, other=-2))
+        matched += is_equal.to(tl.int64)
+    best = tl.max(matched * SPAN + lane, axis=0)
+    tl.store(best_out + request * tl.num_programs(1) + part, best)
+
+
+@triton.jit(do_not_specialize=("width", "path_length", "searched", "n_parts"))
+def _follow_kernel(
+    text, table_row, text_len, best_in, path_out, path_len_out, match_len_out, width, path_length,
+    searched, n_parts, P: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    """One request: of all parts the longest known suffix, of several the latest; what followed."""
     request = tl.program_id(0)
     length = tl.load(text_len + request)
     own = text + tl.load(table_row + request) * width
     start = tl.maximum(length - searched, 0)
-    best = tl.zeros([], tl.int64)
-    # An occurrence ends before `end`: how many tokens up to there are the suffix's.
-    for offset in range(0, length - start, E):
-        lane = offset + tl.arange(0, E)
-        end = start + 1 + lane
-        is_equal = end < length
-        matched = tl.zeros([E], tl.int64)
-        for back in range(1, longest + 1):
-            is_equal = is_equal & (end - back >= start)
-            # Tokens that no longer match are not even read: nearly all drop out at once.
-            seen = tl.load(own + end - back, mask=is_equal, other=-1)
-            is_equal = is_equal & (
-                seen == tl.load(own + length - back, mask=length >= back, other=-2)
-            )
-            matched += is_equal.to(tl.int64)
-        best = tl.maximum(best, tl.max(matched * SPAN + lane, axis=0))
+    part = tl.arange(0, P)
+    found = tl.load(best_in + request * n_parts + part, mask=part < n_parts, other=0)
+    best = tl.max(found, axis=0)
     match_len = best // SPAN
     step = tl.arange(0, T)
     position = start + 1 + best % SPAN + step
@@ -67,10 +78,14 @@ def find_text_path(
         "match_len": torch.empty(batch, dtype=torch.int64, device=device),
     }
     if batch:
-        _find_kernel[(batch,)](
-            text.contiguous(), req_pool_indices.contiguous(), text_len.contiguous(),
-            *outputs.values(), text.shape[1], longest, path_length, searched,
-            E=SEARCH_BLOCK, T=block(path_length),
+        width = text.shape[1]
+        n_parts = triton.cdiv(min(searched, width), SEARCH_BLOCK)
+        best = torch.empty((batch, n_parts), dtype=torch.int64, device=device)
+        texts = (text.contiguous(), req_pool_indices.contiguous(), text_len.contiguous())
+        _search_kernel[(batch, n_parts)](*texts, best, width, longest, searched, E=SEARCH_BLOCK)
+        _follow_kernel[(batch,)](
+            *texts, best, *outputs.values(), width, path_length, searched, n_parts,
+            P=block(n_parts), T=block(path_length),
         )  # fmt: skip
     return outputs
 
