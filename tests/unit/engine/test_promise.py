@@ -41,7 +41,7 @@ asks = st.builds(Ask, prompts, options, st.integers(0, 6), st.none() | st.intege
 policies = st.sampled_from([CHAIN, TREE, COPIED, PLANNED])
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=16, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(asks, min_size=1, max_size=4), policies, st.sampled_from(LAUNCHERS))
 def test_promise(pair: Pair, asked: list[Ask], policy: SpeculationConfig, way: str) -> None:
     engine, ids, now = core(pair, speculation=policy, engine=way), dict[int, int](), 0
