@@ -27,11 +27,11 @@ ASSISTANT = "assistant"
 THOUGHTS, NOTES, FINAL = "analysis", "commentary", "final"
 SPACE = "functions."  # where the names of tools are
 
-_TO = r" to=(?P<{}>[^\s<]+)"
+_TO = r" to=(?P<{}>[^\s<]+) ?"
 _TYPE = rf"(?: ?{re.escape(CONSTRAIN)} ?| )[\w.+/-]+"  # of what a message holds: json, code
 _HEAD = re.compile(
     rf"(?:{re.escape(START)}{ASSISTANT})?(?:{_TO.format('first')})?"
-    rf"(?:{re.escape(CHANNEL)}(?P<channel>\w+)(?:{_TO.format('second')})?(?:{_TYPE})?)? ?"
+    rf"(?:{re.escape(CHANNEL)}(?P<channel>\w+)(?:{_TO.format('second')})?(?:{_TYPE})? ?)?"
 )
 _OPENINGS = (f"{START}{ASSISTANT}", CHANNEL, MESSAGE, " to=")
 _MOST_HEAD = 256  # characters; a longer one is text
