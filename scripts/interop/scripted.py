@@ -154,7 +154,7 @@ HELLO = "Hello! 1 < 2, <tool, {curly} ☀"
 BROKEN = {
     "hermes": '<tool_call>\n{"name": "add", "arguments": {"a": }}\n</tool_call>',
     "llama3_json": '{"name": "add", "parameters": {"a": }}',
-    "harmony": '{"a": }',
+    "harmony": '<|channel|>commentary to=functions.add json<|message|>{"a": }<|call|>',
 }
 
 
@@ -162,8 +162,8 @@ def conversation(dialect: str, prompt: str) -> str:
     """The script: two calls, together where the dialect can, then an answer with their results."""
     left = [name for name, result in RESULTS.items() if result not in prompt]
     if "broken" in prompt:
-        head = "<|channel|>commentary to=functions.add json<|message|>"
-        return (head if dialect == "harmony" else "") + BROKEN[dialect] + MANNERS[dialect].ends[0]
+        is_ended = BROKEN[dialect].endswith(MANNERS[dialect].ends)
+        return BROKEN[dialect] + ("" if is_ended else MANNERS[dialect].ends[0])
     if not left:
         return said(dialect, ANSWER)
     if (must := re.search(r"must call (\w+)", prompt)) is not None:

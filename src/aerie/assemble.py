@@ -38,6 +38,7 @@ from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner
 from aerie.speculation.policy import FixedTree, Policy
 from aerie.tune.costs import UNPRICED, measure_costs
+from aerie.tune.experts import counted
 from aerie.tune.grid import QUICK, Grid, Progress, silent
 from aerie.tune.quiet import is_quiet_now
 
@@ -203,4 +204,4 @@ def measured_core(
     )
     geometry = target.geometry
     limits = Limits(max(grid.contexts) + grid.margin, geometry.vocab_size, ())
-    return build_core(sized, target, head, limits, costs=UNPRICED)
+    return build_core(sized, counted(target), head, limits, costs=UNPRICED)

@@ -50,7 +50,8 @@ def describe_pair(target: Decoder, head: Eagle3Head) -> PairKey:
         "kv_heads": attention.n_kv_heads,
         "head_dim": attention.head_dim,
         "mlp": geometry.mlp_width,
-        "experts": geometry.experts is not None,
+        "experts": geometry.experts is not None
+        and [geometry.experts.n_experts, geometry.experts.n_active],
         "vocabulary": geometry.vocab_size,
         "draft_layers": 1 + len(head.extra),
         "draft_vocabulary": geometry.vocab_size

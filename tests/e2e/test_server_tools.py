@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,12 @@ def chats(
     dialect: str = request.param
     folder: Path = tmp_path_factory.mktemp(dialect)
     loaded = scripted(dialect, lambda prompt: conversation(dialect, prompt), folder)
+    with served(dialect, loaded) as own:
+        yield own
+
+
+@contextmanager
+def served(dialect: str, loaded: Loaded) -> Iterator[Chats]:
     worker = Worker(ThreadHost(lambda: loaded), 100_000)
     app = build_app(build_service(worker, ServerSettings(name="scripted")))
     with TestClient(app, base_url="http://localhost") as client:
@@ -83,6 +91,7 @@ def chats(
 
 
 one_dialect = pytest.mark.parametrize("chats", ["hermes"], indirect=True)
+channelled = pytest.mark.parametrize("chats", ["harmony"], indirect=True)
 
 
 def joined(chunks: list[dict[str, Any]]) -> dict[str, Any]:
@@ -153,6 +162,35 @@ def test_a_malformed_call_is_content(chats: Chats) -> None:
     (choice,) = chats.ask(messages=messages)["choices"]
     assert choice["message"]["content"] == BROKEN[chats.dialect]
     assert choice["finish_reason"] == "stop" and "tool_calls" not in choice["message"]
+
+
+@channelled
+def test_channels_are_the_same_without_drafts(chats: Chats) -> None:
+    assert chats.client.get("/about").json()["chats"] == "harmony"
+    for messages in (ASKED["messages"], [{"role": "user", "content": "a broken one"}]):
+        for said in ({"reasoning_effort": "high"}, {"tools": [], "tool_choice": None}):
+            own = {"messages": messages, **said}
+            (drafted,) = chats.ask(**own)["choices"]
+            plainly = chats.ask(**own, speculative=False)
+            (choice,) = plainly["choices"]
+            assert plainly["metrics"]["speculative_decoding"]["num_draft_tokens"] == 0
+            assert plain(choice["message"]) == plain(drafted["message"])
+            assert plain(joined(chats.stream(**own))) == plain(drafted["message"])
+            assert choice["finish_reason"] == drafted["finish_reason"]
+
+
+def test_without_a_parser_a_text_is_as_the_model_wrote_it(tmp_path: Path) -> None:
+    def script(prompt: str) -> str:
+        return conversation("harmony", prompt)
+
+    loaded = replace(scripted("harmony", script, tmp_path), tool_parser="raw")
+    with served("harmony", loaded) as chats:
+        assert chats.client.get("/about").json()["chats"] == "template"
+        (choice,) = chats.ask()["choices"]
+        want = script(loaded.template.render(ASKED["messages"], TOOLS))
+        assert choice["message"] == {"role": "assistant", "content": want, "refusal": None}
+        assert joined(chats.stream())["content"] == want and choice["finish_reason"] == "stop"
+        assert chats.refused(reasoning_effort="high")[0] == "reasoning_effort"
 
 
 @one_dialect

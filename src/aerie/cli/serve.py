@@ -42,7 +42,7 @@ ToolParser = Annotated[
     str,
     typer.Option(
         help="How calls of tools are written: hermes, llama3_json, harmony, json;"
-        " auto: as the chat template shows."
+        " auto: as the chat template shows; raw: nothing is read, Harmony neither."
     ),
 ]
 Pending = Annotated[int, count(1, "Tokens taken in before 429.")]
@@ -184,4 +184,4 @@ class Loading:
         own = load_chat_template(find_pair(self.options.model.model, self.options.head)[0])
         if self.template is not None:
             own = compile_chat_template({"default": self.template}, own.tokens, "--chat-template")
-        return Loaded(engine, own, self.tool_parser)
+        return Loaded(engine, own, self.tool_parser, self.template is not None)

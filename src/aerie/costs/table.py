@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aerie.config.values import read_integer, read_number
+from aerie.costs.waking import Waking, read_waking
 from aerie.errors import UsageError
 
 FORMAT = "aerie-costs"
@@ -28,6 +29,7 @@ class Sample:
     context: int
     rows: int
     seconds: float
+    experts: float = 0.0  # that a layer of a mixture touched meanwhile; dense: none
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,24 @@ class Surface:
 
     def seconds(self, batch: int, context: float, rows: NDArray[Any]) -> NDArray[np.float64]:
         """Seconds at every entry of `rows`."""
+        total = self._between("seconds", batch, context, rows)
+        # Beyond the measured points a straight line may cross zero; no pass costs nothing.
+        return np.maximum(total, min(s.seconds for s in self.samples))
+
+    def experts(self, batch: int, context: float, rows: NDArray[Any]) -> NDArray[np.float64]:
+        """Experts that a layer touched when these rows were measured."""
+        return self._between("experts", batch, context, rows)
+
+    def _between(
+        self, name: str, batch: int, context: float, rows: NDArray[Any]
+    ) -> NDArray[np.float64]:
         total = np.zeros(len(rows))
         batches = sorted({sample.batch for sample in self.samples})
         for near_batch, share in _blend(batches, batch):
             contexts = sorted({s.context for s in self.samples if s.batch == near_batch})
             for near_context, part in _blend(contexts, context):
-                total += share * part * self._curve(near_batch, near_context, rows)
-        # Beyond the measured points a straight line may cross zero; no pass costs nothing.
-        return np.maximum(total, min(s.seconds for s in self.samples))
+                total += share * part * self._curve(name, near_batch, near_context, rows)
+        return total
 
     def at(self, batch: int, context: float, rows: int) -> float:
         """Seconds at one point."""
@@ -58,10 +70,11 @@ class Surface:
         """The same surface, so many times as dear."""
         return Surface(tuple(replace(s, seconds=s.seconds * factor) for s in self.samples))
 
-    def _curve(self, batch: int, context: int, rows: NDArray[Any]) -> NDArray[np.float64]:
-        here = sorted(
-            (s.rows, s.seconds) for s in self.samples if s.batch == batch and s.context == context
-        )
+    def _curve(
+        self, name: str, batch: int, context: int, rows: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        own = (s for s in self.samples if s.batch == batch and s.context == context)
+        here = sorted((s.rows, getattr(s, name)) for s in own)
         x, y = np.array(here, dtype=np.float64).T
         inside: NDArray[np.float64] = np.interp(rows, x, y)
         if len(x) == 1:
@@ -104,6 +117,7 @@ class CostTable:
     draft: Surface  # one draft level: head, K1, K2, K3
     extend: Surface  # taking the target's features in; rows = requests
     provenance: Mapping[str, Any]
+    waking: Waking | None = None  # of a mixture of experts
 
     def prices(self, batch: int, context: float, n_rows: int, n_widths: int) -> Prices:
         """Costs up to so many rows in all and nodes fed per request."""
@@ -111,15 +125,29 @@ class CostTable:
         widths = batch * np.arange(1, n_widths + 1)
         draft = self.draft.seconds(batch, context, widths)
         return Prices(
-            verify=self.verify.seconds(batch, context, rows),
+            verify=self._verify(batch, context, rows),
             draft=np.concatenate(([0.0], draft)),
             extend=self.extend.at(batch, context, batch),
         )
 
+    def _verify(self, batch: int, context: float, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """As measured; where rows of real texts wake more experts than those did, that too."""
+        seconds = self.verify.seconds(batch, context, rows)
+        if self.waking is None:
+            return seconds
+        more = self.waking.touched(rows) - self.verify.experts(batch, context, rows)
+        # Measured rows may have woken more than is expected of them; no pass costs nothing.
+        priced: NDArray[np.float64] = seconds + self.waking.seconds * more
+        return np.maximum(priced, float(seconds.min()))
+
     def save(self, path: Path) -> None:
         """Write the table as JSON; a reader of the file meanwhile finds the old one whole."""
         parts = {"verify": self.verify, "draft": self.draft, "extend": self.extend}
-        rows = {name: [asdict(s) for s in part.samples] for name, part in parts.items()}
+        rows: dict[str, Any] = {}
+        for name, part in parts.items():
+            rows[name] = [_row(sample) for sample in part.samples]
+        if self.waking is not None:
+            rows["waking"] = asdict(self.waking)
         head = {"format": FORMAT, "version": VERSION, "provenance": dict(self.provenance)}
         unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
         unfinished.write_text(json.dumps({**head, **rows}, indent=1) + "\n", encoding="utf-8")
@@ -142,7 +170,16 @@ def load_costs(path: Path) -> CostTable:
             " run aerie tune costs again"
         )
     parts = {name: _surface(path, name, known.get(name)) for name in ("verify", "draft", "extend")}
-    return CostTable(**parts, provenance=provenance)
+    try:
+        waking = read_waking(known.get("waking"))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    return CostTable(**parts, provenance=provenance, waking=waking)
+
+
+def _row(sample: Sample) -> dict[str, Any]:
+    """A dense model's has no experts."""
+    return {name: value for name, value in asdict(sample).items() if name != "experts" or value}
 
 
 def _surface(path: Path, name: str, entries: Any) -> Surface:
@@ -157,10 +194,11 @@ def _surface(path: Path, name: str, entries: Any) -> Surface:
     return Surface(samples)
 
 
-def _sample(batch: Any, context: Any, rows: Any, seconds: Any) -> Sample:
+def _sample(batch: Any, context: Any, rows: Any, seconds: Any, experts: Any = 0.0) -> Sample:
     return Sample(
         read_integer("batch", batch),
         read_integer("context", context),
         read_integer("rows", rows),
         read_number("seconds", seconds),
+        read_number("experts", experts),
     )

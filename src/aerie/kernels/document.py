@@ -54,9 +54,16 @@ def render_markdown() -> str:
 
 
 def render_abi() -> str:
-    """The text of docs/kernel_abi.json: ordered, named, typed ports of every card."""
-    abi = {name: _card_abi(card) for name, card in catalogue().items()}
-    return json.dumps(abi, indent=1) + "\n"
+    """The text of docs/kernel_abi.json: ordered, named, typed ports of every card, one a line."""
+    cards = [f'"{name}": {_abi_text(_card_abi(card))}' for name, card in catalogue().items()]
+    return "{\n" + ",\n".join(cards) + "\n}\n"
+
+
+def _abi_text(abi: dict[str, Any]) -> str:
+    ports = ",\n".join(f"  {json.dumps(port)}" for port in abi["ports"])
+    fields = {name: json.dumps(value) for name, value in abi.items()}
+    fields["ports"] = f"[\n{ports}\n ]"
+    return "{" + ",".join(f'\n "{name}": {text}' for name, text in fields.items()) + "}"
 
 
 def _card_abi(card: Card) -> dict[str, Any]:

@@ -33,6 +33,7 @@ def add_about(app: FastAPI, service: Service) -> None:
             "policy": "off" if is_off else speculation.chosen_policy,
             "tree": {"top_k": limits.top_k, "depth": limits.depth, "nodes": limits.nodes},
             "tool_parser": facts.dialect.name,
+            "chats": "harmony" if facts.writes_harmony else "template",
             # Why the last round drafted, or did not.
             "reason": service.worker.numbers.reason,
         }

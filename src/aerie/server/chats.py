@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 from aerie.errors import UsageError
 from aerie.server.fields import ChatRequest
 from aerie.server.problems import ApiError
+from aerie.server.renderer import Renderer
 from aerie.server.samples import Ask, Facts
 from aerie.server.speech import Speech
 from aerie.text.grammar import JsonSchema
+from aerie.text.harmony import Setting, render_harmony
 from aerie.text.marks import Marks
 from aerie.text.tool_schema import ForcedCalls, tool_schema
 
@@ -20,11 +24,27 @@ def offered_tools(facts: Facts, asked: ChatRequest) -> list[dict[str, Any]] | No
     """What a template is told of the tools, as they were sent; None: there are none."""
     if not asked.offered:
         return None
-    if not facts.template.takes_tools:
+    if not facts.template.takes_tools and not facts.writes_harmony:
         message = "the model's chat template writes no tools: serve it with a --chat-template FILE"
         raise ApiError(400, f"{message} that does, or leave them out", "tools")
     unsaid = {"function": {"strict"}}
     return [tool.model_dump(exclude_unset=True, exclude=unsaid) for tool in asked.offered.values()]
+
+
+async def prompt_text(
+    renderer: Renderer, facts: Facts, asked: ChatRequest, tools: list[dict[str, Any]] | None
+) -> str:
+    """The prompt of a chat: in Harmony, or as the model's template writes it."""
+    if facts.writes_harmony:
+        setting = Setting(date.today().isoformat(), asked.effort or "medium")
+        try:
+            return await asyncio.to_thread(render_harmony, asked.messages, tools, setting)
+        except UsageError as error:
+            raise ApiError(400, str(error), "messages") from error
+    if asked.effort is not None and not facts.template.takes_effort:
+        message = "reasoning_effort: the model's chat template writes none: leave it out"
+        raise ApiError(400, message, "reasoning_effort")
+    return await renderer.render(facts.template, asked.messages, tools, asked.effort)
 
 
 def held_to_calls(asked: ChatRequest, asks: tuple[Ask, ...]) -> tuple[Ask, ...]:

@@ -33,7 +33,7 @@ from aerie.server.samples import (
     Submit,
 )
 from aerie.text.chat import ChatTemplate
-from aerie.text.dialects import AUTO, find_dialect
+from aerie.text.dialects import AUTO, HARMONY, find_dialect
 from aerie.tune.warm import Idle
 
 LOG = logging.getLogger("aerie.server")
@@ -48,11 +48,13 @@ class Loaded:
     engine: Engine
     template: ChatTemplate
     tool_parser: str = AUTO
+    is_template_given: bool = False  # by --chat-template: it writes chats, whatever they look like
 
     def facts(self) -> Facts:
         """What the other end has to know of it."""
         core = self.engine.core
         weights, ledger = core.parts.target.embedding, core.memory.ledger
+        dialect = find_dialect(self.tool_parser, self.template.sources)
         return Facts(
             tokenizer=self.engine.tokenizer,
             template=self.template,
@@ -63,7 +65,8 @@ class Loaded:
             n_pages=ledger.n_pages,
             page_size=ledger.page_size,
             load_seconds=dict(self.engine.load_seconds),
-            dialect=find_dialect(self.tool_parser, self.template.sources),
+            dialect=dialect,
+            writes_harmony=dialect.name == HARMONY and not self.is_template_given,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -217,6 +217,7 @@ class ChatRequest(Sampling):
     tools: Tools = []
     tool_choice: ToolChoice | None = None  # None: auto
     parallel_tool_calls: bool = True
+    reasoning_effort: Literal["none", "low", "medium", "high"] | None = None
     logprobs: bool = False
     top_logprobs: Best = 0
 
@@ -224,6 +225,11 @@ class ChatRequest(Sampling):
     def n_best(self) -> int | None:
         """None unless `logprobs` is true."""
         return self.top_logprobs if self.logprobs else None
+
+    @property
+    def effort(self) -> str | None:
+        """How much the model is to think; None: nothing was said, which `none` is too."""
+        return None if self.reasoning_effort == "none" else self.reasoning_effort
 
     @property
     def offered(self) -> dict[str, Tool]:

@@ -35,9 +35,14 @@ class Renderer:
         template: ChatTemplate,
         messages: Sequence[Mapping[str, object]],
         tools: Sequence[Mapping[str, object]] | None = None,
+        reasoning_effort: str | None = None,
     ) -> str:
         """The prompt of a conversation; who leaves before his turn costs nothing."""
-        asked = {"messages": list(messages), "tools": None if tools is None else list(tools)}
+        asked = {
+            "messages": list(messages),
+            "tools": None if tools is None else list(tools),
+            "reasoning_effort": reasoning_effort,
+        }
         try:
             async with asyncio.timeout(self._seconds):
                 await self._turn.acquire()

@@ -43,6 +43,7 @@ class Facts:
     page_size: int
     load_seconds: Mapping[str, float]  # by phase
     dialect: Dialect  # of its calls of tools
+    writes_harmony: bool = False  # chats, in place of the template
 
     @property
     def n_slots(self) -> int:

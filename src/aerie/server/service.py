@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import Request, Response
 
 from aerie.server.answers import CHAT, COMPLETION, Answer, Form
-from aerie.server.chats import held_to_calls, offered_tools, speeches
+from aerie.server.chats import held_to_calls, offered_tools, prompt_text, speeches
 from aerie.server.fields import (
     ChatRequest,
     CompletionRequest,
@@ -72,7 +72,7 @@ class Service:
         tools = offered_tools(facts, asked)
 
         async def prepare() -> Answer:
-            text = await self.renderer.render(facts.template, asked.messages, tools)
+            text = await prompt_text(self.renderer, facts, asked, tools)
             prompt = await self.reader.encode(facts, text, "messages", False)
             asks = held_to_calls(asked, _asks(facts, asked, [prompt], most, "messages"))
             spoken = speeches(facts, asked, asks)

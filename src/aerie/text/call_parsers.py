@@ -1,4 +1,4 @@
-"""Parsers of calls: JSON between marks or at the beginning of a text, and messages of channels."""
+"""Parsers of calls: JSON between marks, or at the beginning of a text."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ from dataclasses import dataclass
 
 from aerie.text.calls import (
     MOST_HEAD,
-    Argued,
-    Called,
     Part,
     Said,
     Span,
-    Thought,
     may_become_call,
-    object_text,
     read_calls,
 )
 
 BETWEEN = re.compile(r"[\s;]*")  # calls of JSON that no mark begins
 
 
-class _Steps(ABC):
+class Steps(ABC):
     """A text that is decided step by step; what a step leaves undecided is held."""
 
     def __init__(self) -> None:
@@ -57,7 +53,7 @@ class JsonForm:
     is_bare: bool = False  # a call may begin the text, or follow another one, without a mark
 
 
-class JsonCalls(_Steps):
+class JsonCalls(Steps):
     """An object with a name and arguments for each call. Blanks around calls are dropped."""
 
     def __init__(self, form: JsonForm, names: Collection[str]) -> None:
@@ -152,117 +148,6 @@ class JsonCalls(_Steps):
         return [Said(said)] if said else []
 
 
-@dataclass(frozen=True)
-class ChannelForm:
-    """The marks of messages, each with a head that names its channel and for whom it is."""
-
-    start: str = "<|start|>"
-    channel: str = "<|channel|>"
-    constrain: str = "<|constrain|>"
-    message: str = "<|message|>"
-    ends: tuple[str, ...] = ("<|end|>", "<|call|>", "<|return|>")
-    thoughts: str = "analysis"
-    space: str = "functions."  # where the names of tools are
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        """All of them."""
-        return (self.start, self.channel, self.constrain, self.message, *self.ends)
-
-
-class ChannelCalls(_Steps):
-    """Messages in channels: thoughts, text for the user, and calls, whose text is the arguments."""
-
-    _TO = re.compile(r"to=([^\s<]+)")
-    _MOST_HEAD = 256  # characters; a text that has none is text
-
-    def __init__(self, form: ChannelForm, names: Collection[str]) -> None:
-        super().__init__()
-        self._form = form
-        self._names = names
-        self._is_head = True
-        self._name: str | None = None  # of the call whose arguments come
-        self._arguments = ""
-        self._is_thought = False
-
-    def finish(self) -> list[Part]:
-        """What still waited."""
-        return [*self._take(is_end=True), *self._close()]
-
-    def _step(self, is_end: bool) -> list[Part] | None:
-        return self._head(is_end) if self._is_head else self._body(is_end)
-
-    def _head(self, is_end: bool) -> list[Part] | None:
-        """From the beginning of a message to its text."""
-        held, form = self._held, self._form
-        at, mark = _first(held, (form.message, *form.ends))
-        n_decided = at if at >= 0 else len(held) - (0 if is_end else undecided(held, form.marks))
-        if n_decided > self._MOST_HEAD:
-            return self._no_head()
-        head = held[:at] if at >= 0 else held
-        if at < 0 and not is_end:
-            return None
-        self._held = held[len(head) + len(mark) :]
-        if mark == form.message:
-            self._open(head)
-            return []
-        # A message that ended before it began: what has no mark at all is text.
-        is_plain = _first(head, form.marks)[0] < 0
-        return [Said(head)] if head and is_plain else []
-
-    def _no_head(self) -> list[Part]:
-        """Too long for one: it is text, without a mark that is within it."""
-        at, mark = _first(self._held[: self._MOST_HEAD], self._form.marks)
-        if at < 0:
-            self._open("")
-            return []
-        said, self._held = self._held[:at], self._held[at + len(mark) :]
-        return [Said(said)] if said else []
-
-    def _open(self, head: str) -> None:
-        form = self._form
-        to = self._TO.search(head)
-        name = to.group(1).removeprefix(form.space) if to else None
-        is_function = to is not None and to.group(1).startswith(form.space)
-        self._name = name if is_function and name in self._names else None
-        channel = head.partition(form.channel)[2].split("<")[0].split()
-        self._is_thought = channel[:1] == [form.thoughts]
-        self._is_head, self._arguments = False, ""
-
-    def _body(self, is_end: bool) -> list[Part] | None:
-        held, form = self._held, self._form
-        at, mark = _first(held, (*form.ends, form.start, form.channel))
-        if at < 0:
-            n_held = 0 if is_end else undecided(held, form.marks)
-            if n_held == len(held):
-                return None
-            self._held = held[len(held) - n_held :]
-            return self._tell(held[: len(held) - n_held])
-        told = self._tell(held[:at])
-        # The mark that begins the next message belongs to its head.
-        self._held = held[at + len(mark) if mark in form.ends else at :]
-        return [*told, *self._close()]
-
-    def _tell(self, text: str) -> list[Part]:
-        if self._name is not None:
-            self._arguments += text
-            return []
-        if not text:
-            return []
-        return [Thought(text) if self._is_thought else Said(text)]
-
-    def _close(self) -> list[Part]:
-        """The end of a message: a call is told, or what is none said."""
-        name, text = self._name, self._arguments
-        self._is_head, self._name, self._arguments = True, None, ""
-        if name is None:
-            return []
-        arguments = object_text(text)
-        if arguments is None:
-            return [Said(text)] if text else []
-        return [Called(name), Argued(arguments)]
-
-
 def undecided(text: str, marks: Collection[str]) -> int:
     """Characters at the end of a text that may be the beginning of a mark."""
     longest = max(map(len, marks), default=0)
@@ -270,12 +155,6 @@ def undecided(text: str, marks: Collection[str]) -> int:
         if any(mark.startswith(text[-n_held:]) for mark in marks):
             return n_held
     return 0
-
-
-def _first(text: str, marks: Collection[str]) -> tuple[int, str]:
-    """Where the first mark is, and which; -1: there is none."""
-    found = [(at, mark) for mark in marks if (at := text.find(mark)) >= 0]
-    return min(found, default=(-1, ""))
 
 
 def _behind_blank(text: str, at: int = 0) -> int:

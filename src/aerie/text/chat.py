@@ -48,6 +48,7 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, object]] | None = None,
         add_generation_prompt: bool = True,
         documents: Sequence[Mapping[str, object]] | None = None,
+        reasoning_effort: str | None = None,
     ) -> str:
         """The prompt of a conversation; encode it with `add_special_tokens=False`.
 
@@ -62,6 +63,8 @@ class ChatTemplate:
             "documents": check_objects("documents", documents),
             "add_generation_prompt": add_generation_prompt,
         }
+        if reasoning_effort is not None:  # templates ask whether it is defined
+            variables["reasoning_effort"] = reasoning_effort
         try:
             return self._collect(template, variables)
         except UsageError:
@@ -76,13 +79,21 @@ class ChatTemplate:
     @property
     def takes_tools(self) -> bool:
         """Whether a template writes the tools that are offered."""
-        chosen = self.sources.get(TOOL_USE, self.sources.get(DEFAULT, ""))
-        return re.search(r"\btools\b", chosen) is not None
+        return self._names("tools")
+
+    @property
+    def takes_effort(self) -> bool:
+        """Whether a template writes how much a model is to think."""
+        return self._names("reasoning_effort")
 
     def __reduce__(self) -> tuple[object, ...]:
         """For another process: compiled templates stay here, it compiles its own."""
         made_of = (dict(self.sources), dict(self.tokens), self.origin)
         return compile_chat_template, made_of, {"max_chars": self.max_chars}
+
+    def _names(self, variable: str) -> bool:
+        chosen = self.sources.get(TOOL_USE, self.sources.get(DEFAULT, ""))
+        return re.search(rf"\b{variable}\b", chosen) is not None
 
     def _choose(self, with_tools: bool) -> Template:
         names = (TOOL_USE, DEFAULT) if with_tools else (DEFAULT,)

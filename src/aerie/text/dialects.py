@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from aerie.errors import UsageError
-from aerie.text.call_parsers import ChannelCalls, ChannelForm, JsonCalls, JsonForm
+from aerie.text.call_parsers import JsonCalls, JsonForm
 from aerie.text.calls import CallParser
+from aerie.text.channels import CHANNEL, MARKS, ChannelCalls, Unread
 
 AUTO = "auto"
+HARMONY, RAW = "harmony", "raw"
 
 
 @dataclass(frozen=True)
@@ -27,15 +29,14 @@ class Dialect:
 _TAGGED = JsonForm(begin="<tool_call>", end="</tool_call>")
 _HEADED = JsonForm(begin="<|python_tag|>", is_bare=True)
 _BARE = JsonForm(is_bare=True)
-_CHANNELS = ChannelForm()
 
-# The first whose sign a template has; the last one has none, and is every other template's.
+# The first whose sign a template has; the first that has none is every other template's.
 DIALECTS = (
     Dialect(
-        name="harmony",  # gpt-oss
-        parser=partial(ChannelCalls, _CHANNELS),
-        signs=(_CHANNELS.channel,),
-        marks=_CHANNELS.marks,
+        name=HARMONY,  # gpt-oss
+        parser=ChannelCalls,
+        signs=(CHANNEL,),
+        marks=MARKS,
         is_always_read=True,
     ),
     Dialect(
@@ -51,6 +52,8 @@ DIALECTS = (
         marks=(_HEADED.begin,),
     ),
     Dialect(name="json", parser=partial(JsonCalls, _BARE)),
+    # Asked for by name: nothing is read, and what a model wrote comes with its marks.
+    Dialect(name=RAW, parser=Unread, marks=MARKS, is_always_read=True),
 )
 NAMES = tuple(dialect.name for dialect in DIALECTS)
 

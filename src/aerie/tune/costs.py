@@ -11,11 +11,13 @@ import numpy as np
 from torch import Tensor
 
 from aerie.costs.table import CostTable, Sample, Surface
+from aerie.costs.waking import Waking, expected_experts, fit_spread
 from aerie.engine.engine import EngineCore
 from aerie.requests.params import SamplingParams
 from aerie.speculation.planner import Planner
-from aerie.speculation.policy import Growth, Lesson, Settled, Situation, Widths
 from aerie.tune.clock import clock_of, marked
+from aerie.tune.experts import count_of
+from aerie.tune.forced import Forced, ForcedPlan
 from aerie.tune.grid import Grid, Progress, silent
 from aerie.tune.quiet import Disturbance, drift_between
 
@@ -33,39 +35,6 @@ TEXTS = 2
 # What a planner is built with before anything was measured; its plans are never asked for.
 _ANY = Surface((Sample(1, 1, 1, 1.0),))
 UNPRICED = CostTable(verify=_ANY, draft=_ANY, extend=_ANY, provenance={})
-
-
-@dataclass(frozen=True)
-class ForcedPlan:
-    """What every request drafts, and how many rows all of them verify."""
-
-    widths: Widths
-    rows: int
-
-
-class Forced(Planner):
-    """The planner's own rounds with its decisions taken from it: same work, fixed plan."""
-
-    plan = ForcedPlan((), 1)
-
-    def open(self, situation: Situation) -> Growth | None:
-        """As told; one row a request needs no draft."""
-        return Settled(self.plan.widths) if self.plan.rows > situation.batch else None
-
-    def settle(self, growth: Growth, known: Sequence[Widths]) -> Growth:
-        """What is to be measured must run, not what would do."""
-        return growth
-
-    def prepare(self, growth: Growth | None, n_seats: int, is_steady: bool) -> int | None:
-        """Every size but the wanted one costs more than anything is worth; nothing is agreed."""
-        offer = self.offers.of(n_seats)
-        prices = np.where(offer.sizes == self.plan.rows, 0.0, np.inf)
-        assert growth is None or not prices.all(), f"{self.plan.rows} rows are not on offer"
-        offer.write(1.0, prices, np.zeros_like(self.learnt.calibration.table()))
-        return None
-
-    def learn(self, lesson: Lesson, growth: Growth | None) -> None:
-        """Nothing."""
 
 
 def measure_costs(
@@ -99,7 +68,31 @@ def measure_costs(
             keep(_table(measured, grid, provenance))
     progress("measured", len(points), len(points))
     disturbance = _disturbance(measured, grid, deadline).record()
-    return _table(measured, grid, {**provenance, **disturbance})
+    table = _table(measured, grid, {**provenance, **disturbance})
+    return replace(table, waking=_waking(measured, grid))
+
+
+def _waking(measured: Sequence[_Point], grid: Grid) -> Waking | None:
+    """What one more expert costs: plain rounds of the largest batch, of two texts and of many.
+
+    The same rows, and other experts. Counts of all points say how evenly routing spreads; where
+    graphs are replayed nothing is counted, and uniform routing is assumed.
+    """
+    experts = measured[0].core.parts.target.geometry.experts
+    if experts is None:
+        return None
+    pairs = [(p.distinct(plan), p.times[plan].experts) for p in measured for plan in p.times]
+    rows, counted = np.array(pairs).T
+    spread = fit_spread(experts.n_experts, experts.n_active, rows, counted)
+    largest = max(measured, key=lambda point: (point.batch, -point.context))
+    apart = replace(largest, times={}, n_texts=largest.batch)
+    alike = replace(largest, times={})
+    for point in (apart, alike):
+        point.measure(grid, 0.0, n_least=1)  # the first plan, which is no draft, and no other
+    (many,), (few,) = apart.times.values(), alike.times.values()
+    woken = many.experts - few.experts
+    seconds = max(many.total - few.total, 0.0) / woken if woken > 0.5 else 0.0
+    return Waking(float(experts.n_active), spread, seconds)
 
 
 def _disturbance(measured: Sequence[_Point], grid: Grid, deadline: float) -> Disturbance:
@@ -118,7 +111,7 @@ def _table(measured: Sequence[_Point], grid: Grid, provenance: Mapping[str, obje
     for name in ("verify", "draft", "extend"):
         samples = [sample for part in found for sample in part[name]]
         surfaces[name] = Surface((*samples, *_stretched(samples, grid)))
-    return CostTable(**surfaces, provenance=provenance)
+    return CostTable(**surfaces, provenance=provenance, waking=None)
 
 
 def _stretched(found: Sequence[Sample], grid: Grid) -> Iterable[Sample]:
@@ -160,6 +153,7 @@ class _Timing:
 
     verify: float
     rest: float  # the draft, or the end of a round without one, and the report
+    experts: float = 0.0  # that a layer touched, on average over layers; dense: none
 
     @property
     def total(self) -> float:
@@ -175,6 +169,7 @@ class _Point:
     forced: Forced
     batch: int
     context: int
+    n_texts: int = TEXTS
     times: dict[ForcedPlan, _Timing] = field(default_factory=dict)
     wall: float = 0.0  # seconds of all rounds so far, and of those the seconds
     ran: float = 0.0  # in which this thread had a core
@@ -187,13 +182,13 @@ class _Point:
         params = SamplingParams(max_tokens=longest * n_rounds, temperature=0.0, ignore_eos=True)
         core, vocabulary = self.core, self.core.limits.vocabulary
         prompts = (
-            [(7 * position + index % TEXTS) % vocabulary for position in range(self.context)]
+            [(7 * position + index % self.n_texts) % vocabulary for position in range(self.context)]
             for index in range(self.batch)
         )
         ids = [core.submit(prompt, params) for prompt in prompts]
         core.assume_read()
-        for text in range(min(TEXTS, self.batch)):
-            _share_text(core, ids[text::TEXTS])
+        for text in range(min(self.n_texts, self.batch)):
+            _share_text(core, ids[text :: self.n_texts])
         for plan in plans:
             if time.perf_counter() < deadline or len(self.times) < n_least:
                 self.times[plan] = self._time(plan, warm, grid.repeats)
@@ -244,24 +239,44 @@ class _Point:
                     )
                 )
         assert timings, f"no round of {plan} was started within its step"
-        return _Timing(median(t.verify for t in timings), median(t.rest for t in timings))
+        verify, rest = (median(getattr(t, part) for t in timings) for part in ("verify", "rest"))
+        return _Timing(verify, rest, self._touched(plan))
+
+    def _touched(self, plan: ForcedPlan) -> float:
+        """Counted in one more round; what uniform routing would touch where graphs are replayed."""
+        count, experts = count_of(self.core.parts.target), self.core.parts.target.geometry.experts
+        if count is None or experts is None:
+            return 0.0
+        with count.counting() as seen:
+            self.core.step()
+        if seen:
+            return sum(seen) / len(seen)
+        rows = self.distinct(plan)
+        return float(expected_experts(experts.n_active, experts.n_experts, rows))
+
+    def distinct(self, plan: ForcedPlan) -> float:
+        """Rows that are not another request's as well."""
+        return plan.rows * min(self.n_texts, self.batch) / self.batch
 
     def samples(self) -> dict[str, list[Sample]]:
         """Rows to verify; one level of each width; and all that a draft costs beside its levels."""
 
-        def at(rows: int, seconds: float) -> Sample:
-            return Sample(self.batch, self.context, rows, seconds)
+        def at(rows: int, seconds: float, experts: float = 0.0) -> Sample:
+            return Sample(self.batch, self.context, rows, seconds, experts)
 
         plain, *drafting = self.times
-        verify: dict[int, list[float]] = {}
+        verify: dict[int, list[_Timing]] = {}
         for plan in drafting:
-            verify.setdefault(plan.rows, []).append(self.times[plan].verify)
+            verify.setdefault(plan.rows, []).append(self.times[plan])
         alone = self.times[plain]
         base = next(self.times[plan].rest for plan in drafting if not plan.widths)
         return {
             "verify": [
-                at(self.batch, alone.total),
-                *(at(rows, median(seconds)) for rows, seconds in sorted(verify.items())),
+                at(self.batch, alone.total, alone.experts),
+                *(
+                    at(rows, median(t.verify for t in own), median(t.experts for t in own))
+                    for rows, own in sorted(verify.items())
+                ),
             ],
             "draft": [at(rows, level) for rows, level in self._levels(drafting, base)],
             "extend": [at(self.batch, base)],

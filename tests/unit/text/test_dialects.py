@@ -133,12 +133,15 @@ CASES: dict[str, list[tuple[str, dict[str, Any]]]] = {
             f"{ANALYSIS}a<|end|><|start|>assistant<|channel|>final<|message|>1 <| 2<|return|>",
             called(text="1 <| 2", thought="a"),
         ),
-        (f"{TO}unknown{JSON}{{}}<|call|>", said("{}")),
-        (TO + "add" + JSON + '{"a": <|call|>', said('{"a": ')),
+        (f"{TO}unknown{JSON}{{}}<|call|>", said(f"{TO}unknown{JSON}{{}}<|call|>")),
+        (TO + "add" + JSON + '{"a": <|call|>', said(TO + "add" + JSON + '{"a": <|call|>')),
         ("no marks at all", said("no marks at all")),
-        ("x" * 300 + "<|end|>", said("x" * 300)),
-        (ANALYSIS[:15], said("")),
-        ("<|channel|>" * 40 + "a" * 300, said("a" * 300)),
+        ("x" * 300 + "<|end|>", said("x" * 300 + "<|end|>")),
+        (ANALYSIS[:15], said(ANALYSIS[:15])),
+        ("<|channel|>" * 40 + "a" * 300, said("<|channel|>" * 40 + "a" * 300)),
+    ],
+    "raw": [
+        (f"{ANALYSIS}Hm.<|end|>{TO}add{JSON}{{}}", said(f"{ANALYSIS}Hm.<|end|>{TO}add{JSON}{{}}")),
     ],
 }
 EVERY = [(name, *case) for name, cases in CASES.items() for case in cases]
@@ -233,6 +236,6 @@ def test_a_template_shows_its_dialect(source: str, name: str) -> None:
 
 
 def test_an_unknown_parser_is_refused_with_those_there_are() -> None:
-    with pytest.raises(UsageError, match="auto, harmony, hermes, llama3_json, json"):
+    with pytest.raises(UsageError, match="auto, harmony, hermes, llama3_json, json, raw"):
         find_dialect("xml", {})
     assert len({dialect.name for dialect in DIALECTS}) == len(DIALECTS)

@@ -1,4 +1,4 @@
-"""Measured costs: every size and width, what a cut run keeps, and time that others took."""
+"""Measured costs: every size and width, experts, what a cut run keeps, time that others took."""
 
 from __future__ import annotations
 
@@ -11,18 +11,34 @@ import pytest
 import torch
 
 from aerie.assemble import measured_core
-from aerie.config import EngineConfig, GraphConfig, ModelConfig
+from aerie.assemble_costs import describe_pair
+from aerie.config import EngineConfig, GraphConfig, ModelConfig, SpeculationConfig
 from aerie.costs.table import CostTable
 from aerie.engine.engine import EngineCore
+from aerie.models.feed_forward import ClampedGate, ExpertLinear, Experts
+from aerie.models.geometry import ExpertGeometry
+from aerie.models.linear import DenseLinear
+from aerie.requests.params import SamplingParams
 from aerie.tune import costs
 from aerie.tune.clock import HostClock
 from aerie.tune.costs import measure_costs
+from aerie.tune.experts import count_of, counted
 from aerie.tune.grid import QUICK, Grid
-from tests.unit.engine.cores import LAUNCHERS, Pair, load_pair, write_pair
+from tests.unit.engine.cores import (
+    CHEAP,
+    LAUNCHERS,
+    Pair,
+    core,
+    finish_all,
+    load_pair,
+    write_pair,
+)
 from tests.unit.tune.slow_plans import SlowPlans
 
 BUCKETS = GraphConfig(slots=(1, 2, 4), rows=(1, 2, 4, 8, 16), columns=(256, 1024))
 GRID = Grid((1, 2), (24,), most_rows=16, repeats=1, most_tokens=64, margin=640)
+EXPERTS, ACTIVE, WIDTH = 24, 2, 32
+EXPERT_GRID = replace(GRID, batches=(1, 8), most_tokens=256)
 
 
 @pytest.fixture(scope="module")
@@ -173,3 +189,78 @@ def test_the_shipped_table_is_the_measured_one() -> None:
     root = Path(__file__).parents[3]
     shipped = root / "src" / "aerie" / "costs" / "costs_h200.json"
     assert shipped.read_bytes() == (root / "reports" / "costs_h200.json").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def mixture(pair: Pair) -> Pair:
+    """The trained pair with random experts in place of its target's gated MLPs."""
+    generator = torch.Generator().manual_seed(3)
+    hidden = pair.target.geometry.hidden_size
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator) * shape[-1] ** -0.5
+
+    def experts() -> Experts:
+        return Experts(
+            router=DenseLinear(3 * drawn(EXPERTS, hidden), None),
+            gate_up=ExpertLinear(drawn(EXPERTS, 2 * WIDTH, hidden), drawn(EXPERTS, 2 * WIDTH)),
+            down=ExpertLinear(drawn(EXPERTS, hidden, WIDTH), drawn(EXPERTS, hidden)),
+            activation=ClampedGate(1.702, 7.0),
+            n_active=ACTIVE,
+        )
+
+    own = ExpertGeometry(EXPERTS, ACTIVE, 1.702, 7.0, is_mxfp4=False)
+    layers = tuple(replace(layer, feed_forward=experts()) for layer in pair.target.layers)
+    geometry = replace(pair.target.geometry, experts=own)
+    return replace(pair, target=replace(pair.target, geometry=geometry, layers=layers))
+
+
+@pytest.fixture(scope="module")
+def table(mixture: Pair) -> CostTable:
+    engine = engine_for(mixture, "direct", EXPERT_GRID)
+    found = measure_costs(engine, EXPERT_GRID, {"kind": "measured"})
+    assert engine.is_idle
+    return found
+
+
+def test_experts_are_counted_and_priced(mixture: Pair, table: CostTable) -> None:
+    waking = table.waking
+    assert waking is not None and waking.n_active == ACTIVE
+    assert ACTIVE <= waking.n_spread <= EXPERTS and waking.seconds >= 0.0
+    alone = [s.experts for s in table.verify.samples if s.batch == 1]
+    assert alone[0] == ACTIVE  # one row
+    assert ACTIVE < max(alone) <= EXPERTS
+    # Requests that are two texts wake no more experts than two rows do.
+    (plain,) = [s.experts for s in table.verify.samples if (s.batch, s.rows) == (8, 8)]
+    assert ACTIVE <= plain <= 2 * ACTIVE
+    assert float(waking.touched(8)) > plain
+    assert describe_pair(mixture.target, mixture.head)["experts"] == [EXPERTS, ACTIVE]
+
+
+def test_a_dense_target_has_nothing_to_count(pair: Pair) -> None:
+    assert counted(pair.target) is pair.target and count_of(pair.target) is None
+    assert describe_pair(pair.target, pair.head)["experts"] is False
+    little = replace(EXPERT_GRID, batches=(1,), most_rows=2)
+    table = measure_costs(engine_for(pair, "direct", little), little, {"kind": "measured"})
+    assert table.waking is None and {s.experts for s in table.verify.samples} == {0.0}
+
+
+def test_drafts_change_no_token_of_a_mixture(
+    mixture: Pair, table: CostTable, launcher: str, tmp_path: Path
+) -> None:
+    cheap = replace(table, draft=table.draft.scaled(1e-3), extend=table.extend.scaled(1e-3))
+    cheap.save(tmp_path / "costs.json")
+    planner = replace(CHEAP, costs=str(tmp_path / "costs.json"))
+    texts, n_drafted = [], []
+    for method in ("none", "eagle3"):
+        own = {"engine": launcher, "planner": planner}
+        engine = core(mixture, "fast", **own, speculation=SpeculationConfig(method=method))
+        params = SamplingParams(max_tokens=16, temperature=0.0, ignore_eos=True)
+        prompts = [[(7 * i + text) % 61 for i in range(9 + text)] for text in range(3)]
+        ids = [engine.submit(prompt, params) for prompt in prompts]
+        finish_all(engine)
+        requests = [engine.request(request_id) for request_id in ids]
+        texts.append([request.tokens for request in requests])
+        n_drafted.append(sum(request.statistics.num_draft_tokens for request in requests))
+    assert texts[0] == texts[1]
+    assert n_drafted[0] == 0 < n_drafted[1]
