@@ -122,6 +122,9 @@ cases=(
     score_target_tokens/b3_nan
     find_near_ties/b3_at_the_limit
     find_near_ties/b4_everything
+    multiply_int4/r3_bias
+    multiply_int4/r3_bf16
+    multiply_int4/group_odd
 )
 "$python" -m aerie parity export --out "$work/7-cases" "${cases[@]/#/--case=}"
 

@@ -27,7 +27,7 @@ from aerie.config import GraphConfig
 from aerie.kernels import catalogue
 from aerie.kernels.kernel import Kernel
 from aerie.kernels.tensors import adopt
-from aerie.kernels.triton_gpu import KERNELS, fused
+from aerie.kernels.triton_gpu import KERNELS, fused, packed
 from aerie.kernels.triton_gpu.exact_linear import walk_plan
 from aerie.kernels.triton_gpu.gemm import GemmScratch, gemm_scratch, product
 from aerie.kernels.triton_gpu.gemm_plan import Key, Plan, shipped_table
@@ -35,6 +35,7 @@ from aerie.kernels.triton_gpu.gemm_plan import Key, Plan, shipped_table
 Launch = Callable[[], object]
 
 HIDDEN, FFN, VOCABULARY = 4096, 14336, 128256
+PACKED_SHAPES = ((HIDDEN, FFN), (2 * FFN, HIDDEN))
 # Requests and rows of each; logits of more rows in all would only take memory.
 ROUNDS = ((1, 16), (4, 64), (64, 4))
 MOST_COLUMNS = 33792
@@ -56,6 +57,7 @@ def of_engine(device: DeviceRecord) -> Iterator[Launch]:
     yield from of_products(device)
     yield from of_attention()
     yield from of_exact(device)
+    yield from of_packed()
 
 
 def sample(device: DeviceRecord) -> Iterator[Launch]:
@@ -192,6 +194,26 @@ def of_exact(device: DeviceRecord) -> Iterator[Launch]:
         ):
             rows = _rows(batch, Bounds(n_rows, columns, tree))
             yield partial(_attend, ExactAttention(), rows, *LAYER_KINDS[0][:2], dtype)
+
+
+def of_packed() -> Iterator[Launch]:
+    """Products with packed weights, of few rows and of a chunk; steps of every length."""
+    kinds = [(size, torch.bfloat16) for size in (128, 64, 32)]
+    kinds += [(128, torch.float16), (128, torch.float32)]
+    for n_rows, (n_out, n_in) in itertools.product((1, 32, 64, 2048), PACKED_SHAPES):
+        for group_size, dtype in kinds:
+            yield partial(_four_bits, n_rows, n_out, n_in, group_size, dtype)
+
+
+def _four_bits(n_rows: int, n_out: int, n_in: int, group_size: int, dtype: torch.dtype) -> None:
+    by_group = (n_in // group_size, n_out)
+    packed.multiply_int4(
+        x=_empty(n_rows, n_in, dtype=dtype),
+        codes=_empty(n_out, n_in // 2, dtype=torch.uint8),
+        scales=_empty(*by_group),
+        zeros=_empty(*by_group, dtype=torch.uint8),
+        group_size=group_size,
+    )
 
 
 def _attend(

@@ -74,7 +74,12 @@ def load_draft(
 ) -> Eagle3Head:
     """Load a draft head for a target, with the same promise."""
     numerics = head_numerics(settle_model(config), page_size)
-    options = HeadOptions(config.taps, dense=numerics.dense, is_fused=numerics.is_head_fused)
+    options = HeadOptions(
+        config.taps,
+        dense=numerics.dense,
+        is_fused=numerics.is_head_fused,
+        packed=numerics.packed,
+    )
     return load_head(directory, target, numerics.prepare_attention, options)
 
 

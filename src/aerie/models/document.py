@@ -6,6 +6,7 @@ from pathlib import Path
 
 from aerie.models import (
     architectures,
+    awq,
     eagle3_config,
     eagle3_convert,
     eagle3_names,
@@ -125,8 +126,9 @@ def _formats() -> str:
             "|---|---|",
             f"| rotary rules | {rules}; `rope_theta` + `rope_scaling` or `rope_parameters` |",
             f"| stored weights | {stored}; experts also in MXFP4 |",
-            f"| quantised linears | GPTQ {gptq.BITS}-bit (`{gptq.VERSION_1}`, `{gptq.VERSION_2}`), "
-            "any group size that is a multiple of 8, act-order; unpacked at load |",
+            f"| packed linears | GPTQ 4-bit (`{gptq.VERSION_1}`, `{gptq.VERSION_2}`, act-order), "
+            f"AWQ 4-bit (`{awq.VERSION}`, with zero points); groups of a multiple of 8 that divide "
+            "the inputs |",
             "| run in | float32, bfloat16, float16; CPU and CUDA |",
             "",
         ]

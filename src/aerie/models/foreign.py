@@ -15,7 +15,7 @@ HF_FORMAT = (
 METHODS = {
     "aqlm": "AQLM (additive codebooks)",
     "auto-round": "AutoRound",
-    "awq": "AWQ",
+    "awq": "AWQ, which is not read for models with experts",
     "bitnet": "BitNet (ternary weights)",
     "bitsandbytes": "bitsandbytes (int8, NF4 or FP4)",
     "compressed-tensors": "compressed-tensors (llm-compressor)",
@@ -63,9 +63,9 @@ _TRACES = (
     (r"midlayer\..*|d2t|t2d", "It is an EAGLE-3 head: give it as the draft of its target."),
     (
         r".*\.(?:qweight|qzeros|g_idx)",
-        "GPTQ or AWQ weights in layers that config.json declares plain. If they are 4-bit GPTQ and "
-        "it has no quantization_config, copy the fields of quantize_config.json there, with "
-        '"quant_method": "gptq"',
+        "GPTQ or AWQ weights in layers that config.json declares plain. If it has no "
+        "quantization_config, copy the fields of quantize_config.json (GPTQ) or quant_config.json "
+        '(AWQ) there, with "quant_method": "gptq" or "awq"',
     ),
     (r".*\.(?:weight_packed|weight_shape)", f"{METHODS['compressed-tensors']} weights; {ORIGINAL}"),
     (

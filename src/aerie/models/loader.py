@@ -50,11 +50,9 @@ class Loader:
         """Whether an optional tensor is in the checkpoint."""
         return name in self.files.entries
 
-    def finish(self, name: str, tensor: Tensor) -> Tensor:
-        """A tensor that was computed from stored ones, in the run's dtype; noted if not finite."""
-        cast = tensor.to(device=self.device, dtype=self.dtype)
-        self.check_finite(name, cast)
-        return cast
+    def release(self, name: str) -> None:
+        """Of a tensor that was copied into another form, the file's pages may go."""
+        self.files.release(name)
 
     def note(self, offence: Offence) -> None:
         """Remember an offence that only the values show; loading then ends in one error."""

@@ -52,8 +52,13 @@ class TensorSource(Protocol):
         """Whether an optional tensor is there."""
         ...
 
-    def finish(self, name: str, tensor: Tensor) -> Tensor:
-        """A tensor that was computed from stored ones, in the run's dtype; noted if not finite."""
+    @property
+    def device(self) -> torch.device:
+        """Where the run's tensors are."""
+        ...
+
+    def release(self, name: str) -> None:
+        """Of a tensor that was copied into another form, the file's pages may go."""
         ...
 
     def note(self, offence: Offence) -> None:

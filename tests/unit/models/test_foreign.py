@@ -38,7 +38,10 @@ def refusal(**fields: Any) -> str:
 def test_every_known_method_is_explained(method: str) -> None:
     message = refusal(quantization_config={"quant_method": method})
     assert f"quant_method '{method}' is not supported: it is {METHODS[method]}; " in message
-    assert "Supported for this architecture: gptq (4-bit), plain F32, BF16 or F16" in message
+    assert (
+        "Supported for this architecture: awq (4-bit), gptq (4-bit), plain F32, BF16 or F16"
+        in message
+    )
     assert "use the" in message or "download the model" in message
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aerie.kernels.cards.products import PRODUCT_CARDS
 from aerie.kernels.cards.round_choice import CHOICE_CARDS
 from aerie.kernels.cards.round_draft import DRAFT_CARDS
 from aerie.kernels.cards.round_rows import ROW_CARDS
@@ -16,4 +17,5 @@ ROUND_CARDS = (
     *VERDICT_STATE_CARDS,
     *TEXT_CARDS,
     *SCORE_CARDS,
+    *PRODUCT_CARDS,
 )

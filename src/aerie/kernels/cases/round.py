@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aerie.kernels.cases.case import Case
 from aerie.kernels.cases.near_ties import NEAR_CASES
+from aerie.kernels.cases.products import PRODUCT_CASES
 from aerie.kernels.cases.round_choice import CHOICE_CASES
 from aerie.kernels.cases.round_draft import DRAFT_CASES
 from aerie.kernels.cases.round_rows import ROW_CASES
@@ -19,4 +20,5 @@ ROUND_CASES: tuple[Case, ...] = (
     *TEXT_CASES,
     *SCORE_CASES,
     *NEAR_CASES,
+    *PRODUCT_CASES,
 )

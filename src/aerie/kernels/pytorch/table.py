@@ -9,6 +9,7 @@ from aerie.kernels.pytorch import (
     layout,
     memory,
     near_ties,
+    products,
     replay,
     round_choice,
     round_draft,
@@ -56,5 +57,6 @@ KERNELS: dict[str, Implementation] = {
         (scores.toss_coins, None),
         (scores.score_target_tokens, None),
         (near_ties.find_near_ties, None),
+        (products.multiply_int4, None),
     )
 }

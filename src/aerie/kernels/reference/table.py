@@ -9,6 +9,7 @@ from aerie.kernels.reference import (
     layout,
     memory,
     near_ties,
+    products,
     replay,
     round_choice,
     round_draft,
@@ -63,4 +64,5 @@ KERNELS: dict[str, Implementation] = {
     "toss_coins": Implementation(scores.toss_coins),
     "score_target_tokens": Implementation(scores.score_target_tokens),
     "find_near_ties": Implementation(near_ties.find_near_ties),
+    "multiply_int4": Implementation(products.multiply_int4),
 }

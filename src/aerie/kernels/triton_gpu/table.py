@@ -13,6 +13,7 @@ from aerie.kernels.triton_gpu import (
     growth_layer,
     layout_rows,
     near_ties,
+    packed,
     replay,
     round_forest,
     round_levels,
@@ -68,6 +69,7 @@ KERNELS: dict[str, Implementation] = {
         (scores.toss_coins, None, None),
         (scores.score_target_tokens, None, None),
         (near_ties.find_near_ties, None, None),
+        (packed.multiply_int4, None, packed.covers_int4),
     )
 }
 KERNELS["grow_draft_layer"] = Implementation(
