@@ -27,7 +27,7 @@ from aerie.config import GraphConfig
 from aerie.kernels import catalogue
 from aerie.kernels.kernel import Kernel
 from aerie.kernels.tensors import adopt
-from aerie.kernels.triton_gpu import KERNELS, fused, packed
+from aerie.kernels.triton_gpu import KERNELS, fused, packed, packed_floats
 from aerie.kernels.triton_gpu.exact_linear import walk_plan
 from aerie.kernels.triton_gpu.gemm import GemmScratch, gemm_scratch, product
 from aerie.kernels.triton_gpu.gemm_plan import Key, Plan, shipped_table
@@ -203,6 +203,8 @@ def of_packed() -> Iterator[Launch]:
     for n_rows, (n_out, n_in) in itertools.product((1, 32, 64, 2048), PACKED_SHAPES):
         for group_size, dtype in kinds:
             yield partial(_four_bits, n_rows, n_out, n_in, group_size, dtype)
+        for group_size, dtype in kinds[::2]:
+            yield partial(_eight_bits, n_rows, n_out, n_in, group_size, dtype)
 
 
 def _four_bits(n_rows: int, n_out: int, n_in: int, group_size: int, dtype: torch.dtype) -> None:
@@ -212,6 +214,15 @@ def _four_bits(n_rows: int, n_out: int, n_in: int, group_size: int, dtype: torch
         codes=_empty(n_out, n_in // 2, dtype=torch.uint8),
         scales=_empty(*by_group),
         zeros=_empty(*by_group, dtype=torch.uint8),
+        group_size=group_size,
+    )
+
+
+def _eight_bits(n_rows: int, n_out: int, n_in: int, group_size: int, dtype: torch.dtype) -> None:
+    packed_floats.multiply_fp8(
+        x=_empty(n_rows, n_in, dtype=dtype),
+        codes=_empty(n_out, n_in, dtype=torch.uint8),
+        scales=_empty(n_in // group_size, n_out),
         group_size=group_size,
     )
 

@@ -15,7 +15,7 @@ from aerie.models import (
     probe,
 )
 from aerie.models.architectures import Architecture, Switch, WindowRule
-from aerie.models.quantisation import READ
+from aerie.models.quantisation import COMPRESSED, FLOATS, READ
 from aerie.models.rope import RULES
 from aerie.models.weights import DTYPES
 
@@ -127,8 +127,10 @@ def _formats() -> str:
             f"| rotary rules | {rules}; `rope_theta` + `rope_scaling` or `rope_parameters` |",
             f"| stored weights | {stored}; experts also in MXFP4 |",
             f"| packed linears | GPTQ 4-bit (`{gptq.VERSION_1}`, `{gptq.VERSION_2}`, act-order), "
-            f"AWQ 4-bit (`{awq.VERSION}`, with zero points); groups of a multiple of 8 that divide "
-            "the inputs |",
+            f"AWQ 4-bit (`{awq.VERSION}`, with zero points), groups of a multiple of 8 that divide "
+            "the inputs; FP8 e4m3 with scales by block, output or layer (`fp8`, "
+            f"`{COMPRESSED}`: {FLOATS}). They stay packed in memory and are unpacked as they are "
+            "multiplied (cards R18, R19); speed on a GPU is not measured yet |",
             "| run in | float32, bfloat16, float16; CPU and CUDA |",
             "",
         ]

@@ -26,7 +26,7 @@ METHODS = {
     "experts_int8": "int8 experts",
     "fbgemm_fp8": "FP8 (FBGEMM)",
     "fouroversix": "Four Over Six (NVFP4)",
-    "fp8": "FP8",
+    "fp8": "FP8, which is not read for models with experts",
     "fp_quant": "FP-Quant (MXFP4 or NVFP4)",
     "gemma": "Gemma's quantisation-aware format",
     "gguf": "GGUF (llama.cpp)",
@@ -87,8 +87,11 @@ _TRACES = (
 )
 TRACES = tuple((re.compile(pattern), told) for pattern, told in _TRACES)
 
-EIGHT_BIT_FLOATS = f"FP8 weights are not supported, with or without scales; {ORIGINAL}"
-DTYPES = {"F8_E4M3": EIGHT_BIT_FLOATS, "F8_E5M2": EIGHT_BIT_FLOATS}
+DTYPES = {
+    "F8_E4M3": "FP8 weights are read where quantization_config says how they are scaled "
+    f'("quant_method": "fp8" or "compressed-tensors"); else {ORIGINAL}',
+    "F8_E5M2": f"FP8 weights are read as e4m3 alone; {ORIGINAL}",
+}
 
 # Files of a directory that holds no safetensors, or no config.json.
 FILES = (

@@ -62,6 +62,14 @@ class Loader:
         """Note the tensor if it holds a NaN or an infinity, as stored or after its cast."""
         if not tensor.is_floating_point() or not tensor.numel():
             return
+        if tensor.dtype == torch.float8_e4m3fn:  # no infinities, and one NaN of either sign
+            # The largest as bytes and as signed ones: no copy is made.
+            if (
+                int(tensor.view(torch.uint8).max()) == 255
+                or int(tensor.view(torch.int8).max()) == 127
+            ):
+                self.offences.append(Offence("not finite", name, f"in {tensor.dtype}"))
+            return
         # aminmax passes NaN on and makes no copy: 6 GB/s on one core, isfinite().all() 0.4.
         low, high = torch.aminmax(tensor)
         if not bool(torch.isfinite(low) & torch.isfinite(high)):

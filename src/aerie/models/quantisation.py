@@ -8,12 +8,19 @@ from aerie.models import foreign
 from aerie.models.fields import Fields, shown
 from aerie.models.packed import LeftOut
 
-MXFP4, GPTQ, AWQ = "mxfp4", "gptq", "awq"
+MXFP4, GPTQ, AWQ, FP8, COMPRESSED = "mxfp4", "gptq", "awq", "fp8", "compressed-tensors"
+FLOATS = "float-quantized"  # the format of compressed-tensors that is read
 SECTION = "quantization_config"
 
 # What is read, in the words of an error.
-READ = {AWQ: "awq (4-bit)", GPTQ: "gptq (4-bit)", MXFP4: "mxfp4 (experts)"}
-LINEARS, EXPERTS = (AWQ, GPTQ), (MXFP4,)  # of the linears of layers, of experts
+READ = {
+    AWQ: "awq (4-bit)",
+    COMPRESSED: f"compressed-tensors ({FLOATS})",
+    FP8: "fp8",
+    GPTQ: "gptq (4-bit)",
+    MXFP4: "mxfp4 (experts)",
+}
+LINEARS, EXPERTS = (AWQ, COMPRESSED, FP8, GPTQ), (MXFP4,)  # of the linears of layers, of experts
 PLAIN = "plain F32, BF16 or F16"
 
 # Other places where a quantiser writes its settings, and fields of a section without quant_method.
@@ -35,7 +42,8 @@ def read_method(config: Fields, supported: Sequence[str]) -> str | None:
     """
     section = config.section(SECTION)
     method = _method(config, section)
-    if not method or method in supported:
+    is_variant = method != COMPRESSED or section.text("format", "") == FLOATS
+    if not method or (method in supported and is_variant):
         return method or None
     what = foreign.METHODS.get(method, "a quantisation aerie does not know")
     variants = [f"{name} {shown(section.values[name])}" for name in VARIANTS if section.has(name)]

@@ -33,7 +33,13 @@ def packed_pair(directory: Path, name: str) -> Pair:
     return Pair(target, load_draft(directory / "head", target, EXACT))
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+QUICK = ("gptq_act_order", "awq", "fp8_blocks")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in SCHEMES if n not in QUICK)],
+)
 def test_speculation_writes_what_plain_decoding_writes(tmp_path: Path, name: str) -> None:
     pair = packed_pair(tmp_path, name)
     jobs = [

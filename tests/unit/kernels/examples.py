@@ -292,4 +292,5 @@ EXAMPLES: dict[str, tuple[str, Callable[[], Inputs]]] = {
     "scored_tokens": case_of("score_target_tokens", "b3"),
     "near_ties": case_of("find_near_ties", "b3_all_equal"),
     "four_bits": case_of("multiply_int4", "r3_bias"),
+    "eight_bits": case_of("multiply_fp8", "r3_bias"),
 }

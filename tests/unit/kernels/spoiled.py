@@ -169,6 +169,7 @@ HOST = (
     mistaken("scored_tokens", "more than twenty beside each", use(top_n=21), 21, 20),
     mistaken("near_ties", "limits of another batch", shorten("limit"), 2, 3),
     mistaken("four_bits", "a bias of another layer", shorten("bias"), 4, 5),
+    mistaken("eight_bits", "a bias of another layer", shorten("bias"), 4, 5),
 )  # fmt: skip
 
 

@@ -73,6 +73,27 @@ def awq(weight: Tensor, group_size: int = 16) -> Quantised:
     return stored, ((codes - zeros[groups]) * scales[groups]).T
 
 
+def fp8(weight: Tensor, block: tuple[int, int], name: str = "weight_scale_inv") -> Quantised:
+    """One scale for each block of outputs and inputs; those at the edge may be smaller."""
+    rows, columns = (-(-n // size) for n, size in zip(weight.shape, block, strict=True))
+    scales, exact = torch.zeros(rows, columns), torch.zeros_like(weight)
+    floats = torch.zeros_like(weight).to(torch.float8_e4m3fn)
+    for r in range(rows):
+        for c in range(columns):
+            own = (slice(r * block[0], (r + 1) * block[0]), slice(c * block[1], (c + 1) * block[1]))
+            scales[r, c] = weight[own].abs().max() / 448
+            floats[own] = (weight[own] / scales[r, c]).to(torch.float8_e4m3fn)
+            exact[own] = floats[own].float() * scales[r, c]
+    return {"weight": floats, name: scales}, exact
+
+
+def fp8_layer(weight: Tensor) -> Quantised:
+    """One scale for the layer, and one of activations that nobody needs."""
+    stored, exact = fp8(weight, (weight.shape[0], weight.shape[1]), "weight_scale")
+    scale = stored["weight_scale"].reshape(())
+    return stored | {"weight_scale": scale, "input_scale": torch.ones(1)}, exact
+
+
 @dataclass(frozen=True)
 class Scheme:
     """A format: how a config spells it, and how a layer is stored."""
@@ -93,6 +114,18 @@ SCHEMES = {
             "zero_point": True, "modules_to_not_convert": None,
         },
         awq,
+    ),
+    "fp8_blocks": Scheme(
+        {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+         "weight_block_size": [16, 32]},
+        lambda weight: fp8(weight, (16, 32)),
+    ),
+    "fp8_layer": Scheme({"quant_method": "fp8", "activation_scheme": "static"}, fp8_layer),
+    "fp8_outputs": Scheme(
+        {"quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"],
+         "config_groups": {"group_0": {"targets": ["Linear"], "weights": {
+             "num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}}}},
+        lambda weight: fp8(weight, (1, weight.shape[1]), "weight_scale"),
     ),
 }  # fmt: skip
 LINEARS = ("self_attn", "mlp")

@@ -140,7 +140,7 @@ def test_memory_is_that_of_the_packed_tensors(tmp_path: Path, name: str) -> None
     assert counted < weight_bytes(target.geometry, torch.float32)
 
 
-@each_scheme
+@pytest.mark.parametrize("name", ["gptq", "awq"])
 def test_what_has_no_fast_product_is_refused_by_name(tmp_path: Path, name: str) -> None:
     pytest.importorskip("triton")
     products = PackedProducts("pytorch", demanded_by="perf_mode")
@@ -193,6 +193,38 @@ def test_wrong_tensors_are_named(tmp_path: Path, name: str) -> None:
         "unknown (1):", "up_proj.scales [2, 48]",
     ):  # fmt: skip
         assert fragment in said, said
+
+
+@pytest.mark.parametrize(
+    ("scheme", "fields", "message"),
+    [
+        ("fp8_layer", {"fmt": "e5m2"}, "fmt 'e5m2' is not supported"),
+        ("fp8_blocks", {"weight_block_size": [128]}, "not the two sides of a block"),
+        ("fp8_outputs", {"config_groups": {}}, "0 groups, must be one"),
+        ("fp8_outputs", {"format": "pack-quantized"}, "format 'pack-quantized'"),
+    ],
+)
+def test_other_kinds_of_fp8_are_refused(
+    tmp_path: Path, scheme: str, fields: dict[str, Any], message: str
+) -> None:
+    quantisation = {"quantization_config": SCHEMES[scheme].config | fields}
+    pairs.write_target(tmp_path / "t", num_hidden_layers=1, **quantisation)
+    with pytest.raises(ConfigFieldError, match=message):
+        loaded(tmp_path / "t")
+
+
+def test_floats_that_are_none_are_named(tmp_path: Path) -> None:
+    directory = write(tmp_path, "fp8_blocks") / "packed"
+    tensors = load_file(directory / "model.safetensors")
+    layer = "model.layers.0.self_attn.q_proj"
+    tensors[f"{layer}.weight"].view(torch.uint8)[3, 4] = 255
+    pairs.save(directory, config_of(SCHEMES["fp8_blocks"], num_hidden_layers=2), tensors)
+    with pytest.raises(TensorMismatchError, match=rf"{layer}\.weight in torch\.float8_e4m3fn"):
+        loaded(directory)
+    tensors[f"{layer}.weight_scale_inv"] = tensors[f"{layer}.weight_scale_inv"][:1]
+    pairs.save(directory, config_of(SCHEMES["fp8_blocks"], num_hidden_layers=2), tensors)
+    with pytest.raises(TensorMismatchError, match=r"weight_scale_inv \[1, 1\], must be \[2, 1\]"):
+        loaded(directory)
 
 
 def test_groups_that_do_not_divide_the_inputs_are_named(tmp_path: Path) -> None:

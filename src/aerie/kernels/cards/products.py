@@ -1,4 +1,4 @@
-"""Cards of products with packed weights: R18 four-bit codes in groups.
+"""Cards of products with packed weights: R18 four-bit codes in groups, R19 eight-bit floats.
 
 A product is y = x times the transpose of the weight, plus a bias; the weight is never written out
 whole. Its codes lie output by output, so that layers that read the same rows are joined by laying
@@ -77,4 +77,32 @@ FOUR_BITS = Card(
     cost=cost("E*R*K + N*Q + 5*G*N", "E*R*N", "2*R*N*K"),
 )
 
-PRODUCT_CARDS = (FOUR_BITS,)
+EIGHT_BITS = Card(
+    number="R19",
+    name="multiply_fp8",
+    family="round",
+    version=1,
+    summary=(
+        "Rows times a weight of eight-bit floats (e4m3, without infinities): weight[n, k] ="
+        " scales[k // group_size, n] * code[n, k]. The last group may be shorter."
+    ),
+    axes=(ROWS, OUTPUTS, Axis("K", 1, MOST_IN, "inputs of the layer"), GROUPS),
+    scalars=(Scalar("group_size", "int", 1, MOST_IN, "inputs that share a scale"),),
+    ports=(
+        reads("x", HIDDEN, ("R", "K"), "rows"),
+        reads("codes", U8, ("N", "K"), "the weight's floats as their bits"),
+        reads("scales", F32, ("G", "N"), "scale of each group and output"),
+        may_read("bias", HIDDEN, ("N",), "added to every row"),
+        returns("y", HIDDEN, ("R", "N"), "products"),
+    ),
+    limits=(
+        limit("K", "G*group_size", "inputs of the groups"),
+        limit("(G - 1)*group_size + 1", "K", "groups of the inputs"),
+    ),
+    ties="None: sums go in any order within the tolerance.",
+    assumes="Values are finite, no code is NaN (127, 255), and sums stay within float32.",
+    tolerances=SUMS,
+    cost=cost("E*R*K + N*K + 4*G*N", "E*R*N", "2*R*N*K"),
+)
+
+PRODUCT_CARDS = (FOUR_BITS, EIGHT_BITS)

@@ -1,4 +1,4 @@
-"""Cases of products with packed weights: R18 groups of every size, dtypes, odd shapes, limits."""
+"""Cases of products with packed weights, R18 and R19: groups, dtypes, odd shapes, limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aerie.kernels.cases.table import (
     setting,
 )
 
-INT4 = "multiply_int4"
+INT4, FP8 = "multiply_int4", "multiply_fp8"
 MOST_ROWS = 16_384
 
 
@@ -114,4 +114,71 @@ _INT4_ROWS = (
         has_bias=True),
 )  # fmt: skip
 
-PRODUCT_CASES: tuple[Case, ...] = (*cases(INT4, _int4, _INT4_ROWS),)
+
+def _fp8(
+    rng: np.random.Generator,
+    sizes: tuple[int, int, int] = (3, 5, 64),
+    group: int = 32,
+    dtype: str = "float32",
+    has_bias: bool = False,
+) -> Inputs:
+    """R19 inputs of `sizes`: rows, outputs, inputs."""
+    n_rows, n_out, n_in = sizes
+    n_groups = -(-n_in // group)
+    codes = rng.integers(0, 126, (n_out, n_in)) + 128 * rng.integers(0, 2, (n_out, n_in))
+    inputs = {
+        "x": _rows(rng, (n_rows, n_in), dtype),
+        "codes": codes.astype(np.uint8),
+        "scales": (rng.random((n_groups, n_out)) * 2e-3 + 1e-4).astype(np.float32),
+        "group_size": group,
+    }
+    return inputs | ({"bias": _rows(rng, (n_out,), dtype)} if has_bias else {})
+
+
+_FP8_ROWS = (
+    row("r3_plain", "plain"),
+    row("r1_one_row", "one_row", sizes=(1, 5, 64)),
+    row("r3_bias", "bias", has_bias=True),
+    row("r1_smallest", "smallest", sizes=(1, 1, 1), group=1),
+    row("r3_group_1", "group_1", sizes=(3, 3, 6), group=1),
+    row("r3_group_7", "group_odd", sizes=(3, 3, 21), group=7),
+    row("r3_group_96", "group_96", sizes=(3, 3, 192), group=96),
+    row("r3_group_128", "group_128", sizes=(3, 2, 256), group=128),
+    row("r3_last_group_short", "short_group", sizes=(3, 3, 80)),
+    row("r3_last_group_of_one", "short_group one", sizes=(3, 3, 65)),
+    row("r2_group_128_short", "short_group group_128", sizes=(2, 3, 200), group=128),
+    row("r3_whole_input", "one_group", sizes=(3, 3, 160), group=160),
+    row("r3_whole_odd_input", "one_group odd", sizes=(3, 3, 45), group=45),
+    row("r3_group_past_the_input", "one_group past", sizes=(3, 3, 64), group=128),
+    row("r2_prime_outputs", "prime", sizes=(2, 17, 32)),
+    row("r5_prime_rows", "prime rows", sizes=(5, 7, 32)),
+    row("r16_a_tile", "tile", sizes=(16, 4, 32)),
+    row("r17_a_tile_and_one", "tile_edge", sizes=(17, 4, 32)),
+    row("r3_float16", "float16", dtype="float16"),
+    row("r3_bf16", "bfloat16", dtype="bfloat16"),
+    row("r3_bf16_bias", "bfloat16 bias", dtype="bfloat16", has_bias=True),
+    row("r3_least_floats", "subnormal", None, put("codes", np.s_[:, ::2], 7)),
+    row("r3_zeros", "zero", None, _everywhere("codes", 128)),
+    row("r3_largest_floats", "largest", None, put("codes", np.s_[:, 1::3], 126)),
+    row("r3_small_scales", "scales_small", None, _everywhere("scales", 1e-7)),
+    row("r70_a_chunk", "chunk", sizes=(70, 9, 64)),
+    row("r0", "empty empty_batch", sizes=(0, 5, 64)),
+    row("r16384", "batch_limit", sizes=(MOST_ROWS, 1, 2), group=2),
+    row("r16385", "beyond_rows", BOUNDS, sizes=(MOST_ROWS + 1, 1, 2), group=2),
+    row("outputs_262145", "beyond_outputs", BOUNDS, sizes=(1, MOST_OUT + 1, 2), group=2),
+    row("inputs_131073", "beyond_inputs", BOUNDS, sizes=(1, 1, MOST_IN + 1), group=128),
+    row("groups_65537", "beyond_groups", BOUNDS, blank("scales", MOST_IN // 2 + 1, 5)),
+    row("group_size_131073", "beyond_group", BOUNDS, setting(group_size=MOST_IN + 1)),
+    row("group_size_0", "below_group", BOUNDS, setting(group_size=0)),
+    row("groups_too_small", "groups_short", BOUNDS, setting(group_size=31)),
+    row("groups_too_large", "groups_long", BOUNDS, setting(group_size=64)),
+    row("codes_of_another_layer", "wrong_shape codes", BOUNDS, blank("codes", 5, 63)),
+    row("bias_of_another_layer", "wrong_shape bias", BOUNDS, blank("bias", 4), has_bias=True),
+    row("x_float64", "wrong_dtype", DTYPE, cast("x", "float64")),
+    row("codes_int8", "wrong_dtype codes", DTYPE, cast("codes", "int8")),
+)  # fmt: skip
+
+PRODUCT_CASES: tuple[Case, ...] = (
+    *cases(INT4, _int4, _INT4_ROWS),
+    *cases(FP8, _fp8, _FP8_ROWS),
+)

@@ -42,6 +42,22 @@ def multiply_int4(
     return {"y": _multiply(x, codes.shape[0], unpack, bias)}
 
 
+def multiply_fp8(
+    *, x: Tensor, codes: Tensor, scales: Tensor, group_size: int, bias: Tensor | None = None
+) -> dict[str, Any]:
+    """R19: scale times eight-bit float, group by group."""
+    n_in = x.shape[1]
+    floats = codes.contiguous().view(torch.float8_e4m3fn)
+
+    def unpack(outputs: slice) -> Tensor:
+        by_group = scales[:, outputs].t()
+        if by_group.shape[1] > 1:
+            by_group = by_group.repeat_interleave(group_size, dim=1)[:, :n_in]
+        return floats[outputs].float() * by_group
+
+    return {"y": _multiply(x, codes.shape[0], unpack, bias)}
+
+
 def halves(codes: Tensor, step: int) -> Tensor:
     """[rows, bytes] to the codes that two halves of a step hold. [rows, 2 * bytes]"""
     steps = codes.unflatten(1, (-1, step // 2))

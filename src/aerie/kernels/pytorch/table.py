@@ -58,5 +58,6 @@ KERNELS: dict[str, Implementation] = {
         (scores.score_target_tokens, None),
         (near_ties.find_near_ties, None),
         (products.multiply_int4, None),
+        (products.multiply_fp8, None),
     )
 }

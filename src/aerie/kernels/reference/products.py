@@ -35,6 +35,21 @@ def multiply_int4(
     return {"y": _multiply(x, weight, bias)}
 
 
+def multiply_fp8(
+    *, x: Rows, codes: Codes, scales: Floats, group_size: int, bias: Rows | None = None
+) -> dict[str, Any]:
+    """R19: scale times eight-bit float, group by group."""
+    weight = np.zeros(codes.shape, np.float32)
+    for code in range(256):
+        exponent, mantissa = (code >> 3) & 15, code & 7
+        # Below the least exponent there is no hidden one.
+        value = (mantissa / 8 + (exponent > 0)) * 2.0 ** (max(exponent, 1) - 7)
+        weight[codes == code] = -value if code >= 128 else value
+    for k in range(x.shape[1]):
+        weight[:, k] *= scales[k // group_size]
+    return {"y": _multiply(x, weight, bias)}
+
+
 def _multiply(x: Rows, weight: Floats, bias: Rows | None) -> Rows:
     """x times the weight's transpose, plus the bias, rounded once."""
     y = _widened(x) @ weight.astype(np.float64).T

@@ -65,4 +65,5 @@ KERNELS: dict[str, Implementation] = {
     "score_target_tokens": Implementation(scores.score_target_tokens),
     "find_near_ties": Implementation(near_ties.find_near_ties),
     "multiply_int4": Implementation(products.multiply_int4),
+    "multiply_fp8": Implementation(products.multiply_fp8),
 }

@@ -14,6 +14,7 @@ from aerie.kernels.triton_gpu import (
     layout_rows,
     near_ties,
     packed,
+    packed_floats,
     replay,
     round_forest,
     round_levels,
@@ -70,6 +71,7 @@ KERNELS: dict[str, Implementation] = {
         (scores.score_target_tokens, None, None),
         (near_ties.find_near_ties, None, None),
         (packed.multiply_int4, None, packed.covers_int4),
+        (packed_floats.multiply_fp8, None, packed_floats.covers_fp8),
     )
 }
 KERNELS["grow_draft_layer"] = Implementation(
