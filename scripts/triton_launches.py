@@ -35,7 +35,6 @@ from aerie.kernels.triton_gpu.gemm_plan import Key, Plan, shipped_table
 Launch = Callable[[], object]
 
 HIDDEN, FFN, VOCABULARY = 4096, 14336, 128256
-PACKED_SHAPES = ((HIDDEN, FFN), (2 * FFN, HIDDEN))
 # Requests and rows of each; logits of more rows in all would only take memory.
 ROUNDS = ((1, 16), (4, 64), (64, 4))
 MOST_COLUMNS = 33792
@@ -197,14 +196,14 @@ def of_exact(device: DeviceRecord) -> Iterator[Launch]:
 
 
 def of_packed() -> Iterator[Launch]:
-    """Products with packed weights, of few rows and of a chunk; steps of every length."""
-    kinds = [(size, torch.bfloat16) for size in (128, 64, 32)]
-    kinds += [(128, torch.float16), (128, torch.float32)]
-    for n_rows, (n_out, n_in) in itertools.product((1, 32, 64, 2048), PACKED_SHAPES):
-        for group_size, dtype in kinds:
-            yield partial(_four_bits, n_rows, n_out, n_in, group_size, dtype)
-        for group_size, dtype in kinds[::2]:
-            yield partial(_eight_bits, n_rows, n_out, n_in, group_size, dtype)
+    """Products with packed weights: few rows, a tree's and a chunk; short steps; float32."""
+    wide, narrow = (2 * FFN, HIDDEN), (HIDDEN, FFN)
+    for n_rows in (1, 64, 2048):
+        yield partial(_four_bits, n_rows, *wide, 128, torch.bfloat16)
+        yield partial(_eight_bits, n_rows, *wide, 128, torch.bfloat16)
+    for group_size, dtype in ((32, torch.bfloat16), (128, torch.float32)):
+        yield partial(_four_bits, 1, *narrow, group_size, dtype)
+        yield partial(_eight_bits, 1, *narrow, group_size, dtype)
 
 
 def _four_bits(n_rows: int, n_out: int, n_in: int, group_size: int, dtype: torch.dtype) -> None:

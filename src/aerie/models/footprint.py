@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import replace
 
 import torch
 
@@ -12,17 +11,16 @@ from aerie.errors import UsageError
 from aerie.models.blueprint import expected_tensors, layer_linears, layer_prefix
 from aerie.models.geometry import Geometry
 from aerie.models.linear import DENSE, DenseFormat, LinearFormat, LinearShape
-from aerie.models.tensors import TensorSpec
+from aerie.models.tensors import BYTES, TensorSpec
 
 GIGABYTE = 1e9
 
 
 def weight_bytes(geometry: Geometry, dtype: torch.dtype, linears: LinearFormat = DENSE) -> int:
-    """Bytes of the weights as they run: packed ones stay packed, experts are unpacked at load."""
-    experts = geometry.experts and replace(geometry.experts, is_mxfp4=False)
-    specs = expected_tensors(replace(geometry, experts=experts), _Without())
-    n_values = sum(math.prod(spec.shape) for spec in specs if not spec.is_optional)
-    return n_values * dtype.itemsize + sum(
+    """Bytes of the weights as they run: packed ones stay packed."""
+    specs = [s for s in expected_tensors(geometry, _Without()) if not s.is_optional]
+    sizes = [math.prod(s.shape) * (1 if s.dtypes == BYTES else dtype.itemsize) for s in specs]
+    return sum(sizes) + sum(
         linears.n_bytes(f"{layer_prefix(layer_idx)}.{name}", shape, dtype.itemsize)
         for layer_idx in range(geometry.n_layers)
         for name, shape in layer_linears(geometry).items()

@@ -22,7 +22,14 @@ from aerie.models.blueprint import (
     router_shape,
 )
 from aerie.models.decoder import AttentionBlock, Decoder, DecoderLayer
-from aerie.models.feed_forward import ClampedGate, ExpertLinear, Experts, FeedForward, GatedMLP
+from aerie.models.feed_forward import (
+    ClampedGate,
+    ExpertLinear,
+    ExpertProduct,
+    Experts,
+    FeedForward,
+    GatedMLP,
+)
 from aerie.models.fields import Fields, read_config
 from aerie.models.footprint import refuse_too_large
 from aerie.models.geometry import ExpertGeometry, Geometry, parse_geometry
@@ -37,7 +44,7 @@ from aerie.models.linear import (
     join,
 )
 from aerie.models.loader import Loader, find_offences
-from aerie.models.mxfp4 import dequantise
+from aerie.models.mxfp4 import LARGEST_SCALES, PackedExpertLinear, dequantise
 from aerie.models.norm import RMSNorm
 from aerie.models.packed import BY_DEVICE, MixedFormat, PackedProducts
 from aerie.models.packed_formats import read_packed
@@ -191,16 +198,17 @@ class _Builder:
             n_active=experts.n_active,
         )
 
-    def expert_linear(self, name: str, experts: ExpertGeometry) -> ExpertLinear:
+    def expert_linear(self, name: str, experts: ExpertGeometry) -> ExpertProduct:
         bias = self.loader.take(f"{name}_bias")
         if not experts.is_mxfp4:
             return ExpertLinear(self.loader.take(name).transpose(1, 2), bias)
         blocks, scales = (self.loader.take(f"{name}_{part}") for part in ("blocks", "scales"))
-        weight = dequantise(blocks, scales, self.loader.dtype)
-        self.loader.check_finite(f"{name}_scales", weight)
-        for part in ("blocks", "scales"):
-            self.loader.files.release(f"{name}_{part}")
-        return ExpertLinear(weight, bias)
+        dtype = self.loader.dtype
+        if int(scales.max()) > LARGEST_SCALES[dtype]:  # rare: only then is every weight looked at
+            for own in (slice(i, i + 1) for i in range(experts.n_experts)):
+                weight = dequantise(blocks[own], scales[own], dtype)
+                self.loader.check_finite(f"{name}_scales", weight)
+        return PackedExpertLinear(blocks, scales, bias)
 
     def projections(self, prefix: str, block: str, names: tuple[str, ...]) -> Projections:
         linears = tuple(self.linear(prefix, f"{block}.{name}") for name in names)
