@@ -36,7 +36,7 @@ capture 5-coins "def add(a, b):" --speculative-num-steps 2 --speculative-num-dra
     --most-kb 160 --n-pages 8 --max-new-tokens 16
 # Trees paid for by measured cost: K3 runs, and widths differ from layer to layer.
 capture 6-planner --policy planner --calls 1 --when first --when width-change --most-kb 200 --n-pages 24 \
-    --kernel calculate_work_deltas --kernel update_cumu_draft_state \
+    --kernel calculate_work_deltas \
     --kernel draft_tree_layer_score_index_gen_op --max-new-tokens 24
 # Kernels the engine does not call by itself, hidden rows in 16 bits, and refusals.
 cases=(
@@ -122,6 +122,11 @@ cases=(
     score_target_tokens/b3_nan
     find_near_ties/b3_at_the_limit
     find_near_ties/b4_everything
+    multiply_int4/r3_bias
+    multiply_int4/r3_bf16
+    multiply_int4/group_odd
+    multiply_fp8/r3_last_group_short
+    multiply_fp8/r3_bf16_bias
 )
 "$python" -m aerie parity export --out "$work/7-cases" "${cases[@]/#/--case=}"
 

@@ -27,7 +27,7 @@ from aerie.config import GraphConfig
 from aerie.kernels import catalogue
 from aerie.kernels.kernel import Kernel
 from aerie.kernels.tensors import adopt
-from aerie.kernels.triton_gpu import KERNELS, fused
+from aerie.kernels.triton_gpu import KERNELS, fused, packed, packed_floats
 from aerie.kernels.triton_gpu.exact_linear import walk_plan
 from aerie.kernels.triton_gpu.gemm import GemmScratch, gemm_scratch, product
 from aerie.kernels.triton_gpu.gemm_plan import Key, Plan, shipped_table
@@ -56,6 +56,7 @@ def of_engine(device: DeviceRecord) -> Iterator[Launch]:
     yield from of_products(device)
     yield from of_attention()
     yield from of_exact(device)
+    yield from of_packed()
 
 
 def sample(device: DeviceRecord) -> Iterator[Launch]:
@@ -192,6 +193,37 @@ def of_exact(device: DeviceRecord) -> Iterator[Launch]:
         ):
             rows = _rows(batch, Bounds(n_rows, columns, tree))
             yield partial(_attend, ExactAttention(), rows, *LAYER_KINDS[0][:2], dtype)
+
+
+def of_packed() -> Iterator[Launch]:
+    """Products with packed weights: few rows, a tree's and a chunk; short steps; float32."""
+    wide, narrow = (2 * FFN, HIDDEN), (HIDDEN, FFN)
+    for n_rows in (1, 64, 2048):
+        yield partial(_four_bits, n_rows, *wide, 128, torch.bfloat16)
+        yield partial(_eight_bits, n_rows, *wide, 128, torch.bfloat16)
+    for group_size, dtype in ((32, torch.bfloat16), (128, torch.float32)):
+        yield partial(_four_bits, 1, *narrow, group_size, dtype)
+        yield partial(_eight_bits, 1, *narrow, group_size, dtype)
+
+
+def _four_bits(n_rows: int, n_out: int, n_in: int, group_size: int, dtype: torch.dtype) -> None:
+    by_group = (n_in // group_size, n_out)
+    packed.multiply_int4(
+        x=_empty(n_rows, n_in, dtype=dtype),
+        codes=_empty(n_out, n_in // 2, dtype=torch.uint8),
+        scales=_empty(*by_group),
+        zeros=_empty(*by_group, dtype=torch.uint8),
+        group_size=group_size,
+    )
+
+
+def _eight_bits(n_rows: int, n_out: int, n_in: int, group_size: int, dtype: torch.dtype) -> None:
+    packed_floats.multiply_fp8(
+        x=_empty(n_rows, n_in, dtype=dtype),
+        codes=_empty(n_out, n_in, dtype=torch.uint8),
+        scales=_empty(n_in // group_size, n_out),
+        group_size=group_size,
+    )
 
 
 def _attend(

@@ -79,6 +79,7 @@ def load_draft(
         head_options(config, target.geometry.max_positions),
         dense=numerics.dense,
         is_fused=numerics.is_head_fused,
+        packed=numerics.packed,
     )
     return load_head(directory, target, numerics.prepare_attention, options)
 

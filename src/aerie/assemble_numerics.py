@@ -18,6 +18,7 @@ from aerie.models.fused_ops import fused_ops
 from aerie.models.geometry import Geometry
 from aerie.models.layer_ops import CPU_OPS, TORCH_OPS, LayerOps
 from aerie.models.linear import COLUMN_MAJOR, DENSE, DenseFormat
+from aerie.models.packed import BY_DEVICE, PackedProducts
 from aerie.models.resolved import Resolved
 from aerie.near_ties import LIMITS
 
@@ -32,6 +33,7 @@ class Numerics:
     is_fused: bool  # one product for q, k, v and one for gate, up
     is_head_fused: bool = False  # the same for the draft head
     ops: LayerOps = TORCH_OPS
+    packed: PackedProducts = BY_DEVICE
 
 
 # The least side of a tile that a matrix unit takes (`kernels/triton_gpu/exact_linear.py`).
@@ -67,7 +69,14 @@ def find_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
         found = replace(found, ops=fused_ops())
     if chosen["linear"] == "tuned":
         found = replace(found, dense=DenseFormat(_tuned_products(config)))
-    return found
+    return replace(found, packed=_packed_products(config))
+
+
+def _packed_products(config: ModelConfig) -> PackedProducts:
+    """Of a GPU: the library unpacks where it was asked for, and in perf mode nothing else does."""
+    if config.linear == "library":
+        return PackedProducts("pytorch")
+    return PackedProducts(demanded_by="perf_mode" if config.perf_mode else "")
 
 
 def head_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
@@ -144,7 +153,8 @@ def _exact_on_gpu(config: ModelConfig) -> Numerics:
     name = _device_table(config.device) if config.dtype == "bfloat16" else None
     table = None if name is None else plans.shipped_table(name)
     dense = DenseFormat(linear.exact_linears(config.device, table).make)
-    return Numerics(dense, attention.ExactAttention(), 1, True, ops=fused_ops())
+    packed = PackedProducts(demanded_by="exact numerics on a GPU")
+    return Numerics(dense, attention.ExactAttention(), 1, True, ops=fused_ops(), packed=packed)
 
 
 def _require_fast(config: ModelConfig) -> None:

@@ -48,6 +48,7 @@ def load_whole(
         ops=numerics.ops,
         on_tensor=on_tensor,
         partition=partition,
+        packed=numerics.packed,
     )
     return load_decoder(directory, numerics.prepare_attention, options)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aerie.kernels import catalogue
-from aerie.kernels.card import Port
+from aerie.kernels.card import EXACT, Port, Ulps
 from aerie.kernels.cases import Case, cases_for
 from aerie.kernels.registry import Kernel, Kernels
 from aerie.parity.run import CaseResult, run_parity
@@ -19,13 +19,17 @@ from tests.parity.backend import kernels_of
 N_CASES = 4  # cases tried per array; each has the array, not empty, and is not refused
 
 
-def bent(value: Any, place: int, ulps: int) -> Any:
+def bent(value: Any, place: int, tolerance: Ulps) -> Any:
     """The value with one element wrong by the least that may not pass."""
     if isinstance(value, int):
         return value + 1
+    ulps = tolerance.cpu
     flat = value.copy().reshape(-1)
     if flat.dtype == bool:
         flat[place] = not flat[place]
+    elif tolerance.of_largest:
+        largest = np.abs(flat).max()
+        flat[place] += (ulps + 2) * np.spacing(largest)
     elif flat.dtype.kind == "f":
         bits = flat.view(f"i{flat.dtype.itemsize}")
         bits[place] += ulps + 1
@@ -44,7 +48,7 @@ class BentKernel(Kernel):
 
     def __call__(self, **inputs: Any) -> Any:
         result = self._honest(**inputs)
-        name, ulps = self._port.name, self.card.tolerance(self._port.name).cpu
+        name, ulps = self._port.name, self.card.tolerance(self._port.name)
         if self._port.kind == "out":
             return result._replace(**{name: bent(getattr(result, name), self._place, ulps)})
         inputs[name][...] = bent(inputs[name], self._place, ulps)
@@ -92,7 +96,7 @@ class LeakyKernel(BentKernel):
     """A kernel that writes before it refuses."""
 
     def __call__(self, **inputs: Any) -> Any:
-        inputs[self._port.name][...] = bent(inputs[self._port.name], 0, 0)
+        inputs[self._port.name][...] = bent(inputs[self._port.name], 0, EXACT)
         return self._honest(**inputs)
 
 

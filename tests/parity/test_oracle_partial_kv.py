@@ -1,4 +1,4 @@
-"""R21 to R25 against decimals, enumeration, and a memory whose every slot tells what it holds."""
+"""R20 to R24 against decimals, enumeration, and a memory whose every slot tells what it holds."""
 
 from __future__ import annotations
 

@@ -15,6 +15,11 @@ _BITS: dict[np.dtype[Any], Any] = {
     np.dtype(np.float32): np.int32,
     np.dtype(np.float16): np.int16,
 }
+_MANTISSAS: dict[np.dtype[Any], int] = {
+    np.dtype(np.float32): 23,
+    np.dtype(np.float16): 10,
+    np.dtype(np.uint16): 7,
+}
 
 
 def on_device(value: Any, device: str) -> Any:
@@ -50,6 +55,27 @@ def ulp_distance(left: NDArray[Any], right: NDArray[Any]) -> int:
     apart = np.where(left_nan & right_nan, 0, apart)
     apart = np.where(left_nan ^ right_nan, np.iinfo(np.int64).max, apart)
     return int(apart.max())
+
+
+def largest_ulp_distance(left: NDArray[Any], right: NDArray[Any]) -> int:
+    """The same in units of the largest entry of `left`: a sum that cancels has small ones."""
+    if left.size == 0:
+        return 0
+    wide, other = _widened(left), _widened(right)
+    largest = np.abs(wide).max()
+    if not (np.isfinite(largest) and np.isfinite(other).all()):
+        return int(np.iinfo(np.int64).max)
+    # Nothing but zeros has no unit: anything else is far away.
+    exponent = np.frexp(largest)[1] - 1 if largest > 0 else -1000
+    apart = np.abs(wide - other) / 2.0 ** (exponent - _MANTISSAS[left.dtype])
+    return int(np.ceil(apart).max())
+
+
+def _widened(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Any float as float64; 16-bit patterns are bfloat16's."""
+    if values.dtype == np.uint16:
+        values = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return values.astype(np.float64)
 
 
 def _ordered(values: NDArray[Any]) -> NDArray[np.int64]:

@@ -99,10 +99,14 @@ class Cost:
 
 @dataclass(frozen=True)
 class Ulps:
-    """Allowed distance of a float output from the reference, in units in the last place."""
+    """Allowed distance of a float output from the reference, in units in the last place.
+
+    Of sums that may cancel, `of_largest`: in those of the largest entry of the output.
+    """
 
     cpu: int = 0
     gpu: int = 0
+    of_largest: bool = False
 
 
 EXACT = Ulps()

@@ -134,7 +134,8 @@ def _tolerance(card: Card) -> str:
     if not card.tolerances:
         return "exact in every dtype"
     parts = [
-        f"`{name}` float32 {ulps.cpu} ulp on CPU and HLS, {ulps.gpu} on a GPU"
+        f"`{name}` {'each dtype' if ulps.of_largest else 'float32'} {ulps.cpu} ulp"
+        f"{' of the largest entry' if ulps.of_largest else ''} on CPU and HLS, {ulps.gpu} on a GPU"
         for name, ulps in card.tolerances.items()
     ]
     return "; ".join(parts) + "; everything else exact"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from aerie.models import (
     architectures,
+    awq,
     eagle3_config,
     eagle3_convert,
     eagle3_names,
@@ -15,7 +16,7 @@ from aerie.models import (
     probe,
 )
 from aerie.models.architectures import Architecture, Switch, WindowRule
-from aerie.models.quantisation import READ
+from aerie.models.quantisation import COMPRESSED, FLOATS, READ
 from aerie.models.rope import RULES
 from aerie.models.weights import DTYPES
 
@@ -128,9 +129,13 @@ def _formats() -> str:
             "| | supported |",
             "|---|---|",
             f"| rotary rules | {rules}; `rope_theta` + `rope_scaling` or `rope_parameters` |",
-            f"| stored weights | {stored}; experts also in MXFP4 |",
-            f"| quantised linears | GPTQ {gptq.BITS}-bit (`{gptq.VERSION_1}`, `{gptq.VERSION_2}`), "
-            "any group size that is a multiple of 8, act-order; unpacked at load |",
+            f"| stored weights | {stored}; experts also in MXFP4, unpacked one at a time as rows "
+            "choose them |",
+            f"| packed linears | GPTQ 4-bit (`{gptq.VERSION_1}`, `{gptq.VERSION_2}`, act-order), "
+            f"AWQ 4-bit (`{awq.VERSION}`, with zero points), groups of a multiple of 8 that divide "
+            "the inputs; FP8 e4m3 with scales by block, output or layer (`fp8`, "
+            f"`{COMPRESSED}`: {FLOATS}). They stay packed in memory and are unpacked as they are "
+            "multiplied (cards R18, R19); speed on a GPU is not measured yet |",
             "| run in | float32, bfloat16, float16; CPU and CUDA |",
             "",
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from aerie.models.eagle3_config import DeclaredStorage, HeadConfig
@@ -19,13 +19,12 @@ from aerie.models.eagle3_names import (
 )
 from aerie.models.eagle3_values import HeadConvention, HeadGeometry, HeadStorage
 from aerie.models.linear import LinearFormat, LinearShape
-from aerie.models.tensors import Offence, StoredTensor, TensorSpec
+from aerie.models.packed import PackedFormat, Stored
+from aerie.models.tensors import Offence, TensorSpec
 
 FIRST = layer_prefix(0)
 OFFSETS = ("I64", "I32")
 FLAGS = ("BOOL", "U8")
-
-Stored = Mapping[str, StoredTensor]  # by normal name
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class _Ruler:
         plain = self.stored.get(tensor) or self.stored.get(f"{tensor}.weight")
         if plain is not None:
             return plain.shape[axis] if axis < len(plain.shape) else None
-        packed = self.stored.get(f"{tensor}.qweight")
+        packed = self.stored.get(f"{tensor}.scales")
         is_output = packed is not None and axis == 0 and len(packed.shape) == 2
         return packed.shape[1] if packed is not None and is_output else None
 
@@ -218,11 +217,11 @@ class Formats:
     """How the linear layers of a head are stored, layer by layer."""
 
     dense: LinearFormat
-    packed: LinearFormat | None
+    packed: PackedFormat | None
 
     def of(self, name: str, stored: Stored) -> LinearFormat:
         """Quantisers leave fc and the LM head as they are, so each layer is looked at."""
-        is_packed = self.packed is not None and f"{name}.qweight" in stored
+        is_packed = self.packed is not None and self.packed.is_stored(name, stored)
         return self.packed if self.packed is not None and is_packed else self.dense
 
 

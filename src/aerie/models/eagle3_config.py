@@ -10,7 +10,8 @@ from aerie.errors import UnsupportedArchitectureError
 from aerie.models.architectures import misspelt
 from aerie.models.eagle3_capture import DeclaredCaptures, read_captures
 from aerie.models.fields import Fields, read_config
-from aerie.models.gptq import GPTQFormat, read_gptq
+from aerie.models.packed import PackedFormat
+from aerie.models.packed_formats import read_packed
 from aerie.models.resolved import CONFIG, DEFAULT, Resolved
 from aerie.models.rope import RopeSettings
 from aerie.models.rope_fields import read_rope
@@ -98,7 +99,7 @@ class HeadConfig:
     storage: DeclaredStorage
     rope: RopeSettings
     norm_eps: float
-    quantisation: GPTQFormat | None
+    quantisation: PackedFormat | None
     trained_positions: int | None  # max_position_embeddings; None where the config is silent
 
 
@@ -128,7 +129,7 @@ def parse_head_config(config: Fields) -> HeadConfig:
         ),
         rope=_read_rope(layer),
         norm_eps=layer.number("rms_norm_eps"),
-        quantisation=read_gptq(config),
+        quantisation=read_packed(config),
         trained_positions=_optional(layer, "max_position_embeddings"),
     )
     config.finish()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -62,7 +62,7 @@ def load_head(
     dtype, device = options.dtype or target.embedding.dtype, target.embedding.device
     loader = Loader(found.files, dtype, device)
     packed = found.config.quantisation
-    formats = Formats(options.dense, packed and replace(packed, dense=options.dense))
+    formats = Formats(options.dense, packed and packed.with_products(options.packed))
     fusing = options.dense if options.is_fused else None
     builder = _Builder(found.summary, loader, formats, target, fusing)
     refuse([*found.offences, *builder.search()], str(directory))

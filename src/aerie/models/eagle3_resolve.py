@@ -12,6 +12,7 @@ from aerie.models.eagle3_config import HeadConfig
 from aerie.models.eagle3_names import EMBEDDING, HEAD
 from aerie.models.eagle3_values import HeadConvention, HeadGeometry, HeadStorage
 from aerie.models.linear import DENSE, DenseFormat
+from aerie.models.packed import BY_DEVICE, PackedProducts
 from aerie.models.resolved import CONFIG, DEFAULT, FILE, OPTION, TARGET, Resolved
 from aerie.models.tensors import Offence
 
@@ -32,6 +33,7 @@ class HeadOptions:
     dtype: torch.dtype | None = None  # None: the target's
     dense: DenseFormat = DENSE  # how dense layers are multiplied
     is_fused: bool = False  # one product for q, k, v and for gate, up
+    packed: PackedProducts = BY_DEVICE  # how packed layers are multiplied
 
 
 def resolve_convention(

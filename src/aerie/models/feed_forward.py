@@ -50,6 +50,14 @@ class ClampedGate:
         return (up + 1) * gate * torch.sigmoid(self.alpha * gate)
 
 
+class ExpertProduct(Protocol):
+    """One linear layer of every expert, however it is stored."""
+
+    def __call__(self, x: Tensor, expert_idx: int) -> Tensor:
+        """[rows, n_in] to [rows, n_out] through one expert."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class ExpertLinear:
     """One linear layer of every expert."""
@@ -67,8 +75,8 @@ class Experts:
     """Each row goes through its best `n_active` experts, mixed by a softmax over those alone."""
 
     router: Linear
-    gate_up: ExpertLinear
-    down: ExpertLinear
+    gate_up: ExpertProduct
+    down: ExpertProduct
     activation: ClampedGate
     n_active: int
 

@@ -4,29 +4,42 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import replace
 
 import torch
 
 from aerie.errors import UsageError
-from aerie.models.blueprint import expected_tensors
+from aerie.models.blueprint import expected_tensors, layer_linears, layer_prefix
 from aerie.models.geometry import Geometry
-from aerie.models.linear import DENSE
+from aerie.models.linear import DENSE, DenseFormat, LinearFormat, LinearShape
+from aerie.models.tensors import BYTES, TensorSpec
 
 GIGABYTE = 1e9
 
 
-def weight_bytes(geometry: Geometry, dtype: torch.dtype) -> int:
-    """Bytes of the weights as they run: packed ones are unpacked at load."""
-    experts = geometry.experts and replace(geometry.experts, is_mxfp4=False)
-    specs = expected_tensors(replace(geometry, experts=experts), DENSE)
-    n_values = sum(math.prod(spec.shape) for spec in specs if not spec.is_optional)
-    return n_values * dtype.itemsize
+def weight_bytes(geometry: Geometry, dtype: torch.dtype, linears: LinearFormat = DENSE) -> int:
+    """Bytes of the weights as they run: packed ones stay packed."""
+    specs = [s for s in expected_tensors(geometry, _Without()) if not s.is_optional]
+    sizes = [math.prod(s.shape) * (1 if s.dtypes == BYTES else dtype.itemsize) for s in specs]
+    return sum(sizes) + sum(
+        linears.n_bytes(f"{layer_prefix(layer_idx)}.{name}", shape, dtype.itemsize)
+        for layer_idx in range(geometry.n_layers)
+        for name, shape in layer_linears(geometry).items()
+    )
 
 
-def refuse_too_large(geometry: Geometry, dtype: torch.dtype, device: torch.device) -> None:
+class _Without(DenseFormat):
+    """Of a blueprint, everything but the linears of its layers."""
+
+    def tensors(self, prefix: str, shape: LinearShape) -> tuple[TensorSpec, ...]:
+        """None."""
+        return ()
+
+
+def refuse_too_large(
+    geometry: Geometry, dtype: torch.dtype, device: torch.device, linears: LinearFormat = DENSE
+) -> None:
     """Raise UsageError if a copy of the weights cannot fit into the device's memory at all."""
-    needed, free = weight_bytes(geometry, dtype), device_bytes(device)
+    needed, free = weight_bytes(geometry, dtype, linears), device_bytes(device)
     if needed > free:
         name = str(dtype).removeprefix("torch.")
         raise UsageError(

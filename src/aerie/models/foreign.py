@@ -15,7 +15,7 @@ HF_FORMAT = (
 METHODS = {
     "aqlm": "AQLM (additive codebooks)",
     "auto-round": "AutoRound",
-    "awq": "AWQ",
+    "awq": "AWQ, which is not read for models with experts",
     "bitnet": "BitNet (ternary weights)",
     "bitsandbytes": "bitsandbytes (int8, NF4 or FP4)",
     "compressed-tensors": "compressed-tensors (llm-compressor)",
@@ -26,7 +26,7 @@ METHODS = {
     "experts_int8": "int8 experts",
     "fbgemm_fp8": "FP8 (FBGEMM)",
     "fouroversix": "Four Over Six (NVFP4)",
-    "fp8": "FP8",
+    "fp8": "FP8, which is not read for models with experts",
     "fp_quant": "FP-Quant (MXFP4 or NVFP4)",
     "gemma": "Gemma's quantisation-aware format",
     "gguf": "GGUF (llama.cpp)",
@@ -63,9 +63,9 @@ _TRACES = (
     (r"midlayer\..*|d2t|t2d", "It is an EAGLE-3 head: give it as the draft of its target."),
     (
         r".*\.(?:qweight|qzeros|g_idx)",
-        "GPTQ or AWQ weights in layers that config.json declares plain. If they are 4-bit GPTQ and "
-        "it has no quantization_config, copy the fields of quantize_config.json there, with "
-        '"quant_method": "gptq"',
+        "GPTQ or AWQ weights in layers that config.json declares plain. If it has no "
+        "quantization_config, copy the fields of quantize_config.json (GPTQ) or quant_config.json "
+        '(AWQ) there, with "quant_method": "gptq" or "awq"',
     ),
     (r".*\.(?:weight_packed|weight_shape)", f"{METHODS['compressed-tensors']} weights; {ORIGINAL}"),
     (
@@ -87,8 +87,11 @@ _TRACES = (
 )
 TRACES = tuple((re.compile(pattern), told) for pattern, told in _TRACES)
 
-EIGHT_BIT_FLOATS = f"FP8 weights are not supported, with or without scales; {ORIGINAL}"
-DTYPES = {"F8_E4M3": EIGHT_BIT_FLOATS, "F8_E5M2": EIGHT_BIT_FLOATS}
+DTYPES = {
+    "F8_E4M3": "FP8 weights are read where quantization_config says how they are scaled "
+    f'("quant_method": "fp8" or "compressed-tensors"); else {ORIGINAL}',
+    "F8_E5M2": f"FP8 weights are read as e4m3 alone; {ORIGINAL}",
+}
 
 # Files of a directory that holds no safetensors, or no config.json.
 FILES = (

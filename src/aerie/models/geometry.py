@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aerie.models.architectures import Architecture, Windows, find_architecture
 from aerie.models.fields import Fields, read_config
-from aerie.models.quantisation import GPTQ, MXFP4, read_method
+from aerie.models.quantisation import EXPERTS, LINEARS, MXFP4, read_method
 from aerie.models.rope import RopeSettings
 from aerie.models.rope_fields import read_rope
 
@@ -128,7 +128,7 @@ def _read_head_dim(config: Fields, row: Architecture, n_heads: int) -> int:
 
 
 def _read_experts(config: Fields, row: Architecture) -> ExpertGeometry | None:
-    method = read_method(config, MXFP4 if row.has_experts else GPTQ)
+    method = read_method(config, EXPERTS if row.has_experts else LINEARS)
     if not row.has_experts:
         return None
     n_experts = config.integer("num_local_experts")

@@ -42,6 +42,10 @@ class LinearFormat(Protocol):
         """The layer, from tensors that already passed the checks."""
         ...
 
+    def n_bytes(self, prefix: str, shape: LinearShape, element_bytes: int) -> int:
+        """Memory of the layer as it runs, where floats take so many bytes."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class DenseLinear:
@@ -74,6 +78,10 @@ class DenseFormat:
         """A layer over the stored weight itself: nothing is copied where it was mapped."""
         bias = source.take(f"{prefix}.bias") if shape.has_bias else None
         return self.make(source.take(f"{prefix}.weight"), bias)
+
+    def n_bytes(self, prefix: str, shape: LinearShape, element_bytes: int) -> int:
+        """Memory of weight and bias."""
+        return shape.n_out * (shape.n_in + shape.has_bias) * element_bytes
 
 
 def column_major(weight: Tensor, bias: Tensor | None) -> DenseLinear:
@@ -173,11 +181,31 @@ def fuse(
     return FusedProjections(make(weight, torch.cat(biases) if biases else None), widths)
 
 
+@runtime_checkable
+class JoinableLinear(Protocol):
+    """A linear layer that may be one with others of its kind."""
+
+    @property
+    def n_out(self) -> int:
+        """Outputs of the layer."""
+        ...
+
+    def joined(self, others: Sequence[Linear]) -> Linear | None:
+        """One layer with the outputs of all, in order; None where they are stored differently."""
+        ...
+
+
 def join(
     linears: Sequence[Linear], make: Callable[[Tensor, Tensor | None], Linear], name: str
-) -> FusedProjections:
-    """One product made of several layers; refuses what holds no dense weight."""
+) -> Projections:
+    """One product made of several layers, where all are stored alike; refuses other products."""
     whole = [linear for linear in linears if isinstance(linear, WholeWeight)]
-    if len(whole) < len(linears):
-        raise UsageError(f"{name} is not plainly dense and cannot be fused")
-    return fuse(whole, make)
+    packed = [linear for linear in linears if isinstance(linear, JoinableLinear)]
+    if len(whole) == len(linears):
+        return fuse(whole, make)
+    if len(whole) + len(packed) < len(linears):
+        raise UsageError(f"{name} is neither plainly dense nor packed and cannot be fused")
+    one = packed[0].joined(linears[1:]) if len(packed) == len(linears) else None
+    if one is None:
+        return SeparateProjections(tuple(linears))
+    return FusedProjections(one, tuple(linear.n_out for linear in packed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -22,11 +22,17 @@ from aerie.models.blueprint import (
     router_shape,
 )
 from aerie.models.decoder import AttentionBlock, Decoder, DecoderLayer
-from aerie.models.feed_forward import ClampedGate, ExpertLinear, Experts, FeedForward, GatedMLP
+from aerie.models.feed_forward import (
+    ClampedGate,
+    ExpertLinear,
+    ExpertProduct,
+    Experts,
+    FeedForward,
+    GatedMLP,
+)
 from aerie.models.fields import Fields, read_config
 from aerie.models.footprint import refuse_too_large
 from aerie.models.geometry import ExpertGeometry, Geometry, parse_geometry
-from aerie.models.gptq import read_gptq
 from aerie.models.layer_ops import TORCH_OPS, LayerOps
 from aerie.models.linear import (
     DENSE,
@@ -38,8 +44,10 @@ from aerie.models.linear import (
     join,
 )
 from aerie.models.loader import Loader, find_offences
-from aerie.models.mxfp4 import dequantise
+from aerie.models.mxfp4 import LARGEST_SCALES, PackedExpertLinear, dequantise
 from aerie.models.norm import RMSNorm
+from aerie.models.packed import BY_DEVICE, MixedFormat, PackedProducts
+from aerie.models.packed_formats import read_packed
 from aerie.models.partition import SUMMED, Partition
 from aerie.models.rope import build_rotary
 from aerie.models.rope_buffers import check_buffers, without_buffers
@@ -58,6 +66,7 @@ class LoadOptions:
     ops: LayerOps = TORCH_OPS  # what runs between the products
     on_tensor: Callable[[int, int], None] = lambda done, total: None  # told after each tensor
     partition: Partition | None = None  # the part of one rank of several; None: all of it
+    packed: PackedProducts = BY_DEVICE  # how packed layers are multiplied
 
 
 def load_decoder(
@@ -80,13 +89,13 @@ def load_decoder(
     refuse(offences, str(directory))
     stored_as = DTYPES[files.entries[EMBEDDING].dtype]
     dtype, device = options.dtype or stored_as, torch.device(options.device)
-    is_mapped = (dtype, device.type) == (stored_as, "cpu") and options.dense == DENSE
+    is_mapped = (dtype, device.type) == (stored_as, "cpu") and linears == DENSE
     loader = Loader(files, dtype, device, options.on_tensor)
     if options.partition is not None:
         loader.cut = options.partition.cutter(geometry)
         geometry = options.partition.own(geometry)
     if not is_mapped:
-        refuse_too_large(geometry, dtype, device)
+        refuse_too_large(geometry, dtype, device, linears)
     decoder = _Builder(geometry, loader, options, linears).decoder(prepare_attention)
     refuse(loader.offences, str(directory))
     return decoder
@@ -101,15 +110,16 @@ def build_decoder(
 
 def _layer_format(config: Fields, geometry: Geometry, options: LoadOptions) -> LinearFormat:
     """How the linears of the layers are stored; experts have a format of their own."""
-    packed = read_gptq(config) if geometry.experts is None else None
+    packed = read_packed(config) if geometry.experts is None else None
     config.finish()
     if packed is None:
         return options.dense
     if options.partition is not None:
         raise UsageError(
-            "tensor_parallel splits plain weights, these are packed (gptq); use tensor_parallel 1"
+            f"tensor_parallel splits plain weights, these are packed ({packed.method}); use "
+            "tensor_parallel 1"
         )
-    return replace(packed, dense=options.dense)
+    return MixedFormat(packed.with_products(options.packed), options.dense)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,16 +198,17 @@ class _Builder:
             n_active=experts.n_active,
         )
 
-    def expert_linear(self, name: str, experts: ExpertGeometry) -> ExpertLinear:
+    def expert_linear(self, name: str, experts: ExpertGeometry) -> ExpertProduct:
         bias = self.loader.take(f"{name}_bias")
         if not experts.is_mxfp4:
             return ExpertLinear(self.loader.take(name).transpose(1, 2), bias)
         blocks, scales = (self.loader.take(f"{name}_{part}") for part in ("blocks", "scales"))
-        weight = dequantise(blocks, scales, self.loader.dtype)
-        self.loader.check_finite(f"{name}_scales", weight)
-        for part in ("blocks", "scales"):
-            self.loader.files.release(f"{name}_{part}")
-        return ExpertLinear(weight, bias)
+        dtype = self.loader.dtype
+        if int(scales.max()) > LARGEST_SCALES[dtype]:  # rare: only then is every weight looked at
+            for own in (slice(i, i + 1) for i in range(experts.n_experts)):
+                weight = dequantise(blocks[own], scales[own], dtype)
+                self.loader.check_finite(f"{name}_scales", weight)
+        return PackedExpertLinear(blocks, scales, bias)
 
     def projections(self, prefix: str, block: str, names: tuple[str, ...]) -> Projections:
         linears = tuple(self.linear(prefix, f"{block}.{name}") for name in names)

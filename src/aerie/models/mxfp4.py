@@ -7,13 +7,33 @@ a byte being the earlier weight; `scales` [experts, n_out, n_in / 32] bytes, exp
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 # E2M1: sign, two exponent bits, one mantissa bit.
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 SCALE_BIAS = 127
 SCALE_NAN = 255
+# Of the largest weight, six times its scale: beyond, float32, bfloat16 or float16 have no number.
+LARGEST_SCALES = {torch.float32: 252, torch.bfloat16: 252, torch.float16: 140}
+
+
+@dataclass(frozen=True, eq=False)
+class PackedExpertLinear:
+    """One linear layer of every expert; of those that rows chose, one at a time is unpacked."""
+
+    blocks: Tensor  # [experts, n_out, n_in / 32, 16] u8
+    scales: Tensor  # [experts, n_out, n_in / 32] u8
+    bias: Tensor  # [experts, n_out]
+
+    def __call__(self, x: Tensor, expert_idx: int) -> Tensor:
+        """[rows, n_in] to [rows, n_out] through one expert."""
+        own = slice(expert_idx, expert_idx + 1)
+        weight = dequantise(self.blocks[own], self.scales[own], x.dtype)[0]
+        return functional.linear(x, weight, self.bias[expert_idx])
 
 
 def dequantise(blocks: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:

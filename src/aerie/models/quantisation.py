@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aerie.models import foreign
 from aerie.models.fields import Fields, shown
+from aerie.models.packed import LeftOut
 
-MXFP4, GPTQ = "mxfp4", "gptq"
+MXFP4, GPTQ, AWQ, FP8, COMPRESSED = "mxfp4", "gptq", "awq", "fp8", "compressed-tensors"
+FLOATS = "float-quantized"  # the format of compressed-tensors that is read
 SECTION = "quantization_config"
 
 # What is read, in the words of an error.
-READ = {GPTQ: "gptq (4-bit)", MXFP4: "mxfp4 (experts)"}
+READ = {
+    AWQ: "awq (4-bit)",
+    COMPRESSED: f"compressed-tensors ({FLOATS})",
+    FP8: "fp8",
+    GPTQ: "gptq (4-bit)",
+    MXFP4: "mxfp4 (experts)",
+}
+LINEARS, EXPERTS = (AWQ, COMPRESSED, FP8, GPTQ), (MXFP4,)  # of the linears of layers, of experts
 PLAIN = "plain F32, BF16 or F16"
 
 # Other places where a quantiser writes its settings, and fields of a section without quant_method.
@@ -19,17 +30,20 @@ UNNAMED = {
     "load_in_8bit": "bitsandbytes",
     "quant_algo": "modelopt",
 }
+# Where a quantiser lists the layers it left as they were.
+LEFT_OUT = ("modules_to_not_convert", "ignored_layers", "ignore")
 VARIANTS = ("format", "quant_algo", "fmt", "bits")  # fields that tell variants of a method apart
 
 
-def read_method(config: Fields, supported: str) -> str | None:
-    """`supported` if that is how the weights are stored, None if they are plain.
+def read_method(config: Fields, supported: Sequence[str]) -> str | None:
+    """How the weights are stored if that is `supported`, None if they are plain.
 
     Any other method is noted, with what to use in its place.
     """
     section = config.section(SECTION)
     method = _method(config, section)
-    if not method or method == supported:
+    is_variant = method != COMPRESSED or section.text("format", "") == FLOATS
+    if not method or (method in supported and is_variant):
         return method or None
     what = foreign.METHODS.get(method, "a quantisation aerie does not know")
     variants = [f"{name} {shown(section.values[name])}" for name in VARIANTS if section.has(name)]
@@ -38,9 +52,14 @@ def read_method(config: Fields, supported: str) -> str | None:
     config.note(
         SECTION,
         f"quant_method {method!r} is not supported: it is {what}{told}; {instead}. Supported for "
-        f"this architecture: {READ[supported]}, {PLAIN}",
+        f"this architecture: {', '.join(READ[name] for name in supported)}, {PLAIN}",
     )
     return None
+
+
+def read_left_out(section: Fields) -> LeftOut:
+    """The layers that a quantiser says it left as they were."""
+    return LeftOut(tuple(n for key in LEFT_OUT if section.has(key) for n in section.texts(key)))
 
 
 def _method(config: Fields, section: Fields) -> str | None:

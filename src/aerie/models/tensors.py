@@ -25,6 +25,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtypes: tuple[str, ...] = FLOATS
     is_optional: bool = False
+    other_shape: tuple[int, ...] | None = None  # another that stands for the same
 
 
 class StoredTensor(Protocol):
@@ -52,8 +53,13 @@ class TensorSource(Protocol):
         """Whether an optional tensor is there."""
         ...
 
-    def finish(self, name: str, tensor: Tensor) -> Tensor:
-        """A tensor that was computed from stored ones, in the run's dtype; noted if not finite."""
+    @property
+    def device(self) -> torch.device:
+        """Where the run's tensors are."""
+        ...
+
+    def release(self, name: str) -> None:
+        """Of a tensor that was copied into another form, the file's pages may go."""
         ...
 
     def note(self, offence: Offence) -> None:
@@ -88,7 +94,7 @@ def compare(specs: Iterable[TensorSpec], stored: Mapping[str, StoredTensor]) -> 
             if not spec.is_optional:
                 found.append(Offence("missing", spec.name, f"{list(spec.shape)}"))
             continue
-        if entry.shape != spec.shape:
+        if entry.shape not in (spec.shape, spec.other_shape):
             detail = f"{list(entry.shape)}, must be {list(spec.shape)}"
             found.append(Offence("wrong shape", spec.name, detail))
         if entry.dtype not in spec.dtypes:

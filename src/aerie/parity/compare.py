@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from aerie.kernels.arrays import as_numpy, ulp_distance
+from aerie.kernels.arrays import as_numpy, largest_ulp_distance, ulp_distance
 from aerie.kernels.card import Card, Port
 
 
@@ -49,6 +49,7 @@ def compare_within(
             as_numpy(expected[port.name]),
             as_numpy(actual[port.name]),
             allowed(port.name),
+            card.tolerance(port.name).of_largest,
         )
         worst = max(worst, found.ulps)
         if found.reason:
@@ -56,13 +57,15 @@ def compare_within(
     return Difference(None, worst)
 
 
-def _compare_port(port: Port, expected: Any, actual: Any, allowed: int) -> Difference:
+def _compare_port(
+    port: Port, expected: Any, actual: Any, allowed: int, is_of_largest: bool
+) -> Difference:
     if expected.shape != actual.shape:
         return Difference(f"{port.name}: shape {actual.shape}, expected {expected.shape}", 0)
     if expected.dtype != actual.dtype:
         return Difference(f"{port.name}: dtype {actual.dtype}, expected {expected.dtype}", 0)
-    if expected.dtype in (np.float32, np.float16):
-        ulps = ulp_distance(expected, actual)
+    if is_of_largest or expected.dtype in (np.float32, np.float16):
+        ulps = (largest_ulp_distance if is_of_largest else ulp_distance)(expected, actual)
         if ulps > allowed:
             where = _first_difference(expected, actual)
             return Difference(f"{port.name}: {ulps} ulps apart, limit {allowed}; {where}", ulps)

@@ -296,4 +296,6 @@ EXAMPLES: dict[str, tuple[str, Callable[[], Inputs]]] = {
     "chosen_blocks": case_of("choose_kv_blocks", "b3_ties"),
     "gathered_blocks": case_of("gather_kv_blocks", "b3_block_edges"),
     "spliced_run": case_of("splice_drafted_run", "b4"),
+    "four_bits": case_of("multiply_int4", "r3_bias"),
+    "eight_bits": case_of("multiply_fp8", "r3_bias"),
 }

@@ -156,7 +156,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "mxfp4_on_llama": (
         CONFIG,
         {"quantization_config": {"quant_method": "mxfp4"}},
-        ["quant_method 'mxfp4' is not supported", "Supported for this architecture: gptq"],
+        ["quant_method 'mxfp4' is not supported", "Supported for this architecture: awq (4-bit), "],
     ),
     "other_quantization": (
         GPT_OSS,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,91 +16,45 @@ from aerie.attention import pytorch
 from aerie.errors import ConfigFieldError, TensorMismatchError
 from aerie.models.eagle3_load import load_head
 from aerie.models.eagle3_resolve import HeadOptions
-from aerie.models.gptq import dequantise
+from aerie.models.gptq import GPTQFormat
+from aerie.models.linear import LinearShape
 from aerie.models.load import LoadOptions, load_decoder
 from tests.unit.attention.trees import causal_batch, packed_slots
 from tests.unit.models import pairs
+from tests.unit.models.quantisers import gptq, quantise_file
 
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 16, "desc_act": False}
-
-
-def pack_words(codes: Tensor) -> Tensor:
-    """[rows, columns] codes 0..15 to [rows, columns / 8] words, lowest bits first."""
-    words = torch.zeros(codes.shape[0], codes.shape[1] // 8, dtype=torch.int64)
-    for place in range(8):
-        words |= codes[:, place::8].long() << 4 * place
-    return torch.where(words >= 1 << 31, words - (1 << 32), words).int()
-
-
-def quantise(
-    weight: Tensor, group_size: int, version: int = 1, seed: int | None = None
-) -> tuple[dict[str, Tensor], Tensor]:
-    """Pack [n_out, n_in]; returns the stored tensors and the weight they stand for.
-
-    With a seed the inputs are dealt to the groups at random, as act-order leaves them.
-    """
-    n_in = weight.shape[1]
-    size = n_in if group_size == -1 else group_size
-    groups = torch.arange(n_in) // size
-    if seed is not None:
-        groups = groups[torch.randperm(n_in, generator=torch.Generator().manual_seed(seed))]
-    n_groups = int(groups.max()) + 1
-    scales, zeros = torch.zeros(n_groups, weight.shape[0]), torch.zeros(n_groups, weight.shape[0])
-    for g in range(n_groups):
-        part = weight[:, groups == g]
-        low, high = part.min(1).values.clamp(max=0), part.max(1).values.clamp(min=0)
-        scales[g] = ((high - low) / 15).half().float()
-        zeros[g] = (-low / scales[g]).round().clamp(0, 15)
-    codes = (weight.T / scales[groups] + zeros[groups]).round().clamp(0, 15)
-    exact = ((codes - zeros[groups]) * scales[groups]).T
-    stored = {
-        "qweight": pack_words(codes.T).T.contiguous(),
-        "qzeros": pack_words((zeros - int(version == 1)).int() & 15),
-        "scales": scales.half(),
-        "g_idx": groups.int(),
-    }
-    return stored, exact
 
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("seed", [None, 4])
 @pytest.mark.parametrize(
-    ("n_out", "n_in", "group"), [(16, 256, 128), (24, 48, 16), (8, 40, 16), (8, 64, -1)]
+    ("n_out", "n_in", "group"), [(16, 256, 128), (24, 48, 16), (8, 40, 8), (8, 64, -1)]
 )
 def test_unpacked_equals_packed(
     n_out: int, n_in: int, group: int, seed: int | None, version: int
 ) -> None:
     weight = torch.randn(n_out, n_in, generator=torch.Generator().manual_seed(n_in))
     weight[0] = weight[0].abs() + 0.1  # zero point 0, which format v1 stores as 15
-    stored, exact = quantise(weight, group, version, seed)
-    got = dequantise(
-        stored["qweight"],
-        stored["qzeros"],
-        stored["scales"].float(),
-        stored["g_idx"],
-        zero_offset=int(version == 1),
+    stored, exact = gptq(weight, group, version, seed)
+    layer = GPTQFormat(group, zero_offset=int(version == 1)).build(
+        source_of({f"layer.{name}": tensor for name, tensor in stored.items()}),
+        "layer",
+        LinearShape(n_out, n_in),
     )
+    got = layer(torch.eye(n_in)).T  # sums of one weight each
     assert torch.equal(got, exact)
     assert float((got - weight).abs().max()) < 0.6 * float(stored["scales"].max())
 
 
-def quantise_file(
-    tensors: dict[str, Tensor], parts: tuple[str, ...], **options: Any
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Pack every linear whose name has one of the parts: (packed file, dense equivalent)."""
-    packed, dense = {}, {}
-    for name, tensor in tensors.items():
-        if any(part in name for part in parts) and name.endswith(".weight"):
-            stored, exact = quantise(tensor, **options)
-            prefix = name.removesuffix(".weight")
-            packed |= {f"{prefix}.{key}": value for key, value in stored.items()}
-            dense[name] = exact
-        else:
-            packed[name] = dense[name] = tensor
-    return packed, dense
-
-
-LINEARS = ("self_attn", "mlp")
+def source_of(tensors: dict[str, Tensor]) -> Any:
+    """A TensorSource over tensors in memory."""
+    return SimpleNamespace(
+        take=lambda name, dtype=None: tensors[name].to(dtype or tensors[name].dtype),
+        has=lambda name: name in tensors,
+        release=lambda name: None,
+        device=torch.device("cpu"),
+    )
 
 
 def logits_of(directory: Path, **options: Any) -> Tensor:
@@ -112,7 +68,7 @@ def logits_of(directory: Path, **options: Any) -> Tensor:
 def test_target(tmp_path: Path, version: int) -> None:
     base = pairs.write_target(tmp_path / "base", num_hidden_layers=2)
     tensors = load_file(base / "model.safetensors")
-    packed, dense = quantise_file(tensors, LINEARS, group_size=16, version=version)
+    packed, dense = quantise_file(tensors, partial(gptq, version=version))
     # What older quantisers write for a layer without bias.
     packed["model.layers.0.mlp.up_proj.bias"] = torch.zeros(pairs.WIDTH)
     layout = {"checkpoint_format": "gptq_v2"} if version == 2 else {}
@@ -131,7 +87,7 @@ def test_target(tmp_path: Path, version: int) -> None:
 def test_head_keeps_fc_and_output_dense(tmp_path: Path) -> None:
     target = load_decoder(pairs.write_target(tmp_path / "t"), pytorch.prepare, LoadOptions())
     case = pairs.CASES["official"]
-    packed, dense = quantise_file(pairs.stored_tensors(case), LINEARS, group_size=16, seed=2)
+    packed, dense = quantise_file(pairs.stored_tensors(case), partial(gptq, seed=2))
     quantised = case.config | {"quantization_config": GPTQ | {"desc_act": True}}
     pairs.save(tmp_path / "dense", case.config, dense)
     pairs.save(tmp_path / "packed", quantised, packed)
@@ -151,7 +107,7 @@ def test_head_keeps_fc_and_output_dense(tmp_path: Path) -> None:
     [
         ({"bits": 3}, "3-bit GPTQ is not supported"),
         ({"bits": 8}, "8-bit GPTQ is not supported"),
-        ({"quant_method": "awq"}, "quant_method 'awq' is not supported"),
+        ({"quant_method": "hqq"}, "quant_method 'hqq' is not supported"),
         ({"checkpoint_format": "marlin"}, "checkpoint_format 'marlin'"),
         ({"group_size": 12}, "group_size 12"),
     ],
@@ -176,7 +132,7 @@ def test_other_formats_are_refused(
 def test_bad_groups_are_listed(tmp_path: Path) -> None:
     base = pairs.write_target(tmp_path / "base", num_hidden_layers=1)
     tensors = load_file(base / "model.safetensors")
-    packed, _ = quantise_file(tensors, LINEARS, group_size=16)
+    packed, _ = quantise_file(tensors, gptq)
     packed["model.layers.0.self_attn.q_proj.g_idx"][3] = 9
     packed["model.layers.0.self_attn.k_proj.scales"][0, 0] = torch.nan
     packed["model.layers.0.mlp.down_proj.bias"] = torch.ones(pairs.HIDDEN)

@@ -74,7 +74,10 @@ class RoundSetup:
         assert draft_dir is not None, "the built-in pair has a head"
         numerics, draft = find_numerics(self.model, PAGE), head_numerics(self.model, PAGE)
         dtype = getattr(torch, self.dtype)
-        options = LoadOptions(dtype, self.device, numerics.dense, numerics.is_fused, numerics.ops)
+        options = LoadOptions(
+            dtype, self.device, numerics.dense, numerics.is_fused, numerics.ops,
+            packed=numerics.packed,
+        )  # fmt: skip
         if self.geometry is not None:
             pair = read_pair(target_dir, draft_dir)
             geometry = find_geometry(self.geometry)
@@ -83,7 +86,7 @@ class RoundSetup:
             )
             return inflate_to_device(pair, geometry, numerics.prepare_attention, made)
         target = load_decoder(target_dir, numerics.prepare_attention, options)
-        chosen = HeadOptions(dense=draft.dense, is_fused=draft.is_head_fused)
+        chosen = HeadOptions(dense=draft.dense, is_fused=draft.is_head_fused, packed=draft.packed)
         return LargePair(target, load_head(draft_dir, target, draft.prepare_attention, chosen))
 
     def core(self, pair: LargePair, speculation: SpeculationConfig, room: Room) -> EngineCore:

@@ -45,7 +45,7 @@ _KEYS = reads("keys", HIDDEN, _POOL, "keys of the pool")
 _LISTED = "The table lists slots of the pool up to seq_len; n_blocks blocks hold them."
 
 WEIGHED_BLOCKS = Card(
-    number="R21",
+    number="R20",
     name="weigh_kv_blocks",
     family="round",
     version=1,
@@ -74,7 +74,7 @@ WEIGHED_BLOCKS = Card(
 )
 
 BOUNDED_BLOCKS = Card(
-    number="R22",
+    number="R21",
     name="bound_kv_blocks",
     family="round",
     version=1,
@@ -104,7 +104,7 @@ BOUNDED_BLOCKS = Card(
 )
 
 CHOSEN_BLOCKS = Card(
-    number="R23",
+    number="R22",
     name="choose_kv_blocks",
     family="round",
     version=1,
@@ -121,7 +121,7 @@ CHOSEN_BLOCKS = Card(
         Scalar("n_window", "int", 1, 1 << 16, "blocks up to the end"),
     ),
     ports=(
-        reads("block_scores", F32, _BLOCKS, "from R21 or R22"),
+        reads("block_scores", F32, _BLOCKS, "from R20 or R21"),
         reads("seq_len", I64, _EACH, "tokens with KV"),
         returns(
             "blocks",
@@ -138,7 +138,7 @@ CHOSEN_BLOCKS = Card(
 )
 
 GATHERED_BLOCKS = Card(
-    number="R24",
+    number="R23",
     name="gather_kv_blocks",
     family="round",
     version=1,
@@ -167,7 +167,7 @@ GATHERED_BLOCKS = Card(
         updates("near_values", HIDDEN, _NEAR_POOL, "its values"),
         _KEYS,
         reads("values", HIDDEN, _POOL, "values of the pool"),
-        reads("blocks", I32, _BLOCKS, "from R23"),
+        reads("blocks", I32, _BLOCKS, "from R22"),
         *_TABLE,
         reads("near_table", I32, ("A", "W"), "slots of the pool they are copied to"),
     ),
@@ -183,7 +183,7 @@ GATHERED_BLOCKS = Card(
 )
 
 SPLICED_RUN = Card(
-    number="R25",
+    number="R24",
     name="splice_drafted_run",
     family="round",
     version=1,

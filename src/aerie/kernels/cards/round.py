@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aerie.kernels.cards.partial_kv import PARTIAL_CARDS
+from aerie.kernels.cards.products import PRODUCT_CARDS
 from aerie.kernels.cards.round_choice import CHOICE_CARDS
 from aerie.kernels.cards.round_draft import DRAFT_CARDS
 from aerie.kernels.cards.round_rows import ROW_CARDS
@@ -18,4 +19,5 @@ ROUND_CARDS = (
     *TEXT_CARDS,
     *SCORE_CARDS,
     *PARTIAL_CARDS,
+    *PRODUCT_CARDS,
 )

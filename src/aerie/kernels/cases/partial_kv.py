@@ -1,4 +1,4 @@
-"""Cases of previews: R21 to R24 blocks of texts of every length, R25 runs before trees."""
+"""Cases of previews: R20 to R23 blocks of texts of every length, R24 runs before trees."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _scored(
     dtype: str = "float32",
     spare: int = 1,
 ) -> Inputs:
-    """R21 and R22 inputs; `spare` blocks more than the longest text has."""
+    """R20 and R21 inputs; `spare` blocks more than the longest text has."""
     n_layers, n_kv, group, size = heads
     texts = _texts(rng, lengths, block_size)
     n_slots = texts["req_to_token"].size + 1
@@ -91,7 +91,7 @@ def _choosing(
     kept: tuple[int, int, int] = (1, 3, 2),
     levels: int = 0,
 ) -> Inputs:
-    """R23 inputs; `levels` different scores, any where 0."""
+    """R22 inputs; `levels` different scores, any where 0."""
     n_blocks = -(-max([*lengths, 1]) // block_size) + 1
     shape = (heads[0], len(lengths), heads[1], n_blocks)
     scores = rng.random(shape) if not levels else rng.integers(0, levels, shape) / levels
@@ -140,7 +140,7 @@ def _gathering(
     n_chosen: int = 3,
     dtype: str = "float32",
 ) -> Inputs:
-    """R24 inputs: random blocks, ascending, the last one of each text among them."""
+    """R23 inputs: random blocks, ascending, the last one of each text among them."""
     n_layers, n_kv, size = heads
     texts = _texts(rng, lengths, block_size)
     n_slots, batch = texts["req_to_token"].size + 1, len(lengths)
@@ -202,7 +202,7 @@ def _splicing(
     counts: int | Sequence[int] = (5, 0, 2, 1),
     spare: int = 3,
 ) -> Inputs:
-    """R25 inputs: a tree, some of it selected, and a run to go before it."""
+    """R24 inputs: a tree, some of it selected, and a run to go before it."""
     count = int(shape.lstrip("abcdefghijklmnopqrstuvwxyz"))
     forest = plant(rng, [shape] * batch, "usual", size=count + longest + spare)
     selected = np.zeros(forest.tokens.shape, np.bool_)

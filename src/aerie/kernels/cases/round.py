@@ -5,6 +5,7 @@ from __future__ import annotations
 from aerie.kernels.cases.case import Case
 from aerie.kernels.cases.near_ties import NEAR_CASES
 from aerie.kernels.cases.partial_kv import PARTIAL_CASES
+from aerie.kernels.cases.products import PRODUCT_CASES
 from aerie.kernels.cases.round_choice import CHOICE_CASES
 from aerie.kernels.cases.round_draft import DRAFT_CASES
 from aerie.kernels.cases.round_rows import ROW_CASES
@@ -21,4 +22,5 @@ ROUND_CASES: tuple[Case, ...] = (
     *SCORE_CASES,
     *NEAR_CASES,
     *PARTIAL_CASES,
+    *PRODUCT_CASES,
 )

@@ -1,4 +1,4 @@
-"""NumPy preview: R21 to R24 blocks of the KV and their copy, R25 the run it leaves."""
+"""NumPy preview: R20 to R23 blocks of the KV and their copy, R24 the run it leaves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Floats = NDArray[np.float32]
 
 
 def weigh_kv_blocks(*, n_blocks: int, **given: Any) -> dict[str, Any]:
-    """R21: softmax of every query head, summed by block."""
+    """R20: softmax of every query head, summed by block."""
     found = np.zeros((*given["queries"].shape[:3], n_blocks), np.float32)
     for place, queries, keys, starts in _texts(given):
         scores = queries @ keys.T
@@ -24,7 +24,7 @@ def weigh_kv_blocks(*, n_blocks: int, **given: Any) -> dict[str, Any]:
 
 
 def bound_kv_blocks(*, n_blocks: int, **given: Any) -> dict[str, Any]:
-    """R22: a query's products with the extremes of every block."""
+    """R21: a query's products with the extremes of every block."""
     found = np.full((*given["queries"].shape[:3], n_blocks), -3e38, np.float32)
     for place, queries, keys, starts in _texts(given):
         highest, lowest = (ufunc.reduceat(keys, starts) for ufunc in (np.maximum, np.minimum))
@@ -59,7 +59,7 @@ def choose_kv_blocks(
     n_retrieval: int,
     n_window: int,
 ) -> dict[str, Any]:
-    """R23: sinks, the best between, and the window."""
+    """R22: sinks, the best between, and the window."""
     n_chosen, n_blocks = n_sink + n_retrieval + n_window, block_scores.shape[-1]
     block = np.arange(n_blocks)
     n_own = (seq_len + block_size - 1) // block_size
@@ -86,7 +86,7 @@ def gather_kv_blocks(
     near_table: Slots,
     block_size: int,
 ) -> dict[str, Any]:
-    """R24: every chosen block into the slots listed for it."""
+    """R23: every chosen block into the slots listed for it."""
     n_layers, _, n_heads, _ = blocks.shape
     for b, length in enumerate(seq_len.tolist()):
         text = req_to_token[req_pool_indices[b], :length]
@@ -114,7 +114,7 @@ def splice_drafted_run(
     run_count: Ints,
     node_count: int,
 ) -> dict[str, Any]:
-    """R25: the tree moves behind the run."""
+    """R24: the tree moves behind the run."""
     longest, count = run_tokens.shape[1], run_count[:, None]
     run, old = np.s_[:, 1 : 1 + longest], np.s_[:, 1:node_count]
     new = np.s_[:, 1 + longest : node_count + longest]

@@ -1,4 +1,4 @@
-"""PyTorch preview: R21 to R24 blocks of the KV and their copy, R25 the run it leaves."""
+"""PyTorch preview: R20 to R23 blocks of the KV and their copy, R24 the run it leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def weigh_kv_blocks(
     block_size: int,
     n_blocks: int,
 ) -> dict[str, Tensor]:
-    """R21: softmax of every query head, summed by block."""
+    """R20: softmax of every query head, summed by block."""
     slots, is_real = _slots(req_to_token, req_pool_indices, seq_len, n_blocks * block_size)
     found = queries.new_zeros((*queries.shape[:3], n_blocks), dtype=torch.float32)
     for layer, own in enumerate(queries):
@@ -41,7 +41,7 @@ def bound_kv_blocks(
     block_size: int,
     n_blocks: int,
 ) -> dict[str, Tensor]:
-    """R22: a query's products with the extremes of every block."""
+    """R21: a query's products with the extremes of every block."""
     slots, is_real = _slots(req_to_token, req_pool_indices, seq_len, n_blocks * block_size)
     is_block = is_real[:, ::block_size]
     found = queries.new_zeros((*queries.shape[:3], n_blocks), dtype=torch.float32)
@@ -78,7 +78,7 @@ def choose_kv_blocks(
     n_retrieval: int,
     n_window: int,
 ) -> dict[str, Tensor]:
-    """R23: sinks, the best between, and the window."""
+    """R22: sinks, the best between, and the window."""
     n_chosen, n_blocks = n_sink + n_retrieval + n_window, block_scores.shape[-1]
     block = torch.arange(n_blocks, device=block_scores.device)
     n_own = (seq_len + block_size - 1) // block_size
@@ -108,7 +108,7 @@ def gather_kv_blocks(
     near_table: Tensor,
     block_size: int,
 ) -> dict[str, Tensor]:
-    """R24: every chosen block into the slots listed for it."""
+    """R23: every chosen block into the slots listed for it."""
     n_layers, batch, n_heads, n_chosen = blocks.shape
     own = torch.arange(block_size, device=blocks.device)
     position = (blocks.long()[..., None] * block_size + own).flatten(3)  # [Y, B, G, positions]
@@ -142,7 +142,7 @@ def splice_drafted_run(
     run_count: Tensor,
     node_count: int,
 ) -> dict[str, Tensor]:
-    """R25: the tree moves behind the run."""
+    """R24: the tree moves behind the run."""
     longest, count = run_tokens.shape[1], run_count[:, None]
     run, old = slice(1, 1 + longest), slice(1, node_count)
     new = slice(1 + longest, node_count + longest)

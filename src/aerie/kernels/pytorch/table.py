@@ -10,6 +10,7 @@ from aerie.kernels.pytorch import (
     memory,
     near_ties,
     partial_kv,
+    products,
     replay,
     round_choice,
     round_draft,
@@ -62,5 +63,7 @@ KERNELS: dict[str, Implementation] = {
         (partial_kv.choose_kv_blocks, None),
         (partial_kv.gather_kv_blocks, None),
         (partial_kv.splice_drafted_run, None),
+        (products.multiply_int4, None),
+        (products.multiply_fp8, None),
     )
 }

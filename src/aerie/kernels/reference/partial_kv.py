@@ -1,4 +1,4 @@
-"""Reference of a preview: R21 to R24 blocks of the KV and their copy, R25 the run it leaves."""
+"""Reference of a preview: R20 to R23 blocks of the KV and their copy, R24 the run it leaves."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BEHIND = np.float32(-3e38)  # bound of a block behind the text
 
 
 def weigh_kv_blocks(*, n_blocks: int, **given: Any) -> dict[str, Any]:
-    """R21: softmax of every query head, summed by block."""
+    """R20: softmax of every query head, summed by block."""
     return {"block_scores": _by_block(given, n_blocks, np.float32(0), _mass)}
 
 
 def bound_kv_blocks(*, n_blocks: int, **given: Any) -> dict[str, Any]:
-    """R22: a query's products with the extremes of every block."""
+    """R21: a query's products with the extremes of every block."""
     return {"block_scores": _by_block(given, n_blocks, BEHIND, _bound)}
 
 
@@ -68,7 +68,7 @@ def choose_kv_blocks(
     n_retrieval: int,
     n_window: int,
 ) -> dict[str, Any]:
-    """R23: sinks, the best between, and the window."""
+    """R22: sinks, the best between, and the window."""
     n_layers, batch, n_heads, _ = block_scores.shape
     blocks = np.full((n_layers, batch, n_heads, n_sink + n_retrieval + n_window), -1, np.int32)
     near_len = np.zeros(batch, np.int64)
@@ -100,7 +100,7 @@ def gather_kv_blocks(
     near_table: Slots,
     block_size: int,
 ) -> dict[str, Any]:
-    """R24: every chosen block into the slots listed for it."""
+    """R23: every chosen block into the slots listed for it."""
     n_layers, _, n_heads, _ = blocks.shape
     for b, length in enumerate(seq_len.tolist()):
         text = req_to_token[req_pool_indices[b]]
@@ -130,7 +130,7 @@ def splice_drafted_run(
     run_count: Ints,
     node_count: int,
 ) -> dict[str, Any]:
-    """R25: the tree moves behind the run."""
+    """R24: the tree moves behind the run."""
     batch, longest = run_tokens.shape
     noted = np.zeros_like(cumu_deltas)
     run, old = slice(1, 1 + longest), slice(1, node_count)

@@ -10,6 +10,7 @@ from aerie.kernels.reference import (
     memory,
     near_ties,
     partial_kv,
+    products,
     replay,
     round_choice,
     round_draft,
@@ -69,4 +70,6 @@ KERNELS: dict[str, Implementation] = {
     "choose_kv_blocks": Implementation(partial_kv.choose_kv_blocks),
     "gather_kv_blocks": Implementation(partial_kv.gather_kv_blocks),
     "splice_drafted_run": Implementation(partial_kv.splice_drafted_run),
+    "multiply_int4": Implementation(products.multiply_int4),
+    "multiply_fp8": Implementation(products.multiply_fp8),
 }

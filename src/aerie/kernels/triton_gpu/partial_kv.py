@@ -1,4 +1,4 @@
-"""Triton R21, R22 and R24: what the blocks of a text are worth, and copies of the chosen ones."""
+"""Triton R20, R21 and R23: what the blocks of a text are worth, and copies of the chosen ones."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def _score_kernel(
 ):  # fmt: skip
     """Some blocks of one layer, request and KV head.
 
-    For R21 the log of the summed exponentials of each query head, which the caller turns into
-    masses; for R22 the bound itself.
+    For R20 the log of the summed exponentials of each query head, which the caller turns into
+    masses; for R21 the bound itself.
     """
     layer, _, head, table_row, length = _of_program(rows, seq_len, n_kv, batch)
     group, dim, own = tl.arange(0, G), tl.arange(0, D), tl.arange(0, S)
@@ -118,7 +118,7 @@ def weigh_kv_blocks(
     block_size: int,
     n_blocks: int,
 ) -> dict[str, Tensor]:
-    """R21: softmax of every query head, summed by block."""
+    """R20: softmax of every query head, summed by block."""
     where = req_to_token, req_pool_indices, seq_len
     parts = _scored(queries, keys, where, block_size, n_blocks, True)
     if not parts.numel():
@@ -137,7 +137,7 @@ def bound_kv_blocks(
     block_size: int,
     n_blocks: int,
 ) -> dict[str, Tensor]:
-    """R22: a query's products with the extremes of every block."""
+    """R21: a query's products with the extremes of every block."""
     where = req_to_token, req_pool_indices, seq_len
     return {"block_scores": _scored(queries, keys, where, block_size, n_blocks, False)}
 
@@ -178,7 +178,7 @@ def gather_kv_blocks(
     near_table: Tensor,
     block_size: int,
 ) -> dict[str, Tensor]:
-    """R24: every chosen block into the slots listed for it."""
+    """R23: every chosen block into the slots listed for it."""
     n_layers, batch, n_kv, n_chosen = blocks.shape
     if n_layers * batch:
         _gather_kernel[(n_layers * batch * n_kv, n_chosen)](

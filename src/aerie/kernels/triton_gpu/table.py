@@ -13,6 +13,8 @@ from aerie.kernels.triton_gpu import (
     growth_layer,
     layout_rows,
     near_ties,
+    packed,
+    packed_floats,
     partial_kv,
     replay,
     round_forest,
@@ -72,6 +74,8 @@ KERNELS: dict[str, Implementation] = {
         (partial_kv.weigh_kv_blocks, None, None),
         (partial_kv.bound_kv_blocks, None, None),
         (partial_kv.gather_kv_blocks, None, None),
+        (packed.multiply_int4, None, packed.covers_int4),
+        (packed_floats.multiply_fp8, None, packed_floats.covers_fp8),
     )
 }
 KERNELS["grow_draft_layer"] = Implementation(

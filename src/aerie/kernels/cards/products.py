@@ -1,0 +1,108 @@
+"""Cards of products with packed weights: R18 four-bit codes in groups, R19 eight-bit floats.
+
+A product is y = x times the transpose of the weight, plus a bias; the weight is never written out
+whole. Its codes lie output by output, so that layers that read the same rows are joined by laying
+them side by side.
+"""
+
+from __future__ import annotations
+
+import math
+
+from aerie.kernels.card import Axis, Card, Scalar, Ulps
+from aerie.kernels.cards.axes import (
+    F32,
+    HIDDEN,
+    MAX_ROWS,
+    U8,
+    cost,
+    limit,
+    may_read,
+    reads,
+    returns,
+)
+
+MOST_OUT, MOST_IN = 1 << 18, 1 << 17
+
+ROWS = Axis("R", 0, MAX_ROWS, "rows")
+OUTPUTS = Axis("N", 1, MOST_OUT, "outputs of the layer")
+INPUTS = Axis("K", 2, MOST_IN, "inputs of the layer")
+BYTES = Axis("Q", 1, MOST_IN // 2, "bytes of the codes of one output")
+GROUPS = Axis("G", 1, MOST_IN // 2, "groups along the inputs")
+
+# Sums of either order, in float32; of rows in 16 bits the last rounding counts, too.
+SUMS = {"y": Ulps(32, 32, of_largest=True)}
+WIDEST_STEP = 128
+
+
+def step_of(group_size: int) -> int:
+    """Codes of a step: a byte holds one of its first half and one of its second.
+
+    A kernel then multiplies two halves that lie together, and nothing is put in order again.
+    """
+    return math.gcd(group_size, WIDEST_STEP)
+
+
+FOUR_BITS = Card(
+    number="R18",
+    name="multiply_int4",
+    family="round",
+    version=1,
+    summary=(
+        "Rows times a weight of four-bit codes: weight[n, k] = scales[g, n] * (code[n, k] -"
+        " zeros[g, n]), g = k // group_size. Codes come in steps of the greatest common divisor of"
+        " group_size and 128: the low half of byte j of a step is its code j, the high half the"
+        " code half a step further on."
+    ),
+    axes=(ROWS, OUTPUTS, INPUTS, BYTES, GROUPS),
+    scalars=(Scalar("group_size", "int", 2, MOST_IN, "inputs that share a scale"),),
+    ports=(
+        reads("x", HIDDEN, ("R", "K"), "rows"),
+        reads("codes", U8, ("N", "Q"), "codes of the weight, two in a byte"),
+        reads("scales", F32, ("G", "N"), "scale of each group and output"),
+        reads("zeros", U8, ("G", "N"), "code that stands for zero, 0 to 15"),
+        may_read("bias", HIDDEN, ("N",), "added to every row"),
+        returns("y", HIDDEN, ("R", "N"), "products"),
+    ),
+    limits=(
+        limit("group_size", "2*(group_size//2)", "an even group_size"),
+        limit("K", "2*Q", "inputs of the codes"),
+        limit("2*Q", "K", "codes of the inputs"),
+        limit("K", "G*group_size", "inputs of the groups"),
+        limit("G*group_size", "K", "groups of the inputs"),
+    ),
+    ties="None: sums go in any order within the tolerance.",
+    assumes="Values are finite and their sums stay within float32; zeros are 0 to 15.",
+    tolerances=SUMS,
+    cost=cost("E*R*K + N*Q + 5*G*N", "E*R*N", "2*R*N*K"),
+)
+
+EIGHT_BITS = Card(
+    number="R19",
+    name="multiply_fp8",
+    family="round",
+    version=1,
+    summary=(
+        "Rows times a weight of eight-bit floats (e4m3, without infinities): weight[n, k] ="
+        " scales[k // group_size, n] * code[n, k]. The last group may be shorter."
+    ),
+    axes=(ROWS, OUTPUTS, Axis("K", 1, MOST_IN, "inputs of the layer"), GROUPS),
+    scalars=(Scalar("group_size", "int", 1, MOST_IN, "inputs that share a scale"),),
+    ports=(
+        reads("x", HIDDEN, ("R", "K"), "rows"),
+        reads("codes", U8, ("N", "K"), "the weight's floats as their bits"),
+        reads("scales", F32, ("G", "N"), "scale of each group and output"),
+        may_read("bias", HIDDEN, ("N",), "added to every row"),
+        returns("y", HIDDEN, ("R", "N"), "products"),
+    ),
+    limits=(
+        limit("K", "G*group_size", "inputs of the groups"),
+        limit("(G - 1)*group_size + 1", "K", "groups of the inputs"),
+    ),
+    ties="None: sums go in any order within the tolerance.",
+    assumes="Values are finite, no code is NaN (127, 255), and sums stay within float32.",
+    tolerances=SUMS,
+    cost=cost("E*R*K + N*K + 4*G*N", "E*R*N", "2*R*N*K"),
+)
+
+PRODUCT_CARDS = (FOUR_BITS, EIGHT_BITS)

@@ -1,0 +1,184 @@
+"""Cases of products with packed weights, R18 and R19: groups, dtypes, odd shapes, limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from aerie.kernels.cards.products import MOST_IN, MOST_OUT
+from aerie.kernels.cases.case import Case, Inputs
+from aerie.kernels.cases.table import (
+    BOUNDS,
+    DTYPE,
+    Array,
+    Spoil,
+    blank,
+    both,
+    cases,
+    cast,
+    put,
+    row,
+    setting,
+)
+
+INT4, FP8 = "multiply_int4", "multiply_fp8"
+MOST_ROWS = 16_384
+
+
+def _rows(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+    """Rows of a dtype; bfloat16 as the upper halves of float32's bits."""
+    made = rng.standard_normal(shape).astype(np.float32)
+    if dtype == "bfloat16":
+        return (made.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return made.astype(dtype)
+
+
+def _int4(
+    rng: np.random.Generator,
+    sizes: tuple[int, int, int] = (3, 5, 64),
+    group: int = 32,
+    dtype: str = "float32",
+    has_bias: bool = False,
+) -> Inputs:
+    """R18 inputs of `sizes`: rows, outputs, inputs."""
+    n_rows, n_out, n_in = sizes
+    n_groups = n_in // group
+    inputs = {
+        "x": _rows(rng, (n_rows, n_in), dtype),
+        "codes": rng.integers(0, 256, (n_out, n_in // 2)).astype(np.uint8),
+        "scales": (rng.random((n_groups, n_out)) * 0.02 + 0.001).astype(np.float32),
+        "zeros": rng.integers(0, 16, (n_groups, n_out)).astype(np.uint8),
+        "group_size": group,
+    }
+    return inputs | ({"bias": _rows(rng, (n_out,), dtype)} if has_bias else {})
+
+
+def _everywhere(name: str, value: Any) -> Spoil:
+    return put(name, ..., value)
+
+
+_INT4_ROWS = (
+    row("r3_plain", "plain"),
+    row("r1_one_row", "one_row", sizes=(1, 5, 64)),
+    row("r3_bias", "bias", has_bias=True),
+    row("r1_smallest", "smallest", sizes=(1, 1, 2), group=2),
+    row("r1_one_output", "one_output", sizes=(1, 1, 32)),
+    row("r3_group_2", "group_2", sizes=(3, 3, 6), group=2),
+    row("r3_group_6", "group_not_of_two", sizes=(3, 3, 18), group=6),
+    row("r3_group_16", "group_16", sizes=(3, 7, 48), group=16),
+    row("r2_group_64", "group_64", sizes=(2, 3, 128), group=64),
+    row("r3_group_96", "group_96", sizes=(3, 3, 192), group=96),
+    row("r3_group_128", "group_128", sizes=(3, 2, 256), group=128),
+    row("r2_group_256", "group_256", sizes=(2, 2, 512), group=256),
+    row("r3_whole_input", "one_group", sizes=(3, 3, 160), group=160),
+    row("r2_prime_outputs", "prime", sizes=(2, 17, 32)),
+    row("r5_prime_rows", "prime rows", sizes=(5, 7, 32)),
+    row("r16_a_tile", "tile", sizes=(16, 4, 32)),
+    row("r17_a_tile_and_one", "tile_edge", sizes=(17, 4, 32)),
+    row("r3_float16", "float16", dtype="float16"),
+    row("r3_float16_bias", "float16 bias", dtype="float16", has_bias=True),
+    row("r3_bf16", "bfloat16", dtype="bfloat16"),
+    row("r3_bf16_bias", "bfloat16 bias", dtype="bfloat16", has_bias=True),
+    row("r3_zeros_0", "zeros_0", None, _everywhere("zeros", 0)),
+    row("r3_zeros_15", "zeros_15", None, _everywhere("zeros", 15)),
+    row("r3_codes_0", "codes_0", None, _everywhere("codes", 0)),
+    row("r3_codes_255", "codes_15", None, _everywhere("codes", 255)),
+    row("r3_nothing_but_zero", "zero", None,
+        both(_everywhere("codes", 0x88), _everywhere("zeros", 8))),
+    row("r3_rows_of_zero", "zero rows", None, _everywhere("x", 0.0)),
+    row("r3_small_scales", "scales_small", None, _everywhere("scales", 1e-6)),
+    row("r3_large_scales", "scales_large", None, _everywhere("scales", 250.0)),
+    row("r70_a_chunk", "chunk", sizes=(70, 9, 64)),
+    row("r0", "empty empty_batch", sizes=(0, 5, 64)),
+    row("r16384", "batch_limit", sizes=(MOST_ROWS, 1, 2), group=2),
+    row("r16385", "beyond_rows", BOUNDS, sizes=(MOST_ROWS + 1, 1, 2), group=2),
+    row("outputs_262145", "beyond_outputs", BOUNDS, sizes=(1, MOST_OUT + 1, 2), group=2),
+    row("inputs_131073", "beyond_inputs", BOUNDS, blank("x", 1, MOST_IN + 1)),
+    row("bytes_65537", "beyond_bytes", BOUNDS, blank("codes", 5, MOST_IN // 2 + 1)),
+    row("groups_65537", "beyond_groups", BOUNDS,
+        both(*(blank(name, MOST_IN // 2 + 1, 5) for name in ("scales", "zeros")))),
+    row("group_size_131073", "beyond_group", BOUNDS, setting(group_size=MOST_IN + 1)),
+    row("group_size_1", "below_group", BOUNDS, setting(group_size=1)),
+    row("codes_too_few", "wrong_shape codes_short", BOUNDS, blank("codes", 5, 31)),
+    row("codes_too_many", "wrong_shape codes_long", BOUNDS, blank("codes", 5, 33)),
+    row("groups_too_small", "groups_short", BOUNDS, setting(group_size=30)),
+    row("groups_too_large", "groups_long", BOUNDS, setting(group_size=34)),
+    row("group_odd", "group_odd", BOUNDS, setting(group_size=3), sizes=(2, 2, 6), group=2),
+    row("zeros_of_another_layer", "wrong_shape zeros", BOUNDS, blank("zeros", 2, 4)),
+    row("bias_of_another_layer", "wrong_shape bias", BOUNDS, blank("bias", 4), has_bias=True),
+    row("x_float64", "wrong_dtype", DTYPE, cast("x", "float64")),
+    row("codes_int32", "wrong_dtype codes", DTYPE, cast("codes", "int32")),
+    row("scales_float16", "wrong_dtype scales", DTYPE, cast("scales", "float16")),
+    row("bias_of_another_dtype", "wrong_dtype bias", DTYPE, cast("bias", "float16"),
+        has_bias=True),
+)  # fmt: skip
+
+
+def _fp8(
+    rng: np.random.Generator,
+    sizes: tuple[int, int, int] = (3, 5, 64),
+    group: int = 32,
+    dtype: str = "float32",
+    has_bias: bool = False,
+) -> Inputs:
+    """R19 inputs of `sizes`: rows, outputs, inputs."""
+    n_rows, n_out, n_in = sizes
+    n_groups = -(-n_in // group)
+    codes = rng.integers(0, 126, (n_out, n_in)) + 128 * rng.integers(0, 2, (n_out, n_in))
+    inputs = {
+        "x": _rows(rng, (n_rows, n_in), dtype),
+        "codes": codes.astype(np.uint8),
+        "scales": (rng.random((n_groups, n_out)) * 2e-3 + 1e-4).astype(np.float32),
+        "group_size": group,
+    }
+    return inputs | ({"bias": _rows(rng, (n_out,), dtype)} if has_bias else {})
+
+
+_FP8_ROWS = (
+    row("r3_plain", "plain"),
+    row("r1_one_row", "one_row", sizes=(1, 5, 64)),
+    row("r3_bias", "bias", has_bias=True),
+    row("r1_smallest", "smallest", sizes=(1, 1, 1), group=1),
+    row("r3_group_1", "group_1", sizes=(3, 3, 6), group=1),
+    row("r3_group_7", "group_odd", sizes=(3, 3, 21), group=7),
+    row("r3_group_96", "group_96", sizes=(3, 3, 192), group=96),
+    row("r3_group_128", "group_128", sizes=(3, 2, 256), group=128),
+    row("r3_last_group_short", "short_group", sizes=(3, 3, 80)),
+    row("r3_last_group_of_one", "short_group one", sizes=(3, 3, 65)),
+    row("r2_group_128_short", "short_group group_128", sizes=(2, 3, 200), group=128),
+    row("r3_whole_input", "one_group", sizes=(3, 3, 160), group=160),
+    row("r3_whole_odd_input", "one_group odd", sizes=(3, 3, 45), group=45),
+    row("r3_group_past_the_input", "one_group past", sizes=(3, 3, 64), group=128),
+    row("r2_prime_outputs", "prime", sizes=(2, 17, 32)),
+    row("r5_prime_rows", "prime rows", sizes=(5, 7, 32)),
+    row("r16_a_tile", "tile", sizes=(16, 4, 32)),
+    row("r17_a_tile_and_one", "tile_edge", sizes=(17, 4, 32)),
+    row("r3_float16", "float16", dtype="float16"),
+    row("r3_bf16", "bfloat16", dtype="bfloat16"),
+    row("r3_bf16_bias", "bfloat16 bias", dtype="bfloat16", has_bias=True),
+    row("r3_least_floats", "subnormal", None, put("codes", np.s_[:, ::2], 7)),
+    row("r3_zeros", "zero", None, _everywhere("codes", 128)),
+    row("r3_largest_floats", "largest", None, put("codes", np.s_[:, 1::3], 126)),
+    row("r3_small_scales", "scales_small", None, _everywhere("scales", 1e-7)),
+    row("r70_a_chunk", "chunk", sizes=(70, 9, 64)),
+    row("r0", "empty empty_batch", sizes=(0, 5, 64)),
+    row("r16384", "batch_limit", sizes=(MOST_ROWS, 1, 2), group=2),
+    row("r16385", "beyond_rows", BOUNDS, sizes=(MOST_ROWS + 1, 1, 2), group=2),
+    row("outputs_262145", "beyond_outputs", BOUNDS, sizes=(1, MOST_OUT + 1, 2), group=2),
+    row("inputs_131073", "beyond_inputs", BOUNDS, sizes=(1, 1, MOST_IN + 1), group=128),
+    row("groups_65537", "beyond_groups", BOUNDS, blank("scales", MOST_IN // 2 + 1, 5)),
+    row("group_size_131073", "beyond_group", BOUNDS, setting(group_size=MOST_IN + 1)),
+    row("group_size_0", "below_group", BOUNDS, setting(group_size=0)),
+    row("groups_too_small", "groups_short", BOUNDS, setting(group_size=31)),
+    row("groups_too_large", "groups_long", BOUNDS, setting(group_size=64)),
+    row("codes_of_another_layer", "wrong_shape codes", BOUNDS, blank("codes", 5, 63)),
+    row("bias_of_another_layer", "wrong_shape bias", BOUNDS, blank("bias", 4), has_bias=True),
+    row("x_float64", "wrong_dtype", DTYPE, cast("x", "float64")),
+    row("codes_int8", "wrong_dtype codes", DTYPE, cast("codes", "int8")),
+)  # fmt: skip
+
+PRODUCT_CASES: tuple[Case, ...] = (
+    *cases(INT4, _int4, _INT4_ROWS),
+    *cases(FP8, _fp8, _FP8_ROWS),
+)

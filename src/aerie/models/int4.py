@@ -1,0 +1,109 @@
+"""Four-bit codes in one layout, whatever stored them: what GPTQ and AWQ layers become at load.
+
+Codes are laid output by output in steps of two halves (card R18), scales are float32, zero points
+a byte each. Inputs that a quantiser dealt to its groups out of order (act-order) are sorted by
+group, and the rows are taken in that order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from aerie.kernels.cards.products import step_of
+from aerie.models.fields import Fields
+from aerie.models.linear import LinearShape
+from aerie.models.packed import PackedLinear, PackedProducts
+from aerie.models.tensors import Offence, TensorSource, TensorSpec
+
+BITS = 4
+PER_WORD = 32 // BITS
+WHOLE_INPUT = -1  # group_size of one group over the whole input
+INT32 = ("I32",)
+SCALE_BYTES, ZERO_BYTES = 4, 1
+
+
+@dataclass(frozen=True, eq=False)
+class Int4Codes:
+    """A layer's codes as a file holds them, in plain order."""
+
+    codes: Tensor  # [n_out, n_in] u8
+    zeros: Tensor  # [groups, n_out] u8
+    scales: Tensor  # [groups, n_out] f32
+    order: Tensor | None = None  # [n_in] i64, where inputs are not in the order of their groups
+
+
+def pack_layer(
+    products: PackedProducts, prefix: str, found: Int4Codes, bias: Tensor | None
+) -> PackedLinear:
+    """The layer in the layout of its card."""
+    codes = found.codes if found.order is None else found.codes[:, found.order.to("cpu")]
+    n_groups, n_in = found.scales.shape[0], codes.shape[1]
+    size = n_in // n_groups
+    weights = {
+        "codes": in_halves(codes, step_of(size)),
+        "scales": found.scales.contiguous(),
+        "zeros": found.zeros.contiguous(),
+    }
+    layer = products.make(prefix, "multiply_int4", weights, {"group_size": size})
+    return PackedLinear(layer.kernel, weights, layer.sizes, bias, found.order)
+
+
+def in_halves(codes: Tensor, step: int) -> Tensor:
+    """[..., n_in] codes to [..., n_in / 2] bytes: of each step the second half above the first."""
+    low, high = codes.unflatten(-1, (-1, 2, step // 2)).unbind(-2)
+    both: Tensor = low | (high << BITS)
+    return both.flatten(-2)
+
+
+def words_to_codes(words: Tensor) -> Tensor:
+    """[rows, words] i32 to [rows, words * 8] u8, lowest bits first."""
+    held = words.contiguous().view(torch.uint8)  # little-endian, as the file is
+    return torch.stack((held & 15, held >> BITS), dim=-1).flatten(1)
+
+
+def n_groups_of(group_size: int, shape: LinearShape) -> int:
+    """Groups along a layer's inputs."""
+    return 1 if group_size == WHOLE_INPUT else -(-shape.n_in // group_size)
+
+
+def int4_bytes(group_size: int, shape: LinearShape, element_bytes: int) -> int:
+    """Memory of a layer: codes, scales and zero points, and the bias."""
+    scaled = n_groups_of(group_size, shape) * shape.n_out * (SCALE_BYTES + ZERO_BYTES)
+    return shape.n_out * shape.n_in // 2 + scaled + shape.has_bias * shape.n_out * element_bytes
+
+
+def bias_spec(prefix: str, shape: LinearShape) -> TensorSpec:
+    """Older quantisers write a bias of zeros for layers that have none."""
+    return TensorSpec(f"{prefix}.bias", (shape.n_out,), is_optional=not shape.has_bias)
+
+
+def take_bias(source: TensorSource, prefix: str, shape: LinearShape) -> Tensor | None:
+    """The bias, if the layer has one; one that it must not have is noted unless it is zero."""
+    name = f"{prefix}.bias"
+    bias = source.take(name) if source.has(name) else None
+    if bias is None or shape.has_bias:
+        return bias
+    if bool(bias.any()):
+        source.note(Offence("not zero", name, "but this layer has no bias"))
+    return None
+
+
+def check_groups(source: TensorSource, prefix: str, group_size: int, shape: LinearShape) -> bool:
+    """Whether a layer's inputs fill its groups; noted where they do not."""
+    is_even = group_size == WHOLE_INPUT or shape.n_in % group_size == 0
+    if not is_even:
+        detail = f"has {shape.n_in} inputs, which groups of {group_size} do not divide"
+        source.note(Offence("broken group", prefix, detail))
+    return is_even
+
+
+def read_group_size(config: Fields, section: Fields, section_name: str) -> int:
+    """The group size a config states; problems are noted."""
+    size = section.integer("group_size", low=WHOLE_INPUT)
+    if size == 0 or (size > 0 and size % PER_WORD):
+        config.note(section_name, f"group_size {size} is not a multiple of {PER_WORD}")
+        return WHOLE_INPUT
+    return size
