@@ -7,8 +7,9 @@ edited copy; the target goes on typing. Plain decoding, the head alone, copied p
 take turns on every prompt, prompts read before; decoding alone is timed. Tokens are compared with
 plain decoding's in every cell, and the share of repeated 8-grams stands beside each.
 
-What lookups find is measured without a model, too: along the edited copy as it should be typed,
-the tokens of a round that has the copied path alone, and what a lookup takes.
+What lookups find is measured without a model (`--lookups`, reports/editing_lookups_cpu.json): along
+the edited copy as it should be typed, the tokens of a round that has copied paths alone, and what
+its lookups take.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ from aerie.bench.engine.summary import interval
 from aerie.bench.packed import as_lines
 from aerie.bench.provenance import provenance
 from aerie.kernels.numpy_cpu.round_text import find_text_path
+from aerie.models.hub import find_pair
 from aerie.text.heldout import read_documents
 from aerie.text.loops import repeated_share
+from aerie.text.tokenizer import Tokenizer, load_tokenizer
 
 METHODS = {"plain": "none", "eagle3": "eagle3", "eagle3+ngram": "eagle3+ngram", "ngram": "ngram"}
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{4,}")
@@ -74,9 +77,9 @@ class Run:
         return (len(self.tokens) - 1) / self.seconds
 
 
-def edits(engine: Engine, length: int, number: int) -> list[Edit]:
+def edits(tokenizer: Tokenizer, length: int, number: int) -> list[Edit]:
     """Prompts of files of about `length` tokens, cut at the end of a line."""
-    encode, decode = engine.tokenizer.encode, engine.tokenizer.decode
+    encode, decode = tokenizer.encode, tokenizer.decode
     found = []
     for document in read_documents(length, number):
         text = decode(list(encode(document.text)[:length]))
@@ -155,11 +158,8 @@ def point(length: int, cells: dict[str, list[Run]], ends: Sequence[int]) -> dict
     """All methods at one length of file; runs are prompt by prompt, turn by turn."""
     plain, methods = cells["plain"], {}
     for name, runs in cells.items():
-        drafts, ratios = sum(run.drafts for run in runs), []
-        for run, other in zip(runs, plain, strict=True):
-            assert run.tokens == other.tokens, f"{name} parts from plain decoding at {length}"
-            ratios.append(run.speed / other.speed)
-        ratio = interval(ratios)
+        drafts, pairs = sum(run.drafts for run in runs), list(zip(runs, plain, strict=True))
+        ratio = interval([run.speed / other.speed for run, other in pairs])
         shares = [repeated_share(run.tokens, ends) for run in runs]
         methods[name] = {
             "tokens_per_second": round(statistics.median(run.speed for run in runs), 1),
@@ -168,18 +168,18 @@ def point(length: int, cells: dict[str, list[Run]], ends: Sequence[int]) -> dict
                 round(1 + sum(run.accepted for run in runs) / drafts, 3) if drafts else 1.0
             ),
             "repeated_8gram_share": round(statistics.mean(shares), 4),
-            "differing": 0,
+            "differing": sum(run.tokens != other.tokens for run, other in pairs),
         }
     return {"file_tokens": length, "runs": len(plain), "methods": methods}
 
 
-def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Every length, every method, in turns."""
+def measure(args: argparse.Namespace) -> None:
+    """Every length, every method, in turns; what is known is written after each length."""
     longest = int(max(args.lengths) * (1.5 + TYPED)) + args.new + 64
     engines = {
         name: Engine.load(
             max_model_len=min(longest, 34816),
-            numerics="fast",
+            numerics="exact",
             scheduler={"max_batch": 1},
             speculation={"method": method},
         )
@@ -187,7 +187,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     }
     any_engine, points = engines["plain"], []
     for length in args.lengths:
-        prompts = edits(any_engine, length, args.documents)
+        prompts = edits(any_engine.tokenizer, length, args.documents)
         cells: dict[str, list[Run]] = {name: [] for name in engines}
         for prompt in prompts:
             for turn in range(1 + args.turns):
@@ -198,14 +198,34 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         points.append(point(length, cells, any_engine.tokenizer.eos_ids))
         prompt_tokens = [len(prompt.tokens) for prompt in prompts]
         points[-1] |= {"prompt_tokens": [min(prompt_tokens), max(prompt_tokens)]}
-        points[-1] |= {"lookups": looked_up(edits(any_engine, length, LOOKED_DOCUMENTS))}
         print(json.dumps(points[-1]), flush=True)
+        parted = [name for name, own in points[-1]["methods"].items() if own["differing"]]
+        assert not parted, f"{parted} part from plain decoding at {length}"
+        args.out.write_text(as_lines({**_head(args), "points": points}), encoding="utf-8")
+
+
+def measure_lookups(args: argparse.Namespace) -> None:
+    """Every length, every way to look up."""
+    tokenizer = load_tokenizer(find_pair(None, None)[0])
+    points = [
+        {"file_tokens": n, "lookups": looked_up(edits(tokenizer, n, LOOKED_DOCUMENTS))}
+        for n in args.lengths
+    ]
+    head = {
+        "what": "edited copies as they should be typed, walked along with copied paths alone",
+        "documents": LOOKED_DOCUMENTS,
+        "path_tokens": PATH,
+        "provenance": provenance("cpu"),
+    }
+    args.out.write_text(as_lines({**head, "points": points}), encoding="utf-8")
+
+
+def _head(args: argparse.Namespace) -> dict[str, Any]:
     return {
-        "what": "held-out files typed again with an identifier renamed; greedy, batch 1, fast",
+        "what": "held-out files typed again with an identifier renamed; greedy, batch 1, exact",
         "new_tokens": args.new,
         "prompts": args.documents,
         "turns": args.turns,
-        "points": points,
         "provenance": provenance("cpu"),
     }
 
@@ -214,12 +234,13 @@ def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096, 8192])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[2048])
     parser.add_argument("--documents", type=int, default=3)
-    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--new", type=int, default=128)
+    parser.add_argument("--lookups", action="store_true", help="without a model")
     args = parser.parse_args()
-    args.out.write_text(as_lines(measure(args)), encoding="utf-8")
+    (measure_lookups if args.lookups else measure)(args)
 
 
 if __name__ == "__main__":
