@@ -68,8 +68,8 @@ def measure(context: int, n_documents: int, n_new: int) -> list[dict[str, Any]]:
             rows.append({
                 "context": context, "document": document, "part": name,
                 "is_equal": output == wanted, "tokens": len(output),
-                "full_passes": counts.target_passes, "previewed": counts.previewed,
-                "judged": counts.preview_judged, "held": counts.preview_held,
+                "full_passes": counts.target_passes, "previewed": counts.previews.tokens,
+                "judged": counts.previews.judged, "held": counts.previews.held,
                 "seconds": round(seconds, 4), "repeated": round(repeated_share(output, ()), 4),
             })  # fmt: skip
             print(rows[-1], flush=True)

@@ -21,7 +21,8 @@ from aerie.assemble_device import settle_model
 from aerie.assemble_memory import free_bytes, give_back, kv_needs, with_pages
 from aerie.assemble_numerics import choose_kind, head_numerics
 from aerie.assemble_parallel import load_split, load_whole
-from aerie.assemble_rounds import build_launcher, preview_rule, scratch_of, tree_shape
+from aerie.assemble_rounds import build_launcher
+from aerie.assemble_sizes import preview_rule, scratch_of, tree_shape
 from aerie.config import EngineConfig, ModelConfig, PartialConfig, SpeculationConfig, require
 from aerie.costs.table import CostTable
 from aerie.engine.engine import EngineCore, Limits

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from aerie.assemble_rounds import history_of, hot_bytes, n_previewed, near_width
+from aerie.assemble_sizes import history_of, hot_bytes, n_previewed, near_width
 from aerie.config import EngineConfig, require
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head

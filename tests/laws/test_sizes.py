@@ -50,6 +50,7 @@ BUDGETS = {
 
 # Files between the soft and the hard limit, each with the reason it is not two files.
 LONG_FILES: dict[str, str] = {
+    "src/aerie/cli/engine_options.py": "every option of an engine, declared once",
     "src/aerie/engine/captured.py": "the launcher that runs ahead, one state machine",
     "src/aerie/speculation/planner.py": "one policy: what it plans, prices, chooses and learns",
     "src/aerie/fpga/rtl/layer.py": "K1, one state machine",
@@ -62,6 +63,7 @@ WIDE_CLASSES: dict[str, str] = {
     "src/aerie/bench/engine/summary.py:Point": "one field per column of the published rows",
     "src/aerie/bench/gates/data.py:Gate": "one field per key of a gate's table",
     "src/aerie/bench/gpu/rows.py:Row": "one field per column of the raw rows",
+    "src/aerie/cli/engine_options.py:DraftOptions": "one field per option of the command line",
     "src/aerie/config/model.py:ModelConfig": "one field per setting of Engine.load",
     "src/aerie/requests/params.py:SamplingParams": "one field per public option of a request",
     "src/aerie/fpga/rtl/card.py:CardEngine": "a circuit's registers: each is an attribute",

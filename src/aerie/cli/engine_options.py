@@ -145,11 +145,7 @@ class DraftOptions:
         str | None, _drafts(help="The planner's cost table: a file of aerie tune costs.")
     ] = None
     specpv: Annotated[
-        str,
-        _drafts(
-            help="Long contexts: lossless lets the target run on over a part of its KV and judges"
-            " every token over all of it; lossy keeps what the part said; off."
-        ),
+        str, _drafts(help="Long contexts, first over a part of the KV: lossless, lossy or off.")
     ] = "off"
 
     def chosen(self) -> tuple[SpeculationConfig, str | None]:

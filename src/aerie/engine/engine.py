@@ -192,8 +192,7 @@ class EngineCore:
         tokens = _until_stop(decision.tokens, request)
         accepted = min(decision.n_accepted, len(tokens))
         request.statistics.count(decision.n_nodes, accepted, request.seq_len)
-        if decision.n_run:
-            request.statistics.count_run(decision.n_run, decision.n_accepted)
+        request.statistics.previews.count(decision.n_run, decision.n_accepted)
         if decision.near:
             near = cell_of(request.seq_len, batch), len(tokens), sum(decision.near[: len(tokens)])
             for tally in (request.statistics.near_ties, self.near_ties):

@@ -30,6 +30,27 @@ class Scored:
 
 
 @dataclass
+class PreviewCounts:
+    """Tokens that passes over a part of the KV left for full ones, and what became of them."""
+
+    tokens: int = 0
+    judged: int = 0  # up to the first of a run that did not hold
+    held: int = 0
+
+    def count(self, n_run: int, n_accepted: int) -> None:
+        """One more run before a round's tree."""
+        held = min(n_run, n_accepted)
+        self.tokens += n_run
+        self.held += held
+        self.judged += held + (held < n_run)
+
+    @property
+    def agreement(self) -> float | None:
+        """Share of judged tokens that the full KV held; None: no preview was taken."""
+        return self.held / self.judged if self.judged else None
+
+
+@dataclass
 class Statistics:
     """Counts in the words of the evidence page; everything is after clipping."""
 
@@ -43,9 +64,7 @@ class Statistics:
     accepted_by_depth: dict[int, int] = field(default_factory=dict)
     by_context: ByContext = field(default_factory=ByContext)
     near_ties: NearTies = field(default_factory=NearTies)
-    previewed: int = 0  # tokens that passes over a part of the KV left for full ones
-    preview_judged: int = 0  # of them looked at: up to the first that did not hold
-    preview_held: int = 0
+    previews: PreviewCounts = field(default_factory=PreviewCounts)
 
     def count(self, n_nodes: int, n_accepted: int, context: int) -> None:
         """One more verify round: draft nodes it checked, and accepted ones that were emitted."""
@@ -57,18 +76,6 @@ class Statistics:
             self.by_context.count(context, n_accepted)
             for depth in range(1, n_accepted + 1):
                 self.accepted_by_depth[depth] = self.accepted_by_depth.get(depth, 0) + 1
-
-    def count_run(self, n_run: int, n_accepted: int) -> None:
-        """What became of a run that a preview left before the last round's tree."""
-        held = min(n_run, n_accepted)
-        self.previewed += n_run
-        self.preview_held += held
-        self.preview_judged += held + (held < n_run)
-
-    @property
-    def preview_agreement(self) -> float | None:
-        """Share of judged tokens that the full KV held; None: no preview was taken."""
-        return self.preview_held / self.preview_judged if self.preview_judged else None
 
     @property
     def mean_acceptance_length(self) -> float:

@@ -226,12 +226,13 @@ def speculation(statistics: Sequence[Statistics]) -> dict[str, Any]:
         sum(own.accepted_by_depth.get(depth, 0) for own in statistics)
         for depth in range(1, deepest + 2)
     ]
-    judged, held = (
-        sum(getattr(own, name) for own in statistics) for name in ("preview_judged", "preview_held")
+    n_previewed, judged, held = (
+        sum(getattr(own.previews, name) for own in statistics)
+        for name in ("tokens", "judged", "held")
     )
-    previews = {"num_previewed_tokens": sum(own.previewed for own in statistics)}
     return {
-        **({**previews, "preview_agreement": round(held / judged, 4)} if judged else {}),
+        **({"num_previewed_tokens": n_previewed} if judged else {}),
+        **({"preview_agreement": round(held / judged, 4)} if judged else {}),
         "mean_acceptance_length": round(1 + n_accepted / n_drafts, 4) if n_drafts else 1.0,
         "draft_acceptance_rate": round(n_accepted / n_draft_tokens, 4) if n_draft_tokens else 0.0,
         "acceptance_histogram": [here - deeper for here, deeper in itertools.pairwise(reached)],

@@ -268,10 +268,9 @@ def play(pair: Pair, run: Run, tally: Tally) -> list[Expected]:
         tally.counts["preemptions"] += counts.preemptions
         tally.counts["reused tokens"] += counts.reused_tokens
         tally.counts["accepted draft tokens"] += counts.num_accepted_tokens
-        tally.counts["tokens of previews"] += counts.previewed
-        tally.counts["tokens of previews that broke a run"] += (
-            counts.preview_judged - counts.preview_held
-        )
+        tally.counts["tokens of previews"] += counts.previews.tokens
+        broken = counts.previews.judged - counts.previews.held
+        tally.counts["tokens of previews that broke a run"] += broken
     return expected
 
 

@@ -16,7 +16,7 @@ from aerie.engine.engine import EngineCore
 from aerie.errors import UsageError
 from aerie.kernels.registry import Kernels
 from aerie.requests.params import SamplingParams
-from aerie.requests.request import Statistics
+from aerie.requests.request import PreviewCounts
 from tests.unit.engine.cores import Pair, core, finish_all, outputs
 from tests.unit.engine.random_runs import PARTIAL, PLAIN
 
@@ -33,14 +33,14 @@ def jobs(**asked: Any) -> list[tuple[list[int], SamplingParams]]:
     ]
 
 
-def counted(engine: EngineCore) -> Statistics:
+def counted(engine: EngineCore) -> PreviewCounts:
     """What all requests of an engine count of previews."""
-    total = Statistics()
+    total = PreviewCounts()
     for request in engine._requests.values():
-        own = request.statistics
-        total.previewed += own.previewed
-        total.preview_judged += own.preview_judged
-        total.preview_held += own.preview_held
+        own = request.statistics.previews
+        total.tokens += own.tokens
+        total.judged += own.judged
+        total.held += own.held
     return total
 
 
@@ -57,8 +57,8 @@ def test_a_preview_of_everything_holds(
     engine = core(pair, speculation=CHAIN, partial=whole, engine=launcher)
     assert outputs(engine, jobs()) == plain
     found = counted(engine)
-    assert found.previewed > 30, "most tokens come from previews"
-    assert found.preview_agreement == 1.0
+    assert found.tokens > 30, "most tokens come from previews"
+    assert found.agreement == 1.0
 
 
 def test_a_broken_run_is_no_loss(pair: Pair, plain: list[list[int]], launcher: str) -> None:
@@ -69,7 +69,7 @@ def test_a_broken_run_is_no_loss(pair: Pair, plain: list[list[int]], launcher: s
     )
     assert outputs(engine, jobs()) == plain
     found = counted(engine)
-    assert found.preview_held < found.preview_judged, "some runs broke"
+    assert found.held < found.judged, "some runs broke"
 
 
 def corrupted(kernels: Kernels) -> Kernels:
@@ -90,7 +90,7 @@ def test_the_planner_takes_previews_that_pay(
     whole = replace(LONG, n_retrieval_blocks=64)
     engine = core(pair, speculation=PLANNED, partial=whole, engine=launcher)
     assert outputs(engine, jobs()) == plain
-    assert counted(engine).previewed > 0
+    assert counted(engine).tokens > 0
     assert "previews hold" in engine.parts.policy.reason
 
 
@@ -101,7 +101,7 @@ def test_a_lossy_engine_keeps_what_a_part_of_the_kv_said(
     engine = core(pair, speculation=CHAIN, partial=lossy, engine=launcher)
     found = outputs(engine, jobs())
     counts = counted(engine)
-    assert counts.previewed > 0 and counts.preview_agreement == 1.0, "nothing is asked again"
+    assert counts.tokens > 0 and counts.agreement == 1.0, "nothing is asked again"
     assert found != plain, "so small a part does not say what the whole says"
     assert all(len(own) == 16 for own in found)
 
@@ -110,10 +110,10 @@ def test_short_texts_and_options_that_count_have_none(pair: Pair, launcher: str)
     later = replace(LONG, partial_threshold=1000)
     engine = core(pair, speculation=CHAIN, partial=later, engine=launcher)
     outputs(engine, jobs())
-    assert counted(engine).previewed == 0
+    assert counted(engine).tokens == 0
     engine = core(pair, speculation=CHAIN, partial=LONG, engine=launcher)
     outputs(engine, jobs(repetition_penalty=1.2))
-    assert counted(engine).previewed == 0
+    assert counted(engine).tokens == 0
 
 
 def test_one_who_wants_no_drafts_gets_a_token_a_round(pair: Pair, launcher: str) -> None:
@@ -123,7 +123,7 @@ def test_one_who_wants_no_drafts_gets_a_token_a_round(pair: Pair, launcher: str)
     finish_all(engine)
     alone = engine.request(ids[2])
     assert alone.statistics.target_passes == len(alone.output)
-    assert alone.statistics.previewed == 0 and counted(engine).previewed > 0
+    assert alone.statistics.previews.tokens == 0 and counted(engine).tokens > 0
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,9 @@ def test_a_wrong_setting_is_said(wrong: dict[str, Any]) -> None:
 
 
 def test_agreement_counts_up_to_the_first_miss() -> None:
-    counts = Statistics()
-    assert counts.preview_agreement is None
-    counts.count_run(5, 9)  # all five held, four of the tree behind them
-    counts.count_run(4, 1)  # the second was another one
-    assert (counts.previewed, counts.preview_judged, counts.preview_held) == (9, 7, 6)
-    assert np.isclose(counts.preview_agreement or 0, 6 / 7)
+    counts = PreviewCounts()
+    assert counts.agreement is None
+    counts.count(5, 9)  # all five held, four of the tree behind them
+    counts.count(4, 1)  # the second was another one
+    assert (counts.tokens, counts.judged, counts.held) == (9, 7, 6)
+    assert np.isclose(counts.agreement or 0, 6 / 7)

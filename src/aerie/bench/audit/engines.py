@@ -10,7 +10,7 @@ from typing import Any
 
 from aerie.assemble import build_core, load_draft, load_target, with_numerics
 from aerie.assemble_memory import give_back
-from aerie.assemble_rounds import scratch_of
+from aerie.assemble_sizes import scratch_of
 from aerie.bench.audit.cells import OFF, Cell
 from aerie.bench.audit.scenes import KNOWING, SCENES, SHORT
 from aerie.bench.provenance import provenance
