@@ -36,7 +36,7 @@ capture 5-coins "def add(a, b):" --speculative-num-steps 2 --speculative-num-dra
     --most-kb 160 --n-pages 8 --max-new-tokens 16
 # Trees paid for by measured cost: K3 runs, and widths differ from layer to layer.
 capture 6-planner --policy planner --calls 1 --when first --when width-change --most-kb 200 --n-pages 24 \
-    --kernel calculate_work_deltas \
+    --kernel calculate_work_deltas --kernel update_cumu_draft_state \
     --kernel draft_tree_layer_score_index_gen_op --max-new-tokens 24
 # Kernels the engine does not call by itself, hidden rows in 16 bits, and refusals.
 cases=(

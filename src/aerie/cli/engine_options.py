@@ -130,13 +130,13 @@ class DraftOptions:
     ] = "match"
     draft_window: Annotated[
         int | None,
-        _drafts(min=0, help="Positions the head looks back, 0 for all; default: as trained."),
+        _drafts(min=0, max=1 << 31, help="Positions the head looks back, 0: all; or as trained."),
     ] = None
     draft_sinks: Annotated[
-        int | None, _drafts(min=0, help="First positions it sees besides, where it has a window.")
+        int | None, _drafts(min=0, max=1 << 31, help="First positions it sees besides a window.")
     ] = None
     hot_vocabulary: Annotated[
-        int, _drafts(min=0, help="Ids all drafts share, beside each prompt's own; 0: the head's.")
+        int, _drafts(min=0, max=1 << 18, help="Ids drafts share beside a prompt's; 0: the head's.")
     ] = 0
     hot_counts: Annotated[
         str | None, _drafts(help="Their frequencies: a file of aerie draft-vocab build.")

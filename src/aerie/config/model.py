@@ -52,6 +52,7 @@ class ModelConfig:
         require(1 <= ranks <= MAX_RANKS, f"tensor_parallel is {ranks}, must be 1 to {MAX_RANKS}")
         for name in ("draft_window", "draft_sinks"):
             size = getattr(self, name)
-            require(size is None or size >= 0, f"{name} is {size}, must be 0 or more")
+            is_size = size is None or 0 <= size <= 1 << 31
+            require(is_size, f"{name} is {size}, limit 0..{1 << 31}")
         longest = self.max_model_len
         require(longest is None or longest >= 2, f"max_model_len is {longest}, must be at least 2")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from aerie.config.values import choice, read_fields, require
 
+MOST = 1 << 20  # of any number below
+
 
 @dataclass(frozen=True)
 class PartialConfig:
@@ -30,7 +32,7 @@ class PartialConfig:
         choice("partial.specpv_select", self.specpv_select, ("mass", "bounds"))
         for name, least in _LEAST.items():
             value = getattr(self, name)
-            require(value >= least, f"partial.{name} is {value}, must be at least {least}")
+            require(least <= value <= MOST, f"partial.{name} is {value}, limit {least}..{MOST}")
 
     @property
     def is_on(self) -> bool:

@@ -56,6 +56,8 @@ class SpeculationConfig:
         require(self.hot_vocabulary >= 0, f"hot_vocabulary is {self.hot_vocabulary}, 0 or more")
         is_cap = 0 <= self.hot_prompt_ids <= MOST_HOT
         require(is_cap, f"hot_prompt_ids is {self.hot_prompt_ids}, limit 0..{MOST_HOT}")
+        is_used = self.hot_vocabulary > 0 or self.hot_counts is None
+        require(is_used, "hot_counts are for hot_vocabulary: say how many ids drafts share")
         is_counted = not self.hot_vocabulary or self.hot_counts is not None
         require(is_counted, "hot_vocabulary needs hot_counts: a file of aerie draft-vocab build")
         limits = self.limits

@@ -39,6 +39,8 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "--rule": ("toss",),
     "--speculative-config": ("{", "[]", '{"num_speculative_tokens": "x"}', "", '{"model": 5}'),
     "--costs": (NOWHERE, FOLDER, str(HERE)),
+    "--hot-counts": (NOWHERE, FOLDER, str(HERE)),
+    "--specpv": ("yes", ""),
     "--out": (BELOW_A_FILE,),
     "--geometry": ("llama-9", str(HERE), FOLDER),
     "--batch": LISTS,
