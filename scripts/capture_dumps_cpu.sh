@@ -127,6 +127,16 @@ cases=(
     multiply_int4/group_odd
     multiply_fp8/r3_last_group_short
     multiply_fp8/r3_bf16_bias
+    weigh_kv_blocks/b3
+    weigh_kv_blocks/b2_small_half
+    bound_kv_blocks/b3
+    bound_kv_blocks/b2_bfloat16
+    choose_kv_blocks/b3_ties
+    choose_kv_blocks/window_0
+    gather_kv_blocks/b3
+    gather_kv_blocks/b1_small_bfloat16
+    splice_drafted_run/b4
+    splice_drafted_run/no_room
 )
 "$python" -m aerie parity export --out "$work/7-cases" "${cases[@]/#/--case=}"
 

@@ -99,12 +99,15 @@ def _placed(inputs: Inputs) -> Inputs:
     return {**inputs, **{name: adopt(array, "cpu", False) for name, array in arrays.items()}}
 
 
+STORED = ("keys", "values", "queries", "near_keys", "near_values")
+
+
 def _as_stored(inputs: Inputs) -> Inputs:
     """Hidden states and KV in the dtype of a GPU's."""
     stored = {
         name: _as_bfloat16(value)
         for name, value in inputs.items()
-        if getattr(value, "dtype", None) == np.float16 or name in ("keys", "values")
+        if getattr(value, "dtype", None) == np.float16 or name in STORED
     }
     return {**inputs, **stored}
 

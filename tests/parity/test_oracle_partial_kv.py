@@ -36,7 +36,8 @@ def test_scores_of_blocks(backend: str, kernel: str, judge: Any) -> None:
     where = texts(rng)
     queries = rng.standard_normal((2, 3, 2, 3, 5)).astype(np.float32)
     keys = rng.standard_normal((2, 81, 2, 5)).astype(np.float32)
-    found = run(backend, kernel, queries=queries, keys=keys, **where, block_size=SIZE, n_blocks=5)
+    heads = queries.reshape(2, 3, 6, 5)
+    found = run(backend, kernel, queries=heads, keys=keys, **where, block_size=SIZE, n_blocks=5)
     for y, b, g in np.ndindex(2, 3, 2):
         slots = where["req_to_token"][where["req_pool_indices"][b], : LENGTHS[b]]
         wanted = judge(queries[y, b, g].tolist(), keys[y, slots, g].tolist(), SIZE)

@@ -46,8 +46,8 @@ class Previews:
     sizes: PreviewSizes
     pool: KVPool  # of all layers but the dense ones: chosen blocks, then a run and its trees
     table: Tensor  # [previewed seats, positions] i32, slots of that pool
-    queries: Tensor  # [layers, table rows, kv_heads, group, dim] of each text's last row, scaled
-    scales: Tensor  # [layers, 1, 1, 1, 1]
+    queries: Tensor  # [layers, table rows, heads, dim] of each text's last row, scaled
+    scales: Tensor  # [layers, 1, 1, 1]
     near_len: Tensor  # [B] i64, positions in that pool
     roots: Tensor  # [B] i64, before the run
     run: Tensor  # [B, longest + 1] i64, its tokens; the last column is for what does not exist
@@ -64,7 +64,7 @@ class Previews:
         n_slots = sizes.n_near * sizes.width
         slots = torch.arange(1, 1 + n_slots, dtype=torch.int32, device=device)
         own = attention.n_kv_heads, attention.head_dim
-        groups = own[0], attention.n_heads // own[0], own[1]
+        heads = attention.n_heads, attention.head_dim
         scales = torch.tensor([layer.attention.rule.scale for layer in later], device=device)
 
         def integers(*shape: int) -> Tensor:
@@ -75,8 +75,8 @@ class Previews:
             sizes=sizes,
             pool=allocate_pool((len(later), 1 + n_slots, *own), target.embedding.dtype, device),
             table=slots.view(sizes.n_near, sizes.width),
-            queries=target.embedding.new_zeros((len(later), sizes.n_rows, *groups)),
-            scales=scales.to(target.embedding.dtype).view(-1, 1, 1, 1, 1),
+            queries=target.embedding.new_zeros((len(later), sizes.n_rows, *heads)),
+            scales=scales.to(target.embedding.dtype).view(-1, 1, 1, 1),
             near_len=integers(n),
             roots=integers(n),
             run=integers(n, sizes.longest + 1),

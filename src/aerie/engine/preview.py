@@ -57,7 +57,7 @@ def begin_run(parts: Parts, bucket: Bucket) -> Parts:
         values=values,
         blocks=chosen.blocks,
         **where,
-        near_table=own.table,
+        near_table=own.table[:n],
         block_size=size,
     )
     own.near_len[:n] = chosen.near_len
@@ -133,8 +133,7 @@ def note_queries(parts: Parts, n: int, kept_rows: Tensor, watched: Watched) -> N
 
 def keep_queries(own: Previews, table_rows: Tensor, queries: Tensor) -> None:
     """Queries [layers, B, heads, dim] of one row of each text, by row of the table."""
-    later = queries[own.config.n_dense_layers :]
-    own.queries[:, table_rows] = later.unflatten(2, own.queries.shape[2:4]) * own.scales
+    own.queries[:, table_rows] = queries[own.config.n_dense_layers :] * own.scales
 
 
 def splice(parts: Parts, tree: DraftTree, n_chosen: Tensor, grown: int) -> DraftTree:

@@ -80,7 +80,7 @@ def windowed(tmp_path_factory: pytest.TempPathFactory) -> Pair:
         layer_types=["sliding_attention"],
         sliding_window=WINDOW,
     )
-    return load_pair(directory, "exact")
+    return load_pair(directory, "exact", window=None)
 
 
 def play(pair: Pair, launcher: str, drafting: set[int], n_rounds: int) -> tuple[EngineCore, Moods]:

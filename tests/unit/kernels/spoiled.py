@@ -102,6 +102,11 @@ def many_requests(inputs: Inputs) -> None:
 
 
 HOST = (
+    mistaken("weighed_blocks", "no block", use(n_blocks=0), 0, 1),
+    mistaken("bounded_blocks", "no position in a block", use(block_size=0), 0, 1),
+    mistaken("chosen_blocks", "no window", use(n_window=0), 0, 1),
+    mistaken("gathered_blocks", "more positions than the table has", use(block_size=100), 300, 29),
+    mistaken("spliced_run", "nodes beyond the store", use(node_count=16), 21, 20),
     mistaken("layer", "columns no multiple of W", shorten("topk_probas", axis=1), 5, None),
     mistaken("layer", "tokens of another width", shorten("topk_tokens", axis=1), 5, 6),
     mistaken("layer", "hidden of another batch", shorten("input_hidden"), 5, 6),

@@ -27,7 +27,8 @@ from tests.unit.attention.trees import causal_batch, packed_slots
 from tests.unit.models import pairs
 from tests.unit.models.handmade import CONFIG, EXPERTS, write_checkpoint
 from tests.unit.models.mutations import VALUES, Files, mutate, places
-from tests.unit.models.test_gptq import GPTQ, LINEARS, quantise_file
+from tests.unit.models.quantisers import gptq, quantise_file
+from tests.unit.models.test_gptq import GPTQ
 
 Use = Callable[[Path], torch.Tensor]  # the logits of three rows
 QWEN = {
@@ -66,7 +67,7 @@ def subjects(tmp_path_factory: Any) -> dict[str, Subject]:
         states = torch.zeros(3, len(head.taps), pairs.HIDDEN)
         return head.extend(rows, states, head.allocate_pool(4)).logits
 
-    packed, _ = quantise_file(load_file(target_dir / "model.safetensors"), LINEARS, group_size=16)
+    packed, _ = quantise_file(load_file(target_dir / "model.safetensors"), gptq)
     pairs.save(folder / "gptq", pairs.target_config(quantization_config=GPTQ), packed)
     made = {
         "llama": write_checkpoint(folder / "llama", CONFIG),

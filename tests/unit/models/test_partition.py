@@ -20,7 +20,8 @@ from aerie.models.partition import Partition
 from tests.unit.models import pairs
 from tests.unit.models.batches import CONFIGS, batches, run
 from tests.unit.models.handmade import random_tensors, write_checkpoint, write_directory
-from tests.unit.models.test_gptq import GPTQ, LINEARS, quantise_file
+from tests.unit.models.quantisers import gptq, quantise_file
+from tests.unit.models.test_gptq import GPTQ
 
 MODELS: dict[str, dict[str, Any]] = {
     "llama": CONFIGS["llama"],
@@ -100,7 +101,7 @@ def test_experts_are_not_split(tmp_path: Path) -> None:
 
 def test_packed_weights_are_not_split(tmp_path: Path) -> None:
     base = pairs.write_target(tmp_path / "base", num_hidden_layers=2)
-    packed, _ = quantise_file(load_file(base / "model.safetensors"), LINEARS, group_size=16)
+    packed, _ = quantise_file(load_file(base / "model.safetensors"), gptq)
     config = pairs.target_config(num_hidden_layers=2) | {"quantization_config": GPTQ}
     pairs.save(tmp_path / "packed", config, packed)
     with pytest.raises(UsageError, match="these are packed"):

@@ -31,7 +31,7 @@ def _pool(made: Round) -> Any:
 
 
 def _scored(made: Round) -> Inputs:
-    queries = (LAYERS, made.shape.batch, HEADS, GROUP, HEAD_SIZE)
+    queries = (LAYERS, made.shape.batch, HEADS * GROUP, HEAD_SIZE)
     return {
         "queries": made.rng.standard_normal(queries, np.float32),
         "keys": _pool(made),

@@ -40,7 +40,7 @@ _TABLE = (
     reads("req_pool_indices", I64, _EACH, "table row of each request"),
     reads("seq_len", I64, _EACH, "tokens with KV"),
 )
-_QUERIES = reads("queries", HIDDEN, ("Y", "B", "G", "Q", "D"), "of one row, scaled and rotated")
+_QUERIES = reads("queries", HIDDEN, ("Y", "B", "G*Q", "D"), "of one row, scaled and rotated")
 _KEYS = reads("keys", HIDDEN, _POOL, "keys of the pool")
 _LISTED = "The table lists slots of the pool up to seq_len; n_blocks blocks hold them."
 
@@ -158,7 +158,6 @@ GATHERED_BLOCKS = Card(
         SEATED_WIDTH,
         Axis("J", 1, 1 << 18, "chosen blocks of one request"),
         Axis("T", 1, 1 << 28, "slots of the pool they are copied to"),
-        Axis("A", 0, 1 << 16, "rows of its table"),
         Axis("W", 1, 1 << 21, "columns of its table"),
     ),
     scalars=(_SIZE,),
@@ -169,12 +168,9 @@ GATHERED_BLOCKS = Card(
         reads("values", HIDDEN, _POOL, "values of the pool"),
         reads("blocks", I32, _BLOCKS, "from R22"),
         *_TABLE,
-        reads("near_table", I32, ("A", "W"), "slots of the pool they are copied to"),
+        reads("near_table", I32, ("B", "W"), "slots of the pool they are copied to"),
     ),
-    limits=(
-        limit("J*block_size", "W", "columns of near_table"),
-        limit("B", "A", "rows of near_table"),
-    ),
+    limits=(limit("J*block_size", "W", "columns of near_table"),),
     ties="None: copies.",
     assumes=_LISTED + " No slot is listed twice in near_table.",
     cost=cost(

@@ -9,7 +9,18 @@ import numpy as np
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle, rows_of_hidden
 from aerie.kernels.cases.forests import plant
-from aerie.kernels.cases.table import BOUNDS, DTYPE, Spoil, blank, cases, cast, put, row, setting
+from aerie.kernels.cases.table import (
+    BOUNDS,
+    DTYPE,
+    Spoil,
+    blank,
+    both,
+    cases,
+    cast,
+    put,
+    row,
+    setting,
+)
 
 WEIGHED, BOUNDED, CHOSEN = "weigh_kv_blocks", "bound_kv_blocks", "choose_kv_blocks"
 GATHERED, SPLICED = "gather_kv_blocks", "splice_drafted_run"
@@ -40,12 +51,28 @@ def _scored(
     texts = _texts(rng, lengths, block_size)
     n_slots = texts["req_to_token"].size + 1
     return {
-        "queries": rows_of_hidden(rng, (n_layers, len(lengths), n_kv, group, size), dtype),
+        "queries": rows_of_hidden(rng, (n_layers, len(lengths), n_kv * group, size), dtype),
         "keys": rows_of_hidden(rng, (n_layers, n_slots, n_kv, size), dtype),
         **texts,
         "block_size": block_size,
         "n_blocks": max(-(-max([*lengths, 1]) // block_size) + spare, 1),
     }
+
+
+def _blanks(**shapes: tuple[int, ...]) -> Spoil:
+    """Several arrays of zeros, which take no memory until they are looked at."""
+
+    def spoil(inputs: Inputs) -> None:
+        for name, shape in shapes.items():
+            inputs[name] = np.zeros(shape, inputs[name].dtype)
+
+    return spoil
+
+
+def _pools(**shapes: tuple[int, ...]) -> Spoil:
+    """The same for the four pools of R23."""
+    names = {"near": ("near_keys", "near_values"), "own": ("keys", "values")}
+    return _blanks(**{name: shape for kind, shape in shapes.items() for name in names[kind]})
 
 
 def _alike(name: str) -> Spoil:
@@ -74,10 +101,24 @@ _SCORED_ROWS = (
     row("b1_block_of_the_text", "one edge", lengths=(9,), block_size=9, spare=0),
     row("b2_small_half", "float16 small", lengths=(9, 3), dtype="float16"),
     row("b2_single_positions", "block_1", lengths=(7, 2), block_size=1),
+    row("b2_five_queries", "heads prime", lengths=(9, 6), heads=(1, 1, 5, 3)),
     row("b129", "beyond_batch", BOUNDS, lengths=(1,) * 129),
     row("block_0", "below_block", BOUNDS, setting(block_size=0)),
+    row("block_1025", "beyond_block", BOUNDS, setting(block_size=1025)),
     row("blocks_0", "below_blocks", BOUNDS, setting(n_blocks=0)),
-    row("keys_of_other_heads", "wrong_shape", BOUNDS, blank("keys", 2, 9, 2, 4)),
+    row("blocks_past_the_limit", "beyond_blocks", BOUNDS, setting(n_blocks=(1 << 20) + 1)),
+    row("layers_1025", "beyond_layers", BOUNDS,
+        _blanks(queries=(1025, 3, 1, 1), keys=(1025, 1, 1, 1))),
+    row("kv_heads_1025", "beyond_heads", BOUNDS,
+        _blanks(queries=(0, 3, 1025, 1), keys=(0, 1, 1025, 1))),
+    row("queries_1025", "beyond_group", BOUNDS,
+        _blanks(queries=(0, 3, 1025, 4), keys=(0, 1, 1, 4))),
+    row("size_1025", "beyond_size", BOUNDS, _blanks(queries=(0, 3, 2, 1025), keys=(0, 1, 1, 1025))),
+    row("slots_past_the_limit", "beyond_slots", BOUNDS,
+        _blanks(queries=(0, 3, 2, 4), keys=(0, (1 << 28) + 1, 1, 4))),
+    row("texts_65537", "beyond_table", BOUNDS, blank("req_to_token", 65_537, 1)),
+    row("width_2097153", "beyond_width", BOUNDS, blank("req_to_token", 1, 2_097_153)),
+    row("keys_of_other_heads", "wrong_shape", BOUNDS, blank("keys", 2, 9, 3, 4)),
     row("queries_float64", "wrong_dtype", DTYPE, cast("queries", "float64")),
     row("lengths_int32", "wrong_dtype int32", DTYPE, cast("seq_len", "int32")),
 )  # fmt: skip
@@ -124,9 +165,21 @@ _CHOSEN_ROWS = (
     row("b128", "batch_limit", lengths=(70, 13) * 64, heads=(1, 1)),
     row("b2_long", "long", lengths=(4096, 4081), block_size=16, kept=(2, 64, 8)),
     row("b2_prime", "prime", lengths=(101, 97), block_size=7, kept=(1, 5, 3)),
+    *(
+        row(f"b2_kept_{a}_{b}_{c}", "mixed small", lengths=(29, 14), kept=(a, b, c))
+        for a, b, c in ((0, 1, 1), (1, 1, 1), (2, 2, 1), (0, 4, 3))
+    ),
     row("b129", "beyond_batch", BOUNDS, lengths=(1,) * 129),
     row("window_0", "below_window", BOUNDS, setting(n_window=0)),
+    row("window_65537", "beyond_window", BOUNDS, setting(n_window=65_537)),
+    row("sinks_65537", "beyond_sinks", BOUNDS, setting(n_sink=65_537)),
+    row("retrieval_65537", "beyond_retrieval", BOUNDS, setting(n_retrieval=65_537)),
     row("block_0", "below_block", BOUNDS, setting(block_size=0)),
+    row("block_1025", "beyond_block", BOUNDS, setting(block_size=1025)),
+    row("layers_1025", "beyond_layers", BOUNDS, blank("block_scores", 1025, 3, 1, 1)),
+    row("heads_1025", "beyond_heads", BOUNDS, blank("block_scores", 0, 3, 1025, 1)),
+    row("blocks_past_the_limit", "beyond_blocks", BOUNDS,
+        blank("block_scores", 0, 3, 1, (1 << 20) + 1)),
     row("lengths_of_another_batch", "wrong_shape", BOUNDS, blank("seq_len", 2)),
     row("scores_float64", "wrong_dtype", DTYPE, cast("block_scores", "float64")),
 )  # fmt: skip
@@ -169,7 +222,7 @@ _GATHERED_ROWS = (
     row("b3", "mixed"),
     row("b1_smallest", "smallest", lengths=(1,), heads=(1, 1, 1), block_size=1, n_chosen=1),
     *(
-        row(f"b2_small_{n}", "small", lengths=(n, 8 - n), heads=(1, 2, 2), block_size=2)
+        row(f"b2_small_{n}", f"small n{n}", lengths=(n, 8 - n), heads=(1, 2, 2), block_size=2)
         for n in range(9)
     ),
     row("b1_two_blocks", "small", lengths=(7,), heads=(1, 1, 2), block_size=2, n_chosen=3),
@@ -179,7 +232,8 @@ _GATHERED_ROWS = (
     row("b3_block_edges", "edges", lengths=(15, 16, 17), block_size=8),
     row("b3_no_text", "empty_text", lengths=(0, 5, 0)),
     row("b3_more_places_than_blocks", "few", n_chosen=12),
-    row("b0", "empty_batch", None, blank("near_table", 1, 17), lengths=()),
+    row("b0", "empty_batch", None, blank("near_table", 0, 17), lengths=()),
+    row("b128", "batch_limit", lengths=(1, 2) * 64, heads=(1, 1, 2), n_chosen=1),
     row("y0", "no_layer", heads=(0, 2, 4)),
     row("b64", "batch", lengths=(3, 9) * 32, heads=(1, 1, 4)),
     row("b2_prime", "prime", lengths=(31, 23), heads=(3, 3, 7), block_size=7),
@@ -187,8 +241,27 @@ _GATHERED_ROWS = (
     row("b2_bfloat16", "bfloat16", lengths=(40, 19), dtype="bfloat16"),
     row("b1_long", "long", lengths=(1025,), heads=(1, 2, 16), block_size=16, n_chosen=20),
     row("b1_wide_head", "head_256", lengths=(33,), heads=(1, 1, 256)),
+    row("b129", "beyond_batch", BOUNDS, lengths=(1,) * 129, heads=(1, 1, 1), n_chosen=1),
     row("block_0", "below_block", BOUNDS, setting(block_size=0)),
     row("block_1024", "beyond_table", BOUNDS, setting(block_size=1024)),
+    row("block_1025", "beyond_block", BOUNDS, setting(block_size=1025)),
+    row("layers_1025", "beyond_layers", BOUNDS,
+        both(_pools(near=(1025, 1, 2, 4), own=(1025, 1, 2, 4)), blank("blocks", 1025, 3, 2, 1))),
+    row("heads_1025", "beyond_heads", BOUNDS,
+        both(_pools(near=(0, 1, 1025, 4), own=(0, 1, 1025, 4)), blank("blocks", 0, 3, 1025, 1))),
+    row("size_1025", "beyond_size", BOUNDS,
+        both(_pools(near=(0, 1, 2, 1025), own=(0, 1, 2, 1025)), blank("blocks", 0, 3, 2, 1))),
+    row("slots_past_the_limit", "beyond_slots", BOUNDS,
+        both(_pools(near=(0, 1, 2, 4), own=(0, (1 << 28) + 1, 2, 4)), blank("blocks", 0, 3, 2, 1))),
+    row("near_slots_past_the_limit", "beyond_near_slots", BOUNDS,
+        both(_pools(near=(0, (1 << 28) + 1, 2, 4), own=(0, 1, 2, 4)), blank("blocks", 0, 3, 2, 1))),
+    row("blocks_past_the_limit", "beyond_blocks", BOUNDS,
+        both(_pools(near=(0, 1, 2, 4), own=(0, 1, 2, 4)),
+              blank("blocks", 0, 3, 2, (1 << 18) + 1))),
+    row("texts_65537", "beyond_texts", BOUNDS, blank("req_to_token", 65_537, 1)),
+    row("width_2097153", "beyond_width", BOUNDS, blank("req_to_token", 1, 2_097_153)),
+    row("near_width_2097153", "beyond_near_width", BOUNDS, blank("near_table", 1, 2_097_153),
+        lengths=(7,)),
     row("values_of_other_heads", "wrong_shape", BOUNDS, blank("values", 2, 9, 3, 4)),
     row("blocks_int64", "wrong_dtype", DTYPE, cast("blocks", "int64")),
 )  # fmt: skip
@@ -235,9 +308,21 @@ _SPLICED_ROWS = (
     row("b0", "empty_batch", batch=0),
     row("b128", "batch_limit", batch=128),
     row("b3_prime", "prime", batch=3, shape="random31", longest=11, counts=(11, 7, 0)),
+    *(
+        row(f"b2_run_{n}_of_4", f"small n{n}", batch=2, longest=4, counts=(n, 4 - n), spare=n)
+        for n in range(5)
+    ),
+    row("b2_wide_room", "room", batch=2, spare=40),
+    row("b1_nodes_4096", "capacity_limit", batch=1, shape="random4000", longest=96, counts=96,
+        spare=0),
+    row("b4_run_1", "run_1", longest=1, counts=(1, 0)),
     row("b129", "beyond_batch", BOUNDS, batch=129),
+    row("nodes_4097", "beyond_nodes", BOUNDS, batch=1, shape="chain4090", longest=7, counts=7,
+        spare=0),
+    row("run_129", "beyond_run", BOUNDS, batch=1, longest=129, counts=1),
     row("no_room", "beyond_room", BOUNDS, setting(node_count=16)),
     row("count_0", "below_count", BOUNDS, setting(node_count=0)),
+    row("count_4097", "beyond_count", BOUNDS, setting(node_count=4097)),
     row("run_of_another_batch", "wrong_shape", BOUNDS, blank("run_tokens", 3, 5)),
     row("run_int32", "wrong_dtype", DTYPE, cast("run_tokens", "int32")),
 )  # fmt: skip

@@ -14,8 +14,8 @@ Floats = NDArray[np.float32]
 
 def weigh_kv_blocks(*, n_blocks: int, **given: Any) -> dict[str, Any]:
     """R20: softmax of every query head, summed by block."""
-    found = np.zeros((*given["queries"].shape[:3], n_blocks), np.float32)
-    for place, queries, keys, starts in _texts(given):
+    found = np.zeros(_shape(given, n_blocks), np.float32)
+    for place, queries, keys, starts in _texts(given, n_blocks):
         scores = queries @ keys.T
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         weights /= weights.sum(axis=1, keepdims=True)
@@ -25,18 +25,25 @@ def weigh_kv_blocks(*, n_blocks: int, **given: Any) -> dict[str, Any]:
 
 def bound_kv_blocks(*, n_blocks: int, **given: Any) -> dict[str, Any]:
     """R21: a query's products with the extremes of every block."""
-    found = np.full((*given["queries"].shape[:3], n_blocks), -3e38, np.float32)
-    for place, queries, keys, starts in _texts(given):
+    found = np.full(_shape(given, n_blocks), -3e38, np.float32)
+    for place, queries, keys, starts in _texts(given, n_blocks):
         highest, lowest = (ufunc.reduceat(keys, starts) for ufunc in (np.maximum, np.minimum))
         bounds = np.maximum(queries @ highest.T, queries @ lowest.T)
         found[place][: len(starts)] = bounds.mean(axis=0)
     return {"block_scores": found}
 
 
-def _texts(given: dict[str, Any]) -> Any:
+def _shape(given: dict[str, Any], n_blocks: int) -> tuple[int, ...]:
+    return (*given["queries"].shape[:2], given["keys"].shape[2], n_blocks)
+
+
+def _texts(given: dict[str, Any], n_blocks: int) -> Any:
     """Where a text's scores go, its queries, its keys and where its blocks begin."""
     queries, keys = given["queries"], given["keys"]
-    for b, length in enumerate(given["seq_len"].tolist()):
+    heads = keys.shape[2], queries.shape[2] // keys.shape[2]
+    queries = queries.reshape(*queries.shape[:2], *heads, queries.shape[3])
+    longest = min(given["req_to_token"].shape[1], n_blocks * given["block_size"])
+    for b, length in enumerate(given["seq_len"].clip(0, longest).tolist()):
         slots = given["req_to_token"][given["req_pool_indices"][b], :length]
         starts = np.arange(0, length, given["block_size"])
         for y, g in np.ndindex(*((queries.shape[0], queries.shape[2]) if length else (0, 0))):
@@ -61,7 +68,7 @@ def choose_kv_blocks(
 ) -> dict[str, Any]:
     """R22: sinks, the best between, and the window."""
     n_chosen, n_blocks = n_sink + n_retrieval + n_window, block_scores.shape[-1]
-    block = np.arange(n_blocks)
+    block, seq_len = np.arange(n_blocks), seq_len.clip(0, n_blocks * block_size)
     n_own = (seq_len + block_size - 1) // block_size
     is_own = (block < n_own[:, None])[None, :, None]
     is_fixed = ((block < n_sink) | (block >= (n_own - n_window)[:, None]))[None, :, None]
@@ -88,7 +95,7 @@ def gather_kv_blocks(
 ) -> dict[str, Any]:
     """R23: every chosen block into the slots listed for it."""
     n_layers, _, n_heads, _ = blocks.shape
-    for b, length in enumerate(seq_len.tolist()):
+    for b, length in enumerate(seq_len.clip(0, req_to_token.shape[1]).tolist()):
         text = req_to_token[req_pool_indices[b], :length]
         for y, g in np.ndindex(n_layers, n_heads):
             own = blocks[y, b, g]

@@ -20,8 +20,9 @@ def weigh_kv_blocks(
 ) -> dict[str, Tensor]:
     """R20: softmax of every query head, summed by block."""
     slots, is_real = _slots(req_to_token, req_pool_indices, seq_len, n_blocks * block_size)
-    found = queries.new_zeros((*queries.shape[:3], n_blocks), dtype=torch.float32)
-    for layer, own in enumerate(queries):
+    n_kv = keys.shape[2]
+    found = queries.new_zeros((*queries.shape[:2], n_kv, n_blocks), dtype=torch.float32)
+    for layer, own in enumerate(queries.unflatten(2, (n_kv, queries.shape[2] // n_kv))):
         seen = keys[layer][slots].permute(0, 2, 3, 1).float()  # [B, G, D, positions]
         scores = torch.matmul(own.float(), seen)
         scores = scores.masked_fill(~is_real[:, None, None], -torch.inf)
@@ -44,8 +45,9 @@ def bound_kv_blocks(
     """R21: a query's products with the extremes of every block."""
     slots, is_real = _slots(req_to_token, req_pool_indices, seq_len, n_blocks * block_size)
     is_block = is_real[:, ::block_size]
-    found = queries.new_zeros((*queries.shape[:3], n_blocks), dtype=torch.float32)
-    for layer, own in enumerate(queries):
+    n_kv = keys.shape[2]
+    found = queries.new_zeros((*queries.shape[:2], n_kv, n_blocks), dtype=torch.float32)
+    for layer, own in enumerate(queries.unflatten(2, (n_kv, queries.shape[2] // n_kv))):
         seen = keys[layer][slots].float().unflatten(1, (n_blocks, block_size))
         hidden = ~is_real.unflatten(1, (n_blocks, block_size))[..., None, None]
         products = [
@@ -81,6 +83,7 @@ def choose_kv_blocks(
     """R22: sinks, the best between, and the window."""
     n_chosen, n_blocks = n_sink + n_retrieval + n_window, block_scores.shape[-1]
     block = torch.arange(n_blocks, device=block_scores.device)
+    seq_len = seq_len.clamp(0, n_blocks * block_size)
     n_own = (seq_len + block_size - 1) // block_size
     is_own = block < n_own[:, None]
     is_fixed = (block < n_sink) | (block >= (n_own - n_window)[:, None])
@@ -112,8 +115,8 @@ def gather_kv_blocks(
     n_layers, batch, n_heads, n_chosen = blocks.shape
     own = torch.arange(block_size, device=blocks.device)
     position = (blocks.long()[..., None] * block_size + own).flatten(3)  # [Y, B, G, positions]
-    is_real = (blocks >= 0).repeat_interleave(block_size, dim=3)
-    is_real &= position < seq_len[None, :, None, None]
+    is_real = (blocks >= 0)[..., None].expand(*blocks.shape, block_size).flatten(3)
+    is_real = is_real & (position < seq_len[None, :, None, None])
     position = position.clamp(0, req_to_token.shape[1] - 1)
     source = req_to_token[req_pool_indices[None, :, None, None], position].long()
     target = near_table[:batch, : n_chosen * block_size].long()[None, :, None].expand_as(source)

@@ -52,7 +52,7 @@ def multiply_fp8(
     def unpack(outputs: slice) -> Tensor:
         by_group = scales[:, outputs].t()
         if by_group.shape[1] > 1:
-            by_group = by_group.repeat_interleave(group_size, dim=1)[:, :n_in]
+            by_group = by_group[..., None].expand(-1, -1, group_size).flatten(1)[:, :n_in]
         return floats[outputs].float() * by_group
 
     return {"y": _multiply(x, codes.shape[0], unpack, bias)}

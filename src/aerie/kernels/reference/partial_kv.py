@@ -32,14 +32,17 @@ def _by_block(
 ) -> Floats:
     """`score` of every layer, request and KV head, behind the text `fill`."""
     queries, keys, size = given["queries"], given["keys"], given["block_size"]
-    n_layers, batch, n_heads = queries.shape[:3]
+    n_layers, batch, n_heads = *queries.shape[:2], keys.shape[2]
     found = np.full((n_layers, batch, n_heads, n_blocks), fill, np.float32)
-    for b, length in enumerate(given["seq_len"].tolist()):
+    group = queries.shape[2] // n_heads
+    by_head = queries.reshape(n_layers, batch, n_heads, group, queries.shape[3])
+    longest = min(given["req_to_token"].shape[1], n_blocks * size)
+    for b, length in enumerate(given["seq_len"].clip(0, longest).tolist()):
         slots = given["req_to_token"][given["req_pool_indices"][b], :length]
         starts = np.arange(0, length, size)
         for y, g in np.ndindex(n_layers, n_heads):
             if length:
-                own = as_float32(queries[y, b, g]).astype(np.float64)
+                own = as_float32(by_head[y, b, g]).astype(np.float64)
                 seen = as_float32(keys[y, slots, g]).astype(np.float64)
                 found[y, b, g, : len(starts)] = score(own, seen, starts)
     return found
@@ -69,10 +72,10 @@ def choose_kv_blocks(
     n_window: int,
 ) -> dict[str, Any]:
     """R22: sinks, the best between, and the window."""
-    n_layers, batch, n_heads, _ = block_scores.shape
+    n_layers, batch, n_heads, n_blocks = block_scores.shape
     blocks = np.full((n_layers, batch, n_heads, n_sink + n_retrieval + n_window), -1, np.int32)
     near_len = np.zeros(batch, np.int64)
-    for b, length in enumerate(seq_len.tolist()):
+    for b, length in enumerate(seq_len.clip(0, n_blocks * block_size).tolist()):
         n_own = -(-length // block_size)
         sinks = range(min(n_sink, n_own))
         window = range(max(len(sinks), n_own - n_window), n_own)
@@ -102,7 +105,7 @@ def gather_kv_blocks(
 ) -> dict[str, Any]:
     """R23: every chosen block into the slots listed for it."""
     n_layers, _, n_heads, _ = blocks.shape
-    for b, length in enumerate(seq_len.tolist()):
+    for b, length in enumerate(seq_len.clip(0, req_to_token.shape[1]).tolist()):
         text = req_to_token[req_pool_indices[b]]
         for y, g in np.ndindex(n_layers, n_heads):
             for place, block in enumerate(blocks[y, b, g].tolist()):

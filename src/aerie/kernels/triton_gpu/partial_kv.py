@@ -93,7 +93,8 @@ def _scored(
     n_blocks: int,
     is_mass: bool,
 ) -> Tensor:
-    n_layers, batch, n_kv, group, dim = queries.shape
+    (n_layers, batch, n_heads, dim), n_kv = queries.shape, keys.shape[2]
+    group = n_heads // n_kv
     shape = (n_layers, batch, n_kv, *((group,) if is_mass else ()), n_blocks)
     out = torch.empty(shape, dtype=torch.float32, device=queries.device)
     if out.numel():
@@ -122,7 +123,7 @@ def weigh_kv_blocks(
     where = req_to_token, req_pool_indices, seq_len
     parts = _scored(queries, keys, where, block_size, n_blocks, True)
     if not parts.numel():
-        return {"block_scores": parts.new_zeros((*queries.shape[:3], n_blocks))}
+        return {"block_scores": parts.new_zeros((*queries.shape[:2], keys.shape[2], n_blocks))}
     # A text without tokens has no mass, and softmax of nothing is not a number.
     return {"block_scores": torch.softmax(parts, dim=-1).nan_to_num(0.0).sum(dim=3)}
 
