@@ -32,7 +32,7 @@ def _by_block(
 ) -> Floats:
     """`score` of every layer, request and KV head, behind the text `fill`."""
     queries, keys, size = given["queries"], given["keys"], given["block_size"]
-    n_layers, batch, n_heads = *queries.shape[:2], keys.shape[2]
+    (n_layers, batch), n_heads = queries.shape[:2], keys.shape[2]
     found = np.full((n_layers, batch, n_heads, n_blocks), fill, np.float32)
     group = queries.shape[2] // n_heads
     by_head = queries.reshape(n_layers, batch, n_heads, group, queries.shape[3])
