@@ -104,7 +104,7 @@ def make(root: Path, judges: Judges, writes: bool) -> Report:
         MANIFEST: render_manifest(evidence, names, fresh).encode(),
     }
     fresh |= {path: text for path, text in pages.items() if text != _bytes(root / path)}
-    aged = [path for path, text in fresh.items() if _is_only_aged(root / path, text)]
+    aged = sorted(path for path, text in fresh.items() if _is_only_aged(root / path, text))
     if writes:
         _write(root, {path: text for path, text in pages.items() if path in fresh})
     every = tuple(one for _, rows in judged for one in rows)
