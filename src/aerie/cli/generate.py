@@ -84,7 +84,7 @@ def generate(
     engine = options.load(**settings)
     payload = _stream(engine, text, params, (rounds or sys.maxsize) if show_tree else 0)
     if compare:
-        plain = options.load(**settings, speculation={"method": "none"}, planner={})
+        plain = options.load(**settings, speculation={"method": "none"}, planner={}, partial={})
         payload = _compare(plain, engine, text, params, repeats)
     finish(payload, as_json)
 

@@ -18,6 +18,7 @@ from aerie.bench.round.setup import SPARE_PAGES, RoundSetup
 from aerie.config import (
     CacheConfig,
     EngineConfig,
+    PartialConfig,
     SchedulerConfig,
     SpeculationConfig,
     require,
@@ -109,6 +110,8 @@ class Engines:
         config = replace(
             self.config,
             speculation=self.policies[cell.policy],
+            # Plain decoding has no drafts that a part of the KV could judge.
+            partial=PartialConfig() if cell.policy == OFF else self.config.partial,
             scheduler=SchedulerConfig(self.most_together, prefill_chunk=cell.chunk),
         )
         config = replace(config, cache=self._pages(config, cell, memory))
