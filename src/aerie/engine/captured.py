@@ -179,6 +179,8 @@ class Captured:
                 rest = replace(rest, options=asked.recorded)
             growth = self._settled(rest, growth)
         agreed = self.parts.policy.prepare(growth, rest.seats, is_steady or is_told)
+        if self.seating.is_constrained:
+            self._learn()  # while the target thinks: the host is held up by every level of a draft
         self._fly(rest, begun, growth, agreed, is_told)
         # By now the device is busy. The next plan, not this one, is made by what is learnt here.
         self._learn()

@@ -17,7 +17,7 @@ from torch import Tensor
 from aerie.attention.pool import KVPool
 from aerie.engine.buckets import Bucket
 from aerie.engine.commit import hand_over, keep_features, note_trees
-from aerie.engine.masks import MOST_HIDDEN, Levels
+from aerie.engine.masks import MOST_HIDDEN, MOST_LEVELS, Levels
 from aerie.engine.parts import Parts, Verdict
 from aerie.engine.preview import (
     add_to_run,
@@ -123,8 +123,10 @@ def grow(parts: Parts, bucket: Bucket, growth: Growth) -> tuple[Drafted, int]:
         place, own = draft_place(parts, bucket), parts.draft
         if bucket.options.grammar:
             known = store.arrays["cumu_tokens"], store.arrays["prev_indexs"], state.report.lines[:n]
-            most = MOST_HIDDEN if bucket.fit is None else None
-            allow = Levels(state.columns.masks, known, own.token_map(n), most)
+            most = (MOST_HIDDEN, MOST_LEVELS) if bucket.fit is None else (None, None)
+            ids = own.token_map(n)
+            ids = ids[None] if ids is not None and ids.dim() == 1 else ids
+            allow = Levels(state.columns.masks, parts.kernels, known, ids, *most)
             own = replace(own, allow=allow)
         drafted = own.run(growth, store, accepted_rows(parts, bucket), place)
     n_nodes, deepest = drafted.n_nodes, len(drafted.widths) + 1

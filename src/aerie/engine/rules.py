@@ -20,7 +20,7 @@ def match(parts: Parts, bucket: Bucket, layout: Any, logits: Tensor) -> Verdict:
     stops = state.seats("stop_tokens", n)
     if bucket.options.grammar:
         state.columns.masks.make(of_trees, [state.noted.shape])
-        logits = state.columns.masks.masked(logits, layout.qo_indptr)
+        logits = state.columns.masks.masked(parts.kernels, logits, layout.qo_indptr)
     given = {
         "logits": logits,
         "positions": layout.positions,
