@@ -269,10 +269,9 @@ def _near_ties(made: Round) -> Inputs:
 
 def _masked(made: Round) -> Inputs:
     """Every request has a grammar."""
-    vocabulary = made.shape.vocabulary
-    words = (made.rows + 1, -(-vocabulary // 32))
+    words = (made.rows + 1, -(-made.shape.vocabulary // 32))
     return {
-        "logits": made.rng.standard_normal((made.rows, vocabulary), np.float32),
+        "logits": _emitted(made)["logits"],
         "ends": made.layout.indptr,
         "first": 1 + made.layout.indptr[:-1],
         "bits": made.rng.integers(-(2**31), 2**31, words).astype(np.int32),
