@@ -20,13 +20,14 @@ from aerie.engine.graphs import Graphs
 from aerie.engine.report import PARENTS, TOKENS, has_ended
 from aerie.engine.seat import Seat
 from aerie.kernels.registry import Kernels
+from aerie.kernels.report import N_CHOSEN
 from aerie.speculation.store import even_ends
 from aerie.text.walker import Path, climb, tree_paths
 
 # Of a seat, its index and what was sent: the paths below its root after which it wants masks.
 Read = Callable[..., list[Path]]
 # Masks of a level that the host makes while a head of 8B thinks, some 200 µs; of the best nodes.
-MOST_HIDDEN = 16
+MOST_HIDDEN = 8
 # Levels that the host looks at: every look cuts a graph, and few paths are accepted so far.
 MOST_LEVELS = 6
 
@@ -115,9 +116,15 @@ class Masks:
         return left
 
 
-def of_trees(seat: Seat, index: int, trees: NDArray[np.int64]) -> list[Path]:
-    """The nodes of a noted tree."""
-    return tree_paths(*trees[[TOKENS, PARENTS], index, : seat.n_rows].tolist())
+def of_trees(
+    seat: Seat, index: int, trees: NDArray[np.int64], lines: NDArray[np.int64]
+) -> list[Path]:
+    """The nodes of a noted tree; the report before it may not have been followed yet."""
+    line = lines[index].tolist()
+    if has_ended(line):
+        return []
+    news, chosen = seat.news(line), trees[[TOKENS, PARENTS], index, : line[N_CHOSEN]]
+    return [(*news, *path) for path in tree_paths(*chosen.tolist())]
 
 
 @dataclass(eq=False)
@@ -129,13 +136,13 @@ class Levels:
     known: Sequence[Tensor]  # tokens and parents of all nodes, and the report's lines: [B, ..]
     token_ids: Tensor | None  # the target's id of every draft token [1 or B, draft vocabulary]
     most: int | None  # masks of a level; None: of all nodes, however long it takes
-    deepest: int | None  # levels with masks; None: all
+    deepest: int  # levels with masks
     n_levels: int = 0  # so far
 
     def send(self, nodes: Tensor) -> None:
         """Let the host know the nodes [B, W] that are about to be fed."""
         self.n_levels += 1
-        if self._is_masked:
+        if self.n_levels <= self.deepest:
             self.masks.send(nodes, *self.known)
 
     def masked(self, nodes: Tensor, logits: Tensor) -> Tensor:
@@ -144,16 +151,12 @@ class Levels:
         A head that knows none of the allowed tokens has nothing to propose: R6 gives its children
         no probability, and nobody verifies them.
         """
-        if not self._is_masked:
+        if self.n_levels > self.deepest:
             return logits
         shapes = [(len(nodes), part.shape[1]) for part in (nodes, *self.known)]
         self.masks.make(_of_level, shapes, self.most)
         ends = even_ends(*nodes.shape, nodes.device)
         return self.masks.masked(self.kernels, logits, ends, self.token_ids)
-
-    @property
-    def _is_masked(self) -> bool:
-        return self.deepest is None or self.n_levels <= self.deepest
 
 
 def _of_level(seat: Seat, index: int, *known: NDArray[np.int64]) -> list[Path]:

@@ -19,8 +19,9 @@ def match(parts: Parts, bucket: Bucket, layout: Any, logits: Tensor) -> Verdict:
     state, n = parts.state, bucket.seats
     stops = state.seats("stop_tokens", n)
     if bucket.options.grammar:
-        state.columns.masks.make(of_trees, [state.noted.shape])
-        logits = state.columns.masks.masked(parts.kernels, logits, layout.qo_indptr)
+        masks = state.columns.masks
+        masks.make(of_trees, [state.noted.shape, state.report.lines[:n].shape])
+        logits = masks.masked(parts.kernels, logits, layout.qo_indptr)
     given = {
         "logits": logits,
         "positions": layout.positions,

@@ -148,6 +148,8 @@ def test_masked_drafts_are_accepted_more_often(pair: Pair, monkeypatch: pytest.M
         found = run(speculating(pair, "tree", launcher)(), jobs)
         return sum(request.statistics.num_accepted_tokens for request in found)
 
+    for limit in ("MOST_HIDDEN", "MOST_LEVELS"):  # of a GPU, where looks take their time
+        monkeypatch.setattr(round_module, limit, 99)
     masked = {launcher: accepted(launcher) for launcher in LAUNCHERS}
     assert masked["direct"] == masked["graphs"]
     monkeypatch.setattr(round_module, "MOST_HIDDEN", 1)  # the best node of each
@@ -164,7 +166,7 @@ def test_a_head_that_knows_no_allowed_token_proposes_nothing() -> None:
     masks._first[:2] = torch.tensor([1, 2])
     masks._bits[1:] = torch.tensor([[1 << 5, 0], [1 << 4, 0]], dtype=torch.int32)
     kernels = load("pytorch")
-    levels = Levels(masks, kernels, (), token_map[None], None, None)
+    levels = Levels(masks, kernels, (), token_map[None], None, 9)
     masks.graphs.cut = lambda look: None  # type: ignore[method-assign]
     logits = torch.randn(2, len(token_map))
     found = levels.masked(torch.zeros((2, 1), dtype=torch.int64), logits)

@@ -21,24 +21,16 @@ def _masks(
     bound: Sequence[bool] = (True,),
     maps: int = 0,
     words: int | None = None,
-    dtype: str = "float32",
-    kind: str = "usual",
 ) -> Inputs:
     """So many rows of each seat, `spare` ones of nobody; `bound` says in turns who has masks."""
-    n_rows = sum(counts) + spare
     n_words = -(-vocab // 32) if words is None else words
     first, n_masks = np.zeros(len(counts), np.int32), 1
     for seat, count in enumerate(counts):
         if bound[seat % len(bound)]:
             first[seat] = n_masks
             n_masks += count
-    logits = draw_logits(rng, (n_rows, vocab), kind)
-    if dtype == "bfloat16":
-        logits = (logits.view(np.uint32) >> 16).astype(np.uint16)
-    elif dtype == "float16":
-        logits = np.clip(logits, -6e4, 6e4).astype(np.float16)
     inputs: Inputs = {
-        "logits": logits,
+        "logits": draw_logits(rng, (sum(counts) + spare, vocab), "usual"),
         "ends": np.cumsum([0, *counts]).astype(np.int32),
         "first": first,
         "bits": rng.integers(-(2**31), 2**31, (n_masks, n_words)).astype(np.int32),
@@ -49,6 +41,11 @@ def _masks(
             [np.sort(rng.choice(n_ids, vocab, replace=False)) for _ in range(maps)], np.int64
         ).reshape(maps, vocab)
     return inputs
+
+
+def _bfloat16(inputs: Inputs) -> None:
+    """Logits as the patterns of the numbers they round down to."""
+    inputs["logits"] = (inputs["logits"].view(np.uint32) >> 16).astype(np.uint16)
 
 
 _ROWS = (
@@ -71,7 +68,7 @@ _ROWS = (
     row("b3_nothing_allowed", "all_masked", None, put("bits", ..., 0)),
     row("b3_only_the_sign", "sign", None, put("bits", ..., -(2**31))),
     row("b3_first_word", "one_left", None, put("bits", np.s_[:, 1:], 0)),
-    row("b3_masked_before", "masked", kind="masked"),
+    row("b3_masked_before", "masked", None, put("logits", np.s_[:, 1::3], -np.inf)),
     row("b2_nan", "nan", None, put("logits", np.s_[:, ::7], np.nan), counts=(2, 2)),
     row("b2_infinite", "inf", None, put("logits", np.s_[:, ::5], np.inf), counts=(2, 2)),
     row("b3_fewer_words", "words", vocab=70, words=2),
@@ -85,9 +82,9 @@ _ROWS = (
     row("b3_map_extremes", "map extremes", None,
         put("token_ids", np.s_[:, :4], [-1, -(2**63), 2**63 - 1, 2**32]),
         vocab=40, words=9, maps=1),
-    row("b3_fp16", "fp16", dtype="float16"),
-    row("b3_bf16", "bf16", dtype="bfloat16"),
-    row("b3_bf16_map", "bf16 map", dtype="bfloat16", vocab=40, words=9, maps=3),
+    row("b3_fp16", "fp16", None, cast("logits", "float16")),
+    row("b3_bf16", "bf16", None, _bfloat16),
+    row("b3_bf16_map", "bf16 map", None, _bfloat16, vocab=40, words=9, maps=3),
     row("b3_masks_missing", "edge", None, put("first", 2, 9)),
     row("b3_first_beyond", "beyond_masks", None, put("first", 1, 1000)),
     row("b3_first_negative", "negative", None, put("first", 0, -1)),
