@@ -7,6 +7,7 @@ made is read after it. So whatever uses masks is cut twice, where it is recorded
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,8 +27,8 @@ from aerie.text.walker import Path, climb, tree_paths
 
 # Of a seat, its index and what was sent: the paths below its root after which it wants masks.
 Read = Callable[..., list[Path]]
-# Masks of a level that the host makes while a head of 8B thinks, some 200 µs; of the best nodes.
-MOST_HIDDEN = 8
+# What the host may do for a level while a head of 8B thinks: of the best nodes, 25 to 45 µs each.
+MOST_HIDDEN, HIDDEN_SECONDS = 8, 180e-6
 # Levels that the host looks at: every look cuts a graph, and few paths are accepted so far.
 MOST_LEVELS = 6
 
@@ -72,7 +73,7 @@ class Masks:
     def make(self, read: Read, shapes: Sequence[Sequence[int]], most: int | None = None) -> None:
         """Have the host make the masks of what was sent in these shapes, and send them.
 
-        With `most`, of the first rows of each seat only: so many in all, or one each.
+        With `most`, of the first rows of each seat only: so many in all, or one each, in time.
         """
         self.graphs.cut(partial(self._make, read, shapes, most))
 
@@ -80,17 +81,21 @@ class Masks:
         # A look between two graphs: what it takes beyond the model's pass, everybody waits for.
         if self._is_sent is not None:
             self._is_sent.synchronize()
+        late = time.perf_counter() + HIDDEN_SECONDS
         numbers, sent, end = self._sent.numpy(), [], 0
         for shape in shapes:
             begin, end = end, end + math.prod(shape)
             sent.append(numbers[begin:end].reshape(shape))
-        made = self._made_here.numpy()
-        first, rows, end = made[: self._n_seats], made[self._begin :], 1
+        made, end = self._made_here.numpy(), 1
+        first, rows = made[: self._n_seats], made[self._begin :].reshape(-1, self._n_words)
         first.fill(0)
-        rows = rows.reshape(-1, self._n_words)
         bound = [(i, s) for i, s in enumerate(self.seats()) if s.walker and not s.has_left]
         n_each = None if most is None else max(1, most // max(1, len(bound)))
-        for index, seat in bound:
+        # Where time does not suffice, others come first in the next round.
+        turn = sum(seat.seq_len for _, seat in bound) % max(1, len(bound))
+        for index, seat in bound[turn:] + bound[:turn]:
+            if most is not None and time.perf_counter() > late:
+                break
             paths = read(seat, index, *sent)
             if seat.walker is not None and paths:
                 seat.walker.fill(paths[:n_each], rows[end : end + len(paths)])

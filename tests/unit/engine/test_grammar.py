@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from aerie.engine import masks as masks_module
 from aerie.engine import round as round_module
 from aerie.engine.buckets import Bucket
 from aerie.engine.engine import EngineCore
@@ -148,6 +149,7 @@ def test_masked_drafts_are_accepted_more_often(pair: Pair, monkeypatch: pytest.M
         found = run(speculating(pair, "tree", launcher)(), jobs)
         return sum(request.statistics.num_accepted_tokens for request in found)
 
+    monkeypatch.setattr(masks_module, "HIDDEN_SECONDS", 99)
     for limit in ("MOST_HIDDEN", "MOST_LEVELS"):  # of a GPU, where looks take their time
         monkeypatch.setattr(round_module, limit, 99)
     masked = {launcher: accepted(launcher) for launcher in LAUNCHERS}
