@@ -29,11 +29,11 @@ BUDGETS = {
     # 4,200, and 190 for recording ahead what rounds may ask for, for deeper plans, for chunks that
     # follow what waits and fill what they are padded to, for verdicts that do not wait for them
     # and verifications launched behind a draft; and 285 for grammars: masks of trees, masked
-    # drafts, and looks that keep their time; and 40 for near ties, which only what decides tokens can count: found behind the
-    # verdict, sent with the report, summed by request; and 600 for previews: the pass over a part
-    # of the KV, its memory, the shadow it runs on, the run it leaves, and when it pays; and 120 for
-    # long contexts: paths copied from two places of a text, and ids of each prompt beside the
-    # vocabulary that all drafts share.
+    # drafts, looks that keep to their time; and 40 for near ties, which only what decides tokens
+    # can count: found behind the verdict, sent with the report, summed by request; and 600 for
+    # previews: the pass over a part of the KV, its memory, the shadow it runs on, the run it
+    # leaves, and when it pays; and 120 for long contexts: paths copied from two places of a text,
+    # and ids of each prompt beside the vocabulary that all drafts share.
     ("engine", "speculation"): 5_435,
     # 420, and 15 for the option that names a grammar; 12 for what became of previews, 15 for
     # acceptance by context.
