@@ -19,7 +19,8 @@ from tests.unit.attention.trees import causal_batch, packed_slots
 from tests.unit.models import pairs
 from tests.unit.models.trained_pair import BOUNDARIES, train
 
-pytestmark = pytest.mark.gpu
+# To watch for waits is a prototype of torch's, and it says so once.
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronization debug mode")]
 
 
 def on_gpu(rows: Rows) -> Rows:
