@@ -24,7 +24,11 @@ pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronizatio
 
 
 def on_gpu(rows: Rows) -> Rows:
-    moved = {f.name: getattr(rows, f.name).cuda() for f in fields(Rows) if f.name != "bounds"}
+    moved = {
+        field.name: value.cuda()
+        for field in fields(Rows)
+        if isinstance(value := getattr(rows, field.name), torch.Tensor)
+    }
     return replace(rows, **moved)
 
 
