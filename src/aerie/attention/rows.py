@@ -42,7 +42,6 @@ class Bounds:
     columns: int  # most columns of one request
     tree: int = 0  # most tree columns of one request; 0 when every row is causal
     tile: int = 0  # rows a tile is chosen for, where few requests have the most; 0: the most
-    branches: int = 1  # 0: no tree is more than one path
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,13 +61,11 @@ def verify_rows(parts: Parts, bucket: Bucket, layout: Any, texts: Texts) -> Rows
         kv_indices=lists.kv_indices,
     )
     tree = min(bucket.rows, MAX_VERIFY)
-    is_wide = parts.draft is not None and parts.draft.shape.top_k > 1
-    branches = int(is_wide or parts.copied is not None)
     return Rows(
         tokens=placed.tokens,
         positions=layout.positions,
         ancestor_bits=layout.ancestor_bits.view(torch.int32),
-        bounds=Bounds(_most_rows(parts, bucket), bucket.columns, tree, bucket.tile, branches),
+        bounds=Bounds(_most_rows(parts, bucket), bucket.columns, tree, bucket.tile),
         mask=mask,
         **_placed(parts, bucket, lists, placed),
     )

@@ -40,25 +40,17 @@ LONG = 8192
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
-    """Items that the programs of one launch take."""
-
-    items: Tensor  # [items, ITEM_FIELDS] i32
-    n_items: Tensor  # [] i32
-    n_programs: int
-
-
-@dataclass(frozen=True, eq=False)
 class ExactPlan:
     """What all layers of a forward share; tensors live on the device."""
 
     tile: Tile
     heads: int  # query heads stacked in one program
     is_split: bool  # whether every span is folded by a program of its own
+    n_programs: int
     n_spans: int  # of the longest text there may be
-    joint: Work
-    apart: Work | None  # behind it, rows of branching trees from their root's block on
-    turns: Iterator[Tensor]  # of every launch a counter [] i32 of the items taken
+    items: Tensor  # [items, ITEM_FIELDS] i32
+    n_items: Tensor  # [1] i32
+    turns: Iterator[Tensor]  # of every layer a counter [] i32 of the items taken
     row_parts: Tensor  # [rows, ROW_FIELDS] i32
     paths: Tensor  # [rows, PATH] i32, node of the tree at each depth; one row without a tree
     parts: Tensor | None  # [rows, spans, heads, padded head_dim] f32, if spans are folded apart
@@ -114,10 +106,7 @@ class PreparedExact:
         if plan is None:
             tile = self.backend.choose(self.rows, geometry.dtype)
             plan = self.plans[geometry] = make_exact_plan(self.rows, geometry, tile)
-        for work in (plan.joint, plan.apart):
-            if work is not None:
-                tensors = queries, keys, values, out
-                _attend(plan, work, self.rows, tensors, layer.scale, geometry)
+        _attend(plan, self.rows, (queries, keys, values, out), layer.scale, geometry)
         if plan.parts is not None:
             _merge(plan, out, geometry)
         return out
@@ -133,34 +122,25 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
     n_at_once = tile.per_processor * record_of(device).processors
     columns = rows.bounds.columns
     n_spans, has_tree = spans_of(columns), rows.bounds.tree > 0
-    branches = has_tree and rows.bounds.branches > 0
     # Parts of many rows cost more than programs that are idle: few rows of a prompt are split.
     is_idle = n_units * head_blocks < (n_at_once if has_tree else n_at_once // 4)
     is_split = is_idle or (has_tree and columns > LONG)
-    # Rows of a branching tree have what is behind its root for themselves: two spans, by its depth.
-    n_joint = n_units * ((n_spans if is_split else 1) + branches)
-    n_apart = 2 * rows.n_rows if branches else 1
+    # Rows of a branching tree have the spans behind its root for themselves: two, by its depth.
+    n_items = n_units * (n_spans if is_split else 1) + (2 * rows.n_rows if has_tree else 0)
     integers = partial(torch.empty, dtype=torch.int32, device=device)
     floats = partial(torch.empty, dtype=torch.float32, device=device)
     shape = rows.n_rows, n_spans, geometry.n_heads
     is_merged = is_split or has_tree
     units = integers((n_units, planning.UNIT_FIELDS.value))
-    turns, n_items = integers(planning.MOST_LAUNCHES.value), integers(2)
-    joint, apart = (
-        Work(
-            integers((n, planning.ITEM_FIELDS.value)),
-            count,
-            min(n * head_blocks, max(n_at_once, 1)),
-        )
-        for n, count in zip((n_joint, n_apart), n_items, strict=True)
-    )
+    turns = integers(planning.MOST_LAYERS.value)
     plan = ExactPlan(
         tile,
         heads,
         is_split,
+        min(n_items * head_blocks, max(n_at_once, 1)),
         n_spans,
-        joint,
-        apart if branches else None,
+        integers((n_items, planning.ITEM_FIELDS.value)),
+        integers(1),
         iter(turns),
         integers((rows.n_rows, planning.ROW_FIELDS.value)),
         integers((rows.n_rows if has_tree else 1, planning.PATH.value)),
@@ -189,13 +169,11 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
     )
     planning.exact_item_kernel[(n_units,)](
         units,
-        joint.items,
-        apart.items,
-        n_items,
+        plan.items,
+        plan.n_items,
         n_units,
         BLOCK_UNITS=power_of_two(n_units),
         BLOCK_N=tile.block_n,
-        BRANCHES=branches,
         IS_SPLIT=is_split,
         num_warps=PLAN_WARPS,
     )
@@ -235,7 +213,6 @@ def spans_of(columns: int) -> int:
 
 def _attend(
     plan: ExactPlan,
-    work: Work,
     rows: Rows,
     tensors: tuple[Tensor, Tensor, Tensor, Tensor],
     scale: float,
@@ -243,15 +220,15 @@ def _attend(
 ) -> None:
     queries, keys, values, out = tensors
     tile, is_chained = plan.tile, record_of(out.device).overlaps
-    exact_attend_kernel[(work.n_programs,)](
+    exact_attend_kernel[(plan.n_programs,)](
         queries,
         keys,
         values,
         out,
         out if plan.parts is None else plan.parts,
         out if plan.part_sums is None else plan.part_sums,
-        work.items,
-        work.n_items,
+        plan.items,
+        plan.n_items,
         next(plan.turns),
         plan.paths,
         rows.positions,
@@ -269,8 +246,7 @@ def _attend(
         N_HEADS=geometry.n_heads,
         BLOCK_M=tile.block_m,
         BLOCK_N=tile.block_n,
-        HAS_PARTS=plan.parts is not None,
-        IS_PATHS=work is plan.apart,
+        HAS_TREE=rows.bounds.tree > 0,
         IS_SPLIT=plan.is_split,
         IS_CHAINED=is_chained,
         num_warps=tile.n_warps,

@@ -10,9 +10,7 @@ into spans whose ends are fixed, and a row's result is a fold in the order of po
 A block of which a row sees nothing leaves its triple as it is, bit for bit, so neighbours that see
 more of it do no harm. Which program folds what is then free: spans in parallel, with a merge behind
 them, or all in one program. Rows of a branching tree stand at one position with different keys:
-what lies before the root's block they fold together, and leave the triple of its span unfinished;
-a launch behind goes on for each row, which gathers the keys of its own path into the lanes of their
-positions.
+where the tree begins, each row gathers the keys of its own path into the lanes of their positions.
 Multiplications and additions are contracted only where it says so (`enable_fp_fusion` is off): a
 compiler may do it in one loop and not in the other.
 """
@@ -26,7 +24,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from aerie.attention.triton.exact_plan_kernels import (
     END_BLOCK,
     FIRST_BLOCK,
-    GOES_ON,
+    IS_PATH,
     ITEM_COLUMN,
     ITEM_FIELDS,
     ITEM_ROW,
@@ -117,14 +115,11 @@ def exact_attend_kernel(
     N_HEADS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    HAS_PARTS: tl.constexpr,
-    IS_PATHS: tl.constexpr,
+    HAS_TREE: tl.constexpr,
     IS_SPLIT: tl.constexpr,
     IS_CHAINED: tl.constexpr,
 ) -> None:
     """Programs take items of work, for some heads each; whoever is done takes the next.
-
-    `IS_PATHS`: every item is one row of a branching tree, from the root's block on.
 
     The long ones come first: with a share fixed beforehand a program of a long item had a short
     one too, where others had had a short one only (1 row at 32K, 49 instead of 39 µs).
@@ -144,6 +139,8 @@ def exact_attend_kernel(
         first_row = tl.load(item + ITEM_ROW)
         n_rows = tl.load(item + ITEM_ROWS)
         tree = tl.load(item + ITEM_TREE)
+        is_path = tl.load(item + IS_PATH) != 0
+        first_block = tl.load(item + FIRST_BLOCK)
         masked_block = tl.load(item + MASKED_BLOCK)
         end_block = tl.load(item + END_BLOCK)
         part = tl.load(item + PART)
@@ -158,18 +155,8 @@ def exact_attend_kernel(
         last = tl.max(position, 0)
         own_keys = keys + first_head // GROUP * kv_head_stride
         own_values = values + first_head // GROUP * kv_head_stride
-        at_part = (row.to(tl.int64) * n_spans + part) * N_HEADS + head
-        at_value = at_part[:, None] * BLOCK_D + dim
         top, total, acc = _nothing(BLOCK_M, BLOCK_D)
         all_top, all_total, all_acc = _nothing(BLOCK_M, BLOCK_D)  # of the spans before
-        if IS_PATHS:
-            is_begun = is_own & (tl.load(item + GOES_ON) != 0)
-            top = tl.load(part_sums + at_part * 2, mask=is_begun, other=float("-inf"))
-            total = tl.load(part_sums + at_part * 2 + 1, mask=is_begun, other=0.0)
-            acc = tl.load(parts + at_value, mask=is_begun[:, None], other=0.0)
-            first_block = masked_block
-        else:
-            first_block = tl.load(item + FIRST_BLOCK)
         for block in range(first_block, masked_block):
             column = block * BLOCK_N + columns
             place = (tl.load(slots + column) * slot_stride)[:, None] + dim[None, :]
@@ -186,7 +173,7 @@ def exact_attend_kernel(
             column = block * BLOCK_N + columns
             is_live = column <= last
             found = column
-            if IS_PATHS:
+            if HAS_TREE and is_path:
                 # One row: the keys of its path stand in the lanes of their positions.
                 is_node = (column >= tree) & is_live
                 at_path = paths + first_row * PATH + column - tree
@@ -210,9 +197,11 @@ def exact_attend_kernel(
         if not IS_SPLIT and part < 0:
             at_out = (row.to(tl.int64) * N_HEADS + head) * HEAD_DIM
             _store(out, at_out, total, acc, is_own[:, None] & is_dim)
-        elif HAS_PARTS:
+        elif HAS_TREE or IS_SPLIT:
+            at_part = (row.to(tl.int64) * n_spans + part) * N_HEADS + head
             tl.store(part_sums + at_part * 2, top, mask=is_own)
             tl.store(part_sums + at_part * 2 + 1, total, mask=is_own)
+            at_value = at_part[:, None] * BLOCK_D + dim
             tl.store(parts + at_value, acc, mask=is_own[:, None])
         if n_work > tl.num_programs(0):
             work = tl.num_programs(0) + tl.atomic_add(taken, 1, sem="relaxed")

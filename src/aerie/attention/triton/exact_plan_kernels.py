@@ -30,8 +30,7 @@ FIRST_BLOCK = tl.constexpr(4)
 MASKED_BLOCK = tl.constexpr(5)  # the first that some row does not see whole
 END_BLOCK = tl.constexpr(6)
 PART = tl.constexpr(7)  # the span it is stored as; less than 0: it is all, and the result
-# One row of a branching tree: whether it goes on where its unit left the span of the root.
-GOES_ON = tl.constexpr(8)
+IS_PATH = tl.constexpr(8)  # one row of a branching tree, behind its root
 ITEM_FIELDS = tl.constexpr(16)
 
 # A row, for the merge: parts stand at 0 and then from NEXT_PART to N_PARTS, one a span.
@@ -46,7 +45,7 @@ FAR_SPAN = tl.constexpr(1024)
 NEAR = tl.constexpr(4096)
 N_NEAR = tl.constexpr(16)  # spans before NEAR
 PATH = tl.constexpr(128)  # nodes of a path at most, as many as bits of a mask
-MOST_LAUNCHES = tl.constexpr(256)  # of all layers; each has a counter of the items taken
+MOST_LAYERS = tl.constexpr(256)  # each has a counter of the items that were taken
 
 
 @triton.jit
@@ -91,8 +90,8 @@ def exact_unit_kernel(
 ) -> None:
     """One program a unit: its rows, the blocks they see, and the path of each through a tree."""
     unit = tl.program_id(0)
-    launch = tl.arange(0, MOST_LAUNCHES)
-    tl.store(taken + launch, tl.zeros_like(launch), mask=unit == 0)
+    layer = tl.arange(0, MOST_LAYERS)
+    tl.store(taken + layer, tl.zeros_like(layer), mask=unit == 0)
     record = units + unit * UNIT_FIELDS
     owner, first_row, n_own = rows_of_unit(
         unit, qo_indptr, n_requests, n_rows, ROWS, BLOCK_REQUESTS
@@ -143,18 +142,15 @@ def exact_unit_kernel(
 def exact_item_kernel(
     units: tl.tensor,
     items: tl.tensor,
-    path_items: tl.tensor,
     n_items: tl.tensor,
     n_units: tl.tensor,
     BLOCK_UNITS: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    BRANCHES: tl.constexpr,
     IS_SPLIT: tl.constexpr,
 ) -> None:
     """One program a unit: list its work behind that of the units before.
 
-    Rows of a branching tree share all blocks before the root's: those of its span as an item that
-    leaves the span unfinished. From there on each row goes on by itself, in a later launch.
+    Rows of a branching tree share the spans before the tree; the others each has for itself.
     """
     own = tl.program_id(0)
     unit = tl.arange(0, BLOCK_UNITS)
@@ -168,19 +164,17 @@ def exact_item_kernel(
     # A unit that sees nothing is still an item: its rows become zero.
     n_spans = tl.where(n_blocks > 0, span_of(n_blocks * BLOCK_N - 1) + 1, 1)
     n_shared = tl.where(is_branching, span_of(tree), n_spans)
+    n_apart = (n_spans - n_shared) * n_rows
     n_joint = n_shared if IS_SPLIT else tl.minimum(n_shared, 1)
-    n_begun = tl.where(is_branching, 1, 0)
-    count = tl.where(is_working, n_joint + n_begun, 0)
-    n_apart = tl.where(is_working, (n_spans - n_shared) * n_rows, 0)
+    count = tl.where(is_working, n_joint + n_apart, 0)
     if own == 0:
         tl.store(n_items, tl.sum(count, 0))
-        tl.store(n_items + 1, tl.sum(n_apart, 0))
     first = tl.sum(tl.where(unit < own, count, 0), 0)
     is_own = unit == own
     rows = tl.sum(tl.where(is_own, n_rows, 0), 0)
     shared = tl.sum(tl.where(is_own, n_shared, 0), 0)
     joint = tl.sum(tl.where(is_own, n_joint, 0), 0)
-    branches = tl.sum(tl.where(is_own, n_begun, 0), 0) > 0
+    branches = tl.sum(tl.where(is_own, n_apart, 0), 0) > 0
     blocks = tl.sum(tl.where(is_own, n_blocks, 0), 0)
     record = units + own * UNIT_FIELDS
     first_row = tl.load(record + FIRST_ROW)
@@ -188,17 +182,17 @@ def exact_item_kernel(
     root = tl.load(record + TREE_START)
     n_plain = tl.load(record + N_PLAIN)
     for index in range(tl.sum(tl.where(is_own, count, 0), 0)):
-        is_begun = index >= joint
+        is_joint = index < joint
+        apart = tl.maximum(index - joint, 0)
         # The later spans first: those are long.
-        span = tl.where(is_begun, shared, (shared - 1 - index) if IS_SPLIT else 0)
-        end = (span + 1) if IS_SPLIT else shared
-        is_all = (not IS_SPLIT) & (branches == 0)
+        span = tl.where(is_joint, (shared - 1 - index) if IS_SPLIT else 0, shared + apart // rows)
+        end = tl.where(is_joint & (not IS_SPLIT), shared, span + 1)
+        is_all = is_joint & (not IS_SPLIT) & (branches == 0)
         first_block = span_start(span) // BLOCK_N
-        before_root = tl.where(is_begun, root // BLOCK_N, span_start(end) // BLOCK_N)
-        end_block = tl.minimum(before_root, blocks)
+        end_block = tl.minimum(span_start(end) // BLOCK_N, blocks)
         item = items + (first + index) * ITEM_FIELDS
-        tl.store(item + ITEM_ROW, first_row)
-        tl.store(item + ITEM_ROWS, rows)
+        tl.store(item + ITEM_ROW, first_row + tl.where(is_joint, 0, apart % rows))
+        tl.store(item + ITEM_ROWS, tl.where(is_joint, rows, 1))
         tl.store(item + ITEM_COLUMN, first_column)
         tl.store(item + ITEM_TREE, root)
         tl.store(item + FIRST_BLOCK, first_block)
@@ -206,18 +200,4 @@ def exact_item_kernel(
         tl.store(item + MASKED_BLOCK, masked)
         tl.store(item + END_BLOCK, end_block)
         tl.store(item + PART, tl.where(is_all, -1, span))
-    if BRANCHES:
-        first = tl.sum(tl.where(unit < own, n_apart, 0), 0)
-        for index in range(tl.sum(tl.where(is_own, n_apart, 0), 0)):
-            span = shared + index // rows
-            first_block = tl.maximum(span_start(span), root) // BLOCK_N
-            item = path_items + (first + index) * ITEM_FIELDS
-            tl.store(item + ITEM_ROW, first_row + index % rows)
-            tl.store(item + ITEM_ROWS, 1)
-            tl.store(item + ITEM_COLUMN, first_column)
-            tl.store(item + ITEM_TREE, root)
-            tl.store(item + MASKED_BLOCK, first_block)
-            end_block = tl.minimum(span_start(span + 1) // BLOCK_N, blocks)
-            tl.store(item + END_BLOCK, end_block)
-            tl.store(item + PART, span)
-            tl.store(item + GOES_ON, (span == shared).to(tl.int32))
+        tl.store(item + IS_PATH, (index >= joint).to(tl.int32))
