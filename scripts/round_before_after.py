@@ -6,6 +6,7 @@
 Both trees decode the same held-out prompts with the same weights (those of this checkout) on one
 thread, greedily; prompts are read before the clock starts. Writes cpu_round_before_after.json and
 .md: tokens a second of the later tree over the earlier one, turn by turn, with a 90 % interval.
+`--points "plain 1 512" ...` runs some points only, `--name` writes them to files of another name.
 The last line is the verdict: medians of at least 0.97, no interval wholly below 0.95; where a point
 misses that, the median over all points of at least 0.95 is what was agreed on.
 """
@@ -40,17 +41,20 @@ METHODS: dict[str, dict[str, Any]] = {
 MEDIAN, WHOLLY = 0.97, 0.95
 
 
-def child(prompts_file: Path) -> None:
+def child(asked_file: Path) -> None:
     """One turn in this process's own tree: tokens and seconds of every point, as a JSON line."""
     import torch
 
     from aerie.api import Engine
 
     torch.set_num_threads(1)
-    prompts = json.loads(prompts_file.read_text(encoding="utf-8"))
-    found: dict[str, Any] = {}
+    asked = json.loads(asked_file.read_text(encoding="utf-8"))
+    prompts, found = asked["prompts"], dict[str, Any]()
     for method, speculation in METHODS.items():
         for context in prompts:
+            batches = [b for b in BATCHES if f"{method} {b} {context}" in asked["points"]]
+            if not batches:
+                continue
             n_slots = 3 * int(context) + max(BATCHES) * (SPARE + 1024)
             core = Engine.load(
                 str(PAIR / "target"),
@@ -62,7 +66,7 @@ def child(prompts_file: Path) -> None:
                 planner={"costs": str(COSTS), "foreign_costs": True},
                 cache={"n_pages": n_slots // PAGE, "page_size": PAGE},
             ).core
-            for batch in BATCHES:
+            for batch in batches:
                 decode(core, prompts[context][:batch], WARM)  # reads the prompts, and warms up
                 n_new = max(TOKENS // batch, LEAST)
                 found[f"{method} {batch} {context}"] = decode(core, prompts[context][:batch], n_new)
@@ -98,31 +102,31 @@ def is_unread(request: Any) -> bool:
     return request.ended is None and (request.n_unread > 0 or request.held.row < 0)
 
 
-def turn(tree: Path, prompts: Path) -> dict[str, Any]:
+def turn(tree: Path, asked: Path) -> dict[str, Any]:
     """One fresh process."""
     environment = os.environ | {"PYTHONPATH": str(tree.resolve()), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(HERE), "--child", str(prompts.resolve())]
+    command = [sys.executable, str(HERE), "--child", str(asked.resolve())]
     # Elsewhere: the folder a process starts in comes before its path.
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True, cwd=prompts.parent
+        command, env=environment, capture_output=True, text=True, check=True, cwd=asked.parent
     )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def write_prompts(path: Path) -> None:
-    """Held-out prompts by context; long ones are one document cut at other ends, read once."""
+def write_asked(path: Path, points: list[str]) -> None:
+    """Points, and held-out prompts by context; long ones are one document cut at other ends."""
     from aerie.bench.engine.contract import choose_prompts
     from aerie.bench.round.setup import tokenizer_of_pair
 
     encode = tokenizer_of_pair().encode
     short, long = CONTEXTS
     document = choose_prompts(long, encode)(1, 0)[0]
-    found = {
+    prompts = {
         str(short): choose_prompts(short, encode)(max(BATCHES), 0),
         str(long): [document[: len(document) - PAGE * i] for i in range(max(BATCHES))],
     }
-    path.write_text(json.dumps(found), encoding="utf-8")
+    path.write_text(json.dumps({"points": points, "prompts": prompts}), encoding="utf-8")
 
 
 def compared(arms: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -181,23 +185,26 @@ def main() -> int:
     parser.add_argument("--commits", nargs=2, required=True)
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--out", type=Path, default=ROOT / "reports")
+    parser.add_argument("--name", default="cpu_round_before_after")
+    every = [f"{m} {b} {c}" for m in METHODS for c in CONTEXTS for b in BATCHES]
+    parser.add_argument("--points", nargs="+", default=every, choices=every, metavar="POINT")
     given = parser.parse_args()
-    prompts = given.out / "cpu_round_prompts.json"
+    asked = given.out / f"{given.name}_asked.json"
     given.out.mkdir(parents=True, exist_ok=True)
-    write_prompts(prompts)
+    write_asked(asked, given.points)
     arms: dict[str, list[dict[str, Any]]] = {"before": [], "after": []}
     record: dict[str, Any] = {}
     for index in range(given.turns):
         order = list(arms) if index % 2 == 0 else list(reversed(arms))
         for name in order:
-            arms[name].append(turn(getattr(given, name), prompts))
+            arms[name].append(turn(getattr(given, name), asked))
             print(f"turn {index + 1}, {name}", file=sys.stderr, flush=True)
         head = {"commits": given.commits, "turns": index + 1, "provenance": provenance("cpu")}
         record = {**head, **compared(arms), "raw": arms}
         text = json.dumps(record, indent=1) + "\n"
-        (given.out / "cpu_round_before_after.json").write_text(text, encoding="utf-8")
-        (given.out / "cpu_round_before_after.md").write_text(page(record), encoding="utf-8")
-    prompts.unlink()
+        (given.out / f"{given.name}.json").write_text(text, encoding="utf-8")
+        (given.out / f"{given.name}.md").write_text(page(record), encoding="utf-8")
+    asked.unlink()
     print(json.dumps({"ok": record["ok"], "points": record["points"]}))
     return 0 if record["ok"] else 1
 
