@@ -73,9 +73,9 @@ class Tile:
         Four warps with 64 outputs take Hopper's own matrix instruction, which adds other inputs
         together first; spread parts never do.
         """
-        return (
-            PARTS % self.warps == 0 if self.is_spread else min(self.warps * 16, self.outputs) < 64
-        )
+        if self.is_spread:
+            return PARTS % self.warps == 0
+        return self.warps < 4 or self.outputs < 64
 
 
 # By rows: few rows read the weight at the memory's speed, many are bound by the matrix units.
