@@ -109,9 +109,14 @@ def tile_for(product: Product, x: Tensor) -> Tile:
     if tile is None:
         tile = next(tile for most, tile in TILES if n_rows <= most)
         tile = _spread_out(tile, n_rows, product.n_out, device)
+    return as_it_runs(tile, product, x)
+
+
+def as_it_runs(tile: Tile, product: Product, x: Tensor) -> Tile:
+    """A tile as a product with so many parts and a device with so much memory can take it."""
     if parts_of(-(-product.n_in // product.step)) < PARTS and tile.is_spread:
         tile = replace(tile, warps=1, is_spread=False)
-    return _fitted(tile, product, x.element_size(), device)
+    return _fitted(tile, product, x.element_size(), record_of(x.device))
 
 
 def bucket_of(n_rows: int) -> int:
