@@ -78,7 +78,13 @@ from aerie.bench.round.setup import (  # noqa: E402
     read_prompts,
     start,
 )
-from aerie.bench.round.speed import PLAIN, WIDE_TREE, Clocked, launch_counts, step_bytes  # noqa: E402
+from aerie.bench.round.speed import (  # noqa: E402
+    PLAIN,
+    WIDE_TREE,
+    Clocked,
+    launch_counts,
+    step_bytes,
+)
 from aerie.chips import CHIPS, DeviceRecord, record_of  # noqa: E402
 from aerie.config import SpeculationConfig  # noqa: E402
 from aerie.kernels import load  # noqa: E402
@@ -208,7 +214,7 @@ def tiles(run: Run) -> dict[str, Any]:
     jobs = {}
     for weights, n, candidates in tried:
         x = run.bed.rows(n, weights.shape.n_in)
-        for tile in {_tile(weights, x), _tile(weights, x[:1]), *_possible(weights, x, candidates)}:
+        for tile in {_tile(weights, x), _tile(weights, x[:1]), *_possible(weights, candidates)}:
             shape, kind = weights.shape, weights.kind
             variant = kind, tile, _is_full(shape, tile, kind), shape.group(kind)
             jobs[variant] = partial(_by_tile, weights, tile, x)
@@ -239,10 +245,10 @@ def _is_full(shape: Shape, tile: Tile, kind: str) -> bool:
     return shape.n_out % tile.outputs == 0 and n_steps % packed_plan.PARTS == 0
 
 
-def _possible(weights: Weights, x: Tensor, candidates: Sequence[Tile]) -> list[Tile]:
-    """Tiles that run as they are."""
-    product = weights.shape.product(weights.kind)
-    return [t for t in candidates if packed_plan.as_it_runs(t, product, x) == t]
+def _possible(weights: Weights, candidates: Sequence[Tile]) -> list[Tile]:
+    """Tiles for the parts of a weight; of what a device has no room for, its compiler tells."""
+    has_parts = weights.shape.product(weights.kind).has_parts
+    return [tile for tile in candidates if has_parts or not tile.is_spread]
 
 
 def _by_tile(weights: Weights, tile: Tile | None, x: Tensor, copy_idx: int = 0) -> Tensor:
@@ -256,7 +262,7 @@ def _tune(run: Run, weights: Weights, n: int, candidates: Sequence[Tile]) -> dic
     want = weights.call(x[:1])
     times: dict[Tile, float] = {}
     refused: dict[str, str] = {}
-    for tile in _possible(weights, x, candidates):
+    for tile in _possible(weights, candidates):
         try:
             if not _same(run, _by_tile(weights, tile, x)[:1], want):
                 refused[str(tile)] = "other bits"

@@ -81,6 +81,7 @@ def _walk(
 ):  # fmt: skip
     """The sums of steps from `first` on, [outputs, rows]; of every part, where they are spread."""
     HALF: tl.constexpr = STEP // 2
+    BM: tl.constexpr = row.shape[0]
     inner = tl.arange(0, HALF)
     begin = steps_of(first, SPREAD)
     x_place = row.to(tl.int64)[None, :] * n_in + inner[:, None]
@@ -90,11 +91,11 @@ def _walk(
     is_x = each_part((row < n_rows)[None, :], SPREAD)
     is_code = each_part((column < n_out)[:, None], SPREAD)
     if OVERLAP and IS_FULL:
-        ask_ahead(column_at, n_ahead, LINES)
+        ask_ahead(column_at, n_ahead, LINES, SPREAD)
     next_scale = of_group(scales, first, column, n_steps, n_out, EVERY, SPREAD, IS_FULL)
     next_zero = of_group(zeros, first, column, n_steps, n_out, EVERY, SPREAD, IS_FULL)
     take_turn(OVERLAP)
-    total = tl.expand_dims(tl.zeros_like(next_scale), -1) + tl.zeros(row.shape, tl.float32)
+    total = tl.expand_dims(tl.zeros_like(next_scale), -1) + tl.zeros([BM], tl.float32)
     for step in range(steps_each):
         scale, zero = next_scale, next_zero
         # A step ahead, for nothing else waits for them; two ahead, loads are no longer staged.
@@ -174,6 +175,6 @@ def multiply_int4(
             IS_FULL=n_out % tile.outputs == 0 and steps_each * parts == n_steps,
             # Where kernels are interpreted there are no instructions to write.
             IN_BITS=x.element_size() == 2 and not triton.knobs.runtime.interpret,
-            HAS_BIAS=bias is not None, **options_of(tile, parts, x),
+            HAS_BIAS=bias is not None, **options_of(tile, parts, steps_each * step // 2, x),
         )  # fmt: skip
     return {"y": out}

@@ -53,6 +53,7 @@ def _walk(
     NATIVE: tl.constexpr, PRECISION: tl.constexpr, OVERLAP: tl.constexpr, LINES: tl.constexpr,
 ):  # fmt: skip
     """The sums of steps from `first` on, [outputs, rows]; of every part, where they are spread."""
+    BM: tl.constexpr = row.shape[0]
     inner = tl.arange(0, STEP)
     begin = steps_of(first, SPREAD)
     x_place = row.to(tl.int64)[None, :] * n_in + inner[:, None]
@@ -62,10 +63,10 @@ def _walk(
     is_x = each_part((row < n_rows)[None, :], SPREAD)
     is_code = each_part((column < n_out)[:, None], SPREAD)
     if OVERLAP and IS_FULL:
-        ask_ahead(column_at, n_ahead, LINES)
+        ask_ahead(column_at, n_ahead, LINES, SPREAD)
     next_scale = of_group(scales, first, column, n_steps, n_out, EVERY, SPREAD, IS_FULL)
     take_turn(OVERLAP)
-    total = tl.expand_dims(tl.zeros_like(next_scale), -1) + tl.zeros(row.shape, tl.float32)
+    total = tl.expand_dims(tl.zeros_like(next_scale), -1) + tl.zeros([BM], tl.float32)
     for step in range(steps_each):
         # A step ahead, as in `packed.py`.
         scale, after = next_scale, first + step + 1
@@ -134,6 +135,6 @@ def multiply_fp8(
             steps_each, STEP=step, EVERY=group_size // step,
             IS_FULL=n_out % tile.outputs == 0 and steps_each * parts * step == n_in,
             NATIVE=record_of(x.device).capability >= KNOWS_FP8,
-            HAS_BIAS=bias is not None, **options_of(tile, parts, x),
+            HAS_BIAS=bias is not None, **options_of(tile, parts, steps_each * step, x),
         )  # fmt: skip
     return {"y": out}

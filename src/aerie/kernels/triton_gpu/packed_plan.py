@@ -42,6 +42,11 @@ class Product:
     step: int  # codes that are multiplied at a time
 
     @property
+    def has_parts(self) -> bool:
+        """Whether its inner axis is long enough to be cut."""
+        return parts_of(-(-self.n_in // self.step)) == PARTS
+
+    @property
     def code_bytes(self) -> float:
         """Of one code."""
         return 0.5 if self.name == "multiply_int4" else 1.0
@@ -63,9 +68,11 @@ class Tile:
         parts = PARTS if self.is_spread else 1
         step = parts * (self.rows * product.step * element_bytes + codes)
         unpacked = parts * (self.rows + self.outputs) * product.step * element_bytes
-        # Operands in 16 bits go from there into registers; of float32 some stand there once more.
-        beside = unpacked if element_bytes == 4 else 0
-        return max(self.stages * step + beside, PARTS * self.rows * self.outputs * 4)
+        # Operands in 16 bits go from there into registers, but for four-bit codes of few outputs,
+        # which the compiler puts there once more, as it does with float32.
+        is_twice = element_bytes == 4 or (product.code_bytes < 1 and self.outputs == FEW)
+        sums = PARTS * self.rows * self.outputs * 4
+        return max(self.stages * step + unpacked * is_twice, sums)
 
     def is_one_order(self) -> bool:
         """Whether it leaves the bits of all others.
@@ -103,20 +110,15 @@ Table = Mapping[Key, Tile]
 def tile_for(product: Product, x: Tensor) -> Tile:
     """A tile for a product on the device of its rows, in their dtype."""
     device, n_rows = record_of(x.device), x.shape[0]
-    tile = None
     if x.element_size() == 2:  # no other dtype was tuned
-        tile = tuned(device).get(Key(product.name, product.n_out, product.n_in, bucket_of(n_rows)))
-    if tile is None:
-        tile = next(tile for most, tile in TILES if n_rows <= most)
-        tile = _spread_out(tile, n_rows, product.n_out, device)
-    return as_it_runs(tile, product, x)
-
-
-def as_it_runs(tile: Tile, product: Product, x: Tensor) -> Tile:
-    """A tile as a product with so many parts and a device with so much memory can take it."""
-    if parts_of(-(-product.n_in // product.step)) < PARTS and tile.is_spread:
+        key = Key(product.name, product.n_out, product.n_in, bucket_of(n_rows))
+        if key in tuned(device):
+            return tuned(device)[key]
+    tile = next(tile for most, tile in TILES if n_rows <= most)
+    tile = _spread_out(tile, n_rows, product.n_out, device)
+    if not product.has_parts and tile.is_spread:
         tile = replace(tile, warps=1, is_spread=False)
-    return _fitted(tile, product, x.element_size(), record_of(x.device))
+    return _fitted(tile, product, x.element_size(), device)
 
 
 def bucket_of(n_rows: int) -> int:
@@ -171,12 +173,18 @@ def _spread_out(tile: Tile, n_rows: int, n_out: int, device: DeviceRecord) -> Ti
 
 
 def _fitted(tile: Tile, product: Product, element_bytes: int, device: DeviceRecord) -> Tile:
-    """With as few stages less, then as few rows, as the device's memory asks for."""
+    """With as few stages less, then as few rows and outputs, as the device's memory asks for.
+
+    Where that is not enough, parts stand one after the other, each in the memory of one.
+    """
     while tile.shared_bytes(product, element_bytes) > device.shared_bytes:
         if tile.stages > 2:
             tile = replace(tile, stages=tile.stages - 1)
         elif tile.rows > FEW:
             tile = replace(tile, rows=tile.rows // 2)
-        else:
+        elif tile.outputs > FEW:
             tile = replace(tile, outputs=tile.outputs // 2)
+        else:
+            assert tile.is_spread, f"no tile of {product} fits into {device.shared_bytes} bytes"
+            tile = replace(tile, warps=1, is_spread=False)
     return tile

@@ -62,14 +62,11 @@ def of_group(
 
 
 @triton.jit
-def ask_ahead(codes_at, n_ahead, LINES: tl.constexpr):
+def ask_ahead(codes_at, n_ahead, LINES: tl.constexpr, SPREAD: tl.constexpr):
     """Bring the first codes of a program of the first wave into the cache: weights, no rows."""
-    lines = tl.arange(0, LINES) * LINE
-    if (tl.program_id(0) == 0) & (tl.program_id(1) < n_ahead):
-        if len(codes_at.shape) == 3:
-            fetch_ahead(codes_at + lines[None, None, :])
-        else:
-            fetch_ahead(codes_at + lines[None, :])
+    is_first_wave = (tl.program_id(0) == 0) & (tl.program_id(1) < n_ahead)
+    if LINES > 0 and is_first_wave:
+        fetch_ahead(codes_at + each_part((tl.arange(0, LINES) * LINE)[None, :], SPREAD))
 
 
 @triton.jit
@@ -114,11 +111,12 @@ def grid_of(tile: Tile, n_rows: int, n_out: int) -> tuple[int, int]:
     return triton.cdiv(n_rows, tile.rows), triton.cdiv(n_out, tile.outputs)
 
 
-def options_of(tile: Tile, parts: int, x: Tensor) -> dict[str, Any]:
-    """What every product's launch is told of its tile and its rows."""
+def options_of(tile: Tile, parts: int, part_bytes: int, x: Tensor) -> dict[str, Any]:
+    """What every product's launch is told of its tile, its rows and a part of an output's codes."""
+    lines = min(AHEAD_LINES, part_bytes // LINE.value)
     return {
         "BM": tile.rows, "BN": tile.outputs, "PARTS": parts, "SPREAD": tile.is_spread,
-        "num_warps": tile.warps, "num_stages": tile.stages, "LINES": AHEAD_LINES,
+        "num_warps": tile.warps, "num_stages": tile.stages, "LINES": lines,
         "n_ahead": AHEAD_EACH * record_of(x.device).processors,
         # float32 operands in full precision; others ignore it.
         "PRECISION": "ieee" if x.dtype == torch.float32 else "tf32", **overlapped(x),
