@@ -141,8 +141,8 @@ MUTANTS = (
            "tl.where(is_real[None, :], score, float(\"-inf\"))", "score"),
     Mutant("bound_kv_blocks", "b3", "partial_kv.py", "tl.maximum(above, below)", "above"),
     # Blind to the zero of every other code; every group takes the scale of the first.
-    Mutant("multiply_int4", "r3_plain", "packed.py", "((both >> 4) - zero)", "(both >> 4)"),
-    Mutant("multiply_fp8", "r3_plain", "packed_floats.py", "first // group_size * n_out", "0"),
+    Mutant("multiply_int4", "r3_plain", "packed.py", "((wide >> 4) - zero)", "(wide >> 4)"),
+    Mutant("multiply_fp8", "r3_plain", "packed_walk.py", "// EVERY * n_out", "* 0"),
     Mutant("gather_kv_blocks", "b1_two_blocks", "partial_kv.py", "place * SIZE + own", "own"),
 )  # fmt: skip
 

@@ -34,7 +34,7 @@ def _rows(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array
     return made.astype(dtype)
 
 
-def _int4(
+def int4_inputs(
     rng: np.random.Generator,
     sizes: tuple[int, int, int] = (3, 5, 64),
     group: int = 32,
@@ -76,6 +76,10 @@ _INT4_ROWS = (
     row("r5_prime_rows", "prime rows", sizes=(5, 7, 32)),
     row("r16_a_tile", "tile", sizes=(16, 4, 32)),
     row("r17_a_tile_and_one", "tile_edge", sizes=(17, 4, 32)),
+    row("r2_eight_steps", "parts", sizes=(2, 8, 256)),
+    row("r2_nine_steps", "parts uneven", sizes=(2, 6, 288)),
+    row("r2_a_tile_of_parts", "parts tile", sizes=(2, 32, 512)),
+    row("r70_parts", "parts chunk", sizes=(70, 16, 320)),
     row("r3_float16", "float16", dtype="float16"),
     row("r3_float16_bias", "float16 bias", dtype="float16", has_bias=True),
     row("r3_bf16", "bfloat16", dtype="bfloat16"),
@@ -115,7 +119,7 @@ _INT4_ROWS = (
 )  # fmt: skip
 
 
-def _fp8(
+def fp8_inputs(
     rng: np.random.Generator,
     sizes: tuple[int, int, int] = (3, 5, 64),
     group: int = 32,
@@ -154,6 +158,11 @@ _FP8_ROWS = (
     row("r5_prime_rows", "prime rows", sizes=(5, 7, 32)),
     row("r16_a_tile", "tile", sizes=(16, 4, 32)),
     row("r17_a_tile_and_one", "tile_edge", sizes=(17, 4, 32)),
+    row("r2_eight_steps", "parts", sizes=(2, 9, 128), group=16),
+    row("r1_nine_steps", "parts uneven", sizes=(1, 5, 288)),
+    row("r1_parts_short", "parts short_group", sizes=(1, 5, 270)),
+    row("r2_a_tile_of_parts", "parts tile", sizes=(2, 32, 512)),
+    row("r70_parts", "parts chunk", sizes=(70, 16, 320)),
     row("r3_float16", "float16", dtype="float16"),
     row("r3_bf16", "bfloat16", dtype="bfloat16"),
     row("r3_bf16_bias", "bfloat16 bias", dtype="bfloat16", has_bias=True),
@@ -179,6 +188,6 @@ _FP8_ROWS = (
 )  # fmt: skip
 
 PRODUCT_CASES: tuple[Case, ...] = (
-    *cases(INT4, _int4, _INT4_ROWS),
-    *cases(FP8, _fp8, _FP8_ROWS),
+    *cases(INT4, int4_inputs, _INT4_ROWS),
+    *cases(FP8, fp8_inputs, _FP8_ROWS),
 )
