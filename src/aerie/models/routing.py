@@ -29,9 +29,9 @@ def route(logits: Tensor, n_active: int) -> Routing:
     """Every row [experts] through its best experts, shared by a softmax over those alone."""
     best, chosen = torch.topk(logits, n_active, dim=-1)
     shares = torch.softmax(widen(best), dim=-1)
-    # Stable, so that the rows of an expert keep their order.
-    by_expert, order = torch.sort(chosen.flatten(), stable=True)
-    experts = torch.arange(logits.shape[1] + 1, device=logits.device)
+    # Stable, so that the rows of an expert keep their order; in 16 bits, for a GPU sorts by digits.
+    by_expert, order = torch.sort(chosen.flatten().to(torch.int16), stable=True)
+    experts = torch.arange(logits.shape[1] + 1, dtype=torch.int16, device=logits.device)
     starts = torch.searchsorted(by_expert, experts, out_int32=True)
     return Routing(order.int(), starts, shares, n_active)
 

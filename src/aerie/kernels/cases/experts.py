@@ -27,7 +27,7 @@ EXPERTS = "multiply_experts"
 GATE = (1.702, 7.0)
 
 
-def _experts(
+def draw_experts(
     rng: np.random.Generator,
     sizes: tuple[int, int, int] = (3, 6, 64),
     routed: tuple[int, int] = (5, 2),
@@ -149,4 +149,4 @@ _ROWS = (
         has_bias=True),
 )  # fmt: skip
 
-EXPERT_CASES: tuple[Case, ...] = cases(EXPERTS, _experts, _ROWS)
+EXPERT_CASES: tuple[Case, ...] = cases(EXPERTS, draw_experts, _ROWS)

@@ -62,9 +62,11 @@ def route(logits: Tensor, n_active: int) -> tuple[Tensor, Tensor, Tensor]:
     """Order and starts of the pairs, and the shares, of at most `MOST_ROWS` rows [experts]."""
     n_rows, n_experts = logits.shape
     order = logits.new_empty(n_rows * n_active, dtype=torch.int32)
-    starts = logits.new_zeros(n_experts + 1, dtype=torch.int32)
+    starts = logits.new_empty(n_experts + 1, dtype=torch.int32)
     shares = logits.new_empty((n_rows, n_active), dtype=torch.float32)
-    if n_rows:
+    if not n_rows:
+        starts.zero_()
+    else:
         _route_kernel[(1,)](
             logits.contiguous(), order, starts, shares, n_rows, n_experts, ACTIVE=n_active,
             A=block(n_active), R=block(n_rows), X=block(n_experts),
