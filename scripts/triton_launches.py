@@ -28,7 +28,7 @@ from aerie.kernels import catalogue
 from aerie.kernels.cards.experts import BLOCK, padded_pitch
 from aerie.kernels.kernel import Kernel
 from aerie.kernels.tensors import adopt
-from aerie.kernels.triton_gpu import KERNELS, experts, fused, packed, packed_floats
+from aerie.kernels.triton_gpu import KERNELS, experts, fused, packed, packed_floats, routing
 from aerie.kernels.triton_gpu.exact_linear import walk_plan
 from aerie.kernels.triton_gpu.gemm import GemmScratch, gemm_scratch, product
 from aerie.kernels.triton_gpu.gemm_plan import Key, Plan, shipped_table
@@ -239,6 +239,10 @@ def of_experts() -> Iterator[Launch]:
         yield partial(_experts, n_rows * N_ACTIVE, 1, EXPERT_WIDTH, 0)
     yield partial(_experts, 1, N_ACTIVE, EXPERT_WIDTH, 0, largest_scale=252)
     yield partial(_experts, 1, N_ACTIVE, EXPERT_WIDTH, 0, dtype=torch.float32)
+    for n_rows in (1, 8, 64):
+        yield partial(routing.route, _empty(n_rows, N_EXPERTS, dtype=torch.bfloat16), N_ACTIVE)
+        outputs = _empty(n_rows * N_ACTIVE, EXPERT_WIDTH, dtype=torch.bfloat16)
+        yield partial(routing.mix, outputs, _empty(n_rows, N_ACTIVE))
 
 
 def _experts(
