@@ -6,8 +6,9 @@ Random weights from a seed, made on the device, nothing written but the result. 
 expert product is compared with its definition. Then the engine's own captured rounds: plain steps
 of 1, 8 and 32 requests against the bytes they must read (experts touched counted) at the speed of a
 large copy in the same turns, and prompt chunks against a large product in bfloat16. Rows are routed
-evenly, each for itself, or by a Zipf law that neighbouring rows share. `--tiles` times tiles of the
-product besides. On a CPU everything is tiny and nothing is said about speed. Last line: JSON.
+evenly, each for itself, or by a Zipf law that neighbouring rows share. With `--tiles` the product
+alone is timed instead, by tile, on a GPU. On a CPU everything is tiny and nothing is said about
+speed. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -77,7 +78,14 @@ BATCHES = (1, 8, 32)
 # What a plain step must have of the copy's speed by batch, and a chunk of a large product's.
 STEP_FLOORS, CHUNK_FLOOR = {1: 0.45, 8: 0.70, 32: 0.70}, 0.4
 DATA_SHEET_TFLOPS = 989.0  # H200, dense bfloat16
-N_BLOCKS, N_ROUNDS, N_CHUNKS = 4, 16, 5
+N_BLOCKS, N_ROUNDS, N_CHUNKS, N_CALLS = 4, 16, 5, 16
+# Tiles that are tried besides those of the table: rows, outputs, inner, warps, stages.
+CANDIDATES = (
+    (8, 16, 256, 1, 3), (8, 32, 128, 1, 4), (8, 32, 256, 2, 4), (8, 64, 128, 2, 3),
+    (8, 128, 128, 4, 4), (16, 32, 128, 1, 4), (16, 64, 128, 2, 3), (16, 128, 128, 4, 3),
+    (32, 128, 128, 4, 3), (64, 64, 128, 4, 3), (64, 128, 128, 8, 3), (64, 128, 64, 4, 4),
+    (128, 128, 128, 8, 2), (128, 128, 64, 8, 3),
+)  # fmt: skip
 # Recorded where they are first met: a run has few sizes and meets each at once.
 GRAPHS = GraphConfig(record_every=0, warm="off")
 
@@ -253,37 +261,55 @@ def time_chunks(
 
 
 def time_tiles(device: str, scale: Scale) -> list[dict[str, Any]]:
-    """The two products of a layer alone, by tile; weights are larger than any cache."""
+    """The two products of a layer alone, by tile, one recorded call behind the other.
+
+    Every call has a routing of its own, so that few rows do not find their experts in a cache.
+    """
     from aerie.kernels.triton_gpu import experts as product
     from aerie.kernels.triton_gpu.experts_plan import TILES, ExpertTile
 
     names = ("hidden_size", "intermediate_size", "num_local_experts", "num_experts_per_tok")
     hidden, width, n_experts, n_active = (scale.config[name] for name in names)
-    tiles = {tile for _, tile in TILES} | {
-        ExpertTile(rows, outputs, inner, warps, stages)
-        for rows, outputs, inner, warps, stages in (
-            (8, 16, 256, 1, 3), (8, 32, 128, 1, 4), (8, 32, 256, 2, 4), (8, 64, 128, 2, 3),
-            (8, 128, 128, 4, 4), (16, 32, 128, 1, 4), (16, 64, 128, 2, 3), (16, 128, 128, 4, 3),
-            (32, 128, 128, 4, 3), (64, 64, 128, 4, 3), (64, 128, 128, 8, 3), (64, 128, 64, 4, 4),
-            (128, 128, 128, 8, 2), (128, 128, 64, 8, 3),
-        )
-    }  # fmt: skip
+    tiles = {tile for _, tile in TILES} | {ExpertTile(*sizes) for sizes in CANDIDATES}
     found = []
     for (n_in, n_out, gate), n_rows in itertools.product(
         ((hidden, 2 * width, GATE), (width, hidden, ())), (1, 8, 32, 64, scale.chunk)
     ):
-        inputs = _random_inputs(device, (n_rows, n_out, n_in), (n_experts, n_active), gate)
+        shape = (n_rows, n_out, n_in)
+        inputs = _random_inputs(device, shape, (n_experts, n_active), gate)
+        routings = [_random_routing(device, n_rows, n_experts, n_active) for _ in range(N_CALLS)]
+        chosen = product.tile_for(n_rows * n_active, n_experts, n_out, inputs["x"])
         mean = n_rows * n_active / n_experts
-        for tile in sorted(tiles, key=str):
+        for tile in sorted(tiles | {chosen}, key=str):
             if not mean / 4 <= tile.rows <= max(16, 4 * mean):
                 continue
             with mock.patch.object(product, "tile_for", lambda *sizes, own=tile: own):
-                call = partial(product.multiply_experts, **inputs)
-                call()
-                seconds = statistics.median(_seconds(device, call) for _ in range(8))
-            where = {"rows": n_rows, "n_out": n_out, "n_in": n_in}
-            found.append({**where, **asdict(tile), "us": round(1e6 * seconds, 2)})
+                calls = [partial(product.multiply_experts, **inputs, **own) for own in routings]
+                seconds = _recorded_seconds(calls) / N_CALLS
+            where = {"rows": n_rows, "n_out": n_out, "n_in": n_in, "is_chosen": tile == chosen}
+            found.append({**where, "tile": list(asdict(tile).values()), "us": 1e6 * seconds})
     return found
+
+
+def _recorded_seconds(calls: Sequence[Callable[[], object]]) -> float:
+    """Of all calls in one graph, the fastest of some replays."""
+    calls[0]()
+    torch.cuda.synchronize()
+    graph, clock = torch.cuda.CUDAGraph(), clock_of(torch.device("cuda"))
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    times = []
+    for _ in range(5):
+        before = clock.mark()
+        graph.replay()
+        times.append(clock.seconds(before, clock.mark()))
+    return min(times)
+
+
+def _random_routing(device: str, n_rows: int, n_experts: int, n_active: int) -> dict[str, Any]:
+    routing = route(torch.randn(n_rows, n_experts, device=device), n_active)
+    return {"order": routing.order, "starts": routing.starts}
 
 
 def _random_inputs(
@@ -295,14 +321,11 @@ def _random_inputs(
     def drawn(low: int, high: int, *shape: int) -> Tensor:
         return torch.randint(low, high, shape, dtype=torch.uint8, device=device)
 
-    routing = route(torch.randn(n_rows, n_experts, device=device), n_active)
     return {
         "x": torch.randn(n_rows, n_in, device=device).bfloat16(),
         "blocks": drawn(0, 256, n_experts, n_out, n_blocks, BLOCK // 2),
         "scales": drawn(117, 120, n_experts, n_out, pitch)[..., :n_blocks],
         "bias": torch.zeros(n_experts, n_out, device=device).bfloat16(),
-        "order": routing.order,
-        "starts": routing.starts,
         "gate": torch.tensor(gate, dtype=torch.float32, device=device),
         "n_active": n_active,
         "largest_scale": 120,
@@ -327,9 +350,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder of gptoss_times.json")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--tiles", action="store_true", help="time tiles of the product, too")
+    parser.add_argument("--tiles", action="store_true", help="time tiles of the product only")
     options = parser.parse_args()
     device, scale = options.device, SCALES[options.device]
+    if options.tiles and device == "cpu":
+        parser.error("--tiles needs a GPU")
     options.out.mkdir(parents=True, exist_ok=True)
     record: dict[str, Any] = {
         "provenance": provenance(device),
@@ -353,6 +378,7 @@ def main() -> int:
         return 1
     if options.tiles:
         done("tiles", time_tiles(device, scale))
+        return 0
     tflops = done("large_product_tflops", product_tflops(device, scale))
     setup = RoundSetup(device, scale.dtype, None, scale.backend, "graphs")
     model = build(setup, scale)
