@@ -56,7 +56,7 @@ from aerie.bench.round.setup import (  # noqa: E402
     start,
     synchronise,
 )
-from aerie.bench.round.speed import PLAIN, Clocked  # noqa: E402
+from aerie.bench.round.speed import LEAD_IN, PLAIN, Clocked  # noqa: E402
 from aerie.config import GraphConfig  # noqa: E402
 from aerie.kernels import catalogue  # noqa: E402
 from aerie.kernels import load as load_kernels  # noqa: E402
@@ -109,7 +109,7 @@ SCALES = {
 
 
 def check_product(device: str, scale: Scale) -> dict[str, Any]:
-    """The expert product against its definition: the card's cases, then experts of full size."""
+    """The expert product against its definition: the card's cases, then deep experts."""
     kernels = load_kernels(scale.backend, device=device, data_errors="status")
     reference = load_kernels("reference", data_errors="status")
     worst, wrong, n_compared = 0, list[str](), 0
@@ -126,14 +126,11 @@ def _inputs_to_compare(scale: Scale) -> Iterator[tuple[str, dict[str, Any]]]:
     for case in cases_for(KERNEL):
         if case.expects is None:
             yield case.name, case.build()
-    hidden, width = scale.config["hidden_size"], scale.config["intermediate_size"]
-    for n_rows in (1, 8, 64, 400):
-        rng = np.random.default_rng(n_rows)
-        shared = {"routed": (6, 4), "dtype": scale.dtype, "has_bias": True}
-        first = draw_experts(rng, (n_rows, 2 * width, hidden), gate=GATE, **shared)
-        yield f"first of {n_rows} rows", first
-        second = draw_experts(rng, (n_rows, hidden, width), **shared)
-        yield f"second of {n_rows} rows", second
+    # As deep as they are, with outputs that tiles do not divide; rows for every tile.
+    for n_rows, gate in itertools.product((1, 4, 16, 50, 400), ((), GATE)):
+        rng, sizes = np.random.default_rng(n_rows), (n_rows, 704, scale.config["hidden_size"])
+        drawn = draw_experts(rng, sizes, (5, 2), scale.dtype, gate, has_bias=True)
+        yield f"{n_rows} rows, {'gated' if gate else 'plain'}", drawn
 
 
 def product_tflops(device: str, scale: Scale) -> float:
@@ -183,7 +180,8 @@ def time_steps(
 ) -> list[dict[str, Any]]:
     """Plain steps of a batch under both routings, in turns with a large copy."""
     target, forced = model
-    most = 4 * (N_BLOCKS + 1) * (N_ROUNDS + 4)
+    n_rounds = 2 * (N_BLOCKS + 1) * (N_ROUNDS + LEAD_IN)
+    most = n_rounds + 64
     core = setup.core(plain_pair(target), PLAIN, Room(batch, scale.context + most, graphs=GRAPHS))
     forced.fill(UNIFORM, 0)
     ids = start(core, prompts_of(scale, batch, scale.context, batch), most)
@@ -199,7 +197,7 @@ def time_steps(
             clocked.block(N_ROUNDS)
             if turn == 0:
                 clocked.forget()
-    context = scale.context + most // 2
+    context = scale.context + n_rounds // 2
     states = {core.request(i).state for i in ids}
     assert states == {State.DECODING}, f"{states}: logits are finite, and nobody has ended"
     found = []
@@ -369,7 +367,7 @@ def main() -> int:
         record["seconds"] = round(time.perf_counter() - began, 1)
         path = options.out / "gptoss_times.json"
         path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        print(f"{record['seconds']:6.1f} s  {name}: {json.dumps(value)[:600]}", flush=True)
+        print(f"{record['seconds']:6.1f} s  {name}: {json.dumps(value)[:1200]}", flush=True)
         return value
 
     checked = done("product", check_product(device, scale))
@@ -385,8 +383,7 @@ def main() -> int:
     done("gigabytes_on_the_device", torch.cuda.memory_allocated() / 1e9 if device == "cuda" else 0)
     steps = list[dict[str, Any]]()
     for batch in BATCHES:
-        steps += time_steps(setup, scale, model, batch)
-        done("steps", steps)
+        steps += done(f"steps_of_{batch}", time_steps(setup, scale, model, batch))
     chunks = done("chunks", time_chunks(setup, scale, model, tflops))
     # Of a rehearsal nothing follows.
     lines = done("floors", judge(steps, chunks) if device == "cuda" else [])
