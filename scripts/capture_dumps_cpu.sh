@@ -122,6 +122,8 @@ cases=(
     score_target_tokens/b3_nan
     find_near_ties/b3_at_the_limit
     find_near_ties/b4_everything
+    forbid_tokens/b3_map_of_some
+    forbid_tokens/b3_bf16_map
     multiply_int4/r3_bias
     multiply_int4/r3_bf16
     multiply_int4/group_odd

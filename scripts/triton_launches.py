@@ -86,6 +86,10 @@ def of_rounds() -> Iterator[Launch]:
                 yield calling(
                     name, {**_as_stored(inputs), **_options(batch, len(inputs["logits"]))}
                 )
+            if name == "forbid_tokens":  # of a draft, which may know a part of them
+                ids = np.arange(VOCABULARY, dtype=np.int64)[None]
+                logits = _as_bfloat16(inputs["logits"])
+                yield calling(name, {**inputs, "logits": logits, "token_ids": ids})
             if name == "best_draft_children":
                 yield calling(name, {**inputs, "logits": _as_bfloat16(inputs["logits"])})
 

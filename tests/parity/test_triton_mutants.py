@@ -133,6 +133,9 @@ MUTANTS = (
     Mutant("find_near_ties", "b3_above_the_limit", "near_ties.py",
            "(ids != token) & (x > float(\"-inf\"))", "(x > float(\"-inf\"))"),
     Mutant("find_near_ties", "b3_top_k_leaves_one", "near_ties.py", "(count < k)", "(count <= k)"),
+    # A seat reads its first mask for all of its rows; ids beyond the first word of a mask.
+    Mutant("forbid_tokens", "b3", "masks.py", "begin + row - tl.load(", "begin + 0 * tl.load("),
+    Mutant("forbid_tokens", "b3_map_outside", "masks.py", "(own < 32 * n_words)", "True"),
     # Blind to where a text ends inside a block.
     Mutant("weigh_kv_blocks", "b3_block_edges", "partial_kv.py",
            "tl.where(is_real[None, :], score, float(\"-inf\"))", "score"),

@@ -47,6 +47,7 @@ class GpuSession:
             model.backend,
             model.engine,
             perf_mode=model.perf_mode,
+            numerics=model.numerics,
         )
         self.pair: LargePair = self.setup.load()
         self.bed = Bed(self.contract, self.setup, self.pair)

@@ -267,6 +267,17 @@ def _near_ties(made: Round) -> Inputs:
     }
 
 
+def _masked(made: Round) -> Inputs:
+    """Every request has a grammar."""
+    words = (made.rows + 1, -(-made.shape.vocabulary // 32))
+    return {
+        "logits": _emitted(made)["logits"],
+        "ends": made.layout.indptr,
+        "first": 1 + made.layout.indptr[:-1],
+        "bits": made.rng.integers(-(2**31), 2**31, words).astype(np.int32),
+    }
+
+
 ROUND_BUILDERS: dict[str, Callable[[Round], Inputs]] = {
     "place_verify_rows": _verify_rows,
     "place_prompt_rows": _prompt_rows,
@@ -285,4 +296,5 @@ ROUND_BUILDERS: dict[str, Callable[[Round], Inputs]] = {
     "toss_coins": _tossed_coins,
     "score_target_tokens": _scored_tokens,
     "find_near_ties": _near_ties,
+    "forbid_tokens": _masked,
 }
