@@ -143,6 +143,9 @@ MUTANTS = (
     # Blind to the zero of every other code; every group takes the scale of the first.
     Mutant("multiply_int4", "r3_plain", "packed.py", "((wide >> 4) - zero)", "(wide >> 4)"),
     Mutant("multiply_fp8", "r3_plain", "packed_walk.py", "// EVERY * n_out", "* 0"),
+    # Every tile of an expert takes the rows of its first.
+    Mutant("multiply_experts", "r17_a_tile_and_one", "experts.py",
+           "first + (tile - end + n_tiles) * BM, 0)", "first, 0)"),
     Mutant("gather_kv_blocks", "b1_two_blocks", "partial_kv.py", "place * SIZE + own", "own"),
 )  # fmt: skip
 

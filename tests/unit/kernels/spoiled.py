@@ -176,6 +176,7 @@ HOST = (
     mistaken("masked", "ends of another batch", shorten("ends"), 2, 3),
     mistaken("four_bits", "a bias of another layer", shorten("bias"), 4, 5),
     mistaken("eight_bits", "a bias of another layer", shorten("bias"), 4, 5),
+    mistaken("experts", "starts of another layer", shorten("starts"), 5, 6),
 )  # fmt: skip
 
 

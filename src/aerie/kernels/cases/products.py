@@ -26,7 +26,7 @@ INT4, FP8 = "multiply_int4", "multiply_fp8"
 MOST_ROWS = 16_384
 
 
-def _rows(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+def some_rows(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
     """Rows of a dtype; bfloat16 as the upper halves of float32's bits."""
     made = rng.standard_normal(shape).astype(np.float32)
     if dtype == "bfloat16":
@@ -45,13 +45,13 @@ def int4_inputs(
     n_rows, n_out, n_in = sizes
     n_groups = n_in // group
     inputs = {
-        "x": _rows(rng, (n_rows, n_in), dtype),
+        "x": some_rows(rng, (n_rows, n_in), dtype),
         "codes": rng.integers(0, 256, (n_out, n_in // 2)).astype(np.uint8),
         "scales": (rng.random((n_groups, n_out)) * 0.02 + 0.001).astype(np.float32),
         "zeros": rng.integers(0, 16, (n_groups, n_out)).astype(np.uint8),
         "group_size": group,
     }
-    return inputs | ({"bias": _rows(rng, (n_out,), dtype)} if has_bias else {})
+    return inputs | ({"bias": some_rows(rng, (n_out,), dtype)} if has_bias else {})
 
 
 def _everywhere(name: str, value: Any) -> Spoil:
@@ -131,12 +131,12 @@ def fp8_inputs(
     n_groups = -(-n_in // group)
     codes = rng.integers(0, 126, (n_out, n_in)) + 128 * rng.integers(0, 2, (n_out, n_in))
     inputs = {
-        "x": _rows(rng, (n_rows, n_in), dtype),
+        "x": some_rows(rng, (n_rows, n_in), dtype),
         "codes": codes.astype(np.uint8),
         "scales": (rng.random((n_groups, n_out)) * 2e-3 + 1e-4).astype(np.float32),
         "group_size": group,
     }
-    return inputs | ({"bias": _rows(rng, (n_out,), dtype)} if has_bias else {})
+    return inputs | ({"bias": some_rows(rng, (n_out,), dtype)} if has_bias else {})
 
 
 _FP8_ROWS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aerie.kernels.cases.case import Case
+from aerie.kernels.cases.experts import EXPERT_CASES
 from aerie.kernels.cases.masks import MASK_CASES
 from aerie.kernels.cases.near_ties import NEAR_CASES
 from aerie.kernels.cases.partial_kv import PARTIAL_CASES
@@ -25,4 +26,5 @@ ROUND_CASES: tuple[Case, ...] = (
     *MASK_CASES,
     *PARTIAL_CASES,
     *PRODUCT_CASES,
+    *EXPERT_CASES,
 )

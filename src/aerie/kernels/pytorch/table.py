@@ -5,6 +5,7 @@ from __future__ import annotations
 from aerie.kernels.implementation import Implementation
 from aerie.kernels.pytorch import (
     commit,
+    experts,
     growth,
     layout,
     masks,
@@ -67,5 +68,6 @@ KERNELS: dict[str, Implementation] = {
         (partial_kv.splice_drafted_run, None),
         (products.multiply_int4, None),
         (products.multiply_fp8, None),
+        (experts.multiply_experts, None),
     )
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aerie.kernels.implementation import Implementation
 from aerie.kernels.reference import (
     commit,
+    experts,
     growth,
     layout,
     masks,
@@ -74,4 +75,5 @@ KERNELS: dict[str, Implementation] = {
     "splice_drafted_run": Implementation(partial_kv.splice_drafted_run),
     "multiply_int4": Implementation(products.multiply_int4),
     "multiply_fp8": Implementation(products.multiply_fp8),
+    "multiply_experts": Implementation(experts.multiply_experts),
 }

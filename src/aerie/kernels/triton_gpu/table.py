@@ -9,6 +9,7 @@ from aerie.kernels.implementation import Implementation
 from aerie.kernels.triton_gpu import (
     commit,
     draft_top,
+    experts,
     growth,
     growth_layer,
     layout_rows,
@@ -78,6 +79,7 @@ KERNELS: dict[str, Implementation] = {
         (partial_kv.gather_kv_blocks, None, None),
         (packed.multiply_int4, None, packed.covers_int4),
         (packed_floats.multiply_fp8, None, packed_floats.covers_fp8),
+        (experts.multiply_experts, None, experts.covers_experts),
     )
 }
 KERNELS["grow_draft_layer"] = Implementation(
