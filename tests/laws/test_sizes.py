@@ -28,13 +28,13 @@ PARAMETERS, ATTRIBUTES, COLUMNS = 7, 12, 100
 BUDGETS = {
     # 4,200, and 190 for recording ahead what rounds may ask for, for deeper plans, for chunks that
     # follow what waits and fill what they are padded to, for verdicts that do not wait for them
-    # and verifications launched behind a draft; and 285 for grammars: masks of trees, masked
-    # drafts, looks that keep to their time; and 40 for near ties, which only what decides tokens
-    # can count: found behind the verdict, sent with the report, summed by request; and 600 for
-    # previews: the pass over a part of the KV, its memory, the shadow it runs on, the run it
-    # leaves, and when it pays; and 120 for long contexts: paths copied from two places of a text,
-    # and ids of each prompt beside the vocabulary that all drafts share.
-    ("engine", "speculation"): 5_435,
+    # and verifications launched behind a draft; and 300 for grammars: masks of trees, masked
+    # drafts, looks that keep to their time and ahead of reports; and 40 for near ties, which only
+    # what decides tokens can count: found behind the verdict, sent with the report, summed by
+    # request; and 606 for previews: the pass over a part of the KV, its memory, the shadow it runs
+    # on, the run it leaves, and when it pays; and 120 for long contexts: paths copied from two
+    # places of a text, and ids of each prompt beside the vocabulary that all drafts share.
+    ("engine", "speculation"): 5_456,
     # 420, and 15 for the option that names a grammar; 12 for what became of previews, 15 for
     # acceptance by context.
     ("requests",): 462,
@@ -249,7 +249,7 @@ ASSIGNED = "class A:\n    def f(self):\n" + "".join(f"        self.x{i} = 0\n" f
         (many_parameters, "engine/a.py", "def f(a, b, c, d, e, g, h, **i): 0", "f takes 8"),
         (wide_classes, "engine/a.py", FIELDS, "A has 13 attributes"),
         (wide_classes, "engine/a.py", ASSIGNED, "A has 13 attributes"),
-        (overspent, "speculation/a.py", "x = 1\n" * 5_436, "5436 lines, budget 5435"),
+        (overspent, "speculation/a.py", "x = 1\n" * 5_457, "5457 lines, budget 5456"),
         (wide_lines, "engine/a.py", "x" * 101, "101 columns, limit 100"),
     ],
 )

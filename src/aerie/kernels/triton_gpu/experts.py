@@ -20,7 +20,7 @@ from aerie.kernels.cards.experts import BLOCK, BLOCK_BYTES, PITCH
 from aerie.kernels.triton_gpu.experts_plan import ExpertTile, tile_for
 from aerie.kernels.triton_gpu.launch import block
 from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
-from aerie.kernels.triton_gpu.packed import multiplies
+from aerie.kernels.triton_gpu.packed_walk import multiplies
 
 # Up to here a scale times 2^126 is a bfloat16, and one product does.
 LARGEST_OF_ONE_STEP = 128
