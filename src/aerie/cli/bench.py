@@ -199,37 +199,6 @@ def gpu(
     finish(run_asked(asked, lambda text: screen.print(text)), as_json=True)
 
 
-@app.command("step")
-def step(
-    batch: Annotated[str, typer.Option(help="Batch sizes, comma separated.")] = "1,8",
-    context: Annotated[int, count(16, "Prompt tokens.")] = 512,
-    steps: Annotated[int, count(1, "Timed steps of every turn.")] = 24,
-    repeats: Annotated[int, count(1, "Turns of every method.")] = 9,
-    transformers: Annotated[bool, typer.Option(help="Time its generate beside.")] = True,
-    threads: Annotated[int, count(1, "CPU threads.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
-) -> None:
-    """Say where the milliseconds of a step go, phase by phase, on a CPU.
-
-    Plain decoding and a chain of five take turns with the built-in pair; every phase is shown with
-    the matrix products and the kernel calls inside it. The last line of output is JSON.
-    """
-    import torch
-
-    from aerie.bench.engine.step import table_of
-    from aerie.bench.engine.step_session import StepPlan, run_session
-
-    torch.set_num_threads(threads)
-    plan = StepPlan(tuple(integers(batch, "--batch")), context, steps, repeats, transformers)
-    screen = progress_console()
-    session = run_session(plan, lambda text: screen.print(text))
-    if not as_json:
-        console().print(table_of(session.series))
-        if session.rival:
-            console().print(f"transformers' generate: {min(session.rival):.2f} ms a token, least")
-    finish(session.payload(), as_json=True)
-
-
 @app.command("serve")
 def serve(
     url: Annotated[str, typer.Option(help="A running server.")] = "http://127.0.0.1:8000",
