@@ -127,7 +127,7 @@ def write_prompts(path: Path) -> None:
 
 def compared(arms: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Speed of the later tree over the earlier one by point, and whether it is enough."""
-    from aerie.bench.engine.summary import interval
+    from aerie.bench.record import interval
 
     def speeds(arm: str, point: str) -> list[float]:
         return [own[point]["tokens"] / own[point]["seconds"] for own in arms[arm]]

@@ -106,7 +106,7 @@ def audit(
         done = _read(record) if no_run else _run(options, plan, geometry, record, seconds)
         found = _certify(done, plan)
     if out is not None:
-        from aerie.bench.profile.origin import write_json
+        from aerie.bench.record import write_json
 
         write_json(out, found)
     finish(found, as_json)
@@ -136,7 +136,7 @@ def _ask(
         wait_until_ready(url, wait, "start a server there, or give --wait SECONDS")
     from aerie.bench.audit.servers import QUICK, ServerAudit, Terms
     from aerie.bench.audit.transcript import lines_of, table_of
-    from aerie.bench.provenance_peers import peer_provenance
+    from aerie.bench.provenance import peer_provenance
 
     asked |= {"texts": asked["texts"][0]} if "texts" in asked else {}
     screen, notes = console(), progress_console()

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from aerie.bench.engine.contract import POLICIES, Contract, choose_prompts
 from aerie.bench.engine.session import run_session
-from aerie.bench.engine.summary import interval
-from aerie.bench.packed import open_rows
+from aerie.bench.record import interval, open_rows
 from tests.unit.engine.cores import CHEAP
 
 

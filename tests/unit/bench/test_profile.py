@@ -12,7 +12,6 @@ import pytest
 
 from aerie.attention.triton import TileKey, load_tiles
 from aerie.bench.kernels.attention import label
-from aerie.bench.packed import open_rows
 from aerie.bench.profile.busy import busy_shares
 from aerie.bench.profile.bytes import Load, round_traffic, total_bytes
 from aerie.bench.profile.plot import draw_roofline, draw_timeline
@@ -23,6 +22,7 @@ from aerie.bench.profile.session import Session, Sizes
 from aerie.bench.profile.stages import run_stage
 from aerie.bench.profile.trace import OUTSIDE, covered, read_trace, trace_rounds
 from aerie.bench.profile.tuning import check_tiles
+from aerie.bench.record import open_rows
 from aerie.bench.round.setup import RoundSetup
 from aerie.bench.round.speed import step_bytes
 from aerie.config import GraphConfig

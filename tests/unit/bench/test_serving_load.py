@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from aerie.bench.profile.bytes import prompt_flops, weight_bytes
-from aerie.bench.profile.energy import Meter, Spent, open_meter, spend
 from aerie.bench.profile.serving_load import REHEARSAL, arrivals, run_serving
-from aerie.bench.profile.serving_report import percentiles
 from aerie.bench.profile.session import Session, Sizes
+from aerie.bench.provenance import Meter, Spent, open_meter, spend
+from aerie.bench.record import percentiles
 from aerie.bench.round.setup import RoundSetup
 
 SETUP = RoundSetup("cpu", "float32", None, "pytorch")

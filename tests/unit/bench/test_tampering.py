@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from aerie.bench.gates.ages import HISTORY, WHOLE, read_history
-from aerie.bench.packed import open_rows
+from aerie.bench.record import open_rows
 from aerie.bench.report.results import (
     PASSED,
     RESULTS,

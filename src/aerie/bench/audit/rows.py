@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from aerie.bench.audit.cells import Cell, Plan
-from aerie.bench.peers import append_row, read_rows
+from aerie.bench.record import append_row, read_rows
 from aerie.errors import UsageError
 
 Row = Mapping[str, Any]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aerie.bench.engine.contract import FIXED, PLAIN, PLANNER
 from aerie.bench.engine.summary import Place, Point
-from aerie.bench.packed import open_rows
+from aerie.bench.record import open_rows
 
 COLOURS = {PLANNER: "#c0392b", PLAIN: "#555555", "cast": "#8e44ad"}
 

@@ -19,7 +19,7 @@ from aerie.bench.engine.place import (
 from aerie.bench.engine.plot import draw, write_points, write_runs
 from aerie.bench.engine.summary import Place, payload
 from aerie.bench.engine.transformers_rival import against_transformers
-from aerie.bench.packed import as_lines
+from aerie.bench.record import as_lines
 from aerie.config import PlannerConfig
 from aerie.costs.table import CostTable
 

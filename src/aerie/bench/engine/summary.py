@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,22 +11,13 @@ import numpy as np
 from aerie.bench.engine.contract import FIXED, PLAIN, PLANNER, SHORT
 from aerie.bench.engine.oracle import Choice
 from aerie.bench.engine.run import Run
+from aerie.bench.record import Interval, interval
 from aerie.by_context import ByContext
 
-RESAMPLES = 2000
 # The floors of the planner's issue; a point fails only if its whole interval lies below.
 FLOORS = {"to_plain": 0.97, "to_best_fixed": 0.95, "regret": 0.15}
 # One request with a short context: the floors a newcomer's first run is held to.
 ALONE = {"to_plain": 1.6, "accepted": 4.0}
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A median with its 90 % interval, by resampling the repeats."""
-
-    median: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -90,16 +80,6 @@ class Place:
     n_different: int
     runs: list[Timed] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """Median and 90 % interval; deterministic."""
-    draw = random.Random(0)
-    medians = sorted(
-        statistics.median(draw.choices(values, k=len(values))) for _ in range(RESAMPLES)
-    )
-    low, high = (medians[int(share * (RESAMPLES - 1))] for share in (0.05, 0.95))
-    return Interval(statistics.median(values), low, high)
 
 
 def summarise(

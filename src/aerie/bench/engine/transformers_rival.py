@@ -10,7 +10,7 @@ from typing import Any
 from aerie.api import Engine, find_pair
 from aerie.bench.engine.contract import SHORT, choose_prompts
 from aerie.bench.engine.place import Setting
-from aerie.bench.engine.summary import Interval, interval
+from aerie.bench.record import Interval, interval
 from aerie.errors import UsageError
 from aerie.requests.params import SamplingParams
 

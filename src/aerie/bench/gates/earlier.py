@@ -10,7 +10,7 @@ from aerie.bench.gates.ages import read_ages
 from aerie.bench.gates.data import Folder, Gate, Refused
 from aerie.bench.gates.gate import read_gates
 from aerie.bench.gates.parity import MATRIX, kernel_names
-from aerie.bench.packed import as_lines
+from aerie.bench.record import as_lines
 
 
 def keep_columns(root: Path, staying: Container[str]) -> list[Path]:

@@ -13,7 +13,7 @@ from aerie.bench.gates.gate import Verdict, judge
 from aerie.bench.gpu.contract import Contract
 from aerie.bench.gpu.rows import Row
 from aerie.bench.gpu.run import GpuSession
-from aerie.bench.profile.origin import write_json
+from aerie.bench.record import write_json
 from aerie.errors import UsageError
 
 TOKEN = "gates_micro.json"

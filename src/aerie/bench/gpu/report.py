@@ -15,7 +15,7 @@ from aerie.bench.gpu.contract import COV_LIMIT, LEAST_SHARE, Contract
 from aerie.bench.gpu.prompts import RULE
 from aerie.bench.gpu.rows import Row, read_rows
 from aerie.bench.gpu.summary import LEAST_PAIRS, summarise
-from aerie.bench.profile.origin import Origin, table, write_json
+from aerie.bench.record import Origin, table, write_json
 
 PACKAGES = ("torch", "triton", "numpy", "safetensors", "tokenizers", "jinja2", "typer", "rich",
             "matplotlib", "transformers")  # fmt: skip

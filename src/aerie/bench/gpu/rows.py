@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from aerie.bench.gpu.bed import Run
-from aerie.bench.packed import open_rows
+from aerie.bench.record import open_rows
 from aerie.text.loops import repeated_share
 
 

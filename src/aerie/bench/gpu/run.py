@@ -15,8 +15,8 @@ from aerie.bench.gpu.bed import Bed, Run, StrictSetup
 from aerie.bench.gpu.contract import PLAIN, Contract, Place
 from aerie.bench.gpu.prompts import Prompt, PromptBook
 from aerie.bench.gpu.rows import Row, append_rows, figures, read_rows
-from aerie.bench.profile.energy import device_facts, open_meter
-from aerie.bench.profile.origin import Origin
+from aerie.bench.provenance import device_facts, open_meter
+from aerie.bench.record import Origin
 from aerie.bench.round.setup import copy_bandwidth
 from aerie.bench.round.speed import step_bytes
 from aerie.engine.captured import Captured

@@ -14,7 +14,7 @@ from aerie.bench.gpu.contract import read_contract
 from aerie.bench.gpu.report import label, raw_path, write_contract, write_summary
 from aerie.bench.gpu.rows import read_rows
 from aerie.bench.gpu.run import GpuSession, Note
-from aerie.bench.profile.origin import Origin, write_json
+from aerie.bench.record import Origin, write_json
 from aerie.errors import UnknownNameError
 
 MATRIX, SUITES = "matrix", ("micro", "full")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from aerie.bench.engine.summary import Interval, interval
 from aerie.bench.gpu.contract import COV_LIMIT, LEAST_SHARE, PLAIN
 from aerie.bench.gpu.rows import Row, newest
+from aerie.bench.record import Interval, interval
 
 PLANNER = "planner"
 PREFIX = "prompts are read once a point and found again"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aerie.bench.profile.origin import table
 from aerie.bench.profile.point import Point
 from aerie.bench.profile.session import Session
-
-Interval = tuple[float, float, float]  # median, and the 5th and 95th of a hundred
+from aerie.bench.record import Interval, table
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,20 +36,9 @@ class LeverResult:
             "round_ms": round(self.round_ms, 4),
             "tokens_per_round": round(self.tokens_per_round, 3),
             "effective_bytes_per_token": round(self.bytes_per_token),
-            "ratio_to_all_on": [round(value, 4) for value in self.ratio],
+            "ratio_to_all_on": [round(value, 4) for value in vars(self.ratio).values()],
             "kind": "measured; bytes modelled",
         }
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """Median with the 90 % interval of the values themselves."""
-    ordered = sorted(values)
-    last = len(ordered) - 1
-    return (
-        statistics.median(ordered),
-        ordered[round(0.05 * last)],
-        ordered[round(0.95 * last)],
-    )
 
 
 def write_ablation(session: Session, results: Sequence[LeverResult]) -> None:
@@ -84,7 +70,7 @@ TITLE = (
     "# One lever off at a time",
     "",
     "Engines take turns on the same prompts; a ratio is the median over the turns of tokens a"
-    " second against all on in the same turn, with the interval that holds 90 % of them. Times are"
+    " second against all on in the same turn, with its 90 % interval. Times are"
     " measured, bytes modelled (`src/aerie/bench/profile/bytes.py`). An inflated head proposes the"
     " same drafts whatever its vocabulary: what fewer live ids do to acceptance is in"
     " `draft_vocabulary.md`. Compaction is measured in a run of its own, where requests end one"
@@ -96,13 +82,12 @@ HEADER = ("point", "lever off", "setting", "tokens/s", "ratio to all on", "ms a 
 
 
 def _row(result: LeverResult) -> tuple[Any, ...]:
-    median, low, high = result.ratio
     return (
         result.point.name,
         result.lever,
         result.setting,
         f"{result.tokens_per_second:.1f}",
-        f"{median:.3f} ({low:.3f} to {high:.3f})",
+        result.ratio,
         f"{result.round_ms:.3f}",
         f"{result.tokens_per_round:.2f}",
         f"{result.bytes_per_token / 1e9:.3f}",

@@ -12,9 +12,9 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from aerie.bench.packed import open_rows
 from aerie.bench.profile.report import TIMELINE
 from aerie.bench.profile.trace import covered
+from aerie.bench.record import open_rows
 
 
 @dataclass(frozen=True)

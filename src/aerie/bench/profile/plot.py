@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.packed import open_rows
 from aerie.bench.profile.report import ROOFLINE, TIMELINE
+from aerie.bench.record import open_rows
 
 COLOURS = {
     "linear": "#33658a",

@@ -8,8 +8,8 @@ from typing import Any
 
 from aerie.bench.profile.bytes import total_bytes
 from aerie.bench.profile.kernels import Profiled
-from aerie.bench.profile.origin import Origin, table
 from aerie.bench.profile.session import Ceilings
+from aerie.bench.record import Origin, table
 
 TIMES, BYTES = "cuda_kernel_times.csv", "cuda_bytes_per_token.csv"
 TIMELINE = "cuda_timeline.csv.xz"

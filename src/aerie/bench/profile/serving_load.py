@@ -11,10 +11,10 @@ from itertools import pairwise
 from typing import Any
 
 from aerie.bench.profile.bytes import prompt_flops, weight_bytes
-from aerie.bench.profile.energy import Meter
 from aerie.bench.profile.point import CHUNK, POLICIES
 from aerie.bench.profile.serving_report import Served, write_serving
 from aerie.bench.profile.session import Session, release
+from aerie.bench.provenance import Meter
 from aerie.bench.round.setup import Room, read_prompts
 from aerie.config import GraphConfig
 from aerie.engine.engine import EngineCore

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aerie.bench.profile.origin import table, write_json
 from aerie.bench.profile.session import Session
+from aerie.bench.record import percentiles, table, write_json
 
 # Of both scenarios; a row leaves empty what it does not have.
 COLUMNS = ("scenario", "policy", "run", "context", "arrival_s", "ttft_ms", "ceiling_ms",
@@ -49,13 +48,6 @@ class Served:
             "watts": None if self.joules is None else round(self.joules / self.seconds, 1),
             "graphs_captured_meanwhile": self.captures,
         }
-
-
-def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """The median and the 99th of a hundred; of few values that is the largest."""
-    ordered = sorted(values)
-    high = ordered[min(len(ordered) - 1, round(0.99 * (len(ordered) - 1)))]
-    return {"p50": round(statistics.median(ordered), 3), "p99": round(high, 3)}
 
 
 def write_serving(

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from aerie.bench.profile.energy import Meter, open_meter
-from aerie.bench.profile.origin import Origin
 from aerie.bench.profile.point import Point
+from aerie.bench.provenance import Meter, open_meter
+from aerie.bench.record import Origin
 from aerie.bench.round.setup import RoundSetup, copy_bandwidth, synchronise
 from aerie.models.inflate import LargePair
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from aerie.bench.gates.ages import Ages, Measured
 from aerie.bench.gates.data import read_newest
-from aerie.bench.peers import PEER, Row, best_chains, ratios, read_rows, speed
+from aerie.bench.peers import PEER, best_chains, ratios, speed
+from aerie.bench.record import Row, read_rows
 from aerie.bench.report.pages import STALE_ROW
 from aerie.bench.report.splice import spliced
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aerie.bench.gates.ages import PACKAGE, WHOLE, read_history
-from aerie.bench.provenance_git import files_at, whole_name
+from aerie.bench.provenance import files_at, whole_name
 from aerie.bench.report.origin import last_commits
 from aerie.bench.report.rows import read_artifacts
 from aerie.sources import hash_parts, part_of

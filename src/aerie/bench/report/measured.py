@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aerie.bench.gates.gate import Verdict
-from aerie.bench.peers import Row
+from aerie.bench.record import Row
 from aerie.bench.report.front import served_run
 from aerie.bench.report.measured_gpu import link, render_gates, render_rounds
 

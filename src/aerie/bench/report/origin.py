@@ -15,7 +15,7 @@ from typing import Any
 
 from aerie.bench.gates.ages import WHOLE, Ages, Measured
 from aerie.bench.gates.data import content_hash
-from aerie.bench.packed import open_rows
+from aerie.bench.record import open_rows
 from aerie.bench.report.rows import Artifact
 
 # A commit as any of our files says it: `commit 0123abc`, `commit: …`, `'commit': '…'`.

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from aerie.bench.engine.oracle import Choice
 from aerie.bench.engine.plot import draw
-from aerie.bench.engine.summary import Interval, Place, Point
+from aerie.bench.engine.summary import Place, Point
 from aerie.bench.gpu.plot import draw_planner
 from aerie.bench.profile import plot as profile_plot
-from aerie.bench.report.tables import ENGINES, read_json
+from aerie.bench.record import Interval, read_json
+from aerie.bench.report.tables import ENGINES
 
 # Pixels depend on the plotting library's version, so freshness is told by the raw data's hash,
 # kept in a text chunk of the file. A PNG is a signature, then chunks; the first, IHDR, is 25 bytes.

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-import io
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any
 
 from aerie.bench.gates.ages import HISTORY
 from aerie.bench.gates.data import content_hash
@@ -22,6 +19,7 @@ from aerie.bench.gpu import report as gpu_report
 from aerie.bench.gpu.contract import read_contract
 from aerie.bench.gpu.rows import read_rows
 from aerie.bench.profile.busy import busy_shares
+from aerie.bench.record import as_csv, read_json
 from aerie.bench.report import history, traffic
 from aerie.bench.report.baseline import BASELINE
 from aerie.bench.report.traffic import BYTES, PAGE
@@ -48,20 +46,6 @@ class Table:
 def rebuild(root: Path, tables: Iterable[Table]) -> dict[str, str]:
     """The text of every table whose raw data is there."""
     return {table.path: table.render(root) for table in tables if table.has_raw(root)}
-
-
-def read_json(path: Path) -> Any:
-    """A record."""
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]], end: str) -> str:
-    """Rows of equal fields; `end` is the line end the file was first written with."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator=end)
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def _engine_rows(path: str, root: Path) -> str:
