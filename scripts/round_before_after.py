@@ -112,7 +112,7 @@ def turn(tree: Path, prompts: Path) -> dict[str, Any]:
 
 def write_prompts(path: Path) -> None:
     """Held-out prompts by context; long ones are one document cut at other ends, read once."""
-    from aerie.bench.engine.contract import choose_prompts
+    from aerie.bench.engine import choose_prompts
     from aerie.bench.round.setup import tokenizer_of_pair
 
     encode = tokenizer_of_pair().encode

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aerie.bench.engine.cast import Cast
+from aerie.bench.cast import Cast
 from aerie.bench.lane import Lanes, captured, shape_config
 from aerie.bench.round.lossless import POLICIES, lossless_room
 from aerie.bench.round.outside import OutsideGraphs

@@ -61,9 +61,8 @@ LONG_FILES: dict[str, str] = {
 
 # `path:Class` with more attributes than the limit, each with the reason it is one value.
 WIDE_CLASSES: dict[str, str] = {
-    "src/aerie/bench/engine/summary.py:Point": "one field per column of the published rows",
     "src/aerie/bench/gates/data.py:Gate": "one field per key of a gate's table",
-    "src/aerie/bench/gpu/rows.py:Row": "one field per column of the raw rows",
+    "src/aerie/bench/rows.py:Row": "one field per column of the raw rows",
     "src/aerie/cli/engine_options.py:DraftOptions": "one field per option of the command line",
     "src/aerie/config/model.py:ModelConfig": "one field per setting of Engine.load",
     "src/aerie/requests/params.py:SamplingParams": "one field per public option of a request",

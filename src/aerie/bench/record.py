@@ -169,16 +169,26 @@ def table(header: Sequence[str], rows: Iterable[Iterable[Any]]) -> list[str]:
     return [line(header), "|" + "---|" * len(header), *(line(row) for row in rows)]
 
 
+def cells(columns: Mapping[str, str], rows: Iterable[Row]) -> list[list[str]]:
+    """Rows by the formats of their columns: `{"ms a round": "{ms:.3f}"}`."""
+    return [[form.format_map(row) for form in columns.values()] for row in rows]
+
+
+def formatted(columns: Mapping[str, str], rows: Iterable[Row]) -> list[str]:
+    """Lines of a Markdown table of them."""
+    return table(list(columns), cells(columns, rows))
+
+
+def shown(columns: Mapping[str, str], rows: Iterable[Row], title: str | None = None) -> Table:
+    """The same for a terminal."""
+    from rich.table import Table
+
+    found = Table(*columns, title=title)
+    for row in cells(columns, rows):
+        found.add_row(*row)
+    return found
+
+
 def write_page(path: Path, lines: Iterable[str]) -> None:
     """A page of these lines."""
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def shown(header: Sequence[str], rows: Iterable[Iterable[Any]], title: str | None = None) -> Table:
-    """A table for a terminal."""
-    from rich.table import Table
-
-    found = Table(*header, title=title)
-    for row in rows:
-        found.add_row(*(str(cell) for cell in row))
-    return found

@@ -84,12 +84,11 @@ def engine(
     """
     import torch
 
-    from aerie.bench.engine.contract import Contract
-    from aerie.bench.engine.session import run_session
+    from aerie.bench.engine import Terms, run_session
     from aerie.config import PlannerConfig
 
     torch.set_num_threads(threads)
-    contract = Contract(
+    terms = Terms(
         batches=tuple(integers(batch, "--batch")),
         contexts=tuple(integers(context, "--context")),
         tokens=tokens,
@@ -97,12 +96,12 @@ def engine(
     )
     screen = progress_console()
     planner = PlannerConfig(costs)
-    session = run_session(contract, planner, transformers, lambda text: screen.print(text))
+    session = run_session(terms, planner, transformers, lambda text: screen.print(text))
     if out is not None:
         session.write(out, name)
     if not as_json:
         console().print(session.table())
-    finish(session.payload, as_json=True)
+    finish(session.record, as_json=True)
 
 
 @app.command("round")
@@ -184,8 +183,8 @@ def gpu(
     Ceilings come first; raw rows are appended as they are measured, and points that are finished
     for the same sources and contract are skipped. The last line of output is JSON.
     """
-    from aerie.bench.gpu.contract import read_contract
-    from aerie.bench.gpu.session import Asked, run_asked
+    from aerie.bench.contract import read_contract
+    from aerie.bench.gpu import Asked, run_asked
     from aerie.parity.matrix import sources_hash
 
     model = read_contract(contract).model

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from aerie.bench.contract import LEAST_SHARE, PLAIN
 from aerie.bench.gates.data import Folder, Gate, Refused
-from aerie.bench.gpu.contract import LEAST_SHARE, PLAIN
-from aerie.bench.gpu.summary import (
+from aerie.bench.summary import (
     acceptance,
     against,
     best_fixed,

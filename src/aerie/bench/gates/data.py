@@ -11,9 +11,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.contract import PLANNER
 from aerie.bench.gates.ages import UNTOLD, Ages, Measured
-from aerie.bench.gpu.rows import Row, newest, read_rows
-from aerie.bench.gpu.summary import LEAST_PAIRS, PLANNER
+from aerie.bench.rows import Row, newest, read_rows
+from aerie.bench.summary import LEAST_PAIRS
 
 _HASH, _COMMIT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{7,40}")
 

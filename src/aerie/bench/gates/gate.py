@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aerie.bench.contract import strict
 from aerie.bench.gates.ages import KINDS
 from aerie.bench.gates.checks import CHECKS
 from aerie.bench.gates.data import Folder, Gate, Refused
 from aerie.bench.gates.parity import require_parity
-from aerie.bench.gpu.contract import strict
 from aerie.errors import UnknownNameError, UsageError
 
 SENSES: dict[str, Callable[[float, float], bool]] = {

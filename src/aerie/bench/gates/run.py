@@ -8,19 +8,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.contract import Contract
+from aerie.bench.experiment import Experiment
 from aerie.bench.gates.data import Folder, Gate
 from aerie.bench.gates.gate import Verdict, judge
-from aerie.bench.gpu.contract import Contract
-from aerie.bench.gpu.rows import Row
-from aerie.bench.gpu.run import GpuSession
 from aerie.bench.record import write_json
+from aerie.bench.rows import Row
 from aerie.errors import UsageError
 
 TOKEN = "gates_micro.json"
 PASSES = 3
 
 
-def run_suite(session: GpuSession, gates: Sequence[Gate], suite: str, out: Path) -> list[Verdict]:
+def run_suite(session: Experiment, gates: Sequence[Gate], suite: str, out: Path) -> list[Verdict]:
     """Measure what a suite's gates are about, and judge them by these rows."""
     own = [gate for gate in gates if gate.suite == suite]
     if not own:
@@ -32,13 +32,13 @@ def run_suite(session: GpuSession, gates: Sequence[Gate], suite: str, out: Path)
     return judge(own, Folder(out, rows))
 
 
-def _measure(session: GpuSession, gates: Sequence[Gate], first_turn: int) -> list[Row]:
+def _measure(session: Experiment, gates: Sequence[Gate], first_turn: int) -> list[Row]:
     scenarios = {gate.scenario for gate in gates}
     places = [p for p in session.contract.places() if p.scenario.name in scenarios]
     return [row for place in places for row in session.run_place(place, first_turn)]
 
 
-def _three_passes(session: GpuSession, gates: Sequence[Gate], out: Path) -> list[Verdict]:
+def _three_passes(session: Experiment, gates: Sequence[Gate], out: Path) -> list[Verdict]:
     """Each pass must hold every floor with its own turns; all of them together are recorded."""
     rows: list[Row] = []
     first = 0
@@ -55,7 +55,7 @@ def _three_passes(session: GpuSession, gates: Sequence[Gate], out: Path) -> list
     return judge(gates, Folder(out, rows))
 
 
-def _record_pass(session: GpuSession, out: Path, found: Sequence[Verdict], is_ok: bool) -> None:
+def _record_pass(session: Experiment, out: Path, found: Sequence[Verdict], is_ok: bool) -> None:
     path = out / TOKEN
     record: dict[str, Any] = {"passes": []}
     if path.is_file():

@@ -12,7 +12,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from aerie.bench.profile.report import TIMELINE
+from aerie.bench.plots import TIMELINE
 from aerie.bench.profile.trace import covered
 from aerie.bench.record import open_rows
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.plots import ROOFLINE, TIMELINE
 from aerie.bench.profile.bytes import total_bytes
 from aerie.bench.profile.kernels import Profiled
 from aerie.bench.profile.session import Ceilings
 from aerie.bench.record import Origin, table
 
 TIMES, BYTES = "cuda_kernel_times.csv", "cuda_bytes_per_token.csv"
-TIMELINE = "cuda_timeline.csv.xz"
-ROOFLINE, HOTSPOTS = "cuda_roofline.csv", "hotspots_ranked.md"
+HOTSPOTS = "hotspots_ranked.md"
 COVERED = 0.70  # of a round's time the ranked hotspots must explain
 N_TOP = 3
 BUSY_FLOOR = 0.95

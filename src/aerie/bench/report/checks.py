@@ -9,9 +9,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.contract import read_contract
 from aerie.bench.gates.ages import UNTOLD, Ages
 from aerie.bench.gates.gate import Verdict
-from aerie.bench.gpu.contract import read_contract
 from aerie.bench.report.baseline import BASELINE, hold
 from aerie.bench.report.origin import Origin, changed_since, origin_of
 from aerie.bench.report.results import (

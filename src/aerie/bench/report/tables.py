@@ -13,20 +13,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
 
+from aerie.bench import gpu as gpu_report
+from aerie.bench.contract import read_contract
 from aerie.bench.gates.ages import HISTORY
 from aerie.bench.gates.data import content_hash
-from aerie.bench.gpu import report as gpu_report
-from aerie.bench.gpu.contract import read_contract
-from aerie.bench.gpu.rows import read_rows
 from aerie.bench.profile.busy import busy_shares
 from aerie.bench.record import as_csv, read_json
 from aerie.bench.report import history, traffic
 from aerie.bench.report.baseline import BASELINE
 from aerie.bench.report.traffic import BYTES, PAGE
+from aerie.bench.rows import read_rows
 
 CONTRACT = "contracts/h200.toml"
 PROFILE = "reports/profile_kernels.json"
-ENGINES = ("reports/engine_bench_cpu", "reports/engine_bench_cpu_8k")
 Render = Callable[[Path], str]
 
 
@@ -97,7 +96,8 @@ def _draft_vocabulary(root: Path) -> str:
 
 
 def _contract(root: Path) -> str:
-    return gpu_report.contract_page(read_contract(root / CONTRACT), CONTRACT)
+    lines = gpu_report.contract_page(read_contract(root / CONTRACT), CONTRACT)
+    return "\n".join(lines) + "\n"
 
 
 def _baseline(name: str) -> Render:
@@ -170,7 +170,7 @@ TABLES = (
     Table(HISTORY, ("scorecard/artifacts.toml",), history.render),
     *(
         Table(f"{stem}.csv", (f"{stem}.json",), partial(_engine_rows, f"{stem}.json"))
-        for stem in ENGINES
+        for stem in ("reports/engine_bench_cpu", "reports/engine_bench_cpu_8k")
     ),
     Table("reports/attention_h200.csv", ("reports/attention_h200.json",), _attention("trees")),
     Table(

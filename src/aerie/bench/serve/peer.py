@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerie.bench.gpu.contract import read_toml, strict
+from aerie.bench.contract import read_toml, strict
 from aerie.bench.record import percentiles
 from aerie.bench.round.setup import read_prompts, tokenizer_of_pair
 from aerie.bench.serve.client import Heard, Reply, ask, look_up, read_counters, read_stream

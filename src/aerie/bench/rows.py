@@ -1,4 +1,4 @@
-"""Raw rows of `aerie bench gpu`: one per run, with everything a reader needs to believe it."""
+"""Raw rows of an experiment: one per run, with everything a reader needs to believe it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from aerie.bench.gpu.bed import Run
+from aerie.bench.bed import Run
 from aerie.bench.record import open_rows
 from aerie.text.loops import repeated_share
 

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from aerie.bench.gpu.contract import PLAIN
-from aerie.bench.gpu.run import GpuSession
+from aerie.bench.contract import PLAIN
+from aerie.bench.experiment import Experiment
 from aerie.bench.lane import captured
 from aerie.bench.round.setup import Room
 from aerie.by_context import ByContext
@@ -19,7 +19,7 @@ REPEATS = 3
 BEFORE_END = 40  # tokens that still fit behind a prompt of the tail check
 
 
-def check_repeats(session: GpuSession) -> dict[str, Any]:
+def check_repeats(session: Experiment) -> dict[str, Any]:
     """Three runs from the same prompts: byte for byte the same tokens."""
     prompts = [p.tokens for p in session.book.choose(SHORT, 2)]
     found = {}
@@ -29,7 +29,7 @@ def check_repeats(session: GpuSession) -> dict[str, Any]:
     return {"repeats": REPEATS, "tokens": 96, "identical": found, "ok": all(found.values())}
 
 
-def check_tail(session: GpuSession) -> dict[str, Any]:
+def check_tail(session: Experiment) -> dict[str, Any]:
     """Drafts that would pass the context's end: every text ends there, and is the plain one."""
     prompts = [p.tokens[: SHORT // 2] for p in session.book.choose(SHORT, 4)]
     room = Room(len(prompts), SHORT // 2 + BEFORE_END, margin=0)
@@ -54,7 +54,7 @@ def check_tail(session: GpuSession) -> dict[str, Any]:
     }
 
 
-def check_slots(session: GpuSession) -> dict[str, Any]:
+def check_slots(session: Experiment) -> dict[str, Any]:
     """A batch of four whose requests end one after the other: what every round still computes."""
     policy = next(name for name in _fixed(session) if name != PLAIN)
     bed = session.bed
@@ -132,7 +132,7 @@ def proportion(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def measure_acceptance(session: GpuSession) -> dict[str, Any]:
+def measure_acceptance(session: Experiment) -> dict[str, Any]:
     """Mean acceptance length over many short prompts, for a comparison between dtypes."""
     batch = session.contract.memory.max_batch
     prompts = session.book.choose(SHORT, session.contract.measure.acceptance_prompts)
@@ -158,12 +158,12 @@ def measure_acceptance(session: GpuSession) -> dict[str, Any]:
     return {**found, "ok": True}
 
 
-def _fixed(session: GpuSession) -> list[str]:
+def _fixed(session: Experiment) -> list[str]:
     """Plain decoding and the policies that are checked beside it."""
     return [PLAIN, *session.contract.measure.checked]
 
 
-CHECKS: dict[str, Callable[[GpuSession], dict[str, Any]]] = {
+CHECKS: dict[str, Callable[[Experiment], dict[str, Any]]] = {
     "repeats": check_repeats,
     "tail": check_tail,
     "slots": check_slots,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aerie.bench.engine.run import Bed
+from aerie.bench.bed import Bed
 from aerie.costs.table import CostTable
 from aerie.kernels.registry import Kernels
 from aerie.requests.params import SamplingParams
@@ -72,7 +72,7 @@ def record(
 ) -> list[Text]:
     """Decode one token a round and keep every tree on the way."""
     policy = Recording(shape)
-    bed.take("record", policy)
+    bed.use(policy)
     params = SamplingParams(max_tokens=n_tokens, temperature=0.0, ignore_eos=True)
     texts = []
     for prompt in prompts:

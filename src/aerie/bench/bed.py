@@ -1,17 +1,18 @@
-"""One engine on which every policy of a contract runs: same models, same KV, read once."""
+"""One engine on which every policy of a contract runs: same models, same KV, prompts read once."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from aerie.assemble import build_core, build_policy
-from aerie.bench.gpu.contract import Contract, PolicyTerms
-from aerie.bench.lane import Lanes
-from aerie.bench.round.setup import PAGE, RoundSetup, abandon
+from aerie.bench.contract import Contract, PolicyTerms
+from aerie.bench.lane import Lanes, shape_config
+from aerie.bench.round.setup import PAGE, RoundSetup, abandon, tokenizer_of_pair
 from aerie.bench.round.speed import run_without_waiting
 from aerie.config import (
     LIMITS,
@@ -33,6 +34,44 @@ from aerie.models.inflate import LargePair
 from aerie.requests.events import TokenEvent
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import State, Statistics
+from aerie.speculation.policy import Policy
+from aerie.text.heldout import Document, read_documents
+
+RULE = (
+    "the beginnings of held-out documents of code, no two of one document: those of the shortest "
+    "length that holds the context come first, then longer ones, in the order of their names"
+)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A text's tokens, and where they come from."""
+
+    name: str
+    tokens: tuple[int, ...]
+
+
+class PromptBook:
+    """The held-out documents, each encoded once."""
+
+    def __init__(self) -> None:
+        tokenizer = tokenizer_of_pair()
+        self.encode = tokenizer.encode
+        self.end_ids = tokenizer.eos_ids  # each of them ends a text
+        self._tokens: dict[str, tuple[int, ...]] = {}
+
+    def choose(self, context: int, n_prompts: int, offset: int = 0) -> list[Prompt]:
+        """So many different prompts of a context, by `RULE`, behind the first `offset`."""
+        return [
+            Prompt(document.name, self._encoded(document)[:context])
+            for document in read_documents(context, n_prompts, offset=offset)
+        ]
+
+    def _encoded(self, document: Document) -> tuple[int, ...]:
+        if document.name not in self._tokens:
+            self._tokens[document.name] = tuple(self.encode(document.text))
+        return self._tokens[document.name]
+
 
 LEAD_IN = 3  # rounds that seat the batch and fill the pipeline; not timed
 WATCHED = 4  # rounds in which any wait beside the read is an error
@@ -66,6 +105,8 @@ class Run:
     statistics: list[Statistics] = field(default_factory=list)
     texts: list[list[int]] = field(default_factory=list)
     waits: str | None = None  # a wait beside the read, where rounds were watched
+    phases: dict[str, float] = field(default_factory=dict)  # seconds, where a bed observes them
+    modelled_seconds: float = 0.0  # what the cost table says the rounds cost; the same
 
 
 class Bed:
@@ -79,7 +120,7 @@ class Bed:
         )
         self.contract = contract
         self.pair = pair
-        self._config = EngineConfig(
+        self.config = EngineConfig(
             model=setup.model,
             cache=CacheConfig(memory.kv_tokens // PAGE + 1, PAGE),
             scheduler=SchedulerConfig(memory.max_batch, memory.prefill_chunk),
@@ -89,8 +130,8 @@ class Bed:
             engine=setup.engine,
         )
         vocabulary = pair.target.geometry.vocab_size
-        self._limits = Limits(memory.longest, vocabulary, ())
-        self.core: EngineCore = build_core(self._config, pair.target, pair.head, self._limits)
+        self.limits = Limits(memory.longest, vocabulary, ())
+        self.core: EngineCore = build_core(self.config, pair.target, pair.head, self.limits)
         self._lanes = Lanes(self.core)
         self._made: dict[str, Launcher] = {}
 
@@ -101,6 +142,14 @@ class Bed:
         self._lanes.take(self._made[name])
         return self._made[name]
 
+    def use(self, policy: Policy) -> None:
+        """Switch the idle engine to a policy that is in no contract."""
+        self._lanes.take(self._lanes.make(policy, shape_config(policy.shape)))
+
+    def forget(self) -> None:
+        """Make every policy anew: what it has learnt is gone."""
+        self._made.clear()
+
     def adopt(self, contract: Contract) -> None:
         """Go on with another contract's policies on the same models and memory."""
         same = (contract.model, contract.memory) == (self.contract.model, self.contract.memory)
@@ -110,12 +159,15 @@ class Bed:
 
     def _launcher(self, terms: PolicyTerms) -> Launcher:
         speculation = terms.speculation()
+        return self._lanes.make(self.policy(terms, speculation), speculation)
+
+    def policy(self, terms: PolicyTerms, speculation: SpeculationConfig) -> Policy:
+        """What decides on the trees of a lane."""
         # A rehearsal on a CPU plans from the table of the GPU it is for.
-        is_rehearsal = not self._config.model.device.startswith("cuda")
+        is_rehearsal = not self.config.model.device.startswith("cuda")
         planner = PlannerConfig(terms.costs, foreign_costs=is_rehearsal)
-        config = replace(self._config, speculation=speculation, planner=planner)
-        policy = build_policy(config, self.pair.target, self.pair.head, self._limits)
-        return self._lanes.make(policy, speculation)
+        config = replace(self.config, speculation=speculation, planner=planner)
+        return build_policy(config, self.pair.target, self.pair.head, self.limits)
 
     def read(self, prompts: Sequence[Sequence[int]], policy: str) -> list[float | None]:
         """Read prompts into the prefix cache with a speculating policy's head.
@@ -163,12 +215,17 @@ class Bed:
         begin = time.perf_counter()
         last = dict.fromkeys(ids, begin)
         wanted = new_tokens * len(ids)
-        while run.tokens < wanted and all(core.request(i).ended is None for i in ids):
-            events = [event for event in core.step() if isinstance(event, TokenEvent)]
-            self._count(run, events, last)
-        run.seconds = time.perf_counter() - begin
+        with self.observed(run):
+            while run.tokens < wanted and all(core.request(i).ended is None for i in ids):
+                events = [event for event in core.step() if isinstance(event, TokenEvent)]
+                self._count(run, events, last)
+            run.seconds = time.perf_counter() - begin
         self._leave(ids, run)
         return run
+
+    def observed(self, run: Run) -> AbstractContextManager[object]:
+        """What looks on while rounds are timed: nothing, where it would cost time."""
+        return nullcontext()
 
     def _count(self, run: Run, events: list[TokenEvent], last: dict[int, float]) -> None:
         now = time.perf_counter()

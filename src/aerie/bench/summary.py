@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from aerie.bench.gpu.contract import COV_LIMIT, LEAST_SHARE, PLAIN
-from aerie.bench.gpu.rows import Row, newest
+from aerie.bench.contract import CAST, COV_LIMIT, LEAST_SHARE, PLAIN, PLANNER
 from aerie.bench.record import Interval, interval
+from aerie.bench.rows import Row, newest
 
-PLANNER = "planner"
 PREFIX = "prompts are read once a point and found again"
 LEAST_METERED = 0.5  # seconds; the energy counter moves too seldom for shorter runs
 LEAST_PAIRS, LEAST_RUNS = 9, 5
@@ -192,7 +191,7 @@ def best_fixed(own: Sequence[Row]) -> str | None:
     It is chosen on other turns, and other texts, than those it is then held against: the best of
     a dozen on the same ones would be their luck as well.
     """
-    names = {row.policy for row in own} - {PLAIN, PLANNER}
+    names = {row.policy for row in own} - {PLAIN, PLANNER, CAST}
     if not names:
         return None
     chosen_on = _turns(own, 1) or own

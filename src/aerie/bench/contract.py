@@ -13,7 +13,8 @@ from typing import Any
 from aerie.config import GraphConfig, SpeculationConfig, read_slice, require
 from aerie.errors import UnknownNameError, UsageError
 
-PLAIN = "plain"
+PLAIN, PLANNER, CAST = "plain", "planner", "cast"
+METHODS = (PLAIN, "fixed", PLANNER, CAST)  # the last is a rival that decides on the host
 BUILT_IN = "built-in"
 # What the evidence page asks of every figure; a contract may ask more, never less.
 COV_LIMIT, LEAST_SHARE = 0.05, 0.70
@@ -75,15 +76,15 @@ class MeasureTerms:
 class PolicyTerms:
     """One policy; a fixed one has the three numbers of a tree, the planner a table of costs."""
 
-    method: str  # "plain", "fixed" or "planner"
+    method: str  # one of METHODS
     node_top_k: int | None = None
     tree_depth: int | None = None
     verify_num: int | None = None
     costs: str | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in ("plain", "fixed", "planner"):
-            raise UnknownNameError("method", self.method, ("plain", "fixed", "planner"))
+        if self.method not in METHODS:
+            raise UnknownNameError("method", self.method, METHODS)
 
     def speculation(self) -> SpeculationConfig:
         """The slice of the configuration."""

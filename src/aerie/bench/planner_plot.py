@@ -1,6 +1,6 @@
 """Draws the two pictures of docs/planner.md from real runs of the built-in pair.
 
-Usage: python -m aerie.bench.engine.planner_plot docs/images
+Usage: python -m aerie.bench.planner_plot docs/images
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from aerie.api import Engine
-from aerie.bench.engine.contract import SHORT, choose_prompts
+from aerie.bench.engine import SHORT, choose_prompts
 from aerie.engine.report import RoundTree
 from aerie.requests.params import SamplingParams
 from aerie.speculation.calibration import corrected

@@ -11,14 +11,13 @@ from typing import Any
 
 import torch
 
-from aerie.bench.gpu.bed import Bed, Run, StrictSetup
-from aerie.bench.gpu.contract import PLAIN, Contract, Place
-from aerie.bench.gpu.prompts import Prompt, PromptBook
-from aerie.bench.gpu.rows import Row, append_rows, figures, read_rows
+from aerie.bench.bed import Bed, Prompt, PromptBook, Run, StrictSetup
+from aerie.bench.contract import PLAIN, Contract, Place
 from aerie.bench.provenance import device_facts, open_meter
 from aerie.bench.record import Origin
 from aerie.bench.round.setup import copy_bandwidth
 from aerie.bench.round.speed import step_bytes
+from aerie.bench.rows import Row, append_rows, figures, read_rows
 from aerie.engine.captured import Captured
 from aerie.errors import PerfModeError
 from aerie.models.inflate import LargePair
@@ -28,11 +27,11 @@ Note = Callable[[str], None]
 
 
 @dataclass(eq=False)
-class GpuSession:
+class Experiment:
     """One process: the pair loaded once, one engine, every point after the other."""
 
     contract: Contract
-    raw: Path  # rows are appended here
+    raw: Path | None  # rows are appended here
     kernel_sha256: str
     note: Note
     book: PromptBook = field(default_factory=PromptBook)
@@ -49,7 +48,7 @@ class GpuSession:
             perf_mode=model.perf_mode,
         )
         self.pair: LargePair = self.setup.load()
-        self.bed = Bed(self.contract, self.setup, self.pair)
+        self.bed = self.open_bed()
         self.meter = open_meter(model.device)
         self.copy = copy_bandwidth(model.device)["gbps"]
         self.facts = Origin.of({"contract": self.contract.digest}, model.device).facts
@@ -58,6 +57,10 @@ class GpuSession:
             f"ceiling: {self.copy:.0f} GB/s, a large copy, bytes read and written"
             f" ({self.facts['device']}; contract {self.contract.name} {self.contract.digest})"
         )
+
+    def open_bed(self) -> Bed:
+        """The engine that all points run on."""
+        return Bed(self.contract, self.setup, self.pair)
 
     def adopt(self, contract: Contract) -> None:
         """Go on with another contract, in the same process."""
@@ -77,7 +80,7 @@ class GpuSession:
         """Whether the file has all turns of this point, of one session and the same sources."""
         own = [
             (row.session, row.policy, row.turn)
-            for row in read_rows(self.raw)
+            for row in (read_rows(self.raw) if self.raw else ())
             if row.place == place.key
             and row.contract == self.contract.digest
             and row.source_sha256 == self.facts["source_sha256"]
@@ -95,7 +98,7 @@ class GpuSession:
     def run_place(self, place: Place, first_turn: int = 0) -> list[Row]:
         """Ceiling, prompts, one turn to warm up, then the turns that count."""
         scenario, turns = place.scenario, self.contract.turns(place.scenario)
-        prompts, cold = self._choose(place)
+        prompts, cold = self.choose(place)
         ceiling = self._ceiling(place, prompts)
         self.note(f"{place}: no plain step below {ceiling:.3f} ms")
         ttft = f"{1e3 * sorted(cold)[len(cold) // 2]:.2f}" if cold else ""
@@ -105,12 +108,13 @@ class GpuSession:
             group = turn % scenario.groups
             own = prompts[group * place.batch : (group + 1) * place.batch]
             made = self._turn(place, turn, own, {"ceiling_ms": ceiling, "ttft_ms": ttft})
-            append_rows(self.raw, made)
+            if self.raw is not None:
+                append_rows(self.raw, made)
             rows += made
         self.note(f"{place}: {_ratios(rows)}")
         return rows
 
-    def _choose(self, place: Place) -> tuple[list[Prompt], list[float]]:
+    def choose(self, place: Place) -> tuple[list[Prompt], list[float]]:
         """Prompts whose texts do not loop, and the seconds to the first token of what was read.
 
         A policy with a head writes their texts once; a batch at a time, as they are measured.
@@ -158,13 +162,13 @@ class GpuSession:
             before = self.meter.joules() if self.meter else None
             run = self.bed.run(policy, tokens, n_new)
             after = self.meter.joules() if self.meter else None
-            self._check(place, policy, run)
+            self.accept(place, policy, run)
             spent = {"joules": "" if before is None or after is None else f"{after - before:.3f}"}
             columns = {**shared, **spent, **figures(run, n_new // 2, self.book.end_ids)}
             rows.append(self._row(place, policy, turn, prompts, columns))
         return rows
 
-    def _check(self, place: Place, policy: str, run: Run) -> None:
+    def accept(self, place: Place, policy: str, run: Run) -> None:
         """Violations abort; they are not logged and forgotten."""
         if not self.contract.model.perf_mode:
             return

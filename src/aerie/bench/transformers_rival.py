@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from aerie.api import Engine, find_pair
-from aerie.bench.engine.contract import SHORT, choose_prompts
-from aerie.bench.engine.place import Setting
 from aerie.bench.record import Interval, interval
 from aerie.errors import UsageError
 from aerie.requests.params import SamplingParams
@@ -27,46 +24,38 @@ def load_rival() -> Callable[[list[int], int], None]:
 
     def generate(prompt: list[int], n_new: int) -> None:
         ids = torch.tensor([prompt])
+        lengths = dict.fromkeys(("max_new_tokens", "min_new_tokens"), n_new)
         with torch.inference_mode():
             model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                do_sample=False,
-                max_new_tokens=n_new,
-                min_new_tokens=n_new,
-                pad_token_id=0,
+                ids, attention_mask=torch.ones_like(ids), do_sample=False, pad_token_id=0, **lengths
             )
 
     return generate
 
 
-def against_transformers(setting: Setting) -> Interval:
+def against_transformers(
+    prompts: Sequence[list[int]], n_new: int, note: Callable[[str], None]
+) -> Interval:
     """Plain decoding over transformers' generate: same pair, prompts and threads, interleaved."""
     generate = load_rival()
     plain = Engine.load(device="cpu", speculation={"method": "none"}, cache={"prefix_reuse": False})
-    groups_of = choose_prompts(SHORT, setting.encode)
-    contract, note = setting.contract, setting.note
-    n_new, ratios = contract.tokens, []
     params = SamplingParams(max_tokens=n_new, temperature=0.0, ignore_eos=True)
-    for repeat in range(contract.repeats):
-        prompt = groups_of(1, repeat)[0]
+    ratios = []
+    for repeat, prompt in enumerate(prompts):
         note(f"transformers, repeat {repeat + 1}")
-
-        def ours(prompt: list[int] = prompt) -> None:
-            plain.generate([prompt], params)
-
-        def theirs(prompt: list[int] = prompt) -> None:
-            generate(prompt, n_new)
-
-        calls = (ours, theirs) if repeat % 2 == 0 else (theirs, ours)
-        seconds = {call: seconds_of(call) for call in calls}
-        ratios.append(seconds[theirs] / seconds[ours])
-    note(f"plain decoding / transformers: {statistics.median(ratios):.3f}")
-    return interval(ratios)
+        calls: dict[str, Callable[[], object]] = {
+            "ours": lambda prompt=prompt: plain.generate([prompt], params),  # type: ignore[misc]
+            "theirs": lambda prompt=prompt: generate(prompt, n_new),  # type: ignore[misc]
+        }
+        order = list(calls) if repeat % 2 == 0 else list(reversed(calls))
+        seconds = {name: _seconds_of(calls[name]) for name in order}
+        ratios.append(seconds["theirs"] / seconds["ours"])
+    found = interval(ratios)
+    note(f"plain decoding / transformers: {found.median:.3f}")
+    return found
 
 
-def seconds_of(call: Callable[[], None]) -> float:
-    """Wall clock of a call."""
+def _seconds_of(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
