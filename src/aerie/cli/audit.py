@@ -16,7 +16,7 @@ from aerie.errors import UsageError
 
 if TYPE_CHECKING:
     from aerie.bench.audit.cells import Plan
-    from aerie.bench.audit.rows import Rows
+    from aerie.bench.audit.certificate import Rows
 
 MOST_SERVERS = 2
 _Axis = str | None
@@ -162,7 +162,7 @@ def _plan(options: EngineOptions, is_quick: bool, asked: dict[str, Any]) -> Plan
 
 
 def _read(path: Path | None) -> Rows:
-    from aerie.bench.audit.rows import Rows
+    from aerie.bench.audit.certificate import Rows
 
     if path is None or not path.exists():
         raise UsageError("--no-run certifies rows that are there: name their file with --record")
@@ -173,9 +173,8 @@ def _run(
     options: EngineOptions, plan: Plan, geometry: str | None, path: Path | None, seconds: float
 ) -> Rows:
     from aerie.bench.audit.cells import ASKED, POLICIES
-    from aerie.bench.audit.engines import Engines, load_models, with_own_numerics
-    from aerie.bench.audit.rows import Rows, read_record
-    from aerie.bench.audit.run import Audit
+    from aerie.bench.audit.certificate import Rows, read_record
+    from aerie.bench.audit.run import Audit, Engines, load_models, with_own_numerics
 
     read_record(path)  # what cannot be gone on with is said before anything is loaded
     config, screen = with_own_numerics(options.config()), progress_console()

@@ -37,8 +37,7 @@ def gates(
     """
     if context.invoked_subcommand is not None:
         return
-    from aerie.bench.gates.ages import read_ages
-    from aerie.bench.gates.data import Folder
+    from aerie.bench.gates.data import Folder, read_ages
     from aerie.bench.gates.gate import judge, read_gates
 
     require_checkout("aerie gates", folder)

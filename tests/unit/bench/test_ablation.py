@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aerie.bench.profile.ablation import run_ablation
-from aerie.bench.profile.ablation_variants import FULL, vocabularies
+from aerie.bench.profile.variants import FULL, vocabularies
 from aerie.bench.profile.point import Point
 from aerie.bench.profile.session import Session, Sizes
 from aerie.bench.round.setup import RoundSetup

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from aerie.bench.audit.cells import SAMPLINGS
-from aerie.bench.audit.homogeneity import LEAST_P, compare_samples
+from aerie.bench.audit.transcript import LEAST_P, compare_samples
 from aerie.bench.serve.client import ask, read_json, read_whole
 from aerie.bench.serve.peer import (
     PromptTerms,

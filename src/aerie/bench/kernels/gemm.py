@@ -19,8 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerie.bench.kernels.gemm_candidates import SHAPES, Shape, Timed, Tuned, plans_for
-from aerie.bench.kernels.gemm_stack import refine_all
+from aerie.bench.kernels.gemm_stack import SHAPES, Shape, Timed, Tuned, plans_for, refine_all
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:

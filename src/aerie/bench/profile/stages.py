@@ -10,7 +10,7 @@ from aerie.bench.profile.ablation import run_ablation
 from aerie.bench.profile.kernels import Profiled, profile_point
 from aerie.bench.profile.point import Filled
 from aerie.bench.profile.report import BUSY_FLOOR, COVERED, hotspots, write_profile
-from aerie.bench.profile.serving_load import run_serving
+from aerie.bench.profile.serving import run_serving
 from aerie.bench.profile.session import Session, release
 from aerie.bench.profile.tuning import check_tuning
 from aerie.bench.record import write_json

@@ -20,7 +20,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from aerie.bench.profile.ranges import NAMES
-from aerie.bench.round.profile import BOOKKEEPING, part_of
+from aerie.bench.round.kernels import BOOKKEEPING, part_of
 from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore
 

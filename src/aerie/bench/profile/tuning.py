@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 
 import aerie
-from aerie.bench.kernels.gemm_candidates import SHAPES, plans_for
+from aerie.bench.kernels.gemm_stack import SHAPES, plans_for
 from aerie.chips import MEASURED, record_of
 from aerie.errors import UsageError
 

@@ -10,19 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from aerie.bench.contract import read_contract
-from aerie.bench.gates.ages import UNTOLD, Ages
+from aerie.bench.gates.data import UNTOLD, Ages
 from aerie.bench.gates.gate import Verdict
 from aerie.bench.report.baseline import BASELINE, hold
 from aerie.bench.report.origin import Origin, changed_since, origin_of
-from aerie.bench.report.results import (
+from aerie.bench.report.rows import (
     PASSED,
+    Artifact,
+    Check,
     Result,
+    Row,
     code_of_test,
     find_test,
     is_empty,
     results_of,
 )
-from aerie.bench.report.rows import Artifact, Check, Row
 
 # A stale row would pass, but something it stands on has changed since.
 PASS, STALE, FAIL, OPEN, NOT_NEEDED = "pass", "stale", "fail", "open", "not needed"

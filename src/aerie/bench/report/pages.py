@@ -21,8 +21,7 @@ from aerie.bench.report.checks import (
     Judged,
 )
 from aerie.bench.report.origin import origin_of, short
-from aerie.bench.report.results import RESULTS
-from aerie.bench.report.rows import Section
+from aerie.bench.report.rows import RESULTS, Section
 
 SCORECARD, MANIFEST = "reports/scorecard.md", "reports/manifest.csv"
 REVIEW = "reports/redesign_review.md"

@@ -15,12 +15,12 @@ from types import ModuleType
 
 from aerie.bench import gpu as gpu_report
 from aerie.bench.contract import read_contract
-from aerie.bench.gates.ages import HISTORY
-from aerie.bench.gates.data import content_hash
+from aerie.bench.gates.data import HISTORY, content_hash
 from aerie.bench.profile.busy import busy_shares
 from aerie.bench.record import as_csv, read_json
-from aerie.bench.report import history, traffic
+from aerie.bench.report import traffic
 from aerie.bench.report.baseline import BASELINE
+from aerie.bench.report.origin import render_history
 from aerie.bench.report.traffic import BYTES, PAGE
 from aerie.bench.rows import read_rows
 
@@ -167,7 +167,7 @@ def _kernels(root: Path) -> str:
 
 
 TABLES = (
-    Table(HISTORY, ("scorecard/artifacts.toml",), history.render),
+    Table(HISTORY, ("scorecard/artifacts.toml",), render_history),
     *(
         Table(f"{stem}.csv", (f"{stem}.json",), partial(_engine_rows, f"{stem}.json"))
         for stem in ("reports/engine_bench_cpu", "reports/engine_bench_cpu_8k")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.gates.ages import UNTOLD, Ages
+from aerie.bench.gates.data import UNTOLD, Ages
 from aerie.bench.gates.gate import Verdict
 from aerie.bench.plots import PLOTS, stale_plots
 from aerie.bench.report.checks import FAIL, STALE, STATUSES, Evidence, Judged, Parity, judge
@@ -23,8 +23,7 @@ from aerie.bench.report.pages import (
     unsigned_files,
     without_ages,
 )
-from aerie.bench.report.results import read_results
-from aerie.bench.report.rows import read_artifacts, read_sections
+from aerie.bench.report.rows import read_artifacts, read_results, read_sections
 from aerie.bench.report.tables import TABLES, Table, rebuild
 
 # Tables may be made of tables (a traffic table of a profile's), so making them is repeated until
