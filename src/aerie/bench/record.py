@@ -176,7 +176,8 @@ def cells(columns: Mapping[str, str], rows: Iterable[Row]) -> list[list[str]]:
 
 def formatted(columns: Mapping[str, str], rows: Iterable[Row]) -> list[str]:
     """Lines of a Markdown table of them."""
-    return table(list(columns), cells(columns, rows))
+    # Two columns may have one heading: a space behind tells them apart.
+    return table([name.rstrip() for name in columns], cells(columns, rows))
 
 
 def shown(columns: Mapping[str, str], rows: Iterable[Row], title: str | None = None) -> Table:

@@ -36,8 +36,7 @@ def profile(
     shipped choices against their sweeps. On a CPU everything shrinks: a rehearsal of the same
     code. `python -m aerie.bench.plots OUT` draws the roofline and a round's timeline.
     """
-    from aerie.bench.profile.point import POLICIES, Point
-    from aerie.bench.profile.session import Session, Sizes
+    from aerie.bench.profile.session import POLICIES, Point, Session, Sizes
     from aerie.bench.profile.stages import STAGES, run_stage
     from aerie.errors import UnknownNameError
 

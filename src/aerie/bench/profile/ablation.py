@@ -10,8 +10,7 @@ from typing import Any
 
 from aerie.bench.profile.bytes import round_traffic, total_bytes
 from aerie.bench.profile.kernels import emitted
-from aerie.bench.profile.point import POLICIES, Filled, Point, room_at
-from aerie.bench.profile.session import Session, release
+from aerie.bench.profile.session import POLICIES, Filled, Point, Session, release, room_at
 from aerie.bench.profile.variants import FULL, Variant, variants
 from aerie.bench.record import formatted, interval, write_page
 from aerie.config import GraphConfig, SpeculationConfig

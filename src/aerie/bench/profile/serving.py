@@ -11,8 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from aerie.bench.profile.bytes import prompt_flops, weight_bytes
-from aerie.bench.profile.point import CHUNK, POLICIES
-from aerie.bench.profile.session import Session, release
+from aerie.bench.profile.session import CHUNK, POLICIES, Session, release
 from aerie.bench.record import formatted, percentiles, write_json, write_page
 from aerie.bench.round.setup import Room, read_prompts
 from aerie.config import GraphConfig
@@ -129,7 +128,7 @@ class Served:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Of the raw file, one per request."""
+        """One per request."""
         return [own.row(self.policy, number) for number, own in enumerate(self.stamps)]
 
     @property
@@ -264,12 +263,12 @@ def mixed(session: Session, plan: Plan, policy: str) -> Served:
     core = session.setup.core(session.pair, POLICIES[policy], room)
     vocabulary = session.pair.target.geometry.vocab_size
     drive(core, arrivals(plan, vocabulary, plan.mean_gap / HURRY), plan.new_tokens)
-    counts = core.launcher.graphs.counts
-    captures, joules = counts.captures, meter.joules() if meter else None
+    captures, joules = core.launcher.graphs.counts.captures, meter.joules() if meter else None
     stamps, seconds = drive(core, arrivals(plan, vocabulary, plan.mean_gap), plan.new_tokens)
     after = meter.joules() if meter else None
     spent = None if joules is None or after is None else after - joules
-    served = Served(policy, stamps, seconds, spent, counts.captures - captures)
+    captures = core.launcher.graphs.counts.captures - captures
+    served = Served(policy, stamps, seconds, spent, captures)
     print(served.summary(), flush=True)
     return served
 

@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,7 @@ from types import ModuleType
 from aerie.bench import gpu as gpu_report
 from aerie.bench.contract import read_contract
 from aerie.bench.gates.data import HISTORY, content_hash
-from aerie.bench.profile.busy import busy_shares
+from aerie.bench.profile.report import busy_shares
 from aerie.bench.record import as_csv, read_json
 from aerie.bench.report import traffic
 from aerie.bench.report.baseline import BASELINE
@@ -120,7 +120,7 @@ def _summaries(raw: Path, digest: str) -> dict[str, str]:
 
 
 def _busy(root: Path) -> str:
-    points = [asdict(one) for one in busy_shares(root / "reports")]
+    points = busy_shares(root / "reports")
     record = {
         "points": points,
         "least_of_round": min(point["of_round"] for point in points),
