@@ -8,9 +8,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from aerie.bench.ceilings import copy_bandwidth
 from aerie.bench.kernels.shape import Shape
 from aerie.bench.kernels.workload import workload
 from aerie.bench.provenance import provenance
+from aerie.bench.record import shown
 from aerie.kernels import load
 from aerie.kernels.arrays import on_device
 from aerie.kernels.binding import bind
@@ -24,7 +28,17 @@ VOCABULARY = 4096
 HIDDEN = 4096
 # A slow point (the reference at large sizes) stops repeating after this long.
 SECONDS_PER_KERNEL = 1.0
-COPY_BYTES = {"cpu": 128 << 20, "cuda": 2 << 30}
+COLUMNS = {
+    "kernel": "{kernel}",
+    "backend": "{backend}",
+    "B": "{batch}",
+    "verify": "{verify}",
+    "median": "{median_us:,.0f} µs",
+    "p20..p80": "{p20_us:,.0f}..{p80_us:,.0f}",
+    "bytes": "{bytes_moved:,}",
+    "GB/s": "{gbps:.3f}",
+    "of ceiling": "{ratio_to_ceiling:.2%}",
+}
 
 
 @dataclass(frozen=True)
@@ -64,23 +78,7 @@ class KernelBench:
 
     def table(self) -> Table:
         """The timings for a terminal."""
-        from rich.table import Table
-
-        columns = ("kernel", "backend", "B", "verify", "median", "p20..p80", "bytes", "GB/s")
-        table = Table(*columns, "of ceiling", box=None)
-        for entry in self.timings:
-            table.add_row(
-                entry.kernel,
-                entry.backend,
-                str(entry.batch),
-                str(entry.verify),
-                f"{entry.median_us:,.0f} µs",
-                f"{entry.p20_us:,.0f}..{entry.p80_us:,.0f}",
-                f"{entry.bytes_moved:,}",
-                f"{entry.gbps:.3f}",
-                f"{100 * entry.ratio_to_ceiling:.2f} %",
-            )
-        return table
+        return shown(COLUMNS, map(asdict, self.timings))
 
     def payload(self) -> dict[str, Any]:
         """The machine-readable result."""
@@ -97,7 +95,7 @@ def measure_all(
     points: list[Point], device: str, repeats: int, on_point: Callable[[], None]
 ) -> KernelBench:
     """Measure the ceiling, then every kernel at every point."""
-    ceiling = copy_gbps(device)
+    ceiling = copy_bandwidth(device)["gbps"]
     timings: list[Timing] = []
     for point in points:
         shape = Shape(point.batch, point.verify, CONTEXT, VOCABULARY, HIDDEN)
@@ -143,25 +141,13 @@ def _times(call: Callable[[], object], repeats: int) -> list[float]:
 
 
 def _timed(call: Callable[[], object]) -> float:
-    _synchronise()
+    _wait()
     start = time.perf_counter()
     call()
-    _synchronise()
+    _wait()
     return time.perf_counter() - start
 
 
-def _synchronise() -> None:
-    import torch
-
+def _wait() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def copy_gbps(device: str) -> float:
-    """Bandwidth of a large copy in GB/s, bytes read plus bytes written: the ceiling."""
-    import torch
-
-    size = COPY_BYTES[device.partition(":")[0]]
-    source = torch.ones(size // 4, dtype=torch.float32, device=device)
-    target = torch.empty_like(source)
-    return 2 * size / statistics.median(_times(lambda: target.copy_(source), 9)) / 1e9

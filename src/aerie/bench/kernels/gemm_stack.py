@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+import torch
+from torch import Tensor
 
+if TYPE_CHECKING:
     from aerie.chips import DeviceRecord
     from aerie.kernels.triton_gpu.gemm_plan import Key, Plan
 
@@ -142,7 +142,6 @@ class Stack:
 
     def graph(self, plans: Mapping[str, Plan], rows: int) -> torch.cuda.CUDAGraph:
         """All products by their shapes' plans, before each a gate, as small kernels of a layer."""
-        import torch
         from torch.nn import functional
 
         from aerie.kernels.triton_gpu.fused import gate
@@ -170,8 +169,6 @@ class Stack:
 
     def times(self, choices: Sequence[Mapping[str, Plan]], rows: int, replays: int) -> list[float]:
         """Median milliseconds of each choice, replayed in turn."""
-        import torch
-
         graphs = [self.graph(plans, rows) for plans in choices]
         spans: list[list[float]] = [[] for _ in graphs]
         for _ in range(replays + 1):
@@ -187,8 +184,6 @@ class Stack:
 
 def make_stack(shapes: Sequence[Shape]) -> Stack:
     """Random weights of every layer of a forward."""
-    import torch
-
     from aerie.kernels.triton_gpu.gemm import gemm_scratch
 
     n_layers = max((shape.per_forward for shape in shapes), default=0)

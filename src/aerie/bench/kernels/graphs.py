@@ -10,16 +10,15 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from aerie.bench.kernels.shape import Shape
 from aerie.bench.kernels.workload import workload
 from aerie.kernels import load
 from aerie.kernels.arrays import on_device
 from aerie.kernels.binding import bind
-
-if TYPE_CHECKING:
-    import torch
 
 CALLS = 20
 REPLAYS = 9
@@ -42,8 +41,6 @@ class GraphTime:
 
 def graph_us(call: Callable[[], object]) -> tuple[float, float, float]:
     """Median, 20th and 80th percentile of a call's microseconds."""
-    import torch
-
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         call()
@@ -98,8 +95,6 @@ def time_operations(n_rows: tuple[int, ...]) -> Iterator[GraphTime]:
 
 
 def _operation_calls(ops: Any, rows: int) -> list[tuple[str, Callable[[], object], int]]:
-    import torch
-
     def draw(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device="cuda").bfloat16()
 
@@ -122,14 +117,10 @@ def _operation_calls(ops: Any, rows: int) -> list[tuple[str, Callable[[], object
 
 
 def _softmax_top(logits: torch.Tensor) -> object:
-    import torch
-
     return torch.softmax(logits, -1).topk(8, dim=-1)
 
 
 def _draft_times(rows: int) -> Iterator[GraphTime]:
-    import torch
-
     best = load("triton", "cuda", data_errors="status")["best_draft_children"]
     for vocab in (32_000, VOCABULARY):
         logits = torch.randn(rows, vocab, device="cuda")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.ceilings import Ceilings
 from aerie.bench.plots import ROOFLINE, TIMELINE
 from aerie.bench.profile.bytes import total_bytes
 from aerie.bench.profile.kernels import Profiled
-from aerie.bench.profile.session import Ceilings
 from aerie.bench.profile.trace import covered
 from aerie.bench.record import Origin, formatted, read_csv, read_json, table, write_page
 

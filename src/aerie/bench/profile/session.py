@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,17 +11,11 @@ from typing import Any
 import torch
 
 from aerie.attention.pool import KVPool
+from aerie.bench.ceilings import Ceilings, copy_bandwidth, matmul_tflops, synchronise
 from aerie.bench.profile.bytes import Load
 from aerie.bench.provenance import Meter, open_meter
 from aerie.bench.record import Origin
-from aerie.bench.round.setup import (
-    Room,
-    RoundSetup,
-    copy_bandwidth,
-    read_prompts,
-    start,
-    synchronise,
-)
+from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.graphs import smallest
@@ -46,14 +38,6 @@ class Sizes:
         """Room for all of it, energy included, at eight tokens a round and 4 ms a round."""
         rounds = WARM_ROUNDS + self.timed + self.traced + 64 + int(self.energy_seconds / 0.004)
         return 8 * rounds
-
-
-@dataclass(frozen=True)
-class Ceilings:
-    """What this device does at best, measured here."""
-
-    copy_gbps: float  # a large copy, bytes read and written
-    matmul_tflops: float  # a large product in bfloat16
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,22 +114,6 @@ def release() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-def matmul_tflops(device: str) -> float:
-    """The fastest large product in bfloat16 this device does: the ceiling of reading prompts."""
-    is_gpu = device.startswith("cuda")
-    size = 8192 if is_gpu else 256
-    dtype = torch.bfloat16 if is_gpu else torch.float32
-    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    times = []
-    for _ in range(13):
-        synchronise(device)
-        begin = time.perf_counter()
-        a @ b
-        synchronise(device)
-        times.append(time.perf_counter() - begin)
-    return 2 * size**3 / statistics.median(times[3:]) / 1e12
 
 
 POLICIES = {

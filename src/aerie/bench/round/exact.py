@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start, synchronise
+from aerie.bench.ceilings import synchronise
+from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start
 from aerie.bench.round.speed import Clocked
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.models.inflate import LargePair

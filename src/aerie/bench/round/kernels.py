@@ -14,15 +14,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from aerie.bench.ceilings import synchronise
 from aerie.bench.lane import captured
-from aerie.bench.round.setup import (
-    Room,
-    RoundSetup,
-    abandon,
-    read_prompts,
-    start,
-    synchronise,
-)
+from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start
 from aerie.bench.round.speed import run_without_waiting, step_to_room
 from aerie.by_context import ByContext
 from aerie.config import SpeculationConfig
