@@ -17,7 +17,15 @@ from aerie.bench.experiment import Experiment, Note
 from aerie.bench.gates.gate import Verdict, read_gates
 from aerie.bench.gates.run import run_suite
 from aerie.bench.gpu_checks import CHECKS
-from aerie.bench.record import Interval, Origin, formatted, read_json, table, write_json, write_page
+from aerie.bench.record import (
+    Interval,
+    Origin,
+    formatted,
+    page,
+    read_json,
+    table,
+    write_json,
+)
 from aerie.bench.rows import Row, read_rows
 from aerie.bench.summary import LEAST_PAIRS, summarise
 from aerie.errors import UnknownNameError
@@ -164,55 +172,34 @@ def write_summary(out: Path, device: str) -> dict[str, Any]:
         found["commits"] = commits
         write_json(out / f"{stem}.json", found)
         slots = _slots_page(out / f"{label(device)}_check_slots.json")
-        write_page(out / f"{stem}.md", [*summary_page(found, rows), *slots])
+        (out / f"{stem}.md").write_text(summary_page(found, rows) + slots, encoding="utf-8")
     return found
 
 
-def _slots_page(path: Path) -> list[str]:
+def _slots_page(path: Path) -> str:
     """What rounds of a batch still compute as its requests end; empty where it was not counted."""
     if not path.is_file():
-        return []
+        return ""
     record = read_json(path)
-    active = record["active_count"]
-    rows: dict[int, Mapping[str, Any]] = {row["active"]: row for row in record["rounds"]}
-    columns = ("active", "slots", "verify_rows", "draft_rows", "attention_tokens")
-    return [
-        "",
-        "## Requests that end",
-        "",
-        f"{record['policy']}, four requests of different lengths: the last round with so many"
-        f" active. Over all rounds {active['mean']} active on average, {active['min']} to"
-        f" {active['max']}; every round: `{path.name}` (commit"
-        f" {record['provenance']['commit'][:10]}).",
-        "",
-        *table(columns, [[row[name] for name in columns] for row in rows.values()]),
-    ]
+    last: dict[int, Mapping[str, Any]] = {row["active"]: row for row in record["rounds"]}
+    names = ("active", "slots", "verify_rows", "draft_rows", "attention_tokens")
+    rows = table(names, ([row[name] for name in names] for row in last.values()))
+    place = {"name": path.name, "commit": record["provenance"]["commit"][:10], "rows": rows}
+    return page("slots", policy=record["policy"], active_count=record["active_count"], **place)
 
 
-def summary_page(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
+def summary_page(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
     """One table of every policy at every point, the ceiling beside it."""
-    last = rows[-1]
-    return [
-        f"# Baseline on {last.device}",
-        "",
-        f"Written by `aerie bench gpu` from the raw rows beside it; kind: {last.kind}. Commits"
-        f" {', '.join(commit[:10] for commit in found['commits'])}; driver {last.driver},"
-        f" torch {last.torch}, triton {last.triton}; clocks in every row.",
-        "",
-        f"A ratio is the median over interleaved turns with its 90 % interval; it counts with"
-        f" {LEAST_PAIRS} pairs and where plain decoding reaches {LEAST_SHARE:.2f} of its floor"
-        f" (fewest bytes over {last.copy_gbps:.0f} GB/s, a measured copy). CoV above"
-        f" {COV_LIMIT:.0%} is marked. Repeated: share of 8-grams the text had before;"
-        " a slot: draft tokens accepted in a round, for each active request.",
-        "",
-        *formatted(POINT, map(_point, found["points"])),
-        "",
-        "## Planner",
-        "",
-        *formatted(PLACE, (_place(p) for p in found["places"] if p["planner_to_plain"])),
-        "",
-        "Prompts: held-out text, by the rule of benchmark_contract.md at the commit of the rows.",
-    ]
+    planned = [_place(place) for place in found["places"] if place["planner_to_plain"]]
+    limits = {"least_pairs": LEAST_PAIRS, "least_share": LEAST_SHARE, "cov_limit": COV_LIMIT}
+    return page(
+        "baseline",
+        last=rows[-1],
+        commits=", ".join(commit[:10] for commit in found["commits"]),
+        points=formatted(POINT, map(_point, found["points"])),
+        places=formatted(PLACE, planned),
+        **limits,
+    )
 
 
 def _point(point: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,13 +217,13 @@ def _place(place: Mapping[str, Any]) -> dict[str, Any]:
 def write_contract(out: Path, contract: Contract, source: str, origin: Origin) -> None:
     """`benchmark_contract.md` and `env_manifest.txt`: what a replay needs, and what it ran on."""
     out.mkdir(parents=True, exist_ok=True)
-    write_page(out / "benchmark_contract.md", contract_page(contract, source))
+    (out / "benchmark_contract.md").write_text(contract_page(contract, source), encoding="utf-8")
     facts = {**origin.facts, "platform": platform.platform(), "machine": platform.machine()}
     known = [f"{name}=={version}" for name, version in _installed().items()]
     lines = [f"contract_digest: {contract.digest}"]
     lines += [f"{name}: {value}" for name, value in facts.items() if name != "contract"]
     lines += ["", "packages:", *known]
-    write_page(out / "env_manifest.txt", lines)
+    (out / "env_manifest.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _installed() -> dict[str, str]:
@@ -248,7 +235,7 @@ def _installed() -> dict[str, str]:
     return found
 
 
-def contract_page(contract: Contract, source: str) -> list[str]:
+def contract_page(contract: Contract, source: str) -> str:
     """The contract as a page, with the command that replays it."""
     slices = {"model": contract.model, "decode": contract.decode}
     slices |= {"memory": contract.memory, "measure": contract.measure}
@@ -269,21 +256,15 @@ def contract_page(contract: Contract, source: str) -> list[str]:
          s.groups)
         for s in contract.scenarios
     ]  # fmt: skip
-    return [
-        f"# Benchmark contract `{contract.name}`",
-        "",
-        f"Digest `{contract.digest}`, from `{source}`; written by `aerie bench gpu`. Replay:",
-        "",
-        f"    scripts/bench_gpu_matrix.sh OUT COMMIT   # aerie bench gpu --contract {source}",
-        "",
-        *table(("part", "term", "value"), terms),
-        "",
-        *table(("policy", "method", *numbers), policies),
-        "",
-        *table(header, scenarios),
-        "",
-        f"Prompts: {RULE}. Greedy, ends of text ignored, prompts read once a point.",
-    ]
+    return page(
+        "contract",
+        contract=contract,
+        source=source,
+        rule=RULE,
+        terms=table(("part", "term", "value"), terms),
+        policies=table(("policy", "method", *numbers), policies),
+        scenarios=table(header, scenarios),
+    )
 
 
 def _list(values: Sequence[Any]) -> str:

@@ -26,6 +26,7 @@ SUFFIX = ".xz"  # many rows say nearly the same: packed they are twenty times sm
 COLUMNS = ("contract", "commit", "source_sha256", "device", "driver", "torch", "triton", "sm_mhz",
            "memory_mhz", "date")  # fmt: skip
 RESAMPLES = 2000
+PAGES = Path(__file__).parent / "pages"
 
 Row = Mapping[str, Any]
 
@@ -190,6 +191,9 @@ def shown(columns: Mapping[str, str], rows: Iterable[Row], title: str | None = N
     return found
 
 
-def write_page(path: Path, lines: Iterable[str]) -> None:
-    """A page of these lines."""
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+def page(name: str, **values: Any) -> str:
+    """A page of `pages/`, its places filled; lists are lines."""
+    text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+    return text.format(
+        **{key: "\n".join(own) if isinstance(own, list) else own for key, own in values.items()}
+    )

@@ -12,7 +12,7 @@ from aerie.bench.profile.bytes import round_traffic, total_bytes
 from aerie.bench.profile.kernels import emitted
 from aerie.bench.profile.session import POLICIES, Filled, Point, Session, release, room_at
 from aerie.bench.profile.variants import FULL, Variant, variants
-from aerie.bench.record import formatted, interval, write_page
+from aerie.bench.record import formatted, interval, page
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 
@@ -21,17 +21,6 @@ LEAD_IN = 2  # rounds that still share the device with the engine before
 ROUNDS = {False: 10, True: 3}  # timed in a turn; in a rehearsal
 FIRST_END = {False: 32, True: 4}  # tokens of the request that ends first, where slots finish
 KIND = "measured; bytes modelled"
-TITLE = (
-    "# One lever off at a time",
-    "",
-    "Engines take turns on the same prompts; a ratio is the median over the turns of tokens a"
-    " second against all on in the same turn, with its 90 % interval. Times are"
-    " measured, bytes modelled (`src/aerie/bench/profile/bytes.py`). An inflated head proposes the"
-    " same drafts whatever its vocabulary: what fewer live ids do to acceptance is in"
-    " `draft_vocabulary.md`. Compaction is measured in a run of its own, where requests end one"
-    " after the other; off, their slots stay inert in the full batch's graphs.",
-    "",
-)
 COLUMNS = {
     "point": "{context}x{batch}",
     "lever off": "{lever}",
@@ -174,8 +163,8 @@ def write_ablation(
     name, origin = f"ablation_{session.device_name}", session.origin("ablation")
     origin.write_csv(session.out / f"{name}.csv", turns)
     rows = [{**own, "gigabytes": own["effective_bytes_per_token"] / 1e9} for own in points]
-    lines = [*TITLE, *formatted(COLUMNS, rows), "", *origin.lines()]
-    write_page(session.out / f"{name}.md", lines)
+    made = page("ablation", points=formatted(COLUMNS, rows), origin=origin.lines())
+    (session.out / f"{name}.md").write_text(made, encoding="utf-8")
 
 
 def _new_tokens(session: Session) -> int:

@@ -11,7 +11,7 @@ from aerie.bench.plots import ROOFLINE, TIMELINE
 from aerie.bench.profile.bytes import total_bytes
 from aerie.bench.profile.kernels import Profiled
 from aerie.bench.profile.trace import covered
-from aerie.bench.record import Origin, formatted, read_csv, read_json, table, write_page
+from aerie.bench.record import Origin, formatted, page, read_csv, read_json, table
 
 TIMES, BYTES = "cuda_kernel_times.csv", "cuda_bytes_per_token.csv"
 HOTSPOTS = "hotspots_ranked.md"
@@ -19,15 +19,6 @@ COVERED = 0.70  # of a round's time the ranked hotspots must explain
 N_TOP = 3
 Row = dict[str, Any]
 
-TITLE = (
-    "# Where a round's time and bytes go",
-    "",
-    "Times are measured (kernels of traced captured rounds, torch's profiler; while two run, the"
-    " time is the earlier one's); bytes are modelled"
-    " (`src/aerie/bench/profile/bytes.py`: weights and KV once a pass, every tensor of a layer"
-    " written and read once). Raw rows: `cuda_kernel_times.csv`, `cuda_bytes_per_token.csv`.",
-    "",
-)
 RANKS = {
     "rank": "{rank}",
     "by time": "{slow[0]}",
@@ -37,14 +28,6 @@ RANKS = {
     "MB a token": "{large[1]:.1f}",
     "share ": "{large[2]:.1%}",
 }
-RANGES = (
-    "## NVTX ranges, rounds called one by one",
-    "",
-    "Ranges are host marks, so inside a captured graph they exist at capture time only. Device"
-    " microseconds of a round that is called function by function, first kernel to last of each"
-    " range, gaps between launches included:",
-    "",
-)
 
 
 def write_profile(out: Path, found: Sequence[Profiled], origin: Origin, ceilings: Ceilings) -> None:
@@ -54,14 +37,18 @@ def write_profile(out: Path, found: Sequence[Profiled], origin: Origin, ceilings
     origin.write_csv(out / TIMELINE, [row for entry in found for row in timeline_rows(entry)])
     roof = [row for entry in found for row in roofline_rows(entry, ceilings)]
     origin.write_csv(out / ROOFLINE, roof)
-    lines = [line for entry in found for line in hotspot_lines(entry, ceilings)]
     ranges = [
         (entry.point.name, entry.policy, name, f"{us:.1f}")
         for entry in found
         for name, us in entry.ranges_us.items()
     ]
-    shown = table(("point", "policy", "range", "µs a round"), ranges)
-    write_page(out / HOTSPOTS, [*TITLE, *lines, *RANGES, *shown, "", *origin.lines()])
+    made = page(
+        "hotspots",
+        points=[hotspot_section(entry, ceilings) for entry in found],
+        ranges=table(("point", "policy", "range", "µs a round"), ranges),
+        origin=origin.lines(),
+    )
+    (out / HOTSPOTS).write_text(made, encoding="utf-8")
 
 
 def _where(entry: Profiled) -> Row:
@@ -177,28 +164,28 @@ def hotspots(entry: Profiled) -> tuple[list[Row], float]:
     return rows, sum(times.get(key, 0.0) for key in {*by_time, *by_bytes}) / total
 
 
-def hotspot_lines(entry: Profiled, ceilings: Ceilings) -> list[str]:
+def hotspot_section(entry: Profiled, ceilings: Ceilings) -> str:
     """A section of the page."""
     (rows, share), trace = hotspots(entry), entry.trace
-    floor = total_bytes(entry.traffic) / ceilings.copy_gbps / 1e6
     kernels = list(trace.by("phase", "kernel").items())[:5]
-    slowest = "; ".join(f"`{key[1]}` in {key[0]} {us:.0f} µs" for key, (_, us) in kernels)
-    return [
-        f"## {entry.policy} at {entry.point.name}",
-        "",
-        f"A round takes {entry.ms:.3f} ms and emits {entry.tokens_per_round:.2f} tokens; its bytes"
-        f" take {floor:.3f} ms at the copy's {ceilings.copy_gbps:.0f} GB/s. The device is busy"
-        f" {entry.busy_share:.1%} of that time ({trace.busy_us / trace.n_rounds:.0f} µs of a traced"
-        f" round; in the trace itself, which slows the host, {trace.busy_share:.1%}; between graphs"
-        f" it idles {entry.idle_us} µs a round by its own clock). Effective bytes"
-        f" per token {entry.bytes_per_token / 1e9:.3f} GB. The hotspots below are {share:.1%} of"
-        f" the kernels' time (floor {COVERED:.0%}).",
-        "",
-        *formatted(RANKS, rows),
-        "",
-        f"Slowest kernels: {slowest}.",
-        "",
-    ]
+    return page(
+        "hotspot",
+        policy=entry.policy,
+        place=entry.point.name,
+        ms=entry.ms,
+        tokens=entry.tokens_per_round,
+        floor=total_bytes(entry.traffic) / ceilings.copy_gbps / 1e6,
+        copy=ceilings.copy_gbps,
+        busy=entry.busy_share,
+        busy_us=trace.busy_us / trace.n_rounds,
+        traced=trace.busy_share,
+        idle_us=entry.idle_us,
+        gigabytes=entry.bytes_per_token / 1e9,
+        share=share,
+        floor_share=COVERED,
+        ranks=formatted(RANKS, rows),
+        slowest="; ".join(f"`{key[1]}` in {key[0]} {us:.0f} µs" for key, (_, us) in kernels),
+    )
 
 
 def busy_shares(folder: Path) -> list[Row]:

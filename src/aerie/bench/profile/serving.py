@@ -12,7 +12,7 @@ from typing import Any
 
 from aerie.bench.profile.bytes import prompt_flops, weight_bytes
 from aerie.bench.profile.session import CHUNK, POLICIES, Session, release
-from aerie.bench.record import formatted, percentiles, write_json, write_page
+from aerie.bench.record import formatted, page, percentiles, write_json
 from aerie.bench.round.setup import Room, read_prompts
 from aerie.config import GraphConfig
 from aerie.engine.engine import EngineCore
@@ -23,14 +23,6 @@ HURRY = 4.0  # how much faster requests arrive in the run that warms up
 # Of both scenarios; a row leaves empty what it does not have.
 COLUMNS = ("scenario", "policy", "run", "context", "arrival_s", "ttft_ms", "ceiling_ms",
            "compute_ms", "weights_ms", "tokens", "itl_p50_ms")  # fmt: skip
-TITLE = (
-    "# Serving: first tokens, arrivals, energy",
-    "",
-    "One request on an idle engine, from its submission to its first token. The ceiling is the"
-    " larger of its operations at the measured rate of a large bf16 product, and its weights, once"
-    " for each chunk of the prompt, at the measured copy bandwidth. All measured.",
-    "",
-)
 FIRST = {
     "policy": "{policy}",
     "prompt": "{context}",
@@ -40,12 +32,6 @@ FIRST = {
     "ceiling ms": "{ceiling_ms}",
     "of ceiling": "{share_of_ceiling:.2f}",
 }
-MIXED_TITLE = (
-    "Requests that arrive at random times while others decode, greedy, the same arrivals for both."
-    " ITL is the gap between two emissions over the tokens of the later one; the gap itself is"
-    " beside it. A reader's chunk of a prompt makes those who decode wait: that is the tail.",
-    "",
-)
 MIXED = {
     "policy": "{policy}",
     "requests": "{requests}",
@@ -188,8 +174,9 @@ def write_serving(
     met = [entry.summary() for entry in served]
     record = {"ttft": list(first), "mixed": met, "kind": "measured", **origin.record()}
     write_json(session.out / f"{name}.json", record)
-    tables = [*formatted(FIRST, _first(first)), "", *MIXED_TITLE, *formatted(MIXED, met)]
-    write_page(session.out / f"{name}.md", [*TITLE, *tables, "", *origin.lines()])
+    tables = {"first": formatted(FIRST, _first(first)), "mixed": formatted(MIXED, met)}
+    made = page("serving", **tables, origin=origin.lines())
+    (session.out / f"{name}.md").write_text(made, encoding="utf-8")
 
 
 def first_tokens(session: Session, plan: Plan, policy: str) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from aerie.bench import gpu as gpu_report
 from aerie.bench.contract import read_contract
 from aerie.bench.gates.data import HISTORY, content_hash
 from aerie.bench.profile.report import busy_shares
-from aerie.bench.record import as_csv, read_json
+from aerie.bench.record import as_csv, page, read_json
 from aerie.bench.report import traffic
 from aerie.bench.report.baseline import BASELINE
 from aerie.bench.report.origin import render_history
@@ -96,8 +96,7 @@ def _draft_vocabulary(root: Path) -> str:
 
 
 def _contract(root: Path) -> str:
-    lines = gpu_report.contract_page(read_contract(root / CONTRACT), CONTRACT)
-    return "\n".join(lines) + "\n"
+    return gpu_report.contract_page(read_contract(root / CONTRACT), CONTRACT)
 
 
 def _baseline(name: str) -> Render:
@@ -132,38 +131,23 @@ def _busy(root: Path) -> str:
 
 # The operating point the kernels' page shows; the raw file holds all of them.
 _BATCH, _VERIFY = 8, 32
-_KERNELS = """# Tree kernels on a CPU
-
-Written by `aerie report`. These kernels move few bytes, so the distance from the ceiling is call
-overhead; on a GPU they live inside a captured graph (`triton_kernel_times_h200.csv`).
-"""
 
 
 def _kernels(root: Path) -> str:
     raw = read_json(root / "reports/kernel_bench_cpu.json")
-    made = raw["provenance"]
-    lines = [
-        _KERNELS,
-        f"Batch {_BATCH}, {_VERIFY} rows a request, median of a call ({made['device']}, torch"
-        f" {made['torch']}, {made['date'][:10]}, commit {made['commit'][:10]}; kind: measured; copy"
-        f" ceiling {raw['ceiling_gbps']} GB/s, which a working set that fits into the cache can"
-        " pass; all points in [kernel_bench_cpu.json](kernel_bench_cpu.json)).",
-        "",
-        "| kernel | reference | pytorch | pytorch, share of the copy ceiling |",
-        "|---|---:|---:|---:|",
-    ]
     points = {
         (point["kernel"], point["backend"]): point
         for point in raw["points"]
         if point["batch"] == _BATCH and point["verify"] == _VERIFY
     }
-    for kernel in dict.fromkeys(kernel for kernel, _ in points):
-        slow, fast = points[kernel, "reference"], points[kernel, "pytorch"]
-        lines.append(
-            f"| `{kernel}` | {slow['median_us']:,.0f} µs | {fast['median_us']:,.0f} µs |"
-            f" {100 * fast['ratio_to_ceiling']:.2f} % |"
-        )
-    return "\n".join(lines) + "\n"
+    rows = [
+        f"| `{kernel}` | {points[kernel, 'reference']['median_us']:,.0f} µs |"
+        f" {fast['median_us']:,.0f} µs | {100 * fast['ratio_to_ceiling']:.2f} % |"
+        for (kernel, backend), fast in points.items()
+        if backend == "pytorch"
+    ]
+    place = {"batch": _BATCH, "verify": _VERIFY, "ceiling": raw["ceiling_gbps"]}
+    return page("kernels", made=raw["provenance"], rows=rows, **place)
 
 
 TABLES = (
