@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from aerie.bench.provenance import device_facts, provenance
@@ -191,9 +192,8 @@ def shown(columns: Mapping[str, str], rows: Iterable[Row], title: str | None = N
     return found
 
 
-def page(name: str, **values: Any) -> str:
-    """A page of `pages/`, its places filled; lists are lines."""
+def page(name: str, record: Row = MappingProxyType({}), /, **values: Any) -> str:
+    """A page of `pages/`, its places filled from a record and by name; lists are lines."""
     text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
-    return text.format(
-        **{key: "\n".join(own) if isinstance(own, list) else own for key, own in values.items()}
-    )
+    lines = {key: "\n".join(own) for key, own in values.items() if isinstance(own, list)}
+    return text.format_map({**record, **values, **lines})

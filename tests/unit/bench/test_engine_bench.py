@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aerie.bench.engine import POLICIES, Terms, choose_prompts, run_session
 from aerie.bench.record import interval, open_rows
-from aerie.bench.report.measured import _engine as page_of
+from aerie.bench.report.measured import render_engine
 from tests.unit.engine.cores import CHEAP
 
 
@@ -34,7 +34,8 @@ def test_a_small_session_reports_every_policy(tmp_path: Path) -> None:
     assert all(run["commit"] and float(run["seconds"]) > 0 for run in runs)
     assert (tmp_path / "engine_bench_cpu.png").stat().st_size > 10_000
     # What the report makes of it, from the record alone.
-    assert "| 2 | 32 |" in page_of(written, tmp_path / "engine_bench_cpu.json")
+    path = tmp_path / "engine_bench_cpu.json"
+    assert "| 2 | 32 |" in render_engine(path, path)
 
 
 def test_long_prompts_are_cuts_of_few_documents() -> None:
