@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerie.bench.audit.cells import Cell, Plan
-from aerie.bench.record import append_row, read_rows
+from aerie.bench.record import append_row, read_rows, shown
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -170,26 +170,27 @@ def statement(found: Mapping[str, Any]) -> str:
 
 def table_of(found: Mapping[str, Any]) -> Table:
     """A line for each policy and scene; batch sizes, chunks and samplings are taken together."""
-    from rich.table import Table
-
-    table = Table("policy", "scene", "batch", "chunk", "sampling", "texts", "differ", "accepted")
     lines: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for cell in found["cells"]:
         lines[cell["policy"], cell["scene"]].append(cell)
-    for (policy, scene), cells in lines.items():
-        axes = [_all(cells, name) for name in ("batch", "chunk", "sampling")]
-        differing = _sum(cells, "differing")
-        shown = f"[red]{differing}[/]" if differing else "0"
-        if any(cell["is_void"] for cell in cells):
-            shown += " [red](not met)[/]"
-        lengths = [cell["acceptance_length"] for cell in cells if cell["acceptance_length"]]
-        length = f"{sum(lengths) / len(lengths):.2f}" if lengths else "-"
-        table.add_row(policy, scene, *axes, str(_sum(cells, "texts")), shown, length)
-    return table
+    rows = []
+    for cells in lines.values():
+        differing, lengths = _sum(cells, "differing"), [c["acceptance_length"] for c in cells]
+        void = " [red](not met)[/]" if _sum(cells, "is_void") else ""
+        known = [length for length in lengths if length]
+        axes = {
+            name: " ".join(str(value) for value in dict.fromkeys(cell[name] for cell in cells))
+            for name in ("policy", "scene", "batch", "chunk", "sampling")
+        }
+        counts = {"texts": _sum(cells, "texts"), "differ": f"{red(differing)}{void}"}
+        mean = f"{sum(known) / len(known):.2f}" if known else "-"
+        rows.append({**axes, **counts, "accepted": mean})
+    return shown({name: f"{{{name}}}" for name in rows[0]}, rows)
 
 
-def _all(cells: Sequence[Mapping[str, Any]], name: str) -> str:
-    return " ".join(str(value) for value in dict.fromkeys(cell[name] for cell in cells))
+def red(n: int) -> str:
+    """A number that should be none."""
+    return f"[red]{n}[/]" if n else "0"
 
 
 def differences(found: Mapping[str, Any]) -> list[str]:

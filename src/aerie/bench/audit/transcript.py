@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from aerie.bench.audit.certificate import red
+from aerie.bench.record import shown
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -68,23 +71,17 @@ def survival(statistic: float, freedom: int) -> float:
 
 def table_of(found: Mapping[str, Any]) -> Table:
     """A line for each step."""
-    from rich.table import Table
-
-    table = Table("sampling", "step", "texts", "differ", "accepted", "prefix hits", "seconds")
+    rows = []
     for step in found["steps"]:
-        differing = step.get("differing")
-        shown = "-" if differing is None else f"[red]{differing}[/]" if differing else "0"
-        length, hits = step["acceptance_length"], step["prefix_hits"]
-        table.add_row(
-            step["sampling"],
-            step["step"],
-            str(step["texts"]),
-            shown,
-            "-" if length is None else f"{length:.2f}",
-            _percent(hits),
-            f"{step['seconds']:.1f}",
-        )
-    return table
+        length = step["acceptance_length"]
+        told = {
+            "differ": red(step["differing"]) if "differing" in step else "-",
+            "accepted": "-" if length is None else f"{length:.2f}",
+            "prefix hits": _percent(step["prefix_hits"]),
+        }
+        rows.append({**step, **told})
+    names = ("sampling", "step", "texts", "differ", "accepted", "prefix hits")
+    return shown({**{name: f"{{{name}}}" for name in names}, "seconds": "{seconds:.1f}"}, rows)
 
 
 def lines_of(found: Mapping[str, Any]) -> list[str]:

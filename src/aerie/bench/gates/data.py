@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aerie.bench.contract import PLANNER
+from aerie.bench.record import read_json
 from aerie.bench.rows import Row, newest, read_rows
 from aerie.bench.summary import LEAST_PAIRS
 from aerie.errors import UnknownNameError
@@ -111,7 +111,7 @@ def read_history(root: Path) -> dict[str, dict[str, str]]:
     path = root / HISTORY
     if not path.is_file():
         return {}
-    found: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))["commits"]
+    found: dict[str, dict[str, str]] = read_json(path)["commits"]
     return found
 
 
@@ -164,7 +164,7 @@ class Folder:
         path = self.root / name
         if not path.is_file():
             raise Refused(f"{name} does not exist")
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
         origin = values.get("provenance", {})
         for key in ("commit", "source_sha256", "device", "date"):
             _require_known(name, key, origin.get(key))

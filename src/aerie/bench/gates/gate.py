@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 from aerie.bench.contract import LEAST_SHARE, PLAIN, strict
 from aerie.bench.gates.data import KINDS, Folder, Gate, Refused
+from aerie.bench.record import read_json
 from aerie.bench.summary import (
     acceptance,
     against,
@@ -68,7 +68,7 @@ def _columns(root: Path) -> list[Mapping[str, Any]]:
     if not (root / MATRIX).is_file():
         raise Refused(f"{MATRIX} does not exist")
     files = [root / MATRIX, *sorted(root.glob(EARLIER))]
-    return [c for path in files for c in json.loads(path.read_text(encoding="utf-8"))["columns"]]
+    return [c for path in files for c in read_json(path)["columns"]]
 
 
 def _ratio(gate: Gate, folder: Folder, other: str | None = PLAIN) -> float:

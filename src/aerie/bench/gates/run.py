@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Container, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,7 @@ from aerie.bench.contract import Contract
 from aerie.bench.experiment import Experiment
 from aerie.bench.gates.data import Folder, Gate, Refused, read_ages
 from aerie.bench.gates.gate import MATRIX, Verdict, judge, kernel_names, read_gates
-from aerie.bench.record import as_lines, write_json
+from aerie.bench.record import as_lines, read_json, write_json
 from aerie.bench.rows import Row
 from aerie.errors import UsageError
 
@@ -59,7 +58,7 @@ def _record_pass(session: Experiment, out: Path, found: Sequence[Verdict], is_ok
     path = out / TOKEN
     record: dict[str, Any] = {"passes": []}
     if path.is_file():
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path)
     record["passes"].append(
         {
             "ok": is_ok,
@@ -76,7 +75,7 @@ def _record_pass(session: Experiment, out: Path, found: Sequence[Verdict], is_ok
 def require_token(out: Path, contract: Contract, kernel_sha256: str) -> None:
     """Refuse unless the last three micro passes, of this contract and these kernels, held."""
     path = out / TOKEN
-    passes = json.loads(path.read_text(encoding="utf-8"))["passes"] if path.is_file() else []
+    passes = read_json(path)["passes"] if path.is_file() else []
     last = passes[-PASSES:]
     is_ours = all(
         entry["contract"] == contract.digest and entry["kernel_sha256"] == kernel_sha256
@@ -100,7 +99,7 @@ def keep_columns(root: Path, staying: Container[str]) -> list[Path]:
     folder = Folder(root / "reports", ages=read_ages(root))
     gates = [gate for gate in read_gates(root / "gates") if gate.parity]
     needed = {(gate.parity, name) for gate in gates for name in _names(gate, folder)}
-    matrix = json.loads(path.read_text(encoding="utf-8"))
+    matrix = read_json(path)
     kept = []
     for column in matrix["columns"]:
         sources, device = column["sources_sha256"], column["device"]

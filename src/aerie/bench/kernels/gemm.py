@@ -25,6 +25,7 @@ from torch import Tensor
 from aerie.bench.ceilings import copy_bandwidth
 from aerie.bench.kernels.gemm_stack import SHAPES, Shape, Timed, Tuned, plans_for, refine_all
 from aerie.bench.provenance import provenance
+from aerie.bench.record import read_json
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ def tune_to_file(
 
 def read_shapes(path: Path) -> tuple[Shape, ...]:
     """Weights from the shapes a run has seen, each once."""
-    seen = {(entry["n_out"], entry["n_in"]) for entry in json.loads(path.read_text("utf-8"))}
+    seen = {(entry["n_out"], entry["n_in"]) for entry in read_json(path)}
     return tuple(Shape(f"{n_out}x{n_in}", n_out, n_in) for n_out, n_in in sorted(seen))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -12,6 +11,7 @@ from typing import Any
 from aerie.bench.contract import read_contract
 from aerie.bench.gates.data import UNTOLD, Ages
 from aerie.bench.gates.gate import Verdict
+from aerie.bench.record import read_json
 from aerie.bench.report.baseline import BASELINE, hold
 from aerie.bench.report.origin import Origin, changed_since, origin_of
 from aerie.bench.report.rows import (
@@ -164,7 +164,7 @@ def _record(check: Check, evidence: Evidence) -> list[Finding]:
     (found,) = _file(check, evidence)
     if found.status != PASS:
         return [found]
-    values = json.loads((evidence.root / check.target).read_text(encoding="utf-8"))
+    values = read_json(evidence.root / check.target)
     figures = list(_figures(values, check.field.split(".")))
     place, origin = check.target, found.origin
     if not figures:

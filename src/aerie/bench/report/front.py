@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 from aerie.bench.gates.data import Ages, Measured, read_newest
 from aerie.bench.peers import PEER, best_chains, ratios, speed
-from aerie.bench.record import Row, read_rows
+from aerie.bench.record import Row, read_json, read_rows
 from aerie.bench.report.pages import STALE_ROW
 
 
@@ -29,7 +28,7 @@ NAME = "near ties"
 
 def render_near_ties(root: Path) -> str:
     """The page with its tables made anew."""
-    record = json.loads((root / RECORD).read_text(encoding="utf-8"))
+    record = read_json(root / RECORD)
     text = (root / GPU_PAGE).read_text(encoding="utf-8")
     made = record["provenance"]
     where = f"{made['device']}, {record['setup']['geometry'] or 'the pair as it ships'}"
@@ -136,7 +135,7 @@ def _transformers(root: Path) -> list[Line]:
     """Plain decoding, ours and theirs, in turns in one process."""
     if not (root / RIVAL).is_file():
         return []
-    raw = json.loads((root / RIVAL).read_text(encoding="utf-8"))
+    raw = read_json(root / RIVAL)
     peer = f"{1e3 / raw['transformers_ms']:,.0f} (transformers {raw['versions']['transformers']})"
     numerics = raw["setup"].get("numerics", UNTOLD)
     speed = 1e3 / raw["aerie_ms"]
@@ -148,7 +147,7 @@ def _short_texts(root: Path) -> list[Line]:
     """The planner over our own plain decoding."""
     if not (root / SUMMARY).is_file():
         return []
-    points = json.loads((root / SUMMARY).read_text(encoding="utf-8"))["points"]
+    points = read_json(root / SUMMARY)["points"]
     place = (SHORT_TEXTS, ONE, LONG)
     found = {
         point["policy"]: point
@@ -223,7 +222,7 @@ def _exact(root: Path) -> list[str]:
     """What exact numerics keep of the speed of fast ones."""
     if not (root / EXACT).is_file():
         return []
-    raw = json.loads((root / EXACT).read_text(encoding="utf-8"))
+    raw = read_json(root / EXACT)
     kept = [point["kept"] for point in raw["rounds"]]
     return [
         f"Exact numerics, the default there in bfloat16, keep {min(kept):.2f} to {max(kept):.2f}"

@@ -16,7 +16,7 @@ from typing import Any
 
 from aerie.bench.gates.data import PACKAGE, WHOLE, Ages, Measured, content_hash, read_history
 from aerie.bench.provenance import files_at, whole_name
-from aerie.bench.record import open_rows
+from aerie.bench.record import open_rows, read_json
 from aerie.bench.report.rows import Artifact, read_artifacts
 from aerie.sources import hash_parts, part_of
 
@@ -104,7 +104,7 @@ def _read(path: Path, digest: str) -> _Records:
 def _of_json(path: Path) -> Measured:
     """The provenance of a record, or of the parts it was put together from."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
     except ValueError:
         return Measured("")
     return _provenance(values) if isinstance(values, dict) else Measured("")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aerie.bench.gates.data import KINDS
+from aerie.bench.record import read_json
 from aerie.errors import UnknownNameError, UsageError
 from aerie.sources import syntax_of
 
@@ -166,7 +167,7 @@ def read_results(root: Path) -> dict[str, dict[str, Result]]:
     path = root / RESULTS
     if not path.is_file():
         return {}
-    given = json.loads(path.read_text(encoding="utf-8"))
+    given = read_json(path)
     return {
         run: {name: Result(*own) for name, own in tests.items()} for run, tests in given.items()
     }

@@ -20,6 +20,7 @@ import torch
 
 from aerie.api import Engine
 from aerie.bench.provenance import provenance
+from aerie.bench.record import percentiles, shown
 from aerie.bench.serve.client import Reply, ask, read_stream, read_whole
 from aerie.requests.params import SamplingParams
 
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 REPORT = "server_cpu.json"
+COLUMNS = {
+    "clients": "{clients}",
+    "engine tok/s": "{tokens_per_second[engine]:.0f}",
+    "stream": "{tokens_per_second[stream]:.0f}",
+    "of engine": "{ratio_to_engine[stream]:.2f}",
+    "whole": "{tokens_per_second[whole]:.0f}",
+    "of engine ": "{ratio_to_engine[whole]:.2f}",
+    "TTFT ms": "{first_text_ms[p50]:.0f}",
+}
 CHAIN = {"top_k": 1, "depth": 5, "nodes": 6}
 SERVER_OPTIONS = (
     f"--speculative-eagle-topk {CHAIN['top_k']} --speculative-num-steps {CHAIN['depth']}"
@@ -125,17 +135,14 @@ def _point(n_clients: int, load: Load, turns: dict[str, list[Turn]]) -> dict[str
         name: [own / base for own, base in zip(speeds[name], speeds["engine"], strict=True)]
         for name in ("stream", "whole")
     }
-    firsts = sorted(seconds for turn in turns["stream"] for seconds in turn.first_seconds)
+    firsts = [seconds for turn in turns["stream"] for seconds in turn.first_seconds]
     texts = {turn.texts for own in turns.values() for turn in own}
     return {
         "clients": n_clients,
         "tokens_per_second": {name: round(statistics.median(v), 1) for name, v in speeds.items()},
         "ratio_to_engine": {name: round(statistics.median(v), 4) for name, v in ratios.items()},
         "ratios": {name: [round(value, 4) for value in v] for name, v in ratios.items()},
-        "first_text_ms": {
-            "p50": round(1e3 * statistics.median(firsts), 2),
-            "p99": round(1e3 * firsts[min(len(firsts) - 1, int(0.99 * len(firsts)))], 2),
-        },
+        "first_text_ms": percentiles([1e3 * seconds for seconds in firsts], 2),
         "same_text": len(texts) == 1,
     }
 
@@ -148,18 +155,4 @@ def write(found: dict[str, Any], folder: Path) -> None:
 
 def table_of(found: dict[str, Any]) -> Table:
     """Speeds beside the engine's, a row for each number of clients."""
-    from rich.table import Table
-
-    table = Table("clients", "engine tok/s", "stream", "of engine", "whole", "of engine", "TTFT ms")
-    for point in found["points"]:
-        speeds, ratios = point["tokens_per_second"], point["ratio_to_engine"]
-        table.add_row(
-            str(point["clients"]),
-            f"{speeds['engine']:.0f}",
-            f"{speeds['stream']:.0f}",
-            f"{ratios['stream']:.2f}",
-            f"{speeds['whole']:.0f}",
-            f"{ratios['whole']:.2f}",
-            f"{point['first_text_ms']['p50']:.0f}",
-        )
-    return table
+    return shown(COLUMNS, found["points"])
