@@ -154,7 +154,7 @@ def gemm(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
 
 def times(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
     """Device time of kernels and fused operations, PyTorch beside Triton."""
-    from aerie.bench.kernels.graphs import time_kernels, time_layer, time_operations
+    from aerie.bench.kernels.times import time_kernels, time_layer, time_operations
 
     def rows() -> Any:
         yield from time_kernels(BACKENDS, POINTS)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from aerie.bench.cast import Cast
 from aerie.bench.lane import Lanes, captured, shape_config
+from aerie.bench.rivals import Cast
 from aerie.bench.round.options import OutsideGraphs
 from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start
 from aerie.bench.round.speed import run_without_waiting, step_to_room

@@ -28,9 +28,9 @@ from aerie.bench.contract import (
     Scenario,
 )
 from aerie.bench.experiment import Experiment, Note
-from aerie.bench.oracle import best_choice, record
 from aerie.bench.plots import draw_engine
 from aerie.bench.record import Interval, as_csv, shown, write_csv, write_json
+from aerie.bench.rivals import best_choice, record
 from aerie.bench.rows import Row
 from aerie.bench.summary import against, best_fixed, pairs, point
 from aerie.bench.transformers_rival import against_transformers

@@ -9,8 +9,8 @@ from dataclasses import replace
 from aerie.assemble import find_costs
 from aerie.assemble_sizes import tree_shape
 from aerie.bench.bed import Bed, Run
-from aerie.bench.cast import Cast
 from aerie.bench.contract import CAST, PLANNER, Contract, PolicyTerms
+from aerie.bench.rivals import Cast
 from aerie.bench.round.setup import RoundSetup
 from aerie.config import PlannerConfig, SpeculationConfig
 from aerie.models.inflate import LargePair

@@ -130,7 +130,7 @@ def _ask(
         raise UsageError(f"--url was given {len(urls)} times, limit {MOST_SERVERS}: on, and off")
     if len(asked.get("texts", (1,))) != 1:
         raise UsageError("--texts is one number with --url: every step asks for the same texts")
-    from aerie.bench.serve.client import wait_until_ready
+    from aerie.bench.serve.load import wait_until_ready
 
     for url in urls:
         wait_until_ready(url, wait, "start a server there, or give --wait SECONDS")

@@ -38,7 +38,7 @@ def kernels(
     """
     from rich.progress import Progress
 
-    from aerie.bench.kernels.calls import Point, measure_all
+    from aerie.bench.kernels.times import Point, measure_all
     from aerie.kernels import load
 
     device = found_device(device)
@@ -215,8 +215,15 @@ def serve(
     """
     from rich.progress import Progress
 
-    from aerie.bench.serve.client import wait_until_ready
-    from aerie.bench.serve.load import SERVER_OPTIONS, Load, measure, table_of, write
+    from aerie.bench.record import write_json
+    from aerie.bench.serve.load import (
+        REPORT,
+        SERVER_OPTIONS,
+        Load,
+        measure,
+        table_of,
+        wait_until_ready,
+    )
 
     load = Load(url, tuple(integers(clients, "--clients")), turns, tokens)
     wait_until_ready(url, wait, f"start it with: aerie serve {SERVER_OPTIONS}")
@@ -224,7 +231,7 @@ def serve(
         task = progress.add_task("bench serve", total=turns * len(load.clients))
         found = measure(load, lambda: progress.advance(task))
     if out is not None:
-        write(found, out)
+        write_json(out / REPORT, found)
     if not as_json:
         console().print(table_of(found))
     finish(found, as_json=True)

@@ -31,7 +31,7 @@ def peer(
     """
     from aerie.bench.provenance import peer_provenance
     from aerie.bench.record import append_row
-    from aerie.bench.serve.client import wait_until_ready
+    from aerie.bench.serve.load import wait_until_ready
     from aerie.bench.serve.peer import find_server, read_peer_contract, run_turn, table_of
 
     asked = read_peer_contract(contract)

@@ -6,9 +6,8 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
-from aerie.bench.profile.ablation import run_ablation
+from aerie.bench.profile.ablation import FULL, run_ablation, vocabularies
 from aerie.bench.profile.session import Point, Session, Sizes
-from aerie.bench.profile.variants import FULL, vocabularies
 from aerie.bench.round.setup import RoundSetup
 from aerie.models.draft_vocabulary import head_ids
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from aerie.bench.audit.cells import SAMPLINGS
 from aerie.bench.audit.transcript import LEAST_P, compare_samples
-from aerie.bench.serve.client import ask, read_json, read_whole
+from aerie.bench.serve.load import ask, read_json, read_whole
 from aerie.bench.serve.peer import (
     PromptTerms,
     Server,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from aerie.bench.contract import read_toml, strict
 from aerie.bench.record import percentiles, shown
 from aerie.bench.round.setup import read_prompts, tokenizer_of_pair
-from aerie.bench.serve.client import Heard, Reply, ask, look_up, read_counters, read_stream
+from aerie.bench.serve.load import Heard, Reply, ask, look_up, read_counters, read_stream
 from aerie.config import require
 from aerie.errors import UsageError
 
