@@ -41,6 +41,10 @@ RULE = (
     "the beginnings of held-out documents of code, no two of one document: those of the shortest "
     "length that holds the context come first, then longer ones, in the order of their names"
 )
+LEAD_IN = 3  # rounds that seat the batch and fill the pipeline; not timed
+WATCHED = 4  # rounds in which any wait beside the read is an error
+SPARE = 256  # tokens a request may run ahead of its batch
+NEVER = 1 << 30  # pages of a request that count as found before: what a run writes is not kept
 
 
 @dataclass(frozen=True)
@@ -71,12 +75,6 @@ class PromptBook:
         if document.name not in self._tokens:
             self._tokens[document.name] = tuple(self.encode(document.text))
         return self._tokens[document.name]
-
-
-LEAD_IN = 3  # rounds that seat the batch and fill the pipeline; not timed
-WATCHED = 4  # rounds in which any wait beside the read is an error
-SPARE = 256  # tokens a request may run ahead of its batch
-NEVER = 1 << 30  # pages of a request that count as found before: what a run writes is not kept
 
 
 @dataclass(frozen=True)

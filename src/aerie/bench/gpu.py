@@ -32,6 +32,34 @@ from aerie.errors import UnknownNameError
 
 MATRIX, SUITES = "matrix", ("micro", "full")
 WHAT = (*SUITES, *CHECKS, MATRIX)
+PACKAGES = ("torch", "triton", "numpy", "safetensors", "tokenizers", "jinja2", "typer", "rich",
+            "matplotlib", "transformers")  # fmt: skip
+POINT = {
+    "scenario": "{scenario}",
+    "batch": "{batch}",
+    "context": "{context}",
+    "policy": "{policy}",
+    "tokens/s": "{tokens_per_second:.1f}",
+    "CoV": "{cov:.1%}{mark}",
+    "over plain (90 %)": "{ratio_to_plain:.2f} ({ratio_low:.2f} to {ratio_high:.2f})",
+    "acceptance": "{mean_acceptance_length:.2f}",
+    "a slot": "{accepted_per_active_slot:.2f}",
+    "tax": "{round_tax:.2f}",
+    "ms a round": "{ms_per_round:.3f}",
+    "plain's floor ms": "{ceiling_ms:.3f}",
+    "plain / floor": "{plain_share_of_ceiling:.2f}",
+    "ITL p50 / p99 ms": "{itl_ms[p50]:.2f} / {itl_ms[p99]:.2f}",
+    "repeated": "{repeated_8gram_share:.0%}",
+    "J/token": "{joules}",
+}
+PLACE = {
+    "scenario": "{scenario}",
+    "batch": "{batch}",
+    "context": "{context}",
+    "over plain": "{plain}",
+    "best fixed": "{best_fixed}",
+    "over best fixed": "{fixed}",
+}
 
 
 @dataclass(frozen=True)
@@ -116,36 +144,6 @@ def closing(
         "checks": {name: check["ok"] for name, check in checks.items()},
         "gates": [asdict(verdict) for verdict in verdicts],
     }
-
-
-PACKAGES = ("torch", "triton", "numpy", "safetensors", "tokenizers", "jinja2", "typer", "rich",
-            "matplotlib", "transformers")  # fmt: skip
-POINT = {
-    "scenario": "{scenario}",
-    "batch": "{batch}",
-    "context": "{context}",
-    "policy": "{policy}",
-    "tokens/s": "{tokens_per_second:.1f}",
-    "CoV": "{cov:.1%}{mark}",
-    "over plain (90 %)": "{ratio_to_plain:.2f} ({ratio_low:.2f} to {ratio_high:.2f})",
-    "acceptance": "{mean_acceptance_length:.2f}",
-    "a slot": "{accepted_per_active_slot:.2f}",
-    "tax": "{round_tax:.2f}",
-    "ms a round": "{ms_per_round:.3f}",
-    "plain's floor ms": "{ceiling_ms:.3f}",
-    "plain / floor": "{plain_share_of_ceiling:.2f}",
-    "ITL p50 / p99 ms": "{itl_ms[p50]:.2f} / {itl_ms[p99]:.2f}",
-    "repeated": "{repeated_8gram_share:.0%}",
-    "J/token": "{joules}",
-}
-PLACE = {
-    "scenario": "{scenario}",
-    "batch": "{batch}",
-    "context": "{context}",
-    "over plain": "{plain}",
-    "best fixed": "{best_fixed}",
-    "over best fixed": "{fixed}",
-}
 
 
 def label(device: str) -> str:

@@ -18,6 +18,12 @@ from typing import Any
 import aerie
 
 COMMIT_VARIABLE = "AERIE_COMMIT"
+PEERS = ("vllm", "sglang", "triton", "transformers")
+QUERY = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+LIBRARY = "libnvidia-ml.so.1"
+SUCCESS = 0
+SM_CLOCK, MEMORY_CLOCK = 1, 2  # nvmlClockType_t
+TEXT = 96  # bytes of NVML's longest version string and more
 
 
 def provenance(device: str) -> dict[str, Any]:
@@ -68,10 +74,6 @@ def _commit() -> str:
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
     return asked.stdout.strip() or "unknown"
-
-
-PEERS = ("vllm", "sglang", "triton", "transformers")
-QUERY = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
 
 
 def peer_provenance() -> dict[str, Any]:
@@ -125,12 +127,6 @@ def files_at(
 def _git(root: Path, *arguments: str, stdin: bytes = b"") -> bytes:
     command = ["git", "-C", str(root), *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, check=True).stdout
-
-
-LIBRARY = "libnvidia-ml.so.1"
-SUCCESS = 0
-SM_CLOCK, MEMORY_CLOCK = 1, 2  # nvmlClockType_t
-TEXT = 96  # bytes of NVML's longest version string and more
 
 
 @dataclass(frozen=True, eq=False)

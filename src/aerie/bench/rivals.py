@@ -25,6 +25,9 @@ from aerie.speculation.policy import FixedTree, Gain, Growth, Lesson, Situation,
 from aerie.speculation.preview import Preview
 from aerie.speculation.tree import DraftTree
 
+WIDTHS = (1, 2, 4, 8)
+MOST_NODES = 64
+
 
 @dataclass(frozen=True)
 class Thresholds:
@@ -108,10 +111,6 @@ class Cast:
 
     def learn(self, lesson: Lesson, growth: Growth | None) -> None:
         """The thresholds are fixed."""
-
-
-WIDTHS = (1, 2, 4, 8)
-MOST_NODES = 64
 
 
 @dataclass(frozen=True, eq=False)

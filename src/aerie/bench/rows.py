@@ -15,6 +15,8 @@ from aerie.bench.bed import Run
 from aerie.bench.record import open_rows
 from aerie.text.loops import repeated_share
 
+_KINDS: dict[str, Any] = {"str": str, "int": int, "float": float}
+
 
 @dataclass(frozen=True)
 class Row:
@@ -134,9 +136,6 @@ def read_rows(path: Path) -> list[Row]:
             Row(**{name: kinds[name](text) for name, text in record.items()})
             for record in csv.DictReader(stream)
         ]
-
-
-_KINDS: dict[str, Any] = {"str": str, "int": int, "float": float}
 
 
 def newest(rows: Sequence[Row]) -> dict[tuple[str, int, int], list[Row]]:

@@ -16,6 +16,18 @@ TOGETHER = "together"
 WHOLE, KNOWING, SHORT = range(3)  # memory for all; that keeps prefixes; for less than all
 ARRIVE_EVERY = 3  # steps
 CANCEL_EVERY = 3  # requests of a group
+OFF, ASKED = "off", "asked"  # plain decoding; whatever the engine's options say
+POLICIES: Mapping[str, SpeculationConfig] = {
+    OFF: SpeculationConfig(method="none"),
+    "chain": SpeculationConfig(top_k=1, depth=7, nodes=8),
+    "tree": SpeculationConfig(top_k=8, depth=5, nodes=32),
+    "planner": SpeculationConfig(policy="planner"),
+}
+MOST_AT_ONCE = 4096  # prompt tokens of a step, as on a GPU by default
+SAMPLINGS: Mapping[str, Mapping[str, Any]] = {
+    "greedy": {},
+    "sampled": {"temperature": 0.8, "top_p": 0.95},
+}
 
 
 @dataclass(frozen=True)
@@ -155,20 +167,6 @@ SCENES: Mapping[str, Scene] = {
     "cancels": Scene(cancelled, counted="cancels"),
     "prefix": Scene(knowing, KNOWING, "reused_tokens"),
     "preemption": Scene(together, SHORT, "preemptions"),
-}
-
-
-OFF, ASKED = "off", "asked"  # plain decoding; whatever the engine's options say
-POLICIES: Mapping[str, SpeculationConfig] = {
-    OFF: SpeculationConfig(method="none"),
-    "chain": SpeculationConfig(top_k=1, depth=7, nodes=8),
-    "tree": SpeculationConfig(top_k=8, depth=5, nodes=32),
-    "planner": SpeculationConfig(policy="planner"),
-}
-MOST_AT_ONCE = 4096  # prompt tokens of a step, as on a GPU by default
-SAMPLINGS: Mapping[str, Mapping[str, Any]] = {
-    "greedy": {},
-    "sampled": {"temperature": 0.8, "top_p": 0.95},
 }
 
 

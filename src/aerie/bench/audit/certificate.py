@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Row = Mapping[str, Any]
+MOST_LINES = 8  # of differences that are printed
+MADE = ("aerie", "commit", "source_sha256", "torch", "device")
+KEPT = ("texts", "compared", "differing", "first_difference", "seeds", "is_void")
+HASHES = ("texts_sha256", "prompts_sha256", "acceptance_length", "seconds")
 
 
 @dataclass(frozen=True, order=True)
@@ -109,12 +113,6 @@ def digest(texts: Mapping[int, Sequence[int]]) -> str:
     """SHA-256 over whole texts, in the order of their numbers."""
     lines = (f"{number} {' '.join(map(str, texts[number]))}\n" for number in sorted(texts))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-MOST_LINES = 8  # of differences that are printed
-MADE = ("aerie", "commit", "source_sha256", "torch", "device")
-KEPT = ("texts", "compared", "differing", "first_difference", "seeds", "is_void")
-HASHES = ("texts_sha256", "prompts_sha256", "acceptance_length", "seconds")
 
 
 def certify(rows: Rows, n_left: int) -> dict[str, Any]:

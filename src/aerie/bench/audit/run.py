@@ -37,6 +37,8 @@ from aerie.text.heldout import read_documents
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
 from aerie.tune.grid import Progress, silent
 
+LONGER = (1, 2, 4)  # documents are measured by the built-in pair's tokens, others may be larger
+
 
 @dataclass(frozen=True)
 class Models:
@@ -152,9 +154,6 @@ class Engines:
             "backend": self.config.backend,
             **{fact: made[fact] for fact in facts if fact in made},
         }
-
-
-LONGER = (1, 2, 4)  # documents are measured by the built-in pair's tokens, others may be larger
 
 
 @dataclass(eq=False)

@@ -28,6 +28,8 @@ DRAWN_TOKENS = 2  # of a draw: the second one may be drafted, and few enough out
 SHOWN = 32  # characters of a text behind the place where it parts
 OFF = {"speculative": False}
 ALONE = "alone"  # what the other steps are held against
+Tell = Callable[[dict[str, Any]], None]
+Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,6 @@ class Terms:
 
 
 QUICK = Terms(texts=4, context=64, new_tokens=24, draws=60)
-Tell = Callable[[dict[str, Any]], None]
-Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "hls engine": (*_ENGINE, "kernels/hls", "kernels/pytorch", "kernels/reference"),
     "models": ("attention", "models"),
 }
+_HASH, _COMMIT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{7,40}")
 
 
 class Measured(NamedTuple):
@@ -113,9 +114,6 @@ def read_history(root: Path) -> dict[str, dict[str, str]]:
         return {}
     found: dict[str, dict[str, str]] = read_json(path)["commits"]
     return found
-
-
-_HASH, _COMMIT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{7,40}")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 from aerie.bench.contract import LEAST_SHARE, PLAIN, strict
 from aerie.bench.gates.data import KINDS, Folder, Gate, Refused
 from aerie.bench.record import read_json
+from aerie.bench.rows import Row
 from aerie.bench.summary import (
     acceptance,
     against,
@@ -26,6 +27,10 @@ from aerie.text.loops import is_loop_free
 MATRIX = "p0_parity_matrix.json"
 # Columns of kernels that were measured and have changed since stay beside the matrix.
 EARLIER = "parity_earlier_*.json"
+SENSES: dict[str, Callable[[float, float], bool]] = {
+    "at_least": lambda value, bound: value >= bound,
+    "at_most": lambda value, bound: value <= bound,
+}
 
 
 def require_parity(gate: Gate, folder: Folder) -> None:
@@ -97,33 +102,30 @@ def _best_fixed(gate: Gate, folder: Folder) -> float:
     return _ratio(gate, folder, None)
 
 
+def _runs(gate: Gate, folder: Folder) -> list[list[Row]]:
+    """The gate's policy, by point."""
+    places = folder.places(gate).values()
+    return [[row for row in own if row.policy == gate.policy] for own in places]
+
+
 def _acceptance(gate: Gate, folder: Folder) -> float:
-    return min(
-        acceptance([row for row in own if row.policy == gate.policy])
-        for own in folder.places(gate).values()
-    )
+    return min(acceptance(rows) for rows in _runs(gate, folder))
 
 
 def _fresh_acceptance(gate: Gate, folder: Folder) -> float:
     """Acceptance over the runs whose texts do not loop."""
-    found = []
-    for own in folder.places(gate).values():
-        rows = [row for row in own if row.policy == gate.policy]
-        fresh = [row for row in rows if is_loop_free(row.repeated_8gram_share)]
-        if not fresh:
-            raise Refused("every text loops")
-        found.append(acceptance(fresh))
-    return min(found)
+    fresh = [
+        [row for row in rows if is_loop_free(row.repeated_8gram_share)]
+        for rows in _runs(gate, folder)
+    ]
+    if not all(fresh):
+        raise Refused("every text loops")
+    return min(acceptance(rows) for rows in fresh)
 
 
 def _repeatable(gate: Gate, folder: Folder) -> float:
     """1 if equal prompts gave equal texts in every turn."""
-    return float(
-        all(
-            is_repeatable([row for row in own if row.policy == gate.policy])
-            for own in folder.places(gate).values()
-        )
-    )
+    return float(all(is_repeatable(rows) for rows in _runs(gate, folder)))
 
 
 def _tuned(gate: Gate, folder: Folder) -> float:
@@ -136,11 +138,8 @@ def _tuned(gate: Gate, folder: Folder) -> float:
 
 def _texts(gate: Gate, folder: Folder) -> float:
     """Prompts a policy continued by 1,024 tokens and more, of the point with fewest."""
-    counts = []
-    for own in folder.places(gate).values():
-        rows = [row for row in own if row.policy == gate.policy and row.new_tokens >= 1024]
-        counts.append(len({name for row in rows for name in row.prompts.split(";")}))
-    return float(min(counts))
+    long = [[row for row in rows if row.new_tokens >= 1024] for rows in _runs(gate, folder)]
+    return float(min(len({n for row in rows for n in row.prompts.split(";")}) for rows in long))
 
 
 def _record(gate: Gate, folder: Folder) -> float:
@@ -204,12 +203,6 @@ CHECKS: dict[str, Callable[[Gate, Folder], float]] = {
     "round_tax": _round_tax,
     "plain_share": _plain_share,
     "tiles": _tiles,
-}
-
-
-SENSES: dict[str, Callable[[float, float], bool]] = {
-    "at_least": lambda value, bound: value >= bound,
-    "at_most": lambda value, bound: value <= bound,
 }
 
 

@@ -14,6 +14,24 @@ if TYPE_CHECKING:
     from aerie.chips import DeviceRecord
     from aerie.kernels.triton_gpu.gemm_plan import Key, Plan
 
+# (block_n, block_k, warps, stages). A program's loads in flight are what counts: tiles of 16 to
+# 64 KB, some deep in stages, some with several programs to a multiprocessor.
+_GEMV = ((4, 1024, 4, 1), (8, 512, 4, 1), (16, 256, 4, 1), (8, 1024, 8, 1), (8, 512, 4, 4),
+         (16, 64, 4, 1))  # fmt: skip
+_DOT = {
+    16: ((32, 128, 4, 4), (32, 256, 4, 3), (64, 64, 4, 5), (64, 128, 4, 3), (64, 128, 4, 5),
+         (64, 256, 4, 3), (128, 64, 4, 4), (128, 128, 4, 3), (16, 512, 2, 4)),
+    32: ((64, 64, 4, 5), (64, 128, 4, 4), (128, 64, 4, 4), (128, 128, 4, 3), (128, 128, 8, 3)),
+    64: ((64, 64, 4, 4), (64, 128, 4, 4), (128, 64, 4, 4), (128, 128, 4, 3), (128, 128, 8, 3),
+         (256, 64, 8, 3)),
+    128: ((64, 64, 4, 4), (128, 64, 4, 4), (128, 64, 8, 4), (128, 128, 8, 3), (256, 64, 8, 3)),
+}  # fmt: skip
+_SPLITS = (1, 2, 3, 4, 6, 8)
+# Of a card of 132 multiprocessors: fewer programs leave some idle, many more only wait in line.
+_PROCESSORS, _LEAST_PROGRAMS, _MOST_SPLIT_PROGRAMS = 132, 96, 1600
+REPLAYS, QUICK_REPLAYS = 9, 5
+LEAST_GAIN = 0.001  # of the stack's time: below, the plan that was best by itself stays
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -71,22 +89,6 @@ SHAPES = (
     Shape("odd", 34560, 2880),
 )
 
-# (block_n, block_k, warps, stages). A program's loads in flight are what counts: tiles of 16 to
-# 64 KB, some deep in stages, some with several programs to a multiprocessor.
-_GEMV = ((4, 1024, 4, 1), (8, 512, 4, 1), (16, 256, 4, 1), (8, 1024, 8, 1), (8, 512, 4, 4),
-         (16, 64, 4, 1))  # fmt: skip
-_DOT = {
-    16: ((32, 128, 4, 4), (32, 256, 4, 3), (64, 64, 4, 5), (64, 128, 4, 3), (64, 128, 4, 5),
-         (64, 256, 4, 3), (128, 64, 4, 4), (128, 128, 4, 3), (16, 512, 2, 4)),
-    32: ((64, 64, 4, 5), (64, 128, 4, 4), (128, 64, 4, 4), (128, 128, 4, 3), (128, 128, 8, 3)),
-    64: ((64, 64, 4, 4), (64, 128, 4, 4), (128, 64, 4, 4), (128, 128, 4, 3), (128, 128, 8, 3),
-         (256, 64, 8, 3)),
-    128: ((64, 64, 4, 4), (128, 64, 4, 4), (128, 64, 8, 4), (128, 128, 8, 3), (256, 64, 8, 3)),
-}  # fmt: skip
-_SPLITS = (1, 2, 3, 4, 6, 8)
-# Of a card of 132 multiprocessors: fewer programs leave some idle, many more only wait in line.
-_PROCESSORS, _LEAST_PROGRAMS, _MOST_SPLIT_PROGRAMS = 132, 96, 1600
-
 
 def plans_for(n_out: int, n_in: int, rows: int, device: DeviceRecord) -> list[Plan]:
     """Triton plans worth measuring for a product on a device."""
@@ -109,10 +111,6 @@ def plans_for(n_out: int, n_in: int, rows: int, device: DeviceRecord) -> list[Pl
 def _fills(n_tiles: int, splits: int, processors: int) -> bool:
     n_programs = n_tiles * splits * _PROCESSORS // processors
     return n_programs >= _LEAST_PROGRAMS and (splits == 1 or n_programs <= _MOST_SPLIT_PROGRAMS)
-
-
-REPLAYS, QUICK_REPLAYS = 9, 5
-LEAST_GAIN = 0.001  # of the stack's time: below, the plan that was best by itself stays
 
 
 @dataclass(frozen=True)

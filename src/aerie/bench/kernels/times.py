@@ -42,6 +42,10 @@ COLUMNS = {
     "GB/s": "{gbps:.3f}",
     "of ceiling": "{ratio_to_ceiling:.2%}",
 }
+CALLS = 20
+REPLAYS = 9
+DECODER_VOCABULARY = 128_256  # of the decoder whose operations are timed inside graphs
+_SCORE = "draft_tree_layer_score_index_gen_op"
 
 
 @dataclass(frozen=True)
@@ -154,11 +158,6 @@ def _timed(call: Callable[[], object]) -> float:
 def _wait() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-CALLS = 20
-REPLAYS = 9
-DECODER_VOCABULARY = 128_256  # of the decoder whose operations are timed inside graphs
 
 
 @dataclass(frozen=True)
@@ -282,6 +281,3 @@ def time_layer(batches: tuple[int, ...], verify: int = 64) -> Iterator[GraphTime
         counts = {key: state[key] for key in ("cumu_count", "fed_count")}
         found = graph_us(partial(grow, **call, **counts, verify_num=verify, weigh=True))
         yield GraphTime("grow_layer", "triton", batch, verify, *found, 0)
-
-
-_SCORE = "draft_tree_layer_score_index_gen_op"

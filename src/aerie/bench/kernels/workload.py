@@ -11,6 +11,10 @@ from aerie.bench.kernels.shape import DEPTH, LEVELS, TOP_K, WIDTH, Builder, Inpu
 from aerie.kernels.cases.trees import Plan, best_scores, draw_candidates, grow, select
 from aerie.kernels.cases.trees import lay_out as lay_out_trees
 
+LAYERS, HEADS, GROUP, HEAD_SIZE = 2, 2, 4, 64
+BLOCK, RUN = 16, 24
+KEPT = {"n_sink": 1, "n_retrieval": 8, "n_window": 2}  # a smaller share than of a real text
+
 
 def workload(shape: Shape) -> dict[str, Inputs]:
     """Named inputs of every kernel for one round of this shape; the same on every call."""
@@ -217,11 +221,6 @@ _BUILDERS: dict[str, Builder] = {
         "eos_terminated": made.flags(made.batch),
     },
 }
-
-
-LAYERS, HEADS, GROUP, HEAD_SIZE = 2, 2, 4, 64
-BLOCK, RUN = 16, 24
-KEPT = {"n_sink": 1, "n_retrieval": 8, "n_window": 2}  # a smaller share than of a real text
 
 
 def _n_blocks(made: Round) -> int:

@@ -26,6 +26,22 @@ from aerie.models.inflate_pair import read_pair
 from aerie.models.load import LoadOptions
 
 FULL = "all on"
+TURNS = {False: 9, True: 2}  # interleaved, after one that warms up; in a rehearsal
+LEAD_IN = 2  # rounds that still share the device with the engine before
+ROUNDS = {False: 10, True: 3}  # timed in a turn; in a rehearsal
+FIRST_END = {False: 32, True: 4}  # tokens of the request that ends first, where slots finish
+KIND = "measured; bytes modelled"
+COLUMNS = {
+    "point": "{context}x{batch}",
+    "lever off": "{lever}",
+    "setting": "{setting}",
+    "tokens/s": "{tokens_per_second:.1f}",
+    "ratio to all on": "{ratio_to_all_on[0]:.3f} ({ratio_to_all_on[1]:.3f} to"
+    " {ratio_to_all_on[2]:.3f})",
+    "ms a round": "{round_ms:.3f}",
+    "tokens a round": "{tokens_per_round:.2f}",
+    "GB a token": "{gigabytes:.3f}",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,24 +126,6 @@ def widened(session: Session) -> LargePair:
     small = read_pair(target_dir, draft_dir)
     made = inflate_to_device(small, geometry, numerics.prepare_attention, InflateOptions(options))
     return LargePair(pair.target, made.head)
-
-
-TURNS = {False: 9, True: 2}  # interleaved, after one that warms up; in a rehearsal
-LEAD_IN = 2  # rounds that still share the device with the engine before
-ROUNDS = {False: 10, True: 3}  # timed in a turn; in a rehearsal
-FIRST_END = {False: 32, True: 4}  # tokens of the request that ends first, where slots finish
-KIND = "measured; bytes modelled"
-COLUMNS = {
-    "point": "{context}x{batch}",
-    "lever off": "{lever}",
-    "setting": "{setting}",
-    "tokens/s": "{tokens_per_second:.1f}",
-    "ratio to all on": "{ratio_to_all_on[0]:.3f} ({ratio_to_all_on[1]:.3f} to"
-    " {ratio_to_all_on[2]:.3f})",
-    "ms a round": "{round_ms:.3f}",
-    "tokens a round": "{tokens_per_round:.2f}",
-    "GB a token": "{gigabytes:.3f}",
-}
 
 
 @dataclass

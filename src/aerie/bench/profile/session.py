@@ -23,6 +23,14 @@ from aerie.models.inflate import LargePair
 from aerie.requests.params import SamplingParams
 
 WARM_ROUNDS = 6
+POLICIES = {
+    "plain": SpeculationConfig(method="none"),
+    "chain3": SpeculationConfig(top_k=1, depth=3, nodes=4),
+    "chain5": SpeculationConfig(top_k=1, depth=5, nodes=6),
+    "tree3": SpeculationConfig(top_k=4, depth=3, nodes=8),
+    "tree5": SpeculationConfig(top_k=8, depth=5, nodes=64),
+}
+CHUNK = 8192  # prompt tokens a step while a point is prepared
 
 
 @dataclass(frozen=True)
@@ -114,16 +122,6 @@ def release() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-POLICIES = {
-    "plain": SpeculationConfig(method="none"),
-    "chain3": SpeculationConfig(top_k=1, depth=3, nodes=4),
-    "chain5": SpeculationConfig(top_k=1, depth=5, nodes=6),
-    "tree3": SpeculationConfig(top_k=4, depth=3, nodes=8),
-    "tree5": SpeculationConfig(top_k=8, depth=5, nodes=64),
-}
-CHUNK = 8192  # prompt tokens a step while a point is prepared
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,29 @@ from aerie.bench.peers import PEER, best_chains, ratios, speed
 from aerie.bench.record import Row, read_json, read_rows
 from aerie.bench.report.pages import STALE_ROW
 
+GPU_PAGE, RECORD = "docs/gpu.md", "reports/round_near_ties.json"
+NAME = "near ties"
+PAGE = "README.md"
+PEERS = "reports/peers/served_*.jsonl.xz"
+RIVAL = Path("reports/round_transformers.json")
+SUMMARY = Path("reports/h200_baseline_summary.json")
+BASELINE = Path("reports/h200_baseline_raw.csv.xz")
+EXACT = Path("reports/round_exact.json")
+# The long point whose texts loop least.
+SHORT_TEXTS, ONE, LONG = "planner-fresh-32k", 1, 32768
+# What rows ran in that were written before the option had a name.
+UNTOLD = "fast"
+_HEAD = (
+    "| greedy, tokens/s | plain | peer | aerie | aerie over | numerics | measured |",
+    "|---|---:|---:|---:|---:|---|---|",
+)
+
 
 def spliced(page: str, name: str, made: str) -> str:
     """A page whose part of that name is made anew; the rest is written by hand."""
     begin, end = (f"<!-- {name}: {word} -->" for word in ("begin", "end"))
     head, _, rest = page.partition(begin)
     return f"{head}{begin}\n{made}{end}{rest.partition(end)[2]}"
-
-
-GPU_PAGE, RECORD = "docs/gpu.md", "reports/round_near_ties.json"
-NAME = "near ties"
 
 
 def render_near_ties(root: Path) -> str:
@@ -73,22 +86,6 @@ def _by_size(points: list[dict[str, Any]]) -> str:
 
 def _rate(own: dict[str, Any]) -> str:
     return "not counted" if own["rate"] is None else f"{own['rate']:.1e} of {own['tokens']:,}"
-
-
-PAGE = "README.md"
-PEERS = "reports/peers/served_*.jsonl.xz"
-RIVAL = Path("reports/round_transformers.json")
-SUMMARY = Path("reports/h200_baseline_summary.json")
-BASELINE = Path("reports/h200_baseline_raw.csv.xz")
-EXACT = Path("reports/round_exact.json")
-# The long point whose texts loop least.
-SHORT_TEXTS, ONE, LONG = "planner-fresh-32k", 1, 32768
-# What rows ran in that were written before the option had a name.
-UNTOLD = "fast"
-_HEAD = (
-    "| greedy, tokens/s | plain | peer | aerie | aerie over | numerics | measured |",
-    "|---|---:|---:|---:|---:|---|---|",
-)
 
 
 @dataclass(frozen=True)

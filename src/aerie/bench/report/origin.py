@@ -26,6 +26,8 @@ SHORT = 10  # digits of a commit that are shown
 UNKNOWN = ("", "unknown")
 # An artifact whose sources are told by hash: the same sources give the same bytes.
 BY_HASH, GENERATED = "by source hash", "generated"
+_INSIDE = f"{PACKAGE}/"
+_HASHED = (".py", ".hpp", ".cpp")  # as `bench.provenance.source_hash` takes them
 
 
 @dataclass(frozen=True)
@@ -170,10 +172,6 @@ def short(commit: str) -> str:
     if commit in (BY_HASH, GENERATED):
         return commit
     return " ".join(part[:SHORT] for part in commit.split())
-
-
-_INSIDE = f"{PACKAGE}/"
-_HASHED = (".py", ".hpp", ".cpp")  # as `bench.provenance.source_hash` takes them
 
 
 def learn(root: Path) -> dict[str, dict[str, str]]:

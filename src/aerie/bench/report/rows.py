@@ -22,6 +22,8 @@ ARTIFACTS = "artifacts.toml"
 # What a check looks at, and what a figure of a record is held against.
 SUBJECTS = ("test", "record", "file", "gate", "parity", "contract")
 BOUNDS = ("at_least", "at_most", "equals")
+RESULTS = "reports/test_results.json"
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
 @dataclass(frozen=True)
@@ -143,10 +145,6 @@ def _fill(kind: type[Any], entry: Mapping[str, Any], path: Path) -> Any:
         return kind(**entry)
     except TypeError as error:
         raise UsageError(f"{path}: {dict(entry)}: {error}") from error
-
-
-RESULTS = "reports/test_results.json"
-PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
 class Result(NamedTuple):

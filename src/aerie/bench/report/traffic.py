@@ -34,6 +34,13 @@ _GATHERED = (3, 1)
 _COLUMNS = ("{0.context}", "{0.batch}", "{0.policy}", "{0.tokens_per_round:.2f}",
             "{0.gigabytes[0]:.3f}", "{0.gigabytes[1]:.3f}", "{0.fusion:.2f}",
             "{0.around_weights:.2f}")  # fmt: skip
+# Of fused plain decoding and the best policy of a point.
+_RATIOS: dict[str, Callable[[Effective, Effective], float]] = {
+    "fusion": lambda plain, best: best.before / best.after,
+    "fusion_without_gather": lambda plain, best: best.in_place / best.after,
+    "speculation": lambda plain, best: plain.after / best.after,
+    "product": lambda plain, best: plain.before / best.after,
+}
 
 
 @dataclass(frozen=True)
@@ -123,15 +130,6 @@ def traffic(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         "points": [{**vars(one), "fusion_alone": round(one.fusion, 3)} for one in every],
         "provenance": {"commit": " ".join(commits), "raw": BYTES},
     }
-
-
-# Of fused plain decoding and the best policy of a point.
-_RATIOS: dict[str, Callable[[Effective, Effective], float]] = {
-    "fusion": lambda plain, best: best.before / best.after,
-    "fusion_without_gather": lambda plain, best: best.in_place / best.after,
-    "speculation": lambda plain, best: plain.after / best.after,
-    "product": lambda plain, best: plain.before / best.after,
-}
 
 
 def render_json(root: Path) -> str:

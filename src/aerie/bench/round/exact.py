@@ -24,6 +24,9 @@ SHAPES = {
 }
 MOST_EMITTED = 8  # tokens of a round, at most
 N_TURNS, N_ROUNDS, N_READS = 4, 10, 5
+PROMPTS = (1024, 8192)  # tokens
+JOIN_EVERY = 12  # steps
+TREE = SpeculationConfig(top_k=4, depth=4, nodes=16)
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,6 @@ POINTS = (
     Point(32, 1024),
     Point(1, 32000),
 )
-PROMPTS = (1024, 8192)  # tokens
 
 
 def compare_numerics(
@@ -125,10 +127,6 @@ def _reads(
 def _told(raw: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     fast, exact = (round(statistics.median(raw[name]), 4) for name in ("fast", "exact"))
     return {"fast_ms": fast, "exact_ms": exact, "kept": round(fast / exact, 4)}
-
-
-JOIN_EVERY = 12  # steps
-TREE = SpeculationConfig(top_k=4, depth=4, nodes=16)
 
 
 def stress(

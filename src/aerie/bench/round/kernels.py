@@ -53,6 +53,19 @@ BOOKKEEPING = "bookkeeping"
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernelEx")
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 COPIES = ("cudaMemcpyAsync", "cudaMemcpy")
+PLANNER = "planner"
+RIVALS = {
+    "plain": SpeculationConfig(method="none"),
+    "chain3": SpeculationConfig(top_k=1, depth=3, nodes=4),
+    "chain5": SpeculationConfig(top_k=1, depth=5, nodes=6),
+    "chain7": SpeculationConfig(top_k=1, depth=7, nodes=8),
+    "tree16": SpeculationConfig(top_k=8, depth=5, nodes=16),
+    "tree32": SpeculationConfig(top_k=8, depth=5, nodes=32),
+    PLANNER: SpeculationConfig(policy="planner"),
+}
+N_TURNS = 2  # timed; one before them warms up
+PROFILED = 8
+N_TRACED = 600  # tokens of the texts whose rounds are traced
 
 
 @dataclass(frozen=True)
@@ -149,21 +162,6 @@ def part_of(name: str) -> str:
         if pattern.lower() in lowered:
             return part
     return BOOKKEEPING
-
-
-PLANNER = "planner"
-RIVALS = {
-    "plain": SpeculationConfig(method="none"),
-    "chain3": SpeculationConfig(top_k=1, depth=3, nodes=4),
-    "chain5": SpeculationConfig(top_k=1, depth=5, nodes=6),
-    "chain7": SpeculationConfig(top_k=1, depth=7, nodes=8),
-    "tree16": SpeculationConfig(top_k=8, depth=5, nodes=16),
-    "tree32": SpeculationConfig(top_k=8, depth=5, nodes=32),
-    PLANNER: SpeculationConfig(policy="planner"),
-}
-N_TURNS = 2  # timed; one before them warms up
-PROFILED = 8
-N_TRACED = 600  # tokens of the texts whose rounds are traced
 
 
 def compare_planner(

@@ -30,6 +30,33 @@ from aerie.requests.params import SamplingParams
 # Operations that move bytes between host and device, or make a tensor, and launch no kernel there.
 MAKING = ("empty", "empty_like", "empty_strided", "new_empty", "lift_fresh", "detach", "detach_")
 COPYING = ("copy_", "_to_copy")
+TREE = SpeculationConfig(top_k=4, depth=3, nodes=8)
+SAMPLED = {
+    "temperature": 0.8,
+    "top_p": 0.9,
+    "repetition_penalty": 1.1,
+    "presence_penalty": 0.1,
+    "frequency_penalty": 0.1,
+    "seed": 7,
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "sampled": SAMPLED,
+    "logprobs": {"logprobs": 5},
+    "sampled logprobs": {**SAMPLED, "logprobs": 5},
+}
+# Which rounds are held against which, and what they may take of their time.
+LIMITS = {
+    ("sampled", "greedy"): 1.06,
+    ("logprobs", "greedy"): 1.10,
+    ("sampled logprobs", "sampled"): 1.10,
+}
+BATCHES = {True: (8, 32), False: (2, 4)}  # on a GPU; in a rehearsal
+N_TURNS = 4  # timed; one before them warms up
+COUNTED = 8  # rounds in which waits and launches are counted
+# No request comes or goes; a long prompt is read chunk by chunk; a short one is read and seated.
+WINDOWS = ("steady", "reading", "joining")
+LONG = (COUNTED + 2) * CHUNKS["cuda"][1]  # tokens of the long one
 
 
 class OutsideGraphs(TorchDispatchMode):
@@ -88,35 +115,6 @@ class OutsideGraphs(TorchDispatchMode):
             kind: {name: round(count / n_rounds, 3) for name, count in own.most_common()}
             for kind, own in (("operations", self.kernels), ("copies", self.copies))
         }
-
-
-TREE = SpeculationConfig(top_k=4, depth=3, nodes=8)
-SAMPLED = {
-    "temperature": 0.8,
-    "top_p": 0.9,
-    "repetition_penalty": 1.1,
-    "presence_penalty": 0.1,
-    "frequency_penalty": 0.1,
-    "seed": 7,
-}
-OPTIONS: dict[str, dict[str, Any]] = {
-    "greedy": {},
-    "sampled": SAMPLED,
-    "logprobs": {"logprobs": 5},
-    "sampled logprobs": {**SAMPLED, "logprobs": 5},
-}
-# Which rounds are held against which, and what they may take of their time.
-LIMITS = {
-    ("sampled", "greedy"): 1.06,
-    ("logprobs", "greedy"): 1.10,
-    ("sampled logprobs", "sampled"): 1.10,
-}
-BATCHES = {True: (8, 32), False: (2, 4)}  # on a GPU; in a rehearsal
-N_TURNS = 4  # timed; one before them warms up
-COUNTED = 8  # rounds in which waits and launches are counted
-# No request comes or goes; a long prompt is read chunk by chunk; a short one is read and seated.
-WINDOWS = ("steady", "reading", "joining")
-LONG = (COUNTED + 2) * CHUNKS["cuda"][1]  # tokens of the long one
 
 
 def new_tokens(n_rounds: int) -> int:

@@ -23,6 +23,8 @@ POLICIES = {
 }
 BATCH = 32
 BF16_BITS = 8  # of the significand, the hidden one included
+CHAIN = SpeculationConfig(top_k=1, depth=7, nodes=8)
+SPELLS = {"chain 7": True, "plain": False}
 
 
 @dataclass(frozen=True)
@@ -132,10 +134,6 @@ def _divergences(
 def heldout_prompts(pair: LargePair, n_prompts: int, n_tokens: int) -> list[list[int]]:
     """Prompts of equal length for the comparisons."""
     return read_prompts(n_prompts, n_tokens, pair.target.geometry.vocab_size)
-
-
-CHAIN = SpeculationConfig(top_k=1, depth=7, nodes=8)
-SPELLS = {"chain 7": True, "plain": False}
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,27 @@ COUNTER = re.compile(
     r"(?:_total)?(?:{[^}]*})? (?P<value>\S+)$",
     re.MULTILINE,
 )
+REPORT = "server_cpu.json"
+COLUMNS = {
+    "clients": "{clients}",
+    "engine tok/s": "{tokens_per_second[engine]:.0f}",
+    "stream": "{tokens_per_second[stream]:.0f}",
+    "of engine": "{ratio_to_engine[stream]:.2f}",
+    "whole": "{tokens_per_second[whole]:.0f}",
+    "of engine ": "{ratio_to_engine[whole]:.2f}",
+    "TTFT ms": "{first_text_ms[p50]:.0f}",
+}
+CHAIN = {"top_k": 1, "depth": 5, "nodes": 6}
+SERVER_OPTIONS = (
+    f"--speculative-eagle-topk {CHAIN['top_k']} --speculative-num-steps {CHAIN['depth']}"
+    f" --speculative-num-draft-tokens {CHAIN['nodes']}"
+)
+STARTS = (
+    "def read_lines(path):\n",
+    "class Stack:\n    def __init__(self):\n",
+    "import os\n\n\ndef walk(top):\n",
+    "for index, name in enumerate(names):\n",
+)
 
 
 @dataclass(frozen=True)
@@ -170,29 +191,6 @@ def wait_until_ready(url: str, seconds: float, hint: str) -> None:
         if time.monotonic() > until:
             raise UsageError(f"{url} {reason}; {hint}")
         time.sleep(0.1)
-
-
-REPORT = "server_cpu.json"
-COLUMNS = {
-    "clients": "{clients}",
-    "engine tok/s": "{tokens_per_second[engine]:.0f}",
-    "stream": "{tokens_per_second[stream]:.0f}",
-    "of engine": "{ratio_to_engine[stream]:.2f}",
-    "whole": "{tokens_per_second[whole]:.0f}",
-    "of engine ": "{ratio_to_engine[whole]:.2f}",
-    "TTFT ms": "{first_text_ms[p50]:.0f}",
-}
-CHAIN = {"top_k": 1, "depth": 5, "nodes": 6}
-SERVER_OPTIONS = (
-    f"--speculative-eagle-topk {CHAIN['top_k']} --speculative-num-steps {CHAIN['depth']}"
-    f" --speculative-num-draft-tokens {CHAIN['nodes']}"
-)
-STARTS = (
-    "def read_lines(path):\n",
-    "class Stack:\n    def __init__(self):\n",
-    "import os\n\n\ndef walk(top):\n",
-    "for index, name in enumerate(names):\n",
-)
 
 
 @dataclass(frozen=True)
