@@ -46,6 +46,9 @@ BUDGETS = {
     # for mixtures: experts counted by their routers, one of them priced, rows priced by those that
     # they wake. The planner itself is as it was.
     ("costs", "tune"): 920,
+    # Measurements: one record, one experiment, the tuners and profiles of GPU machines, the pages.
+    # It may shrink further (it is more than twice the engine), and does not grow back.
+    ("bench",): 13_200,
 }
 
 # Files between the soft and the hard limit, each with the reason it is not two files.

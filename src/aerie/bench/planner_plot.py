@@ -5,6 +5,7 @@ Usage: python -m aerie.bench.planner_plot docs/images
 
 from __future__ import annotations
 
+import itertools
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from aerie.api import Engine
 from aerie.bench.engine import SHORT, choose_prompts
+from aerie.bench.plots import save
 from aerie.engine.report import RoundTree
 from aerie.requests.params import SamplingParams
 from aerie.speculation.calibration import corrected
@@ -98,8 +100,7 @@ def _plot_trees(engine: Engine, trees: list[RoundTree], path: Path) -> None:
         panel.margins(0.15)
         panel.set_ylim(-deepest - 0.5, 0.5)
     figure.suptitle("One round, one batch, three requests: red is the accepted path")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    save(figure, path, 110)
 
 
 def _depths(tree: RoundTree) -> list[int]:
@@ -112,28 +113,15 @@ def _depths(tree: RoundTree) -> list[int]:
 
 def _places(tree: RoundTree) -> list[tuple[float, float]]:
     """Leaves side by side, a parent above the middle of its children."""
-    children: dict[int, list[int]] = {place: [] for place in range(len(tree.nodes))}
-    for place, node in enumerate(tree.nodes):
-        if node.parent >= 0:
-            children[node.parent].append(place)
-    across: dict[int, float] = {}
-    n_leaves = 0
-    for place in _post_order(children):
-        if children[place]:
-            across[place] = float(np.mean([across[child] for child in children[place]]))
-        else:
-            across[place] = float(n_leaves)
-            n_leaves += 1
-    return [(across[place], -float(depth)) for place, depth in enumerate(_depths(tree))]
+    across, leaves = [0.0] * len(tree.nodes), itertools.count()
 
+    def place(parent: int) -> float:
+        below = [place(n) for n, node in enumerate(tree.nodes) if node.parent == parent]
+        across[parent] = float(np.mean(below)) if below else float(next(leaves))
+        return across[parent]
 
-def _post_order(children: dict[int, list[int]]) -> list[int]:
-    order, open_nodes = [], [0]
-    while open_nodes:
-        node = open_nodes.pop()
-        order.append(node)
-        open_nodes += children[node]
-    return order[::-1]
+    place(0)
+    return [(x, -float(depth)) for x, depth in zip(across, _depths(tree), strict=True)]
 
 
 def draw_calibration(path: Path) -> None:
@@ -183,8 +171,7 @@ def _plot_calibration(seen: Observed, path: Path) -> None:
         xlabel="said", ylabel="accepted", title=f"{len(accepted):,} verified nodes, learnt online"
     )
     panel.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    save(figure, path, 110)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,8 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _save(figure: Any, path: Path, dpi: int) -> None:
+def save(figure: Any, path: Path, dpi: int) -> None:
+    """Without margins."""
     figure.tight_layout()
     figure.savefig(path, dpi=dpi)
 
@@ -132,7 +133,7 @@ def draw_engine(record: dict[str, Any], path: Path) -> None:
     last.legend(title="context", fontsize=8)
     for panel in panels[0]:
         panel.set_xscale("log", base=2)
-    _save(figure, path, 110)
+    save(figure, path, 110)
 
 
 def draw_planner(record: dict[str, Any], path: Path) -> None:
@@ -188,7 +189,7 @@ def draw_roofline(raw: Path, path: Path) -> None:
     axes.set(xscale="log", yscale="log", xlabel="operations per modelled byte")
     axes.set_ylabel("TFLOP/s, measured time")
     axes.set_title(f"Roofline, {_origin(rows)}", fontsize=9)
-    _save(figure, path, 130)
+    save(figure, path, 130)
 
 
 def draw_timeline(raw: Path, path: Path) -> None:
@@ -213,7 +214,7 @@ def draw_timeline(raw: Path, path: Path) -> None:
     below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12)}
     axes.legend(handles, PARTS, ncols=len(PARTS), fontsize=7, **below)
     figure.suptitle(f"One round, {_origin(rows)}", fontsize=9)
-    _save(figure, path, 130)
+    save(figure, path, 130)
 
 
 def _origin(rows: list[dict[str, str]]) -> str:
