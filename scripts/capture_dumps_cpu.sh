@@ -122,11 +122,15 @@ cases=(
     score_target_tokens/b3_nan
     find_near_ties/b3_at_the_limit
     find_near_ties/b4_everything
+    forbid_tokens/b3_map_of_some
+    forbid_tokens/b3_bf16_map
     multiply_int4/r3_bias
     multiply_int4/r3_bf16
     multiply_int4/group_odd
     multiply_fp8/r3_last_group_short
     multiply_fp8/r3_bf16_bias
+    multiply_experts/r3_gated_bias
+    multiply_experts/r3_bf16
     weigh_kv_blocks/b3
     weigh_kv_blocks/b2_small_half
     bound_kv_blocks/b3

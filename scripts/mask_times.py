@@ -36,6 +36,8 @@ from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.engine.masks import Masks, of_trees  # noqa: E402
 from aerie.engine.report import PARENTS, TOKENS  # noqa: E402
 from aerie.engine.seat import Seat  # noqa: E402
+from aerie.kernels import load  # noqa: E402
+from aerie.kernels.report import N_CHOSEN, REPORT  # noqa: E402
 from aerie.models.hub import find_pair  # noqa: E402
 from aerie.requests.params import SamplingParams  # noqa: E402
 from aerie.requests.request import Job, Request  # noqa: E402
@@ -175,6 +177,7 @@ def measure(grammars: Grammars, tokenizer: Tokenizer, name: str, args: Any) -> l
     rng, rows = random.Random(name), list[dict[str, Any]]()
     masks = Masks(BATCH, VOCABULARY, args.device)
     masks.hold(BATCH * NODES, 4 * BATCH * NODES)
+    kernels = load("pytorch" if args.device == "cpu" else "triton", args.device)
     scratch = np.zeros((1, -(-VOCABULARY // 32)), dtype=np.int32)
     logits = torch.randn(BATCH * NODES, VOCABULARY, device=args.device)
     ends = torch.arange(0, BATCH * NODES + 1, NODES, dtype=torch.int32, device=args.device)
@@ -182,6 +185,8 @@ def measure(grammars: Grammars, tokenizer: Tokenizer, name: str, args: Any) -> l
     seats = [make() for _ in range(BATCH)]
     masks.seats = lambda: seats
     noted = torch.zeros((4, BATCH, NODES), dtype=torch.int32)
+    lines = torch.zeros((BATCH, len(REPORT)), dtype=torch.int32)
+    lines[:, N_CHOSEN] = NODES
     for _ in range(args.rounds):
         for index, seat in enumerate(seats):
             if rng.random() < 0.05:
@@ -189,10 +194,10 @@ def measure(grammars: Grammars, tokenizer: Tokenizer, name: str, args: Any) -> l
             tree = draw_tree(seat, rng, scratch)
             noted[TOKENS, index], noted[PARENTS, index] = (torch.tensor(part) for part in tree)
         begin, worked = time.perf_counter(), time.thread_time()
-        masks.send(noted)
-        masks.make(of_trees, [noted.shape])
+        masks.send(noted, lines)
+        masks.make(of_trees, [noted.shape, lines.shape])
         wrote, worked = time.perf_counter(), time.thread_time() - worked
-        masks.masked(logits, ends)
+        masks.masked(kernels, logits, ends)
         if args.device != "cpu":
             torch.cuda.synchronize()
         done = time.perf_counter()

@@ -6,6 +6,9 @@
 Both trees decode the same held-out prompts with the same weights (those of this checkout) on one
 thread, greedily; prompts are read before the clock starts. Writes cpu_round_before_after.json and
 .md: tokens a second of the later tree over the earlier one, turn by turn, with a 90 % interval.
+`--points "plain 1 512" ...` runs some points only, `--name` writes them to files of another name,
+and of `--decodes` in a turn the fastest counts: where neighbours take turns with the machine, one
+decode says little.
 The last line is the verdict: medians of at least 0.97, no interval wholly below 0.95; where a point
 misses that, the median over all points of at least 0.95 is what was agreed on.
 """
@@ -40,17 +43,20 @@ METHODS: dict[str, dict[str, Any]] = {
 MEDIAN, WHOLLY = 0.97, 0.95
 
 
-def child(prompts_file: Path) -> None:
+def child(asked_file: Path) -> None:
     """One turn in this process's own tree: tokens and seconds of every point, as a JSON line."""
     import torch
 
     from aerie.api import Engine
 
     torch.set_num_threads(1)
-    prompts = json.loads(prompts_file.read_text(encoding="utf-8"))
-    found: dict[str, Any] = {}
+    asked = json.loads(asked_file.read_text(encoding="utf-8"))
+    prompts, n_decodes, found = asked["prompts"], asked["decodes"], dict[str, Any]()
     for method, speculation in METHODS.items():
         for context in prompts:
+            batches = [b for b in BATCHES if f"{method} {b} {context}" in asked["points"]]
+            if not batches:
+                continue
             n_slots = 3 * int(context) + max(BATCHES) * (SPARE + 1024)
             core = Engine.load(
                 str(PAIR / "target"),
@@ -62,10 +68,11 @@ def child(prompts_file: Path) -> None:
                 planner={"costs": str(COSTS), "foreign_costs": True},
                 cache={"n_pages": n_slots // PAGE, "page_size": PAGE},
             ).core
-            for batch in BATCHES:
+            for batch in batches:
                 decode(core, prompts[context][:batch], WARM)  # reads the prompts, and warms up
                 n_new = max(TOKENS // batch, LEAST)
-                found[f"{method} {batch} {context}"] = decode(core, prompts[context][:batch], n_new)
+                own = (decode(core, prompts[context][:batch], n_new) for _ in range(n_decodes))
+                found[f"{method} {batch} {context}"] = max(own, key=speed)
     print(json.dumps(found))
 
 
@@ -93,36 +100,41 @@ def decode(core: Any, prompts: list[list[int]], n_new: int) -> dict[str, float]:
     return {"tokens": tokens, "rounds": n_rounds, "seconds": seconds}
 
 
+def speed(found: dict[str, float]) -> float:
+    """Tokens a second of a decode."""
+    return found["tokens"] / found["seconds"]
+
+
 def is_unread(request: Any) -> bool:
     """Whether its prompt is still to be read."""
     return request.ended is None and (request.n_unread > 0 or request.held.row < 0)
 
 
-def turn(tree: Path, prompts: Path) -> dict[str, Any]:
+def turn(tree: Path, asked: Path) -> dict[str, Any]:
     """One fresh process."""
     environment = os.environ | {"PYTHONPATH": str(tree.resolve()), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(HERE), "--child", str(prompts.resolve())]
+    command = [sys.executable, str(HERE), "--child", str(asked.resolve())]
     # Elsewhere: the folder a process starts in comes before its path.
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True, cwd=prompts.parent
+        command, env=environment, capture_output=True, text=True, check=True, cwd=asked.parent
     )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def write_prompts(path: Path) -> None:
-    """Held-out prompts by context; long ones are one document cut at other ends, read once."""
+def write_asked(path: Path, asked: dict[str, Any]) -> None:
+    """Adds held-out prompts by context to it; long ones are one document cut at other ends."""
     from aerie.bench.engine import choose_prompts
     from aerie.bench.round.setup import tokenizer_of_pair
 
     encode = tokenizer_of_pair().encode
     short, long = CONTEXTS
     document = choose_prompts(long, encode)(1, 0)[0]
-    found = {
+    prompts = {
         str(short): choose_prompts(short, encode)(max(BATCHES), 0),
         str(long): [document[: len(document) - PAGE * i] for i in range(max(BATCHES))],
     }
-    path.write_text(json.dumps(found), encoding="utf-8")
+    path.write_text(json.dumps(asked | {"prompts": prompts}), encoding="utf-8")
 
 
 def compared(arms: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -130,7 +142,7 @@ def compared(arms: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     from aerie.bench.record import interval
 
     def speeds(arm: str, point: str) -> list[float]:
-        return [own[point]["tokens"] / own[point]["seconds"] for own in arms[arm]]
+        return [speed(own[point]) for own in arms[arm]]
 
     points = {}
     for point in arms["before"][0]:
@@ -154,7 +166,8 @@ def page(record: dict[str, Any]) -> str:
         "",
         f"Written by `scripts/round_before_after.py`: {record['turns']} turns, in each a fresh"
         f" process of each tree, order flipped; before is {record['commits'][0]}, after is"
-        f" {record['commits'][1]}. One thread, processor time, {record['provenance']['device']}."
+        f" {record['commits'][1]}. Of {record['decodes']} decodes a turn the fastest counts. One"
+        f" thread, processor time, {record['provenance']['device']}."
         " Tokens a second of the later tree over the earlier one, medians with 90 % intervals.",
         "",
         "| policy | batch | context | ratio | interval | |",
@@ -180,24 +193,28 @@ def main() -> int:
     parser.add_argument("after", type=Path)
     parser.add_argument("--commits", nargs=2, required=True)
     parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--decodes", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT / "reports")
+    parser.add_argument("--name", default="cpu_round_before_after")
+    every = [f"{m} {b} {c}" for m in METHODS for c in CONTEXTS for b in BATCHES]
+    parser.add_argument("--points", nargs="+", default=every, choices=every, metavar="POINT")
     given = parser.parse_args()
-    prompts = given.out / "cpu_round_prompts.json"
+    asked = given.out / f"{given.name}_asked.json"
     given.out.mkdir(parents=True, exist_ok=True)
-    write_prompts(prompts)
+    write_asked(asked, {"points": given.points, "decodes": given.decodes})
     arms: dict[str, list[dict[str, Any]]] = {"before": [], "after": []}
     record: dict[str, Any] = {}
     for index in range(given.turns):
         order = list(arms) if index % 2 == 0 else list(reversed(arms))
         for name in order:
-            arms[name].append(turn(getattr(given, name), prompts))
+            arms[name].append(turn(getattr(given, name), asked))
             print(f"turn {index + 1}, {name}", file=sys.stderr, flush=True)
-        head = {"commits": given.commits, "turns": index + 1, "provenance": provenance("cpu")}
-        record = {**head, **compared(arms), "raw": arms}
+        head = {"commits": given.commits, "turns": index + 1, "decodes": given.decodes}
+        record = {**head, "provenance": provenance("cpu"), **compared(arms), "raw": arms}
         text = json.dumps(record, indent=1) + "\n"
-        (given.out / "cpu_round_before_after.json").write_text(text, encoding="utf-8")
-        (given.out / "cpu_round_before_after.md").write_text(page(record), encoding="utf-8")
-    prompts.unlink()
+        (given.out / f"{given.name}.json").write_text(text, encoding="utf-8")
+        (given.out / f"{given.name}.md").write_text(page(record), encoding="utf-8")
+    asked.unlink()
     print(json.dumps({"ok": record["ok"], "points": record["points"]}))
     return 0 if record["ok"] else 1
 

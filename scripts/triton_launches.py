@@ -25,9 +25,10 @@ from aerie.bench.kernels.workload import workload
 from aerie.chips import MEASURED, DeviceRecord
 from aerie.config import GraphConfig
 from aerie.kernels import catalogue
+from aerie.kernels.cards.experts import BLOCK, padded_pitch
 from aerie.kernels.kernel import Kernel
 from aerie.kernels.tensors import adopt
-from aerie.kernels.triton_gpu import KERNELS, fused, packed, packed_floats
+from aerie.kernels.triton_gpu import KERNELS, experts, fused, packed, packed_floats, routing
 from aerie.kernels.triton_gpu.exact_linear import walk_plan
 from aerie.kernels.triton_gpu.gemm import GemmScratch, gemm_scratch, product
 from aerie.kernels.triton_gpu.gemm_plan import Key, Plan, shipped_table
@@ -35,6 +36,7 @@ from aerie.kernels.triton_gpu.gemm_plan import Key, Plan, shipped_table
 Launch = Callable[[], object]
 
 HIDDEN, FFN, VOCABULARY = 4096, 14336, 128256
+N_EXPERTS, N_ACTIVE, EXPERT_WIDTH = 128, 4, 2880  # gpt-oss-120b
 # Requests and rows of each; logits of more rows in all would only take memory.
 ROUNDS = ((1, 16), (4, 64), (64, 4))
 MOST_COLUMNS = 33792
@@ -57,6 +59,7 @@ def of_engine(device: DeviceRecord) -> Iterator[Launch]:
     yield from of_attention()
     yield from of_exact(device)
     yield from of_packed()
+    yield from of_experts()
 
 
 def sample(device: DeviceRecord) -> Iterator[Launch]:
@@ -83,6 +86,10 @@ def of_rounds() -> Iterator[Launch]:
                 yield calling(
                     name, {**_as_stored(inputs), **_options(batch, len(inputs["logits"]))}
                 )
+            if name == "forbid_tokens":  # of a draft, which may know a part of them
+                ids = np.arange(VOCABULARY, dtype=np.int64)[None]
+                logits = _as_bfloat16(inputs["logits"])
+                yield calling(name, {**inputs, "logits": logits, "token_ids": ids})
             if name == "best_draft_children":
                 yield calling(name, {**inputs, "logits": _as_bfloat16(inputs["logits"])})
 
@@ -226,6 +233,42 @@ def _eight_bits(n_rows: int, n_out: int, n_in: int, group_size: int, dtype: torc
         codes=_empty(n_out, n_in, dtype=torch.uint8),
         scales=_empty(n_in // group_size, n_out),
         group_size=group_size,
+    )
+
+
+def of_experts() -> Iterator[Launch]:
+    """A mixture's products: both of an expert, from one row to a chunk; scales of any size."""
+    for n_rows in (1, 64, 512, 2048):
+        yield partial(_experts, n_rows, N_ACTIVE, 2 * EXPERT_WIDTH, 2)
+        yield partial(_experts, n_rows * N_ACTIVE, 1, EXPERT_WIDTH, 0)
+    yield partial(_experts, 1, N_ACTIVE, EXPERT_WIDTH, 0, largest_scale=252)
+    yield partial(_experts, 1, N_ACTIVE, EXPERT_WIDTH, 0, dtype=torch.float32)
+    for n_rows in (1, 8, 64):
+        yield partial(routing.route, _empty(n_rows, N_EXPERTS, dtype=torch.bfloat16), N_ACTIVE)
+        outputs = _empty(n_rows * N_ACTIVE, EXPERT_WIDTH, dtype=torch.bfloat16)
+        yield partial(routing.mix, outputs, _empty(n_rows, N_ACTIVE))
+
+
+def _experts(
+    n_rows: int,
+    n_active: int,
+    n_out: int,
+    n_gate: int,
+    largest_scale: int = 128,
+    dtype: torch.dtype = torch.bfloat16,
+) -> None:
+    n_blocks = EXPERT_WIDTH // BLOCK
+    pitch = padded_pitch(n_blocks)
+    experts.multiply_experts(
+        x=_empty(n_rows, EXPERT_WIDTH, dtype=dtype),
+        blocks=_empty(N_EXPERTS, n_out, n_blocks, BLOCK // 2, dtype=torch.uint8),
+        scales=_empty(N_EXPERTS, n_out, pitch, dtype=torch.uint8)[..., :n_blocks],
+        bias=_empty(N_EXPERTS, n_out, dtype=dtype),
+        order=_empty(n_rows * n_active, dtype=torch.int32),
+        starts=_empty(N_EXPERTS + 1, dtype=torch.int32),
+        gate=_empty(n_gate),
+        n_active=n_active,
+        largest_scale=largest_scale,
     )
 
 

@@ -94,13 +94,14 @@ def code_hash() -> str:
 
 
 def shipped_costs(identity: Identity) -> CostTable | None:
-    """The table that comes with aerie for this device, engine and pair; None: there is none."""
+    """The table that comes with aerie for this device, engine and pair; None: there is none.
+
+    Of several, the one of the same numerics: exact ones have other prices for large trees.
+    """
     folder = Path(str(resources.files("aerie.costs")))
-    for path in sorted(folder.glob("costs_*.json")):
-        table = load_costs(path)
-        if not differences(table, identity, ESSENTIAL):
-            return table
-    return None
+    tables = [load_costs(path) for path in sorted(folder.glob("costs_*.json"))]
+    fitting = [table for table in tables if not differences(table, identity, ESSENTIAL)]
+    return min(fitting, key=lambda t: len(differences(t, identity, ("numerics",))), default=None)
 
 
 def given_costs(path: Path, identity: Identity, takes_foreign: bool) -> CostTable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import resources
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from aerie.attention import exact, pytorch
 from aerie.attention.contract import PrepareAttention
+from aerie.attention.gather import Rooms
 from aerie.chips import CHIPS, MEASURED, record_of
 from aerie.config import ModelConfig, require
 from aerie.models.exact_linear import TiledLinear
@@ -61,7 +63,8 @@ def find_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
     if not config.device.startswith("cuda"):
         # Other dtypes are multiplied by another library, which packs weights as it likes.
         dense = COLUMN_MAJOR if config.dtype == "float32" else DENSE
-        return replace(found, dense=dense, ops=CPU_OPS)
+        attention = partial(pytorch.prepare_blocks, rooms=Rooms())
+        return replace(found, dense=dense, ops=CPU_OPS, prepare_attention=attention)
     chosen = {choice.name: choice.value for choice in choose_numerics(config)}
     if chosen["attention"] == "triton":
         found = replace(found, prepare_attention=_tree_attention(page_size, config.perf_mode))

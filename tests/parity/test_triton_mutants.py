@@ -133,13 +133,19 @@ MUTANTS = (
     Mutant("find_near_ties", "b3_above_the_limit", "near_ties.py",
            "(ids != token) & (x > float(\"-inf\"))", "(x > float(\"-inf\"))"),
     Mutant("find_near_ties", "b3_top_k_leaves_one", "near_ties.py", "(count < k)", "(count <= k)"),
+    # A seat reads its first mask for all of its rows; ids beyond the first word of a mask.
+    Mutant("forbid_tokens", "b3", "masks.py", "begin + row - tl.load(", "begin + 0 * tl.load("),
+    Mutant("forbid_tokens", "b3_map_outside", "masks.py", "(own < 32 * n_words)", "True"),
     # Blind to where a text ends inside a block.
     Mutant("weigh_kv_blocks", "b3_block_edges", "partial_kv.py",
            "tl.where(is_real[None, :], score, float(\"-inf\"))", "score"),
     Mutant("bound_kv_blocks", "b3", "partial_kv.py", "tl.maximum(above, below)", "above"),
     # Blind to the zero of every other code; every group takes the scale of the first.
-    Mutant("multiply_int4", "r3_plain", "packed.py", "((both >> 4) - zero)", "(both >> 4)"),
-    Mutant("multiply_fp8", "r3_plain", "packed_floats.py", "first // group_size * n_out", "0"),
+    Mutant("multiply_int4", "r3_plain", "packed.py", "((wide >> 4) - zero)", "(wide >> 4)"),
+    Mutant("multiply_fp8", "r3_plain", "packed_walk.py", "// EVERY * n_out", "* 0"),
+    # Every tile of an expert takes the rows of its first.
+    Mutant("multiply_experts", "r17_a_tile_and_one", "experts.py",
+           "first + (tile - end + n_tiles) * BM, 0)", "first, 0)"),
     Mutant("gather_kv_blocks", "b1_two_blocks", "partial_kv.py", "place * SIZE + own", "own"),
 )  # fmt: skip
 

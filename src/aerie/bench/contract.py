@@ -31,6 +31,7 @@ class ModelTerms:
     backend: str
     engine: str = "graphs"
     perf_mode: bool = False
+    numerics: str = "fast"
 
     def __post_init__(self) -> None:
         require(self.pair == BUILT_IN, f"pair is {self.pair!r}; contracts run {BUILT_IN!r}")

@@ -46,6 +46,7 @@ class Experiment:
             model.backend,
             model.engine,
             perf_mode=model.perf_mode,
+            numerics=model.numerics,
         )
         self.pair: LargePair = self.setup.load()
         self.bed = self.open_bed()

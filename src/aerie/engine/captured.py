@@ -132,12 +132,12 @@ class Captured:
         # Where somebody leaves and nobody comes, wait for the next plan: its batch is smaller.
         if is_steady and any(seat.has_left for seat in self.seating.seats):
             return
-        if self.seating.is_constrained and not self._under_way:
+        if not self.seating.is_constrained:
+            self._go_on(plan, is_steady)
+        elif not self._under_way:
             # The host looks into its draft, level by level: that can wait until tokens are told.
             begun = self._begin_now()
             self._under_way += [] if begun is None else [begun]
-        else:
-            self._go_on(plan, is_steady)
 
     def _begin_behind(self) -> None:
         """Launch the next verification behind a draft whose verdict was told before prompts."""
@@ -179,6 +179,8 @@ class Captured:
                 rest = replace(rest, options=asked.recorded)
             growth = self._settled(rest, growth)
         agreed = self.parts.policy.prepare(growth, rest.seats, is_steady or is_told)
+        if self.seating.is_constrained:
+            self._learn()  # while the target thinks: the host is held up by every level of a draft
         self._fly(rest, begun, growth, agreed, is_told)
         # By now the device is busy. The next plan, not this one, is made by what is learnt here.
         self._learn()
@@ -220,7 +222,7 @@ class Captured:
         seats = self.seating.seats
         bucket = self.sizes.bucket(seats, len(self._under_way), last.agreed)
         begun = self._begin(bucket)
-        if self.parts.policy.learns:
+        if self.parts.policy.learns or self.seating.is_constrained:
             self._under_way.append(begun)
             return
         growth = self.parts.policy.open(situation(seats))
@@ -229,7 +231,8 @@ class Captured:
     def _is_known_ahead(self) -> bool:
         """Whether the round after the one under way can be launched before that one's report.
 
-        A policy that learns plans by the report: only the verification can then, of agreed rows.
+        A policy that learns plans by the report: only the verification can then, of agreed rows;
+        and no more where the host looks into drafts, for it would read the report behind them.
         """
         last = self._under_way[-1]
         if not isinstance(last, Flying) or len(self._under_way) >= len(self._pages) - 1:
@@ -242,15 +245,12 @@ class Captured:
         return not is_run and (last.agreed is not None or not self.parts.policy.learns)
 
     def _may_go_on(self) -> bool:
-        """Whether nobody can reach the end of the text in the round under way, or of its pages.
-
-        Masks are made of what is decided: who has a grammar waits for every report.
-        """
+        """Whether nobody can reach the end of the text in the round under way, or of its pages."""
         path = self.sizes.longest_path
         may_end = any(
             seat.seq_len + path >= seat.request.job.length_limit for seat in self.seating.seats
         )
-        return not may_end and not self.seating.is_constrained and self._has_room()
+        return not may_end and self._has_room()
 
     def _has_room(self) -> bool:
         """Whether everybody's pages cover one more round, so that the host need not add any."""

@@ -146,23 +146,22 @@ class Direct:
         self.seating.seat(self.parts.state, plan.decoding, len(plan.decoding))
         if not self.seating.seats:
             return []
-        growth, n_nodes = self._draft()
-        bucket = self.sizes.exact(self.seating.seats, n_nodes)
+        growth, bucket = self._draft()
         self.graphs.run(("verify",), partial(verify, self.parts, bucket))
         return self._decided(growth)
 
-    def _draft(self) -> tuple[Growth | None, int]:
-        """The trees of this round and how many nodes are stored for each."""
+    def _draft(self) -> tuple[Growth | None, Bucket]:
+        """The trees of this round, and the sizes of their verification."""
         parts, seats = self.parts, self.seating.seats
         growth = parts.policy.open(situation(seats))
         for seat in seats:
             seat.n_rows = 1
-        bucket = self.sizes.exact(seats)
+        bucket = self.sizes.exact(seats, n_nodes=1)
         if growth is None:
             self.graphs.run(("close",), partial(close, parts, bucket))
             for seat in seats:
                 seat.is_behind = True
-            return None, 1
+            return None, bucket
         catch_up(parts, seats, [seat.seq_len - seat.n_kept for seat in seats])
         parts.policy.prepare(growth, len(seats), is_steady=False)
         drafted = self.graphs.run(("draft",), partial(draft, parts, bucket, growth))
@@ -170,7 +169,7 @@ class Direct:
         chosen = parts.state.report.lines[: len(seats), N_CHOSEN].tolist()
         for seat, n_rows in zip(seats, chosen, strict=True):
             seat.n_rows, seat.n_seen = n_rows, seat.seq_len
-        return growth, drafted.n_nodes
+        return growth, self.sizes.exact(seats, drafted.n_nodes)
 
     def _decided(self, growth: Growth | None) -> list[Decided]:
         parts, seats = self.parts, self.seating.seats

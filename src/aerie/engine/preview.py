@@ -18,7 +18,7 @@ from aerie.engine.buckets import Bucket, Fit
 from aerie.engine.graphs import smallest
 from aerie.engine.near_kv import Previews
 from aerie.engine.parts import Parts
-from aerie.engine.rows import Texts, verify_rows
+from aerie.engine.rows import Texts, owners, verify_rows
 from aerie.kernels.report import N_CHOSEN, N_EMITTED
 from aerie.models.decoder import NearPass, Watched
 from aerie.speculation.preview import Preview
@@ -105,9 +105,13 @@ def near_texts(own: Previews, n: int) -> Texts:
 
 def near_pass(parts: Parts, bucket: Bucket, layout: Any) -> NearPass:
     """The rows of a verification among the chosen blocks."""
-    own = _of(parts)
+    own, texts = _of(parts), near_texts(_of(parts), bucket.seats)
     sizes = replace(bucket, columns=own.table.shape[1], fit=None)
-    rows = verify_rows(parts, sizes, layout, near_texts(own, bucket.seats))
+    rows = verify_rows(parts, sizes, layout, texts)
+    # Attention that counts columns by position finds a row where it stands among the blocks.
+    owner = owners(layout.qo_indptr, bucket.rows)
+    nearer = (texts.seq_len - parts.state.seq_len[: bucket.seats])[owner]
+    rows = replace(rows, positions=(rows.positions + nearer).clamp_min(0))
     return NearPass(rows, own.pool, own.config.n_dense_layers)
 
 

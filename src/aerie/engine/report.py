@@ -124,7 +124,7 @@ def decide(page: Report, own: Landed) -> Decided:
         failure=_failure(line[STATUS]),
         seen=seat.seen,
         scored=() if wanted is None else _scored(page, own.index, len(tokens), wanted),
-        near=tuple(page.near[own.index, : len(tokens)].tolist()),
+        near=tuple(page.near[own.index].tolist()[: len(tokens)]),
         n_run=int(page.run[own.index]) if page.run.numel() else 0,
     )
     return seat.request, decision

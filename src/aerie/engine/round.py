@@ -17,7 +17,7 @@ from torch import Tensor
 from aerie.attention.pool import KVPool
 from aerie.engine.buckets import Bucket
 from aerie.engine.commit import hand_over, keep_features, note_trees
-from aerie.engine.masks import MOST_HIDDEN, Levels
+from aerie.engine.masks import MOST_HIDDEN, MOST_LEVELS, Levels
 from aerie.engine.parts import Parts, Verdict
 from aerie.engine.preview import (
     add_to_run,
@@ -53,7 +53,8 @@ def verify(parts: Parts, bucket: Bucket) -> None:
     rows = verify_rows(parts, bucket, layout, texts)
     every = torch.arange(bucket.rows, device=layout.positions.device)
     if bucket.options.grammar:
-        state.columns.masks.send(state.noted)  # the host makes them while the target thinks
+        # The host makes them while the target thinks.
+        state.columns.masks.send(state.noted, state.report.lines[:n])
     aside: dict[str, Any] = {}
     if parts.is_preview:
         aside["near"] = near_pass(parts, bucket, layout)
@@ -123,8 +124,10 @@ def grow(parts: Parts, bucket: Bucket, growth: Growth) -> tuple[Drafted, int]:
         place, own = draft_place(parts, bucket), parts.draft
         if bucket.options.grammar:
             known = store.arrays["cumu_tokens"], store.arrays["prev_indexs"], state.report.lines[:n]
-            most = MOST_HIDDEN if bucket.fit is None else None
-            allow = Levels(state.columns.masks, known, own.token_map(n), most)
+            most = (None, own.shape.depth + 1) if bucket.fit else (MOST_HIDDEN, MOST_LEVELS)
+            ids = own.token_map(n)
+            ids = ids[None] if ids is not None and ids.dim() == 1 else ids
+            allow = Levels(state.columns.masks, parts.kernels, known, ids, *most)
             own = replace(own, allow=allow)
         drafted = own.run(growth, store, accepted_rows(parts, bucket), place)
     n_nodes, deepest = drafted.n_nodes, len(drafted.widths) + 1

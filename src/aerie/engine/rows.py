@@ -71,6 +71,13 @@ def verify_rows(parts: Parts, bucket: Bucket, layout: Any, texts: Texts) -> Rows
     )
 
 
+def owners(qo_indptr: Tensor, n_rows: int) -> Tensor:
+    """The request of each row [n_rows] i64, the last one's for padding."""
+    row = torch.arange(n_rows, device=qo_indptr.device)
+    found = torch.searchsorted(qo_indptr[1:].long(), row, right=True)
+    return found.clamp_max(qo_indptr.shape[0] - 2)
+
+
 def _most_rows(parts: Parts, bucket: Bucket) -> int:
     """Rows of one request at most, not those of the whole batch."""
     if parts.has_inert_request:

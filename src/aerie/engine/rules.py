@@ -12,6 +12,7 @@ from torch import Tensor
 from aerie.engine.buckets import Bucket
 from aerie.engine.masks import of_trees
 from aerie.engine.parts import Parts, Rule, Verdict
+from aerie.engine.rows import owners
 
 
 def match(parts: Parts, bucket: Bucket, layout: Any, logits: Tensor) -> Verdict:
@@ -19,8 +20,9 @@ def match(parts: Parts, bucket: Bucket, layout: Any, logits: Tensor) -> Verdict:
     state, n = parts.state, bucket.seats
     stops = state.seats("stop_tokens", n)
     if bucket.options.grammar:
-        state.columns.masks.make(of_trees, [state.noted.shape])
-        logits = state.columns.masks.masked(logits, layout.qo_indptr)
+        masks = state.columns.masks
+        masks.make(of_trees, [state.noted.shape, state.report.lines[:n].shape])
+        logits = masks.masked(parts.kernels, logits, layout.qo_indptr)
     given = {
         "logits": logits,
         "positions": layout.positions,
@@ -38,10 +40,9 @@ def _trusted(parts: Parts, layout: Any, tokens: Tensor) -> Tensor:
     own = parts.previews
     if own is None or parts.is_preview or own.config.specpv != "lossy":
         return tokens
-    ends = layout.qo_indptr.long()
     row = torch.arange(tokens.shape[0], device=tokens.device)
-    request = torch.searchsorted(ends[1:], row, right=True).clamp_max(ends.shape[0] - 2)
-    is_run = row - ends[request] < own.count[request]
+    request = owners(layout.qo_indptr, tokens.shape[0])
+    is_run = row - layout.qo_indptr[request] < own.count[request]
     return torch.where(is_run, layout.draft_tokens.roll(-1), tokens)
 
 

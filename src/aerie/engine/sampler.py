@@ -138,9 +138,8 @@ class Columns:
 
     def arguments(self, options: Options, n: int, layout: Any, stops: Tensor) -> dict[str, Any]:
         """Keyword arguments of `sample_target_tokens` beside logits and layout."""
-        numbers = {name: column[:n] for name, column in self.numbers.items()}
-        found: dict[str, Any] = {"temperature": numbers["temperature"]}
-        names: tuple[str, ...] = ()
+        found: dict[str, Any] = {}
+        names: tuple[str, ...] = ("temperature",)
         if options.noise:
             names += ("seed", "sample_index")
         if options.filters:
@@ -156,8 +155,9 @@ class Columns:
         if options.bias:
             found["logit_bias"] = self.bias[:n]
         if options.floor:
-            found |= {"stop_tokens": stops, "floor_position": numbers["floor_position"]}
-        return found | {name: numbers[name] for name in names}
+            found["stop_tokens"] = stops
+            names += ("floor_position",)
+        return found | {name: self.numbers[name][:n] for name in names}
 
     def count(self, n: int, tokens: Tensor, n_emitted: Tensor) -> None:
         """Take in the emitted tokens [B, n] of a round."""

@@ -7,8 +7,9 @@ names the inert KV slot throughout, its tree is a root, and it never goes on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor
@@ -134,9 +135,10 @@ class State:
     pages: tuple[Report, ...]  # the host's copies of the report, one for each round under way
     text: Tensor | None  # [table rows, positions] i32, where paths are copied from it
 
-    def seats(self, name: str, n: int) -> Tensor:
-        """What the host told of the first n seats."""
-        return self.told.arrays[name][:n]
+    @cached_property
+    def seats(self) -> Callable[[str, int], Tensor]:
+        """What the host told of the first so many seats, by name: views, made once."""
+        return cache(lambda name, n: self.told.arrays[name][:n])
 
     def hold_masks(self) -> None:
         """Make room for masks: of all trees that are verified, or of all nodes fed at once."""

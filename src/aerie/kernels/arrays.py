@@ -109,7 +109,7 @@ def speaking_torch(kernels: Kernels) -> Kernels:
     def as_tensor(array: NDArray[Any]) -> torch.Tensor:
         tensor = torch.from_numpy(array)
         # NumPy has no bfloat16: kernels carry its bit patterns as uint16, and nothing else so.
-        return tensor.view(torch.bfloat16) if array.dtype == np.uint16 else tensor
+        return tensor.view(torch.bfloat16) if tensor.dtype is torch.uint16 else tensor
 
     wrapped: dict[str, Any] = {
         name: TensorKernel(kernel, as_tensor) for name, kernel in kernels.items()

@@ -11,7 +11,7 @@ The eight outputs of a word are interleaved: from the lowest bits on it holds ou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,22 +19,16 @@ from torch import Tensor
 from aerie.models.fields import Fields
 from aerie.models.int4 import (
     BITS,
-    INT32,
     PER_WORD,
     Int4Codes,
-    bias_spec,
-    check_groups,
-    int4_bytes,
-    n_groups_of,
-    pack_layer,
+    Int4Format,
+    n_words,
     read_group_size,
-    take_bias,
     words_to_codes,
 )
-from aerie.models.linear import Linear, LinearShape
-from aerie.models.packed import BY_DEVICE, NONE, LeftOut, PackedProducts, Stored
+from aerie.models.linear import LinearShape
 from aerie.models.quantisation import AWQ, SECTION, read_left_out
-from aerie.models.tensors import TensorSource, TensorSpec
+from aerie.models.tensors import TensorSource
 
 VERSION = "gemm"
 # Where the outputs of a word stand in it, from the lowest bits on.
@@ -42,49 +36,22 @@ PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
 
 
 @dataclass(frozen=True)
-class AWQFormat:
-    """How `quantization_config` says the linears are stored."""
+class AWQFormat(Int4Format):
+    """Codes along the output, interleaved."""
 
-    group_size: int
-    left_out: LeftOut = NONE
-    products: PackedProducts = BY_DEVICE
     method: str = AWQ
 
-    def with_products(self, products: PackedProducts) -> AWQFormat:
-        """The same, multiplied by these."""
-        return replace(self, products=products)
+    def weight_shape(self, shape: LinearShape) -> tuple[int, int]:
+        """Inputs, words along the outputs."""
+        return shape.n_in, n_words(shape.n_out)
 
-    def is_stored(self, prefix: str, stored: Stored) -> bool:
-        """Whether a file holds a layer packed."""
-        return f"{prefix}.qweight" in stored
-
-    def n_bytes(self, prefix: str, shape: LinearShape, element_bytes: int) -> int:
-        """Memory of a layer as it runs."""
-        return int4_bytes(self.group_size, shape, element_bytes)
-
-    def tensors(self, prefix: str, shape: LinearShape) -> tuple[TensorSpec, ...]:
-        """Packed weight, zero points, scales and, if there is one, the bias."""
-        groups, packed_out = n_groups_of(self.group_size, shape), -(-shape.n_out // PER_WORD)
-        return (
-            TensorSpec(f"{prefix}.qweight", (shape.n_in, packed_out), INT32),
-            TensorSpec(f"{prefix}.qzeros", (groups, packed_out), INT32),
-            TensorSpec(f"{prefix}.scales", (groups, shape.n_out)),
-            bias_spec(prefix, shape),
-        )
-
-    def build(self, source: TensorSource, prefix: str, shape: LinearShape) -> Linear:
-        """The layer."""
+    def read(self, source: TensorSource, prefix: str, shape: LinearShape) -> Int4Codes:
+        """The layer, its outputs in order."""
         codes, zeros = (
             in_order(source.take(f"{prefix}.{name}"))[:, : shape.n_out]
             for name in ("qweight", "qzeros")
         )
-        scales = source.take(f"{prefix}.scales", torch.float32)
-        bias = take_bias(source, prefix, shape)
-        if not check_groups(source, prefix, self.group_size, shape):
-            scales, zeros = scales[:1], zeros[:1]  # loading ends in the offence that was noted
-        layer = pack_layer(self.products, prefix, Int4Codes(codes.t(), zeros, scales), bias)
-        source.release(f"{prefix}.qweight")
-        return layer
+        return Int4Codes(codes.t(), zeros, source.take(f"{prefix}.scales", torch.float32))
 
 
 def in_order(words: Tensor) -> Tensor:

@@ -129,8 +129,8 @@ def _formats() -> str:
             "| | supported |",
             "|---|---|",
             f"| rotary rules | {rules}; `rope_theta` + `rope_scaling` or `rope_parameters` |",
-            f"| stored weights | {stored}; experts also in MXFP4, unpacked one at a time as rows "
-            "choose them |",
+            f"| stored weights | {stored}; experts also in MXFP4, which stay packed and are "
+            "multiplied for all rows of a batch at once (card R25); not timed on a GPU yet |",
             f"| packed linears | GPTQ 4-bit (`{gptq.VERSION_1}`, `{gptq.VERSION_2}`, act-order), "
             f"AWQ 4-bit (`{awq.VERSION}`, with zero points), groups of a multiple of 8 that divide "
             "the inputs; FP8 e4m3 with scales by block, output or layer (`fp8`, "

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from aerie.models.layer_ops import TORCH_OPS, LayerOps
 from aerie.models.linear import Linear, Projections
-from aerie.models.precision import widen
+from aerie.models.routing import Routing
 
 
 class FeedForward(Protocol):
@@ -51,23 +51,33 @@ class ClampedGate:
 
 
 class ExpertProduct(Protocol):
-    """One linear layer of every expert, however it is stored."""
+    """One linear layer of every expert, however it is stored, and what follows it."""
 
-    def __call__(self, x: Tensor, expert_idx: int) -> Tensor:
-        """[rows, n_in] to [rows, n_out] through one expert."""
+    def __call__(self, x: Tensor, routing: Routing) -> Tensor:
+        """Rows [rows, n_in] to pairs [pairs, n_out], each through its expert."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class ExpertLinear:
-    """One linear layer of every expert."""
+    """One linear layer of every expert; the host reads how many rows each has."""
 
     weight: Tensor  # [experts, n_out, n_in], any strides
     bias: Tensor  # [experts, n_out]
+    activation: ClampedGate | None = None
 
-    def __call__(self, x: Tensor, expert_idx: int) -> Tensor:
-        """[rows, n_in] to [rows, n_out] through one expert."""
-        return functional.linear(x, self.weight[expert_idx], self.bias[expert_idx])
+    def __call__(self, x: Tensor, routing: Routing) -> Tensor:
+        """Rows [rows, n_in] to pairs [pairs, n_out], each through its expert."""
+        edges: Sequence[int] = routing.starts.tolist()
+        width = self.weight.shape[1] // (1 if self.activation is None else 2)
+        out = x.new_empty((len(routing.order), width))
+        for expert_idx, part in enumerate(map(slice, edges, edges[1:])):
+            if part.start < part.stop:
+                own = routing.order[part].long()
+                rows = x[own // routing.n_active]
+                wide = functional.linear(rows, self.weight[expert_idx], self.bias[expert_idx])
+                out[own] = wide if self.activation is None else self.activation(wide)
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,29 +85,13 @@ class Experts:
     """Each row goes through its best `n_active` experts, mixed by a softmax over those alone."""
 
     router: Linear
-    gate_up: ExpertProduct
+    gate_up: ExpertProduct  # gated
     down: ExpertProduct
-    activation: ClampedGate
     n_active: int
+    ops: LayerOps = TORCH_OPS
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[rows, hidden] to [rows, hidden]; one host read for the experts' row counts."""
-        logits = self.router(x)  # [rows, experts]
-        best, chosen = torch.topk(logits, self.n_active, dim=-1)
-        shares = torch.softmax(widen(best), dim=-1)  # [rows, active]
-        # Sorted by expert, every expert's rows are one slice; stable, so the order is fixed.
-        flat = chosen.flatten()
-        order = torch.argsort(flat, stable=True)
-        counts: Sequence[int] = torch.bincount(flat, minlength=logits.shape[1]).tolist()
-        gathered = x[order // self.n_active]
-        out = torch.empty_like(gathered)
-        start = 0
-        for expert_idx, count in enumerate(counts):
-            if count:
-                part = slice(start, start + count)
-                wide = self.activation(self.gate_up(gathered[part], expert_idx))
-                out[order[part]] = self.down(wide, expert_idx)
-                start += count
-        # Mixed row by row in rank order: the sum does not depend on who else is in the batch.
-        mixed = (widen(out.view(*chosen.shape, x.shape[-1])) * shares[..., None]).sum(dim=1)
-        return mixed.to(x.dtype)
+        """[rows, hidden] to [rows, hidden]."""
+        routing = self.ops.route(self.router(x), self.n_active)
+        pairs = self.down(self.gate_up(x, routing), routing.of_pairs)
+        return self.ops.mix(pairs, routing.shares)

@@ -12,7 +12,7 @@ Format `gptq` (v1) stores each zero point less one, `gptq_v2` as it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,20 +21,15 @@ from aerie.models.fields import Fields
 from aerie.models.int4 import (
     BITS,
     INT32,
-    PER_WORD,
     WHOLE_INPUT,
     Int4Codes,
-    bias_spec,
-    check_groups,
-    int4_bytes,
+    Int4Format,
     n_groups_of,
-    pack_layer,
+    n_words,
     read_group_size,
-    take_bias,
     words_to_codes,
 )
-from aerie.models.linear import Linear, LinearShape
-from aerie.models.packed import BY_DEVICE, NONE, LeftOut, PackedProducts, Stored
+from aerie.models.linear import LinearShape
 from aerie.models.quantisation import GPTQ, SECTION, read_left_out
 from aerie.models.tensors import Offence, TensorSource, TensorSpec
 
@@ -42,56 +37,29 @@ VERSION_1, VERSION_2 = "gptq", "gptq_v2"
 
 
 @dataclass(frozen=True)
-class GPTQFormat:
-    """How `quantization_config` says the linears are stored."""
+class GPTQFormat(Int4Format):
+    """Codes along the input, and groups that may be in any order."""
 
-    group_size: int
-    zero_offset: int  # 1 where zero points are stored less one
-    left_out: LeftOut = NONE
-    products: PackedProducts = BY_DEVICE
     method: str = GPTQ
+    zero_offset: int = 1  # 1 where zero points are stored less one
 
-    def with_products(self, products: PackedProducts) -> GPTQFormat:
-        """The same, multiplied by these."""
-        return replace(self, products=products)
-
-    def is_stored(self, prefix: str, stored: Stored) -> bool:
-        """Whether a file holds a layer packed."""
-        return f"{prefix}.qweight" in stored
-
-    def n_bytes(self, prefix: str, shape: LinearShape, element_bytes: int) -> int:
-        """Memory of a layer as it runs."""
-        return int4_bytes(self.group_size, shape, element_bytes)
+    def weight_shape(self, shape: LinearShape) -> tuple[int, int]:
+        """Words along the inputs, outputs."""
+        return n_words(shape.n_in), shape.n_out
 
     def tensors(self, prefix: str, shape: LinearShape) -> tuple[TensorSpec, ...]:
-        """Packed weight, zero points, scales, groups and, if there is one, the bias."""
-        groups = n_groups_of(self.group_size, shape)
-        packed_in, packed_out = -(-shape.n_in // PER_WORD), -(-shape.n_out // PER_WORD)
-        return (
-            TensorSpec(f"{prefix}.qweight", (packed_in, shape.n_out), INT32),
-            TensorSpec(f"{prefix}.qzeros", (groups, packed_out), INT32),
-            TensorSpec(f"{prefix}.scales", (groups, shape.n_out)),
-            TensorSpec(f"{prefix}.g_idx", (shape.n_in,), INT32, is_optional=True),
-            bias_spec(prefix, shape),
-        )
+        """And the group of each input, where they are out of order."""
+        groups = TensorSpec(f"{prefix}.g_idx", (shape.n_in,), INT32, is_optional=True)
+        return (*super().tensors(prefix, shape), groups)
 
-    def build(self, source: TensorSource, prefix: str, shape: LinearShape) -> Linear:
-        """The layer, its codes sorted by group where they are not."""
+    def read(self, source: TensorSource, prefix: str, shape: LinearShape) -> Int4Codes:
+        """The layer as it is stored, and the order of its inputs."""
         qweight, qzeros = (source.take(f"{prefix}.{name}") for name in ("qweight", "qzeros"))
         # Masked after the addition: a zero point of 0 is stored as 15 by format v1.
         zeros = (words_to_codes(qzeros)[:, : shape.n_out] + self.zero_offset) & 15
-        found = Int4Codes(
-            words_to_codes(qweight.t())[:, : shape.n_in],
-            zeros,
-            source.take(f"{prefix}.scales", torch.float32),
-            self._order(source, prefix, shape),
-        )
-        bias = take_bias(source, prefix, shape)
-        if not check_groups(source, prefix, self.group_size, shape):
-            found = _one_group(found)
-        layer = pack_layer(self.products, prefix, found, bias)
-        source.release(f"{prefix}.qweight")
-        return layer
+        codes = words_to_codes(qweight.t())[:, : shape.n_in]
+        scales = source.take(f"{prefix}.scales", torch.float32)
+        return Int4Codes(codes, zeros, scales, self._order(source, prefix, shape))
 
     def _order(self, source: TensorSource, prefix: str, shape: LinearShape) -> Tensor | None:
         """The inputs sorted by group; None where they are in order."""
@@ -115,11 +83,6 @@ class GPTQFormat:
         return None if is_sorted else order.to(source.device)
 
 
-def _one_group(found: Int4Codes) -> Int4Codes:
-    """Something that can be built where the offence was noted: loading ends in its error."""
-    return Int4Codes(found.codes, found.zeros[:1], found.scales[:1])
-
-
 def read_gptq(config: Fields) -> GPTQFormat:
     """The format `quantization_config` describes; problems are noted."""
     section = config.section(SECTION)
@@ -132,4 +95,4 @@ def read_gptq(config: Fields) -> GPTQFormat:
         config.note(SECTION, f"checkpoint_format {layout!r}; known: {known}")
     size = read_group_size(config, section, SECTION)
     offset = 0 if layout == VERSION_2 else 1
-    return GPTQFormat(size, offset, read_left_out(section))
+    return GPTQFormat(size, read_left_out(section), zero_offset=offset)

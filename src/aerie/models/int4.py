@@ -7,15 +7,17 @@ group, and the rows are taken in that order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from aerie.kernels.cards.products import step_of
 from aerie.models.fields import Fields
-from aerie.models.linear import LinearShape
-from aerie.models.packed import PackedLinear, PackedProducts
+from aerie.models.linear import Linear, LinearShape
+from aerie.models.packed import BY_DEVICE, NONE, LeftOut, PackedLinear, PackedProducts, Stored
 from aerie.models.tensors import Offence, TensorSource, TensorSpec
 
 BITS = 4
@@ -33,6 +35,70 @@ class Int4Codes:
     zeros: Tensor  # [groups, n_out] u8
     scales: Tensor  # [groups, n_out] f32
     order: Tensor | None = None  # [n_in] i64, where inputs are not in the order of their groups
+
+
+@dataclass(frozen=True)
+class Int4Format(ABC):
+    """How `quantization_config` says the linears are stored: what every method does alike.
+
+    A layer has `qweight`, `qzeros` [groups, n_out / 8] and `scales` [groups, n_out], and a bias.
+    """
+
+    group_size: int
+    left_out: LeftOut = NONE
+    products: PackedProducts = BY_DEVICE
+    method: str = ""
+
+    @abstractmethod
+    def weight_shape(self, shape: LinearShape) -> tuple[int, int]:
+        """Words of `qweight`."""
+
+    @abstractmethod
+    def read(self, source: TensorSource, prefix: str, shape: LinearShape) -> Int4Codes:
+        """A layer's codes in plain order, its zero points and scales; offences are noted."""
+
+    def with_products(self, products: PackedProducts) -> Self:
+        """The same, multiplied by these."""
+        return replace(self, products=products)
+
+    def is_stored(self, prefix: str, stored: Stored) -> bool:
+        """Whether a file holds a layer packed."""
+        return f"{prefix}.qweight" in stored
+
+    def n_bytes(self, prefix: str, shape: LinearShape, element_bytes: int) -> int:
+        """Memory of a layer as it runs: codes, scales and zero points, and the bias."""
+        scaled = n_groups_of(self.group_size, shape) * shape.n_out * (SCALE_BYTES + ZERO_BYTES)
+        return shape.n_out * shape.n_in // 2 + scaled + shape.has_bias * shape.n_out * element_bytes
+
+    def tensors(self, prefix: str, shape: LinearShape) -> tuple[TensorSpec, ...]:
+        """Packed weight, zero points, scales and, if there is one, the bias."""
+        groups = n_groups_of(self.group_size, shape)
+        return (
+            TensorSpec(f"{prefix}.qweight", self.weight_shape(shape), INT32),
+            TensorSpec(f"{prefix}.qzeros", (groups, n_words(shape.n_out)), INT32),
+            TensorSpec(f"{prefix}.scales", (groups, shape.n_out)),
+            # Older quantisers write a bias of zeros for layers that have none.
+            TensorSpec(f"{prefix}.bias", (shape.n_out,), is_optional=not shape.has_bias),
+        )
+
+    def build(self, source: TensorSource, prefix: str, shape: LinearShape) -> Linear:
+        """The layer, its codes sorted by group where they are not."""
+        found = self.read(source, prefix, shape)
+        bias = _take_bias(source, prefix, shape)
+        if not self._divides(source, prefix, shape):
+            # Something that can be built: loading ends in the offence that was noted.
+            found = Int4Codes(found.codes, found.zeros[:1], found.scales[:1])
+        layer = pack_layer(self.products, prefix, found, bias)
+        source.release(f"{prefix}.qweight")
+        return layer
+
+    def _divides(self, source: TensorSource, prefix: str, shape: LinearShape) -> bool:
+        """Whether a layer's inputs fill its groups; noted where they do not."""
+        is_even = self.group_size == WHOLE_INPUT or shape.n_in % self.group_size == 0
+        if not is_even:
+            detail = f"has {shape.n_in} inputs, which groups of {self.group_size} do not divide"
+            source.note(Offence("broken group", prefix, detail))
+        return is_even
 
 
 def pack_layer(
@@ -69,18 +135,12 @@ def n_groups_of(group_size: int, shape: LinearShape) -> int:
     return 1 if group_size == WHOLE_INPUT else -(-shape.n_in // group_size)
 
 
-def int4_bytes(group_size: int, shape: LinearShape, element_bytes: int) -> int:
-    """Memory of a layer: codes, scales and zero points, and the bias."""
-    scaled = n_groups_of(group_size, shape) * shape.n_out * (SCALE_BYTES + ZERO_BYTES)
-    return shape.n_out * shape.n_in // 2 + scaled + shape.has_bias * shape.n_out * element_bytes
+def n_words(n_codes: int) -> int:
+    """Words that hold so many codes."""
+    return -(-n_codes // PER_WORD)
 
 
-def bias_spec(prefix: str, shape: LinearShape) -> TensorSpec:
-    """Older quantisers write a bias of zeros for layers that have none."""
-    return TensorSpec(f"{prefix}.bias", (shape.n_out,), is_optional=not shape.has_bias)
-
-
-def take_bias(source: TensorSource, prefix: str, shape: LinearShape) -> Tensor | None:
+def _take_bias(source: TensorSource, prefix: str, shape: LinearShape) -> Tensor | None:
     """The bias, if the layer has one; one that it must not have is noted unless it is zero."""
     name = f"{prefix}.bias"
     bias = source.take(name) if source.has(name) else None
@@ -89,15 +149,6 @@ def take_bias(source: TensorSource, prefix: str, shape: LinearShape) -> Tensor |
     if bool(bias.any()):
         source.note(Offence("not zero", name, "but this layer has no bias"))
     return None
-
-
-def check_groups(source: TensorSource, prefix: str, group_size: int, shape: LinearShape) -> bool:
-    """Whether a layer's inputs fill its groups; noted where they do not."""
-    is_even = group_size == WHOLE_INPUT or shape.n_in % group_size == 0
-    if not is_even:
-        detail = f"has {shape.n_in} inputs, which groups of {group_size} do not divide"
-        source.note(Offence("broken group", prefix, detail))
-    return is_even
 
 
 def read_group_size(config: Fields, section: Fields, section_name: str) -> int:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from aerie.models.precision import widen
+from aerie.models.routing import Routing, mix, route
 
 Heads = tuple[Tensor, Tensor, Tensor]
 Spread = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -25,7 +26,7 @@ def as_they_are(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class LayerOps:
-    """How a layer's rows are normalised, gated, rotated and stored.
+    """How a layer's rows are normalised, gated, rotated and stored, routed and mixed.
 
     `spread` lays out cosine and sine once a forward, as `rotate_store` wants to have them.
     """
@@ -35,6 +36,8 @@ class LayerOps:
     gate: Callable[[Tensor, Tensor], Tensor]
     rotate_store: Callable[[Heads, tuple[Tensor, Tensor], Tensor, tuple[Tensor, Tensor]], Tensor]
     spread: Spread = as_they_are
+    route: Callable[[Tensor, int], Routing] = route
+    mix: Callable[[Tensor, Tensor], Tensor] = mix
 
 
 def normalise(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -44,7 +44,7 @@ from aerie.models.linear import (
     join,
 )
 from aerie.models.loader import Loader, find_offences
-from aerie.models.mxfp4 import LARGEST_SCALES, PackedExpertLinear, dequantise
+from aerie.models.mxfp4 import LARGEST_SCALES, PackedExpertLinear, dequantise, pitched
 from aerie.models.norm import RMSNorm
 from aerie.models.packed import BY_DEVICE, MixedFormat, PackedProducts
 from aerie.models.packed_formats import read_packed
@@ -190,25 +190,36 @@ class _Builder:
 
     def experts(self, prefix: str, experts: ExpertGeometry) -> Experts:
         shape = router_shape(self.geometry, experts)
+        gate = ClampedGate(experts.activation_alpha, experts.activation_limit)
         return Experts(
             router=self.options.dense.build(self.loader, f"{prefix}.router", shape),
-            gate_up=self.expert_linear(f"{prefix}.experts.gate_up_proj", experts),
-            down=self.expert_linear(f"{prefix}.experts.down_proj", experts),
-            activation=ClampedGate(experts.activation_alpha, experts.activation_limit),
+            gate_up=self.expert_linear(f"{prefix}.experts.gate_up_proj", experts, gate),
+            down=self.expert_linear(f"{prefix}.experts.down_proj", experts, None),
             n_active=experts.n_active,
+            ops=self.options.ops,
         )
 
-    def expert_linear(self, name: str, experts: ExpertGeometry) -> ExpertProduct:
+    def expert_linear(
+        self, name: str, experts: ExpertGeometry, gate: ClampedGate | None
+    ) -> ExpertProduct:
         bias = self.loader.take(f"{name}_bias")
         if not experts.is_mxfp4:
-            return ExpertLinear(self.loader.take(name).transpose(1, 2), bias)
+            return ExpertLinear(self.loader.take(name).transpose(1, 2), bias, gate)
         blocks, scales = (self.loader.take(f"{name}_{part}") for part in ("blocks", "scales"))
-        dtype = self.loader.dtype
-        if int(scales.max()) > LARGEST_SCALES[dtype]:  # rare: only then is every weight looked at
+        dtype, largest = self.loader.dtype, int(scales.max())
+        if largest > LARGEST_SCALES[dtype]:  # rare: only then is every weight looked at
             for own in (slice(i, i + 1) for i in range(experts.n_experts)):
                 weight = dequantise(blocks[own], scales[own], dtype)
                 self.loader.check_finite(f"{name}_scales", weight)
-        return PackedExpertLinear(blocks, scales, bias)
+        constants = () if gate is None else (gate.alpha, gate.limit)
+        return PackedExpertLinear(
+            kernel=self.options.packed.kernel("multiply_experts", blocks.device),
+            blocks=blocks,
+            scales=pitched(scales),
+            bias=bias,
+            gate=torch.tensor(constants, dtype=torch.float32, device=blocks.device),
+            largest_scale=largest,
+        )
 
     def projections(self, prefix: str, block: str, names: tuple[str, ...]) -> Projections:
         linears = tuple(self.linear(prefix, f"{block}.{name}") for name in names)

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
+
+from aerie.kernels.cards.experts import padded_pitch
+from aerie.kernels.kernel import Kernel
+from aerie.models.routing import Routing
 
 # E2M1: sign, two exponent bits, one mantissa bit.
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -23,17 +26,39 @@ LARGEST_SCALES = {torch.float32: 252, torch.bfloat16: 252, torch.float16: 140}
 
 @dataclass(frozen=True, eq=False)
 class PackedExpertLinear:
-    """One linear layer of every expert; of those that rows chose, one at a time is unpacked."""
+    """One linear layer of every expert, multiplied from its codes; never unpacked as a whole."""
 
+    kernel: Kernel
     blocks: Tensor  # [experts, n_out, n_in / 32, 16] u8
     scales: Tensor  # [experts, n_out, n_in / 32] u8
     bias: Tensor  # [experts, n_out]
+    gate: Tensor  # [2] f32, alpha and limit of the gate that follows, or [0]
+    largest_scale: int
 
-    def __call__(self, x: Tensor, expert_idx: int) -> Tensor:
-        """[rows, n_in] to [rows, n_out] through one expert."""
-        own = slice(expert_idx, expert_idx + 1)
-        weight = dequantise(self.blocks[own], self.scales[own], x.dtype)[0]
-        return functional.linear(x, weight, self.bias[expert_idx])
+    def __call__(self, x: Tensor, routing: Routing) -> Tensor:
+        """Rows [rows, n_in] to pairs [pairs, n_out], each through its expert."""
+        y: Tensor = self.kernel(
+            x=x,
+            blocks=self.blocks,
+            scales=self.scales,
+            bias=self.bias,
+            order=routing.order,
+            starts=routing.starts,
+            gate=self.gate,
+            n_active=routing.n_active,
+            largest_scale=self.largest_scale,
+        ).y
+        return y
+
+
+def pitched(scales: Tensor) -> Tensor:
+    """The same scales, on a GPU a pitch apart by which its kernel takes several at once."""
+    if not scales.is_cuda:
+        return scales  # perhaps the mapped file itself
+    n_blocks = scales.shape[2]
+    wide = scales.new_zeros((*scales.shape[:2], padded_pitch(n_blocks)))
+    wide[..., :n_blocks] = scales
+    return wide[..., :n_blocks]
 
 
 def dequantise(blocks: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:

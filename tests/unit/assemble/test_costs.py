@@ -177,11 +177,14 @@ def test_a_table_measured_here_may_be_given_as_a_file(measuring: Measuring, tmp_
 
 
 def test_a_shipped_table_goes_first() -> None:
+    """Each is found by what it is of, the numerics included where there are several."""
     folder = Path(assemble_costs.__file__).parent / "costs"
-    table = load_costs(folder / "costs_h200.json")
-    wanted = {name: table.provenance[name] for name in assemble_costs.ESSENTIAL}
-    assert assemble_costs.shipped_costs(wanted) == table
-    assert assemble_costs.shipped_costs({**wanted, "device": "another"}) is None
+    tables = [load_costs(path) for path in folder.glob("costs_*.json")]
+    for table in tables:
+        wanted = {n: table.provenance[n] for n in (*assemble_costs.ESSENTIAL, "numerics")}
+        assert assemble_costs.shipped_costs(wanted) == table
+        assert assemble_costs.shipped_costs({**wanted, "numerics": {}}) in tables
+        assert assemble_costs.shipped_costs({**wanted, "device": "another"}) is None
 
 
 def test_where_tables_are_kept() -> None:

@@ -26,9 +26,13 @@ from tests.unit.attention.trees import (
     tree_batch,
 )
 
-pytestmark = pytest.mark.skipif(
-    torch.cuda.is_available(), reason="interpreted; a GPU runs tests/gpu/test_triton_attention.py"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        torch.cuda.is_available(),
+        reason="interpreted; a GPU runs tests/gpu/test_triton_attention.py",
+    ),
+    pytest.mark.usefixtures("rows_for_themselves"),
+]
 
 N_SLOTS = 3000
 HEADS, KV_HEADS, DIM = 4, 2, 16
@@ -92,7 +96,7 @@ def test_equals_the_definition(name: str, block_m: int) -> None:
 
 
 @pytest.mark.parametrize("tile", [SPLIT, WHOLE], ids=["split", "whole"])
-@pytest.mark.parametrize("prefix", [0, 250, 511])
+@pytest.mark.parametrize("prefix", [0, 200, 250, 511, 700])
 def test_a_node_of_a_tree_has_the_bits_of_plain_decoding(prefix: int, tile: Tile) -> None:
     """Its path in the cache, one row: the very same numbers, at any edge of blocks and spans."""
     slots = scattered_slots([prefix + len(TREE)], N_SLOTS, 5)[0]

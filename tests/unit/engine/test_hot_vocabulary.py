@@ -12,6 +12,7 @@ from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.masks import Masks
 from aerie.errors import UsageError
+from aerie.kernels import load
 from aerie.models.draft_vocabulary import count_ids, head_ids, save_counts
 from aerie.requests.params import SamplingParams
 from aerie.speculation.hot import HotIds
@@ -156,5 +157,5 @@ def test_masks_are_of_each_seats_own_ids() -> None:
     masks._first[:2] = torch.tensor([1, 2])
     masks._bits[1:] = torch.tensor([[1 << 5, 0], [1 << 4, 0]], dtype=torch.int32)
     ends, logits = torch.tensor([0, 1, 2], dtype=torch.int32), torch.zeros((2, 3))
-    found = masks.masked(logits, ends, torch.tensor([[1, 5, 4], [4, 5, 9]]))
+    found = masks.masked(load("pytorch"), logits, ends, torch.tensor([[1, 5, 4], [4, 5, 9]]))
     assert [row.isfinite().nonzero().flatten().tolist() for row in found] == [[1], [0]]

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from aerie.assemble import load_draft, load_target
+from aerie.attention import pytorch
+from aerie.bench.round.mixture import TOY, build_mixture
 from aerie.config import ModelConfig, SpeculationConfig
+from aerie.engine.engine import Limits
+from aerie.models.load import LoadOptions
 from aerie.requests.params import SamplingParams
 from tests.unit.engine.cores import LAUNCHERS, Pair, core, outputs
 from tests.unit.models import pairs
 from tests.unit.models.quantisers import SCHEMES, config_of, quantise_file
 
 EXACT = ModelConfig(device="cpu", numerics="exact", dtype="float32")
+OPTIONS = LoadOptions(torch.float32, is_fused=True)
 PLAIN = SpeculationConfig(method="none")
 TREE = SpeculationConfig(top_k=3, depth=3, nodes=9)
 
@@ -50,3 +57,21 @@ def test_speculation_writes_what_plain_decoding_writes(tmp_path: Path, name: str
     alone = [outputs(core(pair, speculation=PLAIN, max_batch=1), [job])[0] for job in jobs]
     for launcher in LAUNCHERS:
         assert outputs(core(pair, speculation=TREE, engine=launcher), jobs) == alone
+
+
+def test_a_packed_mixture_writes_the_same_by_both_launchers() -> None:
+    """Rows of an expert are found by the device: what a GPU replays, a CPU calls."""
+    target = build_mixture({**TOY, "num_hidden_layers": 2}, pytorch.prepare, OPTIONS, seed=4)
+    limits = Limits(context=96, vocabulary=TOY["vocab_size"], eos_ids=(5,))
+    pair = Pair(target, cast(Any, None), limits)  # plain decoding asks for no head
+    jobs = [
+        ([(7 * n + 3 * place * place) % 150 + 6 for place in range(2 + 9 * n)],
+         SamplingParams(max_tokens=14, ignore_eos=True, seed=n, temperature=0.7 * (n % 2)))
+        for n in range(5)
+    ]  # fmt: skip
+    written = [
+        outputs(core(pair, "fast", speculation=PLAIN, engine=launcher), jobs)
+        for launcher in LAUNCHERS
+    ]
+    assert written[0] == written[1]
+    assert all(len(text) == 14 for text in written[0])

@@ -10,9 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from aerie.config import PartialConfig, SpeculationConfig
+from aerie.engine import round as round_module
 from aerie.engine.engine import EngineCore
+from aerie.engine.preview import near_pass
+from aerie.engine.rows import owners
 from aerie.errors import UsageError
 from aerie.kernels.registry import Kernels
 from aerie.requests.params import SamplingParams
@@ -59,6 +63,29 @@ def test_a_preview_of_everything_holds(
     found = counted(engine)
     assert found.tokens > 30, "most tokens come from previews"
     assert found.agreement == 1.0
+
+
+def test_rows_of_a_preview_stand_where_their_blocks_are(
+    pair: Pair, launcher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attention may count columns by position: a row sees its own column, and none behind."""
+    checked = list[int]()
+
+    def watched(parts: Any, bucket: Any, layout: Any) -> Any:
+        found = near_pass(parts, bucket, layout)
+        own, n_real = found.rows, int(layout.qo_indptr[-1])
+        columns = own.kv_indptr.diff().long()[owners(layout.qo_indptr, bucket.rows)]
+        bits = own.ancestor_bits.numpy().view(np.uint8)
+        depth = torch.from_numpy(np.unpackbits(bits, axis=1).sum(axis=1)).long() - 1
+        stands = own.visible_prefix + depth
+        assert torch.equal(own.positions[:n_real], stands[:n_real])
+        assert (own.positions[:n_real] < columns[:n_real]).all() and (own.positions >= 0).all()
+        checked.append(n_real)
+        return found
+
+    monkeypatch.setattr(round_module, "near_pass", watched)
+    outputs(core(pair, speculation=CHAIN, partial=LONG, engine=launcher), jobs())
+    assert sum(checked) > 30
 
 
 def test_a_broken_run_is_no_loss(pair: Pair, plain: list[list[int]], launcher: str) -> None:

@@ -291,6 +291,7 @@ EXAMPLES: dict[str, tuple[str, Callable[[], Inputs]]] = {
     "tossed_coins": case_of("toss_coins", "b3"),
     "scored_tokens": case_of("score_target_tokens", "b3"),
     "near_ties": case_of("find_near_ties", "b3_all_equal"),
+    "masked": case_of("forbid_tokens", "b3_map"),
     "weighed_blocks": case_of("weigh_kv_blocks", "b3_block_edges"),
     "bounded_blocks": case_of("bound_kv_blocks", "b3_block_edges"),
     "chosen_blocks": case_of("choose_kv_blocks", "b3_ties"),
@@ -298,4 +299,5 @@ EXAMPLES: dict[str, tuple[str, Callable[[], Inputs]]] = {
     "spliced_run": case_of("splice_drafted_run", "b4"),
     "four_bits": case_of("multiply_int4", "r3_bias"),
     "eight_bits": case_of("multiply_fp8", "r3_bias"),
+    "experts": case_of("multiply_experts", "r3_gated_bias"),
 }

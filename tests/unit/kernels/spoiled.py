@@ -173,8 +173,10 @@ HOST = (
     mistaken("tossed_coins", "a path too deep", use(tree_depth=128), 128, 127),
     mistaken("scored_tokens", "more than twenty beside each", use(top_n=21), 21, 20),
     mistaken("near_ties", "limits of another batch", shorten("limit"), 2, 3),
+    mistaken("masked", "ends of another batch", shorten("ends"), 3, 2),
     mistaken("four_bits", "a bias of another layer", shorten("bias"), 4, 5),
     mistaken("eight_bits", "a bias of another layer", shorten("bias"), 4, 5),
+    mistaken("experts", "starts of another layer", shorten("starts"), 5, 6),
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ SPLIT = Plan("dot", 64, 64, 16, 2, 4, 3)
 SHAPE = Shape(64, 128, False)
 
 
+@pytest.mark.usefixtures("rows_for_themselves")
 def test_rows_have_the_bits_they_have_alone() -> None:
     generator = torch.Generator().manual_seed(1)
     # The interpreter has no products of bfloat16; a GPU takes both dtypes in tests/gpu.

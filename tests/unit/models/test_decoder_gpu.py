@@ -16,7 +16,8 @@ from aerie.models.load import LoadOptions, load_decoder
 from tests.unit.models.batches import CONFIGS, batches, run
 from tests.unit.models.handmade import write_checkpoint
 
-pytestmark = pytest.mark.gpu
+# To watch for waits is a prototype of torch's, and it says so once.
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronization debug mode")]
 
 
 def to_gpu(rows: Rows) -> Rows:

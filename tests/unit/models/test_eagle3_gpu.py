@@ -19,11 +19,16 @@ from tests.unit.attention.trees import causal_batch, packed_slots
 from tests.unit.models import pairs
 from tests.unit.models.trained_pair import BOUNDARIES, train
 
-pytestmark = pytest.mark.gpu
+# To watch for waits is a prototype of torch's, and it says so once.
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronization debug mode")]
 
 
 def on_gpu(rows: Rows) -> Rows:
-    moved = {f.name: getattr(rows, f.name).cuda() for f in fields(Rows) if f.name != "bounds"}
+    moved = {
+        field.name: value.cuda()
+        for field in fields(Rows)
+        if isinstance(value := getattr(rows, field.name), torch.Tensor)
+    }
     return replace(rows, **moved)
 
 

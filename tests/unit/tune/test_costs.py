@@ -203,9 +203,12 @@ def mixture(pair: Pair) -> Pair:
     def experts() -> Experts:
         return Experts(
             router=DenseLinear(3 * drawn(EXPERTS, hidden), None),
-            gate_up=ExpertLinear(drawn(EXPERTS, 2 * WIDTH, hidden), drawn(EXPERTS, 2 * WIDTH)),
+            gate_up=ExpertLinear(
+                drawn(EXPERTS, 2 * WIDTH, hidden),
+                drawn(EXPERTS, 2 * WIDTH),
+                ClampedGate(1.702, 7.0),
+            ),
             down=ExpertLinear(drawn(EXPERTS, hidden, WIDTH), drawn(EXPERTS, hidden)),
-            activation=ClampedGate(1.702, 7.0),
             n_active=ACTIVE,
         )
 

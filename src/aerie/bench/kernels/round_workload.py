@@ -169,6 +169,17 @@ def _emitted(made: Round) -> Inputs:
     }
 
 
+def _masked(made: Round) -> Inputs:
+    """Every request has a grammar."""
+    words = (made.rows + 1, -(-made.shape.vocabulary // 32))
+    return {
+        "logits": _emitted(made)["logits"],
+        "ends": made.layout.indptr,
+        "first": 1 + made.layout.indptr[:-1],
+        "bits": made.rng.integers(-(2**31), 2**31, words).astype(np.int32),
+    }
+
+
 ROUND_BUILDERS: dict[str, Builder] = {
     "place_verify_rows": lambda made: {
         "draft_tokens": made.layout.tokens,
@@ -236,4 +247,5 @@ ROUND_BUILDERS: dict[str, Builder] = {
         "qo_indptr": made.layout.indptr,
         "limit": np.full(made.batch, 3 * 2.0**-7, np.float32),
     },
+    "forbid_tokens": _masked,
 }

@@ -16,6 +16,7 @@ from aerie.config import (
     EngineConfig,
     GraphConfig,
     ModelConfig,
+    PartialConfig,
     PlannerConfig,
     SchedulerConfig,
     SpeculationConfig,
@@ -98,6 +99,7 @@ class RoundSetup:
             planner=PlannerConfig(self.costs, foreign_costs=self.foreign_costs),
             backend=self.backend,
             engine=self.engine,
+            partial=room.partial,
         )
         geometry = pair.target.geometry
         limits = Limits(room.context + room.margin, geometry.vocab_size, ())
@@ -114,6 +116,7 @@ class Room:
     margin: int = 512  # positions beyond the context: the tree and what a draft feeds
     graphs: GraphConfig = field(default_factory=GraphConfig)
     prefix_reuse: bool = False
+    partial: PartialConfig = field(default_factory=PartialConfig)
 
 
 def read_prompts(

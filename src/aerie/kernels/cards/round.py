@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aerie.kernels.cards.experts import EXPERT_CARDS
 from aerie.kernels.cards.partial_kv import PARTIAL_CARDS
 from aerie.kernels.cards.products import PRODUCT_CARDS
 from aerie.kernels.cards.round_choice import CHOICE_CARDS
@@ -20,4 +21,5 @@ ROUND_CARDS = (
     *SCORE_CARDS,
     *PARTIAL_CARDS,
     *PRODUCT_CARDS,
+    *EXPERT_CARDS,
 )

@@ -1,4 +1,4 @@
-"""Cards of what goes with a round's tokens: R15 coins, R16 log-probabilities, R17 near ties."""
+"""Cards of what goes with a round's tokens: R15 coins, R16 scores, R17 near ties, R26 masks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from aerie.kernels.cards.axes import (
     BATCH,
     BOOL,
     F32,
+    HIDDEN,
     I32,
     I64,
+    MAX_BATCH,
+    MAX_ROWS,
     MAX_VERIFY,
     ROWS,
     STOPS,
     VOCAB,
     cost,
+    may_read,
     reads,
     returns,
 )
@@ -109,4 +113,37 @@ NEAR_TIES = Card(
     cost=cost("4*B*n*V + 16*B*n + 12*B", "B*n", "60*B*n*V"),
 )
 
-SCORE_CARDS = (COINS, LOG_PROBABILITIES, NEAR_TIES)
+FORBIDDEN = Card(
+    number="R26",
+    name="forbid_tokens",
+    family="round",
+    version=1,
+    summary=(
+        "Logits of seats with a grammar without what may not come next. Row r is of seat s, the"
+        " number of ends[i] <= r less one, and reads mask first[s] + r - ends[s]; it is bound if 0"
+        " <= s < B, first[s] > 0 and that mask is one of 1 .. Q - 1. Column v of a bound row stands"
+        " for id token_ids[min(s, G - 1), v], or v itself; its logit is -inf unless bit id mod 32"
+        " of word id div 32 of the mask is set. An id outside [0, 32*U) is never allowed. All else"
+        " is as it was, in float32."
+    ),
+    axes=(
+        BATCH,
+        ROWS,
+        VOCAB,
+        Axis("Q", 1, MAX_ROWS + 1, "masks; the first stands for none"),
+        Axis("U", 1, 1 << 13, "words of a mask"),
+        Axis("G", 1, MAX_BATCH, "vocabularies: one for all seats, or one each"),
+    ),
+    ports=(
+        reads("logits", HIDDEN, ("R", "V"), "logits of a target or of a draft"),
+        reads("ends", I32, ("B + 1",), "where the rows of each seat begin, and the last ends"),
+        reads("first", I32, ("B",), "mask of each seat's first row, 0 for a seat without"),
+        reads("bits", I32, ("Q", "U"), "masks, a bit for every id"),
+        may_read("token_ids", I64, ("G", "V"), "id of every column"),
+        returns("masked", F32, ("R", "V"), "the logits that are left"),
+    ),
+    ties="None: bits.",
+    cost=cost("E*R*V + 4*R*U", "4*R*V", "R*V"),
+)
+
+SCORE_CARDS = (COINS, LOG_PROBABILITIES, NEAR_TIES, FORBIDDEN)

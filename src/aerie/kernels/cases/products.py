@@ -26,7 +26,7 @@ INT4, FP8 = "multiply_int4", "multiply_fp8"
 MOST_ROWS = 16_384
 
 
-def _rows(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+def some_rows(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
     """Rows of a dtype; bfloat16 as the upper halves of float32's bits."""
     made = rng.standard_normal(shape).astype(np.float32)
     if dtype == "bfloat16":
@@ -34,7 +34,7 @@ def _rows(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array
     return made.astype(dtype)
 
 
-def _int4(
+def int4_inputs(
     rng: np.random.Generator,
     sizes: tuple[int, int, int] = (3, 5, 64),
     group: int = 32,
@@ -45,13 +45,13 @@ def _int4(
     n_rows, n_out, n_in = sizes
     n_groups = n_in // group
     inputs = {
-        "x": _rows(rng, (n_rows, n_in), dtype),
+        "x": some_rows(rng, (n_rows, n_in), dtype),
         "codes": rng.integers(0, 256, (n_out, n_in // 2)).astype(np.uint8),
         "scales": (rng.random((n_groups, n_out)) * 0.02 + 0.001).astype(np.float32),
         "zeros": rng.integers(0, 16, (n_groups, n_out)).astype(np.uint8),
         "group_size": group,
     }
-    return inputs | ({"bias": _rows(rng, (n_out,), dtype)} if has_bias else {})
+    return inputs | ({"bias": some_rows(rng, (n_out,), dtype)} if has_bias else {})
 
 
 def _everywhere(name: str, value: Any) -> Spoil:
@@ -76,6 +76,10 @@ _INT4_ROWS = (
     row("r5_prime_rows", "prime rows", sizes=(5, 7, 32)),
     row("r16_a_tile", "tile", sizes=(16, 4, 32)),
     row("r17_a_tile_and_one", "tile_edge", sizes=(17, 4, 32)),
+    row("r2_eight_steps", "parts", sizes=(2, 8, 256)),
+    row("r2_nine_steps", "parts uneven", sizes=(2, 6, 288)),
+    row("r2_a_tile_of_parts", "parts tile", sizes=(2, 32, 512)),
+    row("r70_parts", "parts chunk", sizes=(70, 16, 320)),
     row("r3_float16", "float16", dtype="float16"),
     row("r3_float16_bias", "float16 bias", dtype="float16", has_bias=True),
     row("r3_bf16", "bfloat16", dtype="bfloat16"),
@@ -115,7 +119,7 @@ _INT4_ROWS = (
 )  # fmt: skip
 
 
-def _fp8(
+def fp8_inputs(
     rng: np.random.Generator,
     sizes: tuple[int, int, int] = (3, 5, 64),
     group: int = 32,
@@ -127,12 +131,12 @@ def _fp8(
     n_groups = -(-n_in // group)
     codes = rng.integers(0, 126, (n_out, n_in)) + 128 * rng.integers(0, 2, (n_out, n_in))
     inputs = {
-        "x": _rows(rng, (n_rows, n_in), dtype),
+        "x": some_rows(rng, (n_rows, n_in), dtype),
         "codes": codes.astype(np.uint8),
         "scales": (rng.random((n_groups, n_out)) * 2e-3 + 1e-4).astype(np.float32),
         "group_size": group,
     }
-    return inputs | ({"bias": _rows(rng, (n_out,), dtype)} if has_bias else {})
+    return inputs | ({"bias": some_rows(rng, (n_out,), dtype)} if has_bias else {})
 
 
 _FP8_ROWS = (
@@ -154,6 +158,11 @@ _FP8_ROWS = (
     row("r5_prime_rows", "prime rows", sizes=(5, 7, 32)),
     row("r16_a_tile", "tile", sizes=(16, 4, 32)),
     row("r17_a_tile_and_one", "tile_edge", sizes=(17, 4, 32)),
+    row("r2_eight_steps", "parts", sizes=(2, 9, 128), group=16),
+    row("r1_nine_steps", "parts uneven", sizes=(1, 5, 288)),
+    row("r1_parts_short", "parts short_group", sizes=(1, 5, 270)),
+    row("r2_a_tile_of_parts", "parts tile", sizes=(2, 32, 512)),
+    row("r70_parts", "parts chunk", sizes=(70, 16, 320)),
     row("r3_float16", "float16", dtype="float16"),
     row("r3_bf16", "bfloat16", dtype="bfloat16"),
     row("r3_bf16_bias", "bfloat16 bias", dtype="bfloat16", has_bias=True),
@@ -179,6 +188,6 @@ _FP8_ROWS = (
 )  # fmt: skip
 
 PRODUCT_CASES: tuple[Case, ...] = (
-    *cases(INT4, _int4, _INT4_ROWS),
-    *cases(FP8, _fp8, _FP8_ROWS),
+    *cases(INT4, int4_inputs, _INT4_ROWS),
+    *cases(FP8, fp8_inputs, _FP8_ROWS),
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from aerie.kernels.cases.case import Case
+from aerie.kernels.cases.experts import EXPERT_CASES
+from aerie.kernels.cases.masks import MASK_CASES
 from aerie.kernels.cases.near_ties import NEAR_CASES
 from aerie.kernels.cases.partial_kv import PARTIAL_CASES
 from aerie.kernels.cases.products import PRODUCT_CASES
@@ -21,6 +23,8 @@ ROUND_CASES: tuple[Case, ...] = (
     *TEXT_CASES,
     *SCORE_CASES,
     *NEAR_CASES,
+    *MASK_CASES,
     *PARTIAL_CASES,
     *PRODUCT_CASES,
+    *EXPERT_CASES,
 )

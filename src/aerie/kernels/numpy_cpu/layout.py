@@ -12,7 +12,6 @@ from aerie.kernels.numpy_cpu.ragged import (
     MAX_VERIFY,
     check_table_span,
     filled,
-    joined,
     request_spans,
     running,
 )
@@ -121,7 +120,8 @@ def _check_trees(
     is_linked &= node < node_count[request]
     if not is_linked.all():
         refusals.add_at(Status.BROKEN_TREE, request[~is_linked], node[~is_linked])
-    check_siblings(refusals, request, chosen.place - node + parent, tokens.take(chosen.place))
+    if node.any():  # roots have no siblings
+        check_siblings(refusals, request, chosen.place - node + parent, tokens.take(chosen.place))
     refusals.add(Status.ROW_CAPACITY, chosen.count > MAX_VERIFY, chosen.count)
 
 
@@ -165,8 +165,8 @@ def fused_tree_mask_operator(
     if refusals.found:
         is_kept = refusals.status == 0
         columns, n_bytes = columns * is_kept, n_bytes * is_kept
-    mask_indptr, lists = running(n_bytes), []
-    packed = np.zeros(mask_capacity, np.uint8)
+    mask_indptr, kv_indptr = running(n_bytes), running(columns)
+    kv_indices, packed = np.full(kv_capacity, -1, np.int32), np.zeros(mask_capacity, np.uint8)
     bits = np.unpackbits(
         np.ascontiguousarray(ancestor_bits).view(np.uint8), axis=1, bitorder="little"
     )
@@ -174,14 +174,15 @@ def fused_tree_mask_operator(
         length, begin = columns.item(request), mask_indptr.item(request)
         if not length or not is_kept.item(request):
             continue
-        lists.append(req_to_token[req_pool_indices.item(request), :length])
+        listed = kv_indices[kv_indptr.item(request) :][:length]
+        listed[:] = req_to_token[req_pool_indices.item(request), :length]
         visible = np.ones((count, length), np.uint8)
         visible[:, length - count :] = bits[first : first + count, :count]
         segment = np.packbits(visible, bitorder="little")
         packed[begin : begin + len(segment)] = segment
     return {
-        "kv_indptr": running(columns).astype(np.int32),
-        "kv_indices": joined(lists, kv_capacity),
+        "kv_indptr": kv_indptr.astype(np.int32),
+        "kv_indices": kv_indices,
         "mask_indptr": mask_indptr.astype(np.int32),
         "packed_mask": packed,
         **refusals.words(),

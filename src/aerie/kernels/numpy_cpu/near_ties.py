@@ -15,6 +15,7 @@ from aerie.kernels.numpy_cpu.sampling import GREEDY_TEMPERATURE, Options, adjust
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 _EXPONENT = np.uint32(0x7F800000)
+_LOWEST = np.finfo(np.float32).min  # all but -inf are at least that
 
 
 def find_near_ties(
@@ -43,24 +44,29 @@ def find_near_ties(
     row, token = rows[request, place], tokens[request, place]
     entry = row if spans.is_whole else np.searchsorted(spans.flat, row)
     power = (logits[row, token].view(np.uint32) & _EXPONENT).view(np.float32)
-    heat = temperature[request]
-    is_hot = heat >= GREEDY_TEMPERATURE
+    hot = (temperature[request] >= GREEDY_TEMPERATURE).nonzero()[0]
     with np.errstate(all="ignore"):
         reach = limit[request] * power
-        reach = np.where(is_hot, reach / np.where(is_hot, heat, np.float32(1)), reach)
-        greedy = (~is_hot).nonzero()[0]
-        sums, own = scores[entry[greedy]], scores[entry[greedy], token[greedy]]
-        is_close = (sums >= (own - reach[greedy])[:, None]) & (sums <= own[:, None])
-        is_close &= sums > -np.inf
-        is_close[np.arange(len(greedy)), token[greedy]] = False
-        near[request[greedy], place[greedy]] = is_close.any(axis=1)
-        hot = is_hot.nonzero()[0]
+        if len(hot) < len(request):  # of what is drawn this is overwritten
+            near[request, place] = _are_close(scores[entry], token, reach)
         if len(hot):
             owner = request[hot]
+            span, position = reach[hot] / temperature[owner], positions[row[hot]]
             near[owner, place[hot]] = _drawn_closely(
-                scores[entry[hot]], token[hot], owner, positions[row[hot]], reach[hot], options
+                scores[entry[hot]], token[hot], owner, position, span, options
             )
     return {"near_ties": near}
+
+
+def _are_close(sums: Floats, tokens: Ints, reach: Floats) -> NDArray[np.bool_]:
+    """Whether each of these best tokens is a near tie; one row of sums for each."""
+    each = np.arange(len(tokens))
+    own = sums[each, tokens]
+    low = np.maximum(own - reach, _LOWEST)
+    is_close: NDArray[np.bool_] = (sums >= low[:, None]) & (sums <= own[:, None])
+    is_close[each, tokens] = False
+    found: NDArray[np.bool_] = np.logical_or.reduce(is_close, axis=1)
+    return found
 
 
 def _drawn_closely(

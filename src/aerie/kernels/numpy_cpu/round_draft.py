@@ -39,11 +39,11 @@ def best_draft_children(
     *, logits: NDArray[Any], node_top_k: int, hot_token_id: Ints | None = None
 ) -> dict[str, Any]:
     """R6: the most probable tokens of every row."""
-    values = _float32(logits)
+    values = as_float32(logits)
     best, found = _largest(values, node_top_k)
     # NaN and infinity come first among the largest, so that those alone tell whether all is finite.
     if not np.isfinite(found[:1]).all():
-        values = _float32(logits)
+        values = as_float32(logits)
         values[~np.isfinite(values)] = -np.inf
         best, found = _largest(values, node_top_k)
     peak, best, found = found[0], best.T.copy(), found.T.copy()
@@ -84,7 +84,7 @@ def _largest(values_out: Floats, n_largest: int) -> tuple[Ints, Floats]:
     return ids, found
 
 
-def _float32(logits: NDArray[Any]) -> Floats:
+def as_float32(logits: NDArray[Any]) -> Floats:
     """A copy to work in; bfloat16 comes as its bit patterns, the upper half of a float32's."""
     if logits.dtype == np.uint16:
         return (logits.astype(np.uint32, order="C") << 16).view(np.float32)

@@ -45,7 +45,6 @@ def sample_target_tokens(
     """The target's own token of every row; work that no argument asks for is not done."""
     refusals = Refusals(len(temperature))
     spans = request_spans(refusals, qo_indptr, len(logits))
-    is_greedy = temperature < GREEDY_TEMPERATURE
     highest_heat = np.inf if "seed" in options else GREEDY_TEMPERATURE
     is_possible = (temperature >= 0) & (temperature < highest_heat)
     for name in _POSSIBLE.keys() & options.keys():
@@ -56,14 +55,14 @@ def sample_target_tokens(
     chosen = scores.argmax(axis=1)
     # A NaN is its row's maximum.
     peak = scores[spans.entries, chosen]
-    for code, is_bad in (
-        (Status.NOT_FINITE, ~(peak < np.inf)),
-        (Status.ALL_MASKED, peak == -np.inf),
-    ):
-        if is_bad.any():
+    if not np.isfinite(peak).all():
+        for code, is_bad in (
+            (Status.NOT_FINITE, ~(peak < np.inf)),
+            (Status.ALL_MASKED, peak == -np.inf),
+        ):
             refusals.add_at(code, spans.owner[is_bad], spans.flat[is_bad])
     if "seed" in options:
-        is_drawn = ~is_greedy & (refusals.status == 0)
+        is_drawn = ~(temperature < GREEDY_TEMPERATURE) & (refusals.status == 0)
         drawn = is_drawn[spans.owner].nonzero()[0]
         chosen[drawn] = _draw(scores, drawn, spans, positions, options)
     if refusals.found:
@@ -81,8 +80,10 @@ def adjusted(
     options: Options,
 ) -> Floats:
     """Scores of every entry as filters and noise find them; `layout` is tokens and ancestors."""
-    path = np.zeros((2, 0), np.int64)
     draft_tokens, ancestor_bits = layout
+    if not options and draft_tokens is None:
+        return spans.of(logits)
+    path = np.zeros((2, 0), np.int64)
     if draft_tokens is not None and ancestor_bits is not None:
         path = _path_tokens(refusals, spans, draft_tokens, ancestor_bits, logits.shape[1])
     with np.errstate(all="ignore"):

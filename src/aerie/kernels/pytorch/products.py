@@ -39,7 +39,7 @@ def multiply_int4(
         centred = whole.float() - zeros[:, outputs].t().float()[..., None]
         return (centred * scales[:, outputs].t()[..., None]).flatten(1)
 
-    return {"y": _multiply(x, codes.shape[0], unpack, bias)}
+    return {"y": multiply_unpacked(x, codes.shape[0], unpack, bias)}
 
 
 def multiply_fp8(
@@ -55,7 +55,7 @@ def multiply_fp8(
             by_group = by_group[..., None].expand(-1, -1, group_size).flatten(1)[:, :n_in]
         return floats[outputs].float() * by_group
 
-    return {"y": _multiply(x, codes.shape[0], unpack, bias)}
+    return {"y": multiply_unpacked(x, codes.shape[0], unpack, bias)}
 
 
 def halves(codes: Tensor, step: int) -> Tensor:
@@ -64,7 +64,8 @@ def halves(codes: Tensor, step: int) -> Tensor:
     return torch.cat((steps & 15, steps >> 4), dim=2).flatten(1)
 
 
-def _multiply(x: Tensor, n_out: int, unpack: Unpack, bias: Tensor | None) -> Tensor:
+def multiply_unpacked(x: Tensor, n_out: int, unpack: Unpack, bias: Tensor | None) -> Tensor:
+    """x times the transpose of a weight that comes by parts, plus the bias. [rows, n_out]"""
     n_rows, n_in = x.shape
     wide = torch.zeros(-(-n_rows // TILE) * TILE, n_in, dtype=torch.float32, device=x.device)
     wide[:n_rows] = x

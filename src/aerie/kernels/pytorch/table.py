@@ -5,8 +5,10 @@ from __future__ import annotations
 from aerie.kernels.implementation import Implementation
 from aerie.kernels.pytorch import (
     commit,
+    experts,
     growth,
     layout,
+    masks,
     memory,
     near_ties,
     partial_kv,
@@ -58,6 +60,7 @@ KERNELS: dict[str, Implementation] = {
         (scores.toss_coins, None),
         (scores.score_target_tokens, None),
         (near_ties.find_near_ties, None),
+        (masks.forbid_tokens, None),
         (partial_kv.weigh_kv_blocks, None),
         (partial_kv.bound_kv_blocks, None),
         (partial_kv.choose_kv_blocks, None),
@@ -65,5 +68,6 @@ KERNELS: dict[str, Implementation] = {
         (partial_kv.splice_drafted_run, None),
         (products.multiply_int4, None),
         (products.multiply_fp8, None),
+        (experts.multiply_experts, None),
     )
 }

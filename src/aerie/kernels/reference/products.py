@@ -52,18 +52,18 @@ def multiply_fp8(
 
 def _multiply(x: Rows, weight: Floats, bias: Rows | None) -> Rows:
     """x times the weight's transpose, plus the bias, rounded once."""
-    y = _widened(x) @ weight.astype(np.float64).T
-    return _rounded(y if bias is None else y + _widened(bias), x)
+    y = widened(x) @ weight.astype(np.float64).T
+    return rounded(y if bias is None else y + widened(bias), x)
 
 
-def _widened(values: Rows) -> NDArray[np.float64]:
+def widened(values: Rows) -> NDArray[np.float64]:
     """Any dtype of rows as float64; bfloat16 travels as 16-bit patterns."""
     if values.dtype == np.uint16:
         values = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return values.astype(np.float64)
 
 
-def _rounded(values: NDArray[np.float64], like: Rows) -> Rows:
+def rounded(values: NDArray[np.float64], like: Rows) -> Rows:
     """To the dtype of the rows; of two bfloat16 as near, the even one."""
     if like.dtype != np.uint16:
         return values.astype(like.dtype)

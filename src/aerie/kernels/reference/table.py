@@ -5,8 +5,10 @@ from __future__ import annotations
 from aerie.kernels.implementation import Implementation
 from aerie.kernels.reference import (
     commit,
+    experts,
     growth,
     layout,
+    masks,
     memory,
     near_ties,
     partial_kv,
@@ -65,6 +67,7 @@ KERNELS: dict[str, Implementation] = {
     "toss_coins": Implementation(scores.toss_coins),
     "score_target_tokens": Implementation(scores.score_target_tokens),
     "find_near_ties": Implementation(near_ties.find_near_ties),
+    "forbid_tokens": Implementation(masks.forbid_tokens),
     "weigh_kv_blocks": Implementation(partial_kv.weigh_kv_blocks),
     "bound_kv_blocks": Implementation(partial_kv.bound_kv_blocks),
     "choose_kv_blocks": Implementation(partial_kv.choose_kv_blocks),
@@ -72,4 +75,5 @@ KERNELS: dict[str, Implementation] = {
     "splice_drafted_run": Implementation(partial_kv.splice_drafted_run),
     "multiply_int4": Implementation(products.multiply_int4),
     "multiply_fp8": Implementation(products.multiply_fp8),
+    "multiply_experts": Implementation(experts.multiply_experts),
 }

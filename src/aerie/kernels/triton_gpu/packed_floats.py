@@ -17,8 +17,18 @@ from torch import Tensor
 from aerie.chips import record_of
 from aerie.kernels.cards.products import WIDEST_STEP, step_of
 from aerie.kernels.triton_gpu.overlap import take_turn
-from aerie.kernels.triton_gpu.packed import grid_of, multiplies, options_of, store_rows
-from aerie.kernels.triton_gpu.packed_plan import tile_for
+from aerie.kernels.triton_gpu.packed_plan import Product, parts_of, tile_for
+from aerie.kernels.triton_gpu.packed_walk import (
+    ask_ahead,
+    each_part,
+    grid_of,
+    in_order,
+    multiplies,
+    of_group,
+    options_of,
+    steps_of,
+    store_rows,
+)
 
 LEAST_STEP = 16  # the shortest inner axis of a matrix instruction
 KNOWS_FP8 = 89  # capability from which on a chip converts e4m3
@@ -36,34 +46,70 @@ def _widened(codes, NATIVE: tl.constexpr):
     return tl.where(bits > 127, -value, value)
 
 
-@triton.jit(do_not_specialize=("n_rows",))
+@triton.jit
+def _walk(
+    x, codes, scales, row, column, first, n_rows, n_out, n_in, n_steps, steps_each, n_ahead,
+    STEP: tl.constexpr, EVERY: tl.constexpr, SPREAD: tl.constexpr, IS_FULL: tl.constexpr,
+    NATIVE: tl.constexpr, PRECISION: tl.constexpr, OVERLAP: tl.constexpr, LINES: tl.constexpr,
+):  # fmt: skip
+    """The sums of steps from `first` on, [outputs, rows]; of every part, where they are spread."""
+    BM: tl.constexpr = row.shape[0]
+    inner = tl.arange(0, STEP)
+    begin = steps_of(first, SPREAD)
+    x_place = row.to(tl.int64)[None, :] * n_in + inner[:, None]
+    x_at = x + each_part(x_place, SPREAD) + begin * STEP
+    column_at = codes + each_part(column.to(tl.int64)[:, None] * n_in, SPREAD) + begin * STEP
+    codes_at = column_at + each_part(inner[None, :], SPREAD)
+    is_x = each_part((row < n_rows)[None, :], SPREAD)
+    is_code = each_part((column < n_out)[:, None], SPREAD)
+    if OVERLAP and IS_FULL:
+        ask_ahead(column_at, n_ahead, LINES, SPREAD)
+    next_scale = of_group(scales, first, column, n_steps, n_out, EVERY, SPREAD, IS_FULL)
+    take_turn(OVERLAP)
+    total = tl.expand_dims(tl.zeros_like(next_scale), -1) + tl.zeros([BM], tl.float32)
+    for step in range(steps_each):
+        # A step ahead, as in `packed.py`.
+        scale, after = next_scale, first + step + 1
+        next_scale = of_group(scales, after, column, n_steps, n_out, EVERY, SPREAD, IS_FULL)
+        if IS_FULL:
+            held = tl.load(codes_at + step * STEP, eviction_policy="evict_first")
+            own = tl.load(x_at + step * STEP, mask=is_x, other=0.0)
+        else:
+            left = n_in - (begin + step) * STEP
+            is_in, is_below = each_part(inner[None, :], SPREAD), each_part(inner[:, None], SPREAD)
+            held = tl.load(codes_at + step * STEP, mask=is_code & (is_in < left), other=0)
+            own = tl.load(x_at + step * STEP, mask=is_x & (is_below < left), other=0.0)
+        part = tl.dot(_widened(held, NATIVE).to(own.dtype), own, input_precision=PRECISION)
+        # Fused where it is written: two compilations must not round differently.
+        total = tl.fma(part, tl.broadcast_to(tl.expand_dims(scale, -1), part.shape), total)
+    return total
+
+
+@triton.jit(do_not_specialize=("n_rows", "n_steps", "steps_each", "n_ahead"))
 def _fp8_kernel(
-    x, codes, scales, bias, out, n_rows, n_out, n_in, group_size,
-    BM: tl.constexpr, BN: tl.constexpr, STEP: tl.constexpr, IS_FULL: tl.constexpr,
-    NATIVE: tl.constexpr, HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr, OVERLAP: tl.constexpr,
+    x, codes, scales, bias, out, n_rows, n_out, n_in, n_steps, steps_each, n_ahead,
+    BM: tl.constexpr, BN: tl.constexpr, STEP: tl.constexpr, EVERY: tl.constexpr,
+    PARTS: tl.constexpr, SPREAD: tl.constexpr, IS_FULL: tl.constexpr, NATIVE: tl.constexpr,
+    HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr, OVERLAP: tl.constexpr, LINES: tl.constexpr,
 ):  # fmt: skip
     """The weight's rows stand in the long axis of the matrix instruction."""
-    column = tl.program_id(0) * BN + tl.arange(0, BN)
-    row = tl.program_id(1) * BM + tl.arange(0, BM)
-    inner = tl.arange(0, STEP)
-    is_column = column < n_out
-    is_row = row < n_rows
-    x_at = x + row.to(tl.int64)[None, :] * n_in + inner[:, None]
-    codes_at = codes + column.to(tl.int64)[:, None] * n_in + inner[None, :]
-    take_turn(OVERLAP)
-    total = tl.zeros([BN, BM], tl.float32)
-    for first in range(0, n_in, STEP):
-        scale = tl.load(scales + first // group_size * n_out + column, mask=is_column, other=0.0)
-        is_code, is_x = is_column[:, None], is_row[None, :]
-        if not IS_FULL:
-            is_code &= (first + inner < n_in)[None, :]
-            is_x &= (first + inner < n_in)[:, None]
-        held = tl.load(codes_at + first, mask=is_code, other=0, eviction_policy="evict_first")
-        own = tl.load(x_at + first, mask=is_x, other=0.0)
-        weight = _widened(held, NATIVE).to(own.dtype)
-        part = tl.dot(weight, own, input_precision=PRECISION)
-        # Fused where it is written: two compilations must not round differently.
-        total = tl.fma(part, tl.broadcast_to(scale[:, None], [BN, BM]), total)
+    row = tl.program_id(0) * BM + tl.arange(0, BM)
+    column = tl.program_id(1) * BN + tl.arange(0, BN)
+    if SPREAD:
+        sums = _walk(
+            x, codes, scales, row, column, tl.arange(0, PARTS) * steps_each, n_rows, n_out, n_in,
+            n_steps, steps_each, n_ahead,
+            STEP, EVERY, SPREAD, IS_FULL, NATIVE, PRECISION, OVERLAP, LINES,
+        )  # fmt: skip
+        total = in_order(sums)
+    else:
+        total = tl.zeros([BN, BM], tl.float32)
+        for part in range(PARTS):
+            total += _walk(
+                x, codes, scales, row, column, part * steps_each, n_rows, n_out, n_in, n_steps,
+                steps_each, n_ahead,
+                STEP, EVERY, SPREAD, IS_FULL, NATIVE, PRECISION, OVERLAP, LINES,
+            )  # fmt: skip
     store_rows(total, out, bias, row, column, n_rows, n_out, HAS_BIAS)
 
 
@@ -79,11 +125,16 @@ def multiply_fp8(
     (n_rows, n_in), n_out, step = x.shape, codes.shape[0], step_of(group_size)
     out = x.new_empty((n_rows, n_out))
     if n_rows:
-        tile = tile_for(n_rows, n_out, WIDEST_STEP, x)
+        tile = tile_for(Product("multiply_fp8", n_out, n_in, WIDEST_STEP), x)
+        n_steps = triton.cdiv(n_in, step)
+        parts = parts_of(n_steps)
+        steps_each = triton.cdiv(n_steps, parts)
         _fp8_kernel[grid_of(tile, n_rows, n_out)](
             x.contiguous(), codes.contiguous(), scales.contiguous(),
-            out if bias is None else bias.contiguous(), out, n_rows, n_out, n_in, group_size,
-            STEP=step, IS_FULL=n_in % step == 0, NATIVE=record_of(x.device).capability >= KNOWS_FP8,
-            HAS_BIAS=bias is not None, **options_of(tile, x),
+            out if bias is None else bias.contiguous(), out, n_rows, n_out, n_in, n_steps,
+            steps_each, STEP=step, EVERY=group_size // step,
+            IS_FULL=n_out % tile.outputs == 0 and steps_each * parts * step == n_in,
+            NATIVE=record_of(x.device).capability >= KNOWS_FP8,
+            HAS_BIAS=bias is not None, **options_of(tile, parts, steps_each * step, x),
         )  # fmt: skip
     return {"y": out}

@@ -9,9 +9,11 @@ from aerie.kernels.implementation import Implementation
 from aerie.kernels.triton_gpu import (
     commit,
     draft_top,
+    experts,
     growth,
     growth_layer,
     layout_rows,
+    masks,
     near_ties,
     packed,
     packed_floats,
@@ -71,11 +73,13 @@ KERNELS: dict[str, Implementation] = {
         (scores.toss_coins, None, None),
         (scores.score_target_tokens, None, None),
         (near_ties.find_near_ties, None, None),
+        (masks.forbid_tokens, None, None),
         (partial_kv.weigh_kv_blocks, None, None),
         (partial_kv.bound_kv_blocks, None, None),
         (partial_kv.gather_kv_blocks, None, None),
         (packed.multiply_int4, None, packed.covers_int4),
         (packed_floats.multiply_fp8, None, packed_floats.covers_fp8),
+        (experts.multiply_experts, None, experts.covers_experts),
     )
 }
 KERNELS["grow_draft_layer"] = Implementation(
