@@ -17,7 +17,7 @@ for stage in $stages; do
     echo "stage $stage: $(date +%T)"
     "$python" -m aerie profile --stage "$stage" --out "$out" --json "$@" || status=1
     case ",$stage," in
-    *,kernels,*) "$python" -m aerie.bench.profile.plot "$out" || echo "plots were not drawn" ;;
+    *,kernels,*) "$python" -m aerie.bench.plots "$out" || echo "plots were not drawn" ;;
     esac
 done
 echo "end: $(date +%T)"

@@ -24,15 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # A bare machine has no installed package: the source is beside us.
 sys.path[:0] = [str(ROOT / "src")]
 
+from aerie.bench.ceilings import copy_bandwidth, synchronise  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.bench.round.setup import (  # noqa: E402
-    Room,
-    RoundSetup,
-    copy_bandwidth,
-    read_prompts,
-    start,
-    synchronise,
-)
+from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start  # noqa: E402
 from aerie.bench.round.speed import PLAIN, Clocked, step_bytes  # noqa: E402
 from aerie.models.decoder import Decoder  # noqa: E402
 

@@ -26,6 +26,7 @@ from aerie.attention.triton import (  # noqa: E402
     TritonAttention,
     load_tiles,
 )
+from aerie.bench.ceilings import copy_bandwidth  # noqa: E402
 from aerie.bench.kernels import attention, attention_sweep  # noqa: E402
 from aerie.bench.kernels.attention_work import (  # noqa: E402
     N_LAYERS,
@@ -120,7 +121,7 @@ def sweep(stages: list[str], seconds: float) -> list[attention_sweep.Trial]:
 
 def measure(out: Path, table: TileTable, origin: dict[str, Any]) -> None:
     """The published table: trees against their bytes, prompts against flash attention."""
-    bandwidth = attention.copy_bytes_per_second(DEVICE)
+    bandwidth = 1e9 * copy_bandwidth(DEVICE)["gbps"]
     print(f"copy bandwidth {bandwidth / 1e12:.3f} TB/s (read + written)", flush=True)
     points = attention.tree_points()
     storage = random_storage(storage_elements(points, N_LAYERS), torch.bfloat16, DEVICE)

@@ -129,13 +129,13 @@ def check_kernel(job: tuple[str, str]) -> dict[str, Any]:
 
 def gemm(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
     """Tune products of few rows; write the table and what was measured for it."""
-    from aerie.bench.kernels.calls import copy_gbps
+    from aerie.bench.ceilings import copy_bandwidth
     from aerie.bench.kernels.gemm import SHAPES, compile_all, tune_all
     from aerie.bench.kernels.gemm_stack import refine_all
     from aerie.kernels.triton_gpu.gemm_plan import ROW_BUCKETS, table_record
 
     say(f"compiled in {compile_all(SHAPES, ROW_BUCKETS, options.workers):.1f} s")
-    ceiling = copy_gbps("cuda")
+    ceiling = copy_bandwidth("cuda")["gbps"]
     _, alone = tune_all(SHAPES, ROW_BUCKETS, "cuda", options.seconds, say)
     say(f"copy {ceiling:.0f} GB/s; buckets done {sorted({t.key.rows for t in alone})}")
     tuned, stack = refine_all(SHAPES, alone, ceiling, say)
@@ -154,7 +154,7 @@ def gemm(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
 
 def times(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
     """Device time of kernels and fused operations, PyTorch beside Triton."""
-    from aerie.bench.kernels.graphs import time_kernels, time_layer, time_operations
+    from aerie.bench.kernels.times import time_kernels, time_layer, time_operations
 
     def rows() -> Any:
         yield from time_kernels(BACKENDS, POINTS)

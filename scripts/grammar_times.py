@@ -39,8 +39,8 @@ sys.path[:0] = [str(ROOT / "src")]
 
 from mask_times import grown_tokenizer  # noqa: E402
 
-from aerie.bench.engine.summary import interval  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
+from aerie.bench.record import interval  # noqa: E402
 from aerie.bench.round.setup import (  # noqa: E402
     Room,
     RoundSetup,

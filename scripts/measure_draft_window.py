@@ -25,8 +25,8 @@ from torch import Tensor
 from aerie.assemble import load_draft, load_target
 from aerie.attention.pool import KVPool
 from aerie.attention.rows import Bounds, Rows, causal_rows
-from aerie.bench.packed import as_lines
 from aerie.bench.provenance import provenance
+from aerie.bench.record import as_lines
 from aerie.config import ModelConfig
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head

@@ -29,9 +29,8 @@ from typing import Any
 import numpy as np
 
 from aerie import Engine, SamplingParams
-from aerie.bench.engine.summary import interval
-from aerie.bench.packed import as_lines
 from aerie.bench.provenance import provenance
+from aerie.bench.record import as_lines, interval
 from aerie.kernels.numpy_cpu.round_text import find_text_path
 from aerie.models.hub import find_pair
 from aerie.text.heldout import read_documents

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from aerie.assemble import load_draft, load_target
-from aerie.bench.packed import as_lines
 from aerie.bench.provenance import provenance
+from aerie.bench.record import as_lines
 from aerie.config import ModelConfig
 from aerie.models.draft_vocabulary import TokenCounts, choose_ids, count_ids, head_ids, slice_head
 from aerie.models.eagle3_head import Eagle3Head

@@ -70,14 +70,9 @@ from torch import Tensor  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from aerie.assemble_numerics import find_numerics, head_numerics  # noqa: E402
+from aerie.bench.ceilings import copy_bandwidth  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.bench.round.setup import (  # noqa: E402
-    Room,
-    RoundSetup,
-    copy_bandwidth,
-    read_prompts,
-    start,
-)
+from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start  # noqa: E402
 from aerie.bench.round.speed import (  # noqa: E402
     PLAIN,
     WIDE_TREE,

@@ -124,7 +124,7 @@ def turn(tree: Path, asked: Path) -> dict[str, Any]:
 
 def write_asked(path: Path, asked: dict[str, Any]) -> None:
     """Adds held-out prompts by context to it; long ones are one document cut at other ends."""
-    from aerie.bench.engine.contract import choose_prompts
+    from aerie.bench.engine import choose_prompts
     from aerie.bench.round.setup import tokenizer_of_pair
 
     encode = tokenizer_of_pair().encode
@@ -139,7 +139,7 @@ def write_asked(path: Path, asked: dict[str, Any]) -> None:
 
 def compared(arms: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Speed of the later tree over the earlier one by point, and whether it is enough."""
-    from aerie.bench.engine.summary import interval
+    from aerie.bench.record import interval
 
     def speeds(arm: str, point: str) -> list[float]:
         return [speed(own[point]) for own in arms[arm]]

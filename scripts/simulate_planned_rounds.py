@@ -26,12 +26,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src")]
 
-from aerie.bench.gpu.bed import Bed, Run  # noqa: E402
-from aerie.bench.gpu.contract import Contract, PolicyTerms, Scenario, read_contract  # noqa: E402
-from aerie.bench.gpu.prompts import PromptBook  # noqa: E402
-from aerie.bench.gpu.rows import read_rows  # noqa: E402
+from aerie.bench.bed import (  # noqa: E402
+    Bed,
+    PromptBook,
+    Run,
+)
+from aerie.bench.contract import Contract, PolicyTerms, Scenario, read_contract  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.bench.round.setup import RoundSetup  # noqa: E402
+from aerie.bench.rows import read_rows  # noqa: E402
 from aerie.config import GraphConfig  # noqa: E402
 from aerie.costs.table import CostTable, Prices, load_costs  # noqa: E402
 from aerie.engine.graphs import smallest  # noqa: E402

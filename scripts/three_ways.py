@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from aerie import Engine, SamplingParams
-from aerie.bench.engine.summary import interval
-from aerie.bench.profile.origin import Origin
+from aerie.bench.record import Origin, interval
 from aerie.bench.round.setup import read_prompts
-from aerie.bench.serve.client import ask, read_stream, wait_until_ready
+from aerie.bench.serve.load import ask, read_stream, wait_until_ready
 
 READY_SECONDS = 300.0
 CORE, GENERATE, HTTP = "core", "generate", "http"

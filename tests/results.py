@@ -31,7 +31,7 @@ class Recorder:
     """Collects outcomes by test function; all its ids together make one result."""
 
     def __init__(self, root: Path, mode: str) -> None:
-        from aerie.bench.report.results import named_tests
+        from aerie.bench.report.rows import named_tests
 
         self.root, self.mode = root, mode
         self.named = set(named_tests(root))
@@ -46,7 +46,7 @@ class Recorder:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        from aerie.bench.report.results import RESULTS, read_results, render_results
+        from aerie.bench.report.rows import RESULTS, read_results, render_results
 
         if exitstatus not in _WHOLE:
             return  # interrupted: what did not run is not known
@@ -81,7 +81,7 @@ class Recorder:
                 path.write_text(text, encoding="utf-8")
 
     def _found(self) -> dict[str, Any]:
-        from aerie.bench.report.results import Result
+        from aerie.bench.report.rows import Result
 
         found = {}
         for name, outcomes in self.outcomes.items():
@@ -91,7 +91,7 @@ class Recorder:
 
     def _code(self, name: str) -> str:
         """The hash of a test as it is; empty if it is gone."""
-        from aerie.bench.report.results import code_of_test, find_test
+        from aerie.bench.report.rows import code_of_test, find_test
 
         function = find_test(self.root, name)
         return "" if function is None else code_of_test(function)

@@ -56,8 +56,8 @@ def run_lane(asked: argparse.Namespace) -> None:
     engine = ENGINES[engine_name](settings)
     ready = time.perf_counter() - START
     # Not before: vLLM starts processes of its own, and should find nothing opened.
-    from aerie.bench.peers import append_row
-    from aerie.bench.provenance_peers import peer_provenance
+    from aerie.bench.provenance import peer_provenance
+    from aerie.bench.record import append_row
     from aerie.bench.round.setup import read_prompts, tokenizer_of_pair
 
     made, tokenizer = peer_provenance(), tokenizer_of_pair()

@@ -22,7 +22,8 @@ Cells = Mapping[tuple[str, str], Sequence[Any]]
 
 def print_tables(files: Iterable[Path]) -> None:
     """Everything these files tell."""
-    from aerie.bench.peers import best_chains, read_rows
+    from aerie.bench.peers import best_chains
+    from aerie.bench.record import read_rows
 
     by_kind: dict[str, list[Any]] = defaultdict(list)
     for row in read_rows(files):

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.peers import append_row
-from aerie.bench.provenance_peers import peer_provenance
+from aerie.bench.provenance import peer_provenance
+from aerie.bench.record import append_row
 from aerie.bench.serve.peer import (
     Load,
     PeerContract,

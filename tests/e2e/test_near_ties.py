@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from aerie.attention.rows import Bounds, causal_rows
-from aerie.bench.report.near_ties import RECORD
-from aerie.bench.round.near_ties import Grid, count_by_size
+from aerie.bench.report.front import RECORD
 from aerie.bench.round.setup import RoundSetup, read_prompts
+from aerie.bench.round.texts import Grid, count_by_size
 from aerie.models.decoder import Decoder
 from aerie.near_ties import LIMITS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aerie.bench.peers import read_rows
+from aerie.bench.record import read_rows
 from tests.laws.tree import ROOT
 
 SMALL = ("--device", "cpu", "--dtype", "float32", "--longest", "256", "--pages", "64")

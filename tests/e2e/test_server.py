@@ -17,7 +17,7 @@ import openai
 import pytest
 
 from aerie import Engine, SamplingParams
-from aerie.bench.peers import read_rows
+from aerie.bench.record import read_rows
 from aerie.bench.serve.peer import read_peer_contract, write_prompts
 from aerie.text.grammar import JsonSchema, Regex
 from tests.e2e.server_process import READY_SECONDS, TREE, Served, served

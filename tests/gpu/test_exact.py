@@ -112,8 +112,8 @@ def test_a_split_of_the_inner_axis_is_caught() -> None:
 
 @cache
 def _texts(policy: str, temperature: float, batch: int) -> list[list[int]]:
-    from aerie.bench.round.lossless import POLICIES, lossless_room, write_texts
     from aerie.bench.round.setup import RoundSetup, read_prompts
+    from aerie.bench.round.texts import POLICIES, lossless_room, write_texts
 
     setup = RoundSetup(geometry=None, numerics="exact", backend="triton")
     pair = setup.load()

@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 
 from aerie.bench.lane import captured
-from aerie.bench.round.lossless import lossless_room
 from aerie.bench.round.setup import read_prompts
+from aerie.bench.round.texts import lossless_room
 from aerie.engine.engine import EngineCore
 from aerie.engine.sampler import CONSTRAINED
 from aerie.requests.params import SamplingParams

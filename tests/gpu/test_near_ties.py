@@ -15,8 +15,8 @@ BATCH, N_NEW = 4, 48
 @pytest.mark.parametrize("temperature", [0.0, 0.8], ids=["greedy", "sampled"])
 def test_captured_rounds_count_them(temperature: float) -> None:
     """One pair, both backends: the same kernels of the target, so the same texts and ties."""
-    from aerie.bench.round.lossless import POLICIES, lossless_room, write_texts
     from aerie.bench.round.setup import RoundSetup, read_prompts
+    from aerie.bench.round.texts import POLICIES, lossless_room, write_texts
 
     setup = RoundSetup("cuda", "bfloat16", None, "triton", "graphs")
     pair = setup.load()
@@ -33,8 +33,8 @@ def test_captured_rounds_count_them(temperature: float) -> None:
 
 
 def test_exact_rounds_count_nothing() -> None:
-    from aerie.bench.round.lossless import POLICIES, lossless_room, write_texts
     from aerie.bench.round.setup import RoundSetup, read_prompts
+    from aerie.bench.round.texts import POLICIES, lossless_room, write_texts
 
     setup = RoundSetup("cuda", "bfloat16", None, "triton", "graphs", numerics="exact")
     pair = setup.load()

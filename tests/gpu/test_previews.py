@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 
 from aerie.bench.lane import captured
-from aerie.bench.round.lossless import POLICIES, lossless_room
 from aerie.bench.round.setup import RoundSetup, read_prompts
+from aerie.bench.round.texts import POLICIES, lossless_room
 from aerie.config import PartialConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.models.inflate import LargePair

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from aerie.bench.engine.cast import Cast
 from aerie.bench.lane import Lanes, captured, shape_config
-from aerie.bench.round.lossless import POLICIES, lossless_room
-from aerie.bench.round.outside import OutsideGraphs
+from aerie.bench.rivals import Cast
+from aerie.bench.round.options import OutsideGraphs
 from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start
 from aerie.bench.round.speed import run_without_waiting, step_to_room
+from aerie.bench.round.texts import POLICIES, lossless_room
 from aerie.config import SpeculationConfig
 from aerie.costs.table import load_costs
 from aerie.engine.engine import EngineCore

@@ -46,6 +46,10 @@ BUDGETS = {
     # for mixtures: experts counted by their routers, one of them priced, rows priced by those that
     # they wake. The planner itself is as it was.
     ("costs", "tune"): 920,
+    # Measurements: one record, one experiment, the tuners and profiles of GPU machines, the pages.
+    # It may shrink further (it is more than twice the engine), and does not grow back. 13,200, and
+    # 230 for mixtures of experts at their published sizes, and what masks of grammars cost.
+    ("bench",): 13_435,
 }
 
 # Files between the soft and the hard limit, each with the reason it is not two files.
@@ -61,9 +65,8 @@ LONG_FILES: dict[str, str] = {
 
 # `path:Class` with more attributes than the limit, each with the reason it is one value.
 WIDE_CLASSES: dict[str, str] = {
-    "src/aerie/bench/engine/summary.py:Point": "one field per column of the published rows",
     "src/aerie/bench/gates/data.py:Gate": "one field per key of a gate's table",
-    "src/aerie/bench/gpu/rows.py:Row": "one field per column of the raw rows",
+    "src/aerie/bench/rows.py:Row": "one field per column of the raw rows",
     "src/aerie/cli/engine_options.py:DraftOptions": "one field per option of the command line",
     "src/aerie/config/model.py:ModelConfig": "one field per setting of Engine.load",
     "src/aerie/requests/params.py:SamplingParams": "one field per public option of a request",

@@ -82,18 +82,10 @@ class Comparison:
             "speculative": statistics.median(run.tokens_per_second for run in self.speculative),
         }
         one, other = self.plain[0].completion, self.speculative[0].completion
-        gap = None
-        if self.difference:
-            gap = {
-                "index": self.difference.index,
-                "plain": self.difference.plain,
-                "speculative": self.difference.speculative,
-                "logit_gap": self.difference.logit_gap,
-            }
         return {
             "ok": self.is_identical,
             "identical": self.is_identical,
-            "first_difference": gap,
+            "first_difference": None if self.difference is None else asdict(self.difference),
             "policy": self.policy,
             "tokens": len(one.token_ids),
             "tokens_per_second": {name: round(value, 2) for name, value in speeds.items()},

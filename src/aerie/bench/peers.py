@@ -7,18 +7,13 @@ and group are divided by each other.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from aerie.bench.engine.summary import Interval, interval
-from aerie.bench.packed import open_rows
+from aerie.bench.record import Interval, Row, interval
 
-Row = Mapping[str, Any]
 PEER = "vllm "
 PLAIN = "plain"
 
@@ -32,21 +27,6 @@ class Ratio:
     base: str
     n_groups: int
     value: Interval
-
-
-def append_row(path: Path, row: Row) -> None:
-    """One more line; a run that is broken off keeps what it has measured."""
-    with path.open("a", encoding="utf-8") as out:
-        out.write(json.dumps(row) + "\n")
-
-
-def read_rows(paths: Iterable[Path]) -> list[Row]:
-    """All rows of these files, packed or not."""
-    found: list[Row] = []
-    for path in paths:
-        with open_rows(path, "rt") as lines:
-            found += [json.loads(line) for line in lines]
-    return found
 
 
 def speed(row: Row) -> float:

@@ -16,7 +16,7 @@ from aerie.errors import UsageError
 
 if TYPE_CHECKING:
     from aerie.bench.audit.cells import Plan
-    from aerie.bench.audit.rows import Rows
+    from aerie.bench.audit.certificate import Rows
 
 MOST_SERVERS = 2
 _Axis = str | None
@@ -106,7 +106,7 @@ def audit(
         done = _read(record) if no_run else _run(options, plan, geometry, record, seconds)
         found = _certify(done, plan)
     if out is not None:
-        from aerie.bench.profile.origin import write_json
+        from aerie.bench.record import write_json
 
         write_json(out, found)
     finish(found, as_json)
@@ -130,13 +130,13 @@ def _ask(
         raise UsageError(f"--url was given {len(urls)} times, limit {MOST_SERVERS}: on, and off")
     if len(asked.get("texts", (1,))) != 1:
         raise UsageError("--texts is one number with --url: every step asks for the same texts")
-    from aerie.bench.serve.client import wait_until_ready
+    from aerie.bench.serve.load import wait_until_ready
 
     for url in urls:
         wait_until_ready(url, wait, "start a server there, or give --wait SECONDS")
     from aerie.bench.audit.servers import QUICK, ServerAudit, Terms
     from aerie.bench.audit.transcript import lines_of, table_of
-    from aerie.bench.provenance_peers import peer_provenance
+    from aerie.bench.provenance import peer_provenance
 
     asked |= {"texts": asked["texts"][0]} if "texts" in asked else {}
     screen, notes = console(), progress_console()
@@ -162,7 +162,7 @@ def _plan(options: EngineOptions, is_quick: bool, asked: dict[str, Any]) -> Plan
 
 
 def _read(path: Path | None) -> Rows:
-    from aerie.bench.audit.rows import Rows
+    from aerie.bench.audit.certificate import Rows
 
     if path is None or not path.exists():
         raise UsageError("--no-run certifies rows that are there: name their file with --record")
@@ -173,9 +173,8 @@ def _run(
     options: EngineOptions, plan: Plan, geometry: str | None, path: Path | None, seconds: float
 ) -> Rows:
     from aerie.bench.audit.cells import ASKED, POLICIES
-    from aerie.bench.audit.engines import Engines, load_models, with_own_numerics
-    from aerie.bench.audit.rows import Rows, read_record
-    from aerie.bench.audit.run import Audit
+    from aerie.bench.audit.certificate import Rows, read_record
+    from aerie.bench.audit.run import Audit, Engines, load_models, with_own_numerics
 
     read_record(path)  # what cannot be gone on with is said before anything is loaded
     config, screen = with_own_numerics(options.config()), progress_console()

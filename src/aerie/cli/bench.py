@@ -38,7 +38,7 @@ def kernels(
     """
     from rich.progress import Progress
 
-    from aerie.bench.kernels.calls import Point, measure_all
+    from aerie.bench.kernels.times import Point, measure_all
     from aerie.kernels import load
 
     device = found_device(device)
@@ -84,12 +84,11 @@ def engine(
     """
     import torch
 
-    from aerie.bench.engine.contract import Contract
-    from aerie.bench.engine.session import run_session
+    from aerie.bench.engine import Terms, run_session
     from aerie.config import PlannerConfig
 
     torch.set_num_threads(threads)
-    contract = Contract(
+    terms = Terms(
         batches=tuple(integers(batch, "--batch")),
         contexts=tuple(integers(context, "--context")),
         tokens=tokens,
@@ -97,12 +96,12 @@ def engine(
     )
     screen = progress_console()
     planner = PlannerConfig(costs)
-    session = run_session(contract, planner, transformers, lambda text: screen.print(text))
+    session = run_session(terms, planner, transformers, lambda text: screen.print(text))
     if out is not None:
         session.write(out, name)
     if not as_json:
         console().print(session.table())
-    finish(session.payload, as_json=True)
+    finish(session.record, as_json=True)
 
 
 @app.command("round")
@@ -184,8 +183,8 @@ def gpu(
     Ceilings come first; raw rows are appended as they are measured, and points that are finished
     for the same sources and contract are skipped. The last line of output is JSON.
     """
-    from aerie.bench.gpu.contract import read_contract
-    from aerie.bench.gpu.session import Asked, run_asked
+    from aerie.bench.contract import read_contract
+    from aerie.bench.gpu import Asked, run_asked
     from aerie.parity.matrix import sources_hash
 
     model = read_contract(contract).model
@@ -197,37 +196,6 @@ def gpu(
     asked = Asked(contract, out, kernels, wanted, chosen, tuple(then or ()), gates)
     screen = progress_console() if as_json else console()
     finish(run_asked(asked, lambda text: screen.print(text)), as_json=True)
-
-
-@app.command("step")
-def step(
-    batch: Annotated[str, typer.Option(help="Batch sizes, comma separated.")] = "1,8",
-    context: Annotated[int, count(16, "Prompt tokens.")] = 512,
-    steps: Annotated[int, count(1, "Timed steps of every turn.")] = 24,
-    repeats: Annotated[int, count(1, "Turns of every method.")] = 9,
-    transformers: Annotated[bool, typer.Option(help="Time its generate beside.")] = True,
-    threads: Annotated[int, count(1, "CPU threads.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
-) -> None:
-    """Say where the milliseconds of a step go, phase by phase, on a CPU.
-
-    Plain decoding and a chain of five take turns with the built-in pair; every phase is shown with
-    the matrix products and the kernel calls inside it. The last line of output is JSON.
-    """
-    import torch
-
-    from aerie.bench.engine.step import table_of
-    from aerie.bench.engine.step_session import StepPlan, run_session
-
-    torch.set_num_threads(threads)
-    plan = StepPlan(tuple(integers(batch, "--batch")), context, steps, repeats, transformers)
-    screen = progress_console()
-    session = run_session(plan, lambda text: screen.print(text))
-    if not as_json:
-        console().print(table_of(session.series))
-        if session.rival:
-            console().print(f"transformers' generate: {min(session.rival):.2f} ms a token, least")
-    finish(session.payload(), as_json=True)
 
 
 @app.command("serve")
@@ -247,8 +215,15 @@ def serve(
     """
     from rich.progress import Progress
 
-    from aerie.bench.serve.client import wait_until_ready
-    from aerie.bench.serve.load import SERVER_OPTIONS, Load, measure, table_of, write
+    from aerie.bench.record import write_json
+    from aerie.bench.serve.load import (
+        REPORT,
+        SERVER_OPTIONS,
+        Load,
+        measure,
+        table_of,
+        wait_until_ready,
+    )
 
     load = Load(url, tuple(integers(clients, "--clients")), turns, tokens)
     wait_until_ready(url, wait, f"start it with: aerie serve {SERVER_OPTIONS}")
@@ -256,7 +231,7 @@ def serve(
         task = progress.add_task("bench serve", total=turns * len(load.clients))
         found = measure(load, lambda: progress.advance(task))
     if out is not None:
-        write(found, out)
+        write_json(out / REPORT, found)
     if not as_json:
         console().print(table_of(found))
     finish(found, as_json=True)

@@ -29,9 +29,9 @@ def peer(
     begins with the first requests after "ready", apart. `scripts/peers/README.md` says how servers
     take turns, and what the rows mean. The last line of output is JSON.
     """
-    from aerie.bench.peers import append_row
-    from aerie.bench.provenance_peers import peer_provenance
-    from aerie.bench.serve.client import wait_until_ready
+    from aerie.bench.provenance import peer_provenance
+    from aerie.bench.record import append_row
+    from aerie.bench.serve.load import wait_until_ready
     from aerie.bench.serve.peer import find_server, read_peer_contract, run_turn, table_of
 
     asked = read_peer_contract(contract)

@@ -73,7 +73,7 @@ def plan_chip(
 ) -> None:
     """Place every buffer of the draft in whole blocks, and say what double buffering hides."""
     from aerie.bench.provenance import provenance
-    from aerie.bench.report.tables import read_json
+    from aerie.bench.record import read_json
     from aerie.fpga import chip_plan
     from aerie.perf.device import find_device
     from aerie.perf.point import Point, Tree, find_sizes
@@ -95,7 +95,7 @@ def compare_with_gpu(
 ) -> None:
     """Race the card against the measured GPU: fpga_vs_h200_summary.md and _raw.csv."""
     from aerie.bench.provenance import provenance
-    from aerie.bench.report.tables import as_csv
+    from aerie.bench.record import as_csv
     from aerie.fpga import race
 
     origin = provenance("cpu")

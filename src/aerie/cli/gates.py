@@ -37,8 +37,7 @@ def gates(
     """
     if context.invoked_subcommand is not None:
         return
-    from aerie.bench.gates.ages import read_ages
-    from aerie.bench.gates.data import Folder
+    from aerie.bench.gates.data import Folder, read_ages
     from aerie.bench.gates.gate import judge, read_gates
 
     require_checkout("aerie gates", folder)
@@ -62,11 +61,10 @@ def run(
     micro runs three passes; full refuses to start before three of them have passed in a row with
     the same contract and kernels.
     """
+    from aerie.bench.contract import read_contract
     from aerie.bench.gates.gate import read_gates
     from aerie.bench.gates.run import require_token, run_suite
-    from aerie.bench.gpu.contract import read_contract
-    from aerie.bench.gpu.report import write_summary
-    from aerie.bench.gpu.session import Asked, open_session
+    from aerie.bench.gpu import Asked, open_session, write_summary
     from aerie.parity.matrix import sources_hash
 
     require_checkout("aerie gates run", folder)

@@ -95,7 +95,7 @@ def matrix(
     as_json: Json = False,
 ) -> None:
     """Write kernel x backend x group of cases as Markdown and JSON: passed, tolerance, worst."""
-    from aerie.bench.gates.earlier import keep_columns
+    from aerie.bench.gates.run import keep_columns
     from aerie.kernels.cases import all_cases
     from aerie.parity import matrix as matrices
     from aerie.parity import matrix_page

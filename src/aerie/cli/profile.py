@@ -34,10 +34,9 @@ def profile(
     Kernels: times by the profiler, modelled bytes per token, ranked hotspots, busy share, energy.
     Ablation: one lever off at a time. Serving: first tokens, arrivals while others decode. Tuning:
     shipped choices against their sweeps. On a CPU everything shrinks: a rehearsal of the same
-    code. `python -m aerie.bench.profile.plot OUT` draws the roofline and a round's timeline.
+    code. `python -m aerie.bench.plots OUT` draws the roofline and a round's timeline.
     """
-    from aerie.bench.profile.point import POLICIES, Point
-    from aerie.bench.profile.session import Session, Sizes
+    from aerie.bench.profile.session import POLICIES, Point, Session, Sizes
     from aerie.bench.profile.stages import STAGES, run_stage
     from aerie.errors import UnknownNameError
 

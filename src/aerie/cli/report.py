@@ -48,11 +48,10 @@ def report(check: Check = False, as_json: Json = False) -> None:
 
 def judges(root: Path) -> Judges:
     """Ask the sources, the parity matrix and the gates."""
-    from aerie.bench.gates.ages import PACKAGE, Ages
-    from aerie.bench.gates.data import Folder
+    from aerie.bench.gates.data import PACKAGE, Ages, Folder
     from aerie.bench.gates.gate import judge, read_gates
-    from aerie.bench.report import front, measured, near_ties
-    from aerie.bench.report.history import learn
+    from aerie.bench.report import front, measured
+    from aerie.bench.report.origin import learn
     from aerie.bench.report.tables import Table
     from aerie.bench.report.write import Judges
     from aerie.parity.matrix_page import read_matrix, render
@@ -67,7 +66,7 @@ def judges(root: Path) -> Judges:
     )
     first = Table(front.PAGE, (front.PAGE,), lambda where: front.render(where, ages))
     whole = Table(measured.PAGE, measured.RAW, lambda where: measured.render(where, gates))
-    close = Table(near_ties.PAGE, (near_ties.PAGE, near_ties.RECORD), near_ties.render)
+    close = Table(front.GPU_PAGE, (front.GPU_PAGE, front.RECORD), front.render_near_ties)
     return Judges(gates, parity_of(root), (page, first, whole, close), ages)
 
 

@@ -50,7 +50,7 @@ def costs(
     graphs the rounds are recorded and replayed, and timed where the device runs them.
     """
     from aerie.assemble_costs import identity_of, keep_costs
-    from aerie.bench.engine.tune_costs import Asked, tune
+    from aerie.bench.tune_costs import Asked, tune
 
     refuse("tune costs", options.memory, options.drafts)
     asked = Asked(

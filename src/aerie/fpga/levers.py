@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from aerie.api import Engine
-from aerie.bench.gpu.prompts import PromptBook
+from aerie.bench.bed import PromptBook
 from aerie.engine.launch import Direct
 from aerie.fpga.draft_round import DraftRound, FusedChoice
 from aerie.fpga.draft_weights import DraftWeights, weights_of

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from aerie.bench.report.tables import read_json
+from aerie.bench.record import read_json
 from aerie.costs.table import load_costs
 from aerie.fpga.byte_study import fused_bytes
 from aerie.fpga.draft_round import DraftRound, FusedChoice

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aerie.api import Engine
-from aerie.bench.gpu.prompts import PromptBook
+from aerie.bench.bed import PromptBook
 from aerie.fpga.tree_round import Array, DraftLevel, Serving, TreeRound
 from aerie.kernels.arrays import as_numpy
 from aerie.kernels.registry import Kernels

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from aerie import api
+from aerie import api, assemble_choices
 from aerie.api import Engine
 from aerie.assemble import load_target, with_numerics
-from aerie.assemble_choices import choose_engine, explain_window, settled
+from aerie.assemble_choices import choose_backend, choose_engine, explain_window, settled
 from aerie.assemble_device import choose_dtype, choose_threads, settle_model
 from aerie.assemble_numerics import choose_kind, choose_numerics
 from aerie.chips import CHIPS
@@ -242,3 +242,17 @@ def test_the_window_is_as_asked(settings: dict[str, int], words: str, origin: st
     assert head is not None
     found = explain_window(ModelConfig(**settings), head, 34816)  # type: ignore[arg-type]
     assert (found.value, found.origin) == (words, origin)
+
+
+def test_kernels_are_chosen_by_device_and_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cpu = choose_backend(EngineConfig())
+    assert (on_cpu.value, on_cpu.origin) == ("numpy", "automatic")
+    assert on_cpu.reason
+    asked = choose_backend(EngineConfig(backend="reference"))
+    assert (asked.value, asked.origin) == ("reference", "config")
+    on_a_gpu = EngineConfig(model=ModelConfig(device="cuda:0"))
+    for obstacle, backend in ((None, "triton"), ("triton is not installed", "pytorch")):
+        monkeypatch.setattr(assemble_choices, "why_unavailable", lambda info, found=obstacle: found)
+        chosen = choose_backend(on_a_gpu)
+        assert (chosen.value, chosen.origin) == (backend, "automatic")
+        assert obstacle is None or chosen.reason == obstacle

@@ -6,11 +6,8 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
-from aerie.bench.profile.ablation import run_ablation
-from aerie.bench.profile.ablation_report import interval
-from aerie.bench.profile.ablation_variants import FULL, vocabularies
-from aerie.bench.profile.point import Point
-from aerie.bench.profile.session import Session, Sizes
+from aerie.bench.profile.ablation import FULL, run_ablation, vocabularies
+from aerie.bench.profile.session import Point, Session, Sizes
 from aerie.bench.round.setup import RoundSetup
 from aerie.models.draft_vocabulary import head_ids
 
@@ -18,11 +15,6 @@ SETUP = RoundSetup("cpu", "float32", None, "pytorch")
 GEOMETRY = """{"num_hidden_layers": 8, "hidden_size": 512, "vocab_size": 6000,
  "draft_vocab_size": 5000, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 128,
  "intermediate_size": 2048}"""
-
-
-def test_interval_is_of_the_values() -> None:
-    values = [1.0 + 0.01 * number for number in range(21)]
-    assert interval(values) == (1.1, 1.01, 1.19)
 
 
 def test_every_lever_has_turns(tmp_path: Path) -> None:

@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 
 from aerie.assemble_choices import configured
-from aerie.bench.audit import engines as audited
-from aerie.bench.audit.cells import OFF, POLICIES, QUICK, Cell, Plan
-from aerie.bench.audit.engines import Engines, load_models
-from aerie.bench.audit.homogeneity import compare_samples
-from aerie.bench.audit.rows import Rows
-from aerie.bench.audit.run import Audit
-from aerie.bench.audit.scenes import SCENES, TOGETHER
+from aerie.bench.audit import run as audited
+from aerie.bench.audit.cells import OFF, POLICIES, QUICK, SCENES, TOGETHER, Cell, Plan
+from aerie.bench.audit.certificate import Rows
+from aerie.bench.audit.run import Audit, Engines, load_models
+from aerie.bench.audit.transcript import compare_samples
 from aerie.cli.main import app
 from aerie.errors import UnknownNameError, UsageError
 from aerie.kernels.registry import Kernels

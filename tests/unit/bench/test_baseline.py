@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from aerie.bench.gpu.contract import Contract, Scenario, read_contract
-from aerie.bench.gpu.rows import Row, append_rows
+from aerie.bench.contract import Contract, Scenario, read_contract
 from aerie.bench.report.baseline import BASELINE, hold
 from aerie.bench.report.checks import Evidence, judge
 from aerie.bench.report.rows import Check
 from aerie.bench.report.rows import Row as Line
+from aerie.bench.rows import Row, append_rows
 from tests.unit.bench.test_gates import made_rows
 
 POLICIES = ("plain", "spec-3")

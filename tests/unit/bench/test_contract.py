@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from aerie.bench.gpu.contract import parse_contract, read_contract
-from aerie.bench.gpu.report import contract_page
-from aerie.bench.gpu.rows import read_rows
-from aerie.bench.gpu.run import GpuSession
-from aerie.bench.gpu.summary import summarise
+from aerie.bench.contract import parse_contract, read_contract
+from aerie.bench.experiment import Experiment
+from aerie.bench.gpu import contract_page
+from aerie.bench.rows import read_rows
+from aerie.bench.summary import summarise
 from aerie.errors import AerieError
 
 CONTRACTS = sorted(Path("contracts").glob("*.toml"))
@@ -105,7 +105,7 @@ def test_a_rehearsal_writes_rows_and_skips_what_is_finished(tmp_path: Path) -> N
     contract = parse_contract(small())
     notes: list[str] = []
     raw = tmp_path / "raw.csv"
-    session = GpuSession(contract, raw, "0" * 64, notes.append)
+    session = Experiment(contract, raw, "0" * 64, notes.append)
     assert notes[0].startswith("ceiling")
     session.run(contract.places())
     rows = read_rows(raw)
@@ -121,5 +121,5 @@ def test_a_rehearsal_writes_rows_and_skips_what_is_finished(tmp_path: Path) -> N
     session.run(contract.places())
     assert "skipped" in notes[-1]
     assert len(read_rows(raw)) == len(rows)
-    changed = GpuSession(parse_contract(small() | {"name": "other"}), raw, "0" * 64, notes.append)
+    changed = Experiment(parse_contract(small() | {"name": "other"}), raw, "0" * 64, notes.append)
     assert not changed.is_finished(contract.places()[0])

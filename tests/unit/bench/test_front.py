@@ -7,7 +7,7 @@ import lzma
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.gates.ages import UNTOLD, WHOLE, Ages
+from aerie.bench.gates.data import UNTOLD, WHOLE, Ages
 from aerie.bench.report.front import render
 from aerie.bench.report.pages import without_ages
 

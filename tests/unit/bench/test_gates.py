@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from aerie.bench.gates.ages import WHOLE, Ages, read_ages
-from aerie.bench.gates.data import Folder, Gate
-from aerie.bench.gates.earlier import keep_columns
+from aerie.bench.contract import read_contract
+from aerie.bench.gates.data import WHOLE, Ages, Folder, Gate, read_ages
 from aerie.bench.gates.gate import judge, read_gates
-from aerie.bench.gates.run import TOKEN, require_token
-from aerie.bench.gpu.contract import read_contract
-from aerie.bench.gpu.rows import Row, append_rows, read_rows
-from aerie.bench.packed import open_rows
+from aerie.bench.gates.run import TOKEN, keep_columns, require_token
+from aerie.bench.record import open_rows
+from aerie.bench.rows import Row, append_rows, read_rows
 from aerie.errors import AerieError
 
 RAW, SHA = "h200_baseline_raw.csv.xz", "ab" * 32

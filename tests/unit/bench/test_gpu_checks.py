@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
+from aerie.bench.contract import Contract, Place, read_contract
+from aerie.bench.experiment import Experiment
 from aerie.bench.gates.data import Gate
 from aerie.bench.gates.run import TOKEN, run_suite
-from aerie.bench.gpu.checks import CHECKS, proportion
-from aerie.bench.gpu.contract import Contract, Place, read_contract
-from aerie.bench.gpu.rows import Row
-from aerie.bench.gpu.run import GpuSession
+from aerie.bench.gpu_checks import CHECKS, proportion
+from aerie.bench.rows import Row
 from aerie.errors import AerieError
 from tests.unit.bench.test_gates import SHA, made_rows, write
 
 
 def test_tail_and_slots_hold_on_a_cpu(tmp_path: Path) -> None:
     contract = read_contract(Path("contracts/rehearsal_cpu.toml"))
-    session = GpuSession(contract, tmp_path / "raw.csv", SHA, lambda text: None)
+    session = Experiment(contract, tmp_path / "raw.csv", SHA, lambda text: None)
     tail = CHECKS["tail"](session)
     assert tail["ok"] and tail["lengths"] == [40] and tail["same_as_plain"] == {"spec-3": True}
     slots = CHECKS["slots"](session)
@@ -97,7 +97,7 @@ def test_three_passes_open_the_full_run(tmp_path: Path) -> None:
 
 def test_another_contract_needs_the_same_engine(tmp_path: Path) -> None:
     contract = read_contract(Path("contracts/rehearsal_cpu.toml"))
-    session = GpuSession(contract, tmp_path / "raw.csv", SHA, lambda text: None)
+    session = Experiment(contract, tmp_path / "raw.csv", SHA, lambda text: None)
     session.adopt(replace(contract, name="again"))
     assert session.contract.name == session.bed.contract.name == "again"
     other = replace(contract, memory=replace(contract.memory, kv_tokens=4096))

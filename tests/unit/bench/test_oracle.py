@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aerie.bench.engine.oracle import MOST_NODES, Recorded, Text, accept_lengths, best_choice
+from aerie.bench.rivals import MOST_NODES, Recorded, Text, accept_lengths, best_choice
 from aerie.costs.table import CostTable, Sample, Surface
 from aerie.speculation.policy import Situation
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from aerie.bench.round.options import LIMITS, OptionBench
-from aerie.bench.round.outside import OutsideGraphs
+from aerie.bench.round.options import LIMITS, OptionBench, OutsideGraphs
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start
 from aerie.bench.round.speed import Clocked
 from aerie.config import GraphConfig, SpeculationConfig

@@ -9,15 +9,9 @@ from typing import Any
 
 import pytest
 
-from aerie.bench.peers import (
-    append_row,
-    are_rivals,
-    best_chains,
-    geometric_means,
-    ratios,
-    read_rows,
-)
-from aerie.bench.serve.client import (
+from aerie.bench.peers import are_rivals, best_chains, geometric_means, ratios
+from aerie.bench.record import append_row, read_rows
+from aerie.bench.serve.load import (
     Arrival,
     Heard,
     Reply,

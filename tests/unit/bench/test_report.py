@@ -13,14 +13,22 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from aerie.bench.gates.ages import WHOLE, Ages
+from aerie.bench.gates.data import WHOLE, Ages
 from aerie.bench.gates.gate import Verdict, read_gates
+from aerie.bench.plots import stamp, stamp_of
 from aerie.bench.report.checks import Evidence, Parity, judge
 from aerie.bench.report.origin import origin_of
 from aerie.bench.report.pages import OLDER, evidence_files, without_ages
-from aerie.bench.report.plots import stamp, stamp_of
-from aerie.bench.report.results import Result, code_of_test, find_test
-from aerie.bench.report.rows import Artifact, Check, Row, read_artifacts, read_sections
+from aerie.bench.report.rows import (
+    Artifact,
+    Check,
+    Result,
+    Row,
+    code_of_test,
+    find_test,
+    read_artifacts,
+    read_sections,
+)
 from aerie.bench.report.traffic import effective, traffic
 from aerie.bench.report.write import Judges, make, missing_review
 from aerie.cli.main import app

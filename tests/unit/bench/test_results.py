@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aerie.bench.report.results import RESULTS, read_results
+from aerie.bench.report.rows import RESULTS, read_results
 
 pytest_plugins = ("pytester",)
 

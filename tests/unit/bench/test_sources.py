@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aerie.bench.gates.ages import HISTORY, WHOLE, Ages, Measured
+from aerie.bench.gates.data import HISTORY, WHOLE, Ages, Measured
 from aerie.bench.provenance import source_hash
-from aerie.bench.report.history import hashes_of, learn, render
+from aerie.bench.report.origin import hashes_of, learn, render_history
 from aerie.parity.matrix import sources_hash
 from aerie.sources import code_of, hash_parts, part_of, read_package
 from tests.laws.tree import ROOT
@@ -100,7 +100,7 @@ def test_git_tells_earlier_sources_once(history: tuple[Path, str]) -> None:
     found = learn(root)
     assert list(found) == [commit]
     assert {part: found[commit][part] for part in now} == now
-    (root / HISTORY).write_text(render(root), encoding="utf-8")
+    (root / HISTORY).write_text(render_history(root), encoding="utf-8")
     (root / ".git").rename(root / "gone")  # a plain checkout
     assert learn(root) == found
     (root / HISTORY).unlink()

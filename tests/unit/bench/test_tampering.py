@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from aerie.bench.gates.ages import HISTORY, WHOLE, read_history
-from aerie.bench.packed import open_rows
-from aerie.bench.report.results import (
+from aerie.bench.gates.data import HISTORY, WHOLE, read_history
+from aerie.bench.record import open_rows
+from aerie.bench.report.rows import (
     PASSED,
     RESULTS,
     Result,

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from aerie.bench.gpu.prompts import PromptBook
+from aerie.bench.bed import PromptBook
 from aerie.fpga.draft_round import FusedChoice
 from aerie.fpga.levers import (
     CONTEXT,

@@ -13,7 +13,7 @@ import tests.interpreted  # noqa: F401
 
 pytest.importorskip("triton")
 
-from aerie.bench.kernels.gemm_candidates import SHAPES, plans_for
+from aerie.bench.kernels.gemm_stack import SHAPES, plans_for
 from aerie.chips import CHIPS
 from aerie.errors import UnknownNameError, UsageError
 from aerie.kernels.triton_gpu.fused import gate

@@ -1,21 +1,118 @@
-"""What an audit of a model found: the certificate, and a short table of it."""
+"""The rows of an audit, one JSON line for each finished cell, and the certificate made of them."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerie.bench.audit.cells import Cell
-from aerie.bench.audit.rows import Row, Rows, digest
+from aerie.bench.audit.cells import Cell, Plan
+from aerie.bench.record import append_row, read_rows, shown
+from aerie.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+Row = Mapping[str, Any]
 MOST_LINES = 8  # of differences that are printed
 MADE = ("aerie", "commit", "source_sha256", "torch", "device")
 KEPT = ("texts", "compared", "differing", "first_difference", "seeds", "is_void")
 HASHES = ("texts_sha256", "prompts_sha256", "acceptance_length", "seconds")
+
+
+@dataclass(frozen=True, order=True)
+class TextKey:
+    """Whose text it is: a prompt's number means nothing without the others."""
+
+    sampling: str
+    context: int
+    new_tokens: int
+    number: int
+
+    @classmethod
+    def of(cls, cell: Cell, number: int) -> TextKey:
+        """Of one of a cell's texts."""
+        return cls(cell.sampling, cell.context, cell.new_tokens, number)
+
+
+@dataclass
+class Rows:
+    """What is known so far: cells that are done, and the plain text of every prompt."""
+
+    terms: Mapping[str, Any]
+    path: Path | None = None  # None: in memory alone
+    done: list[Row] = field(default_factory=list)
+    plain: dict[TextKey, list[int]] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, terms: Mapping[str, Any], path: Path | None) -> Rows:
+        """Go on with a file; one whose rows were made under other terms is refused."""
+        rows = cls(terms, path)
+        for row in read_record(path):
+            rows._check(row)
+            if not rows.has(Cell(**row["cell"])):  # files of several runs may have been joined
+                rows._take(row)
+        return rows
+
+    @classmethod
+    def read(cls, path: Path) -> Rows:
+        """A file by itself: the terms are those of its first row, and must be those of all."""
+        rows = read_record(path)
+        if not rows:
+            raise UsageError(f"{path} has no rows: run cells with --record first")
+        return cls.open(rows[0]["terms"], path)
+
+    def has(self, cell: Cell) -> bool:
+        """Whether a cell is done."""
+        return any(row["cell"] == asdict(cell) for row in self.done)
+
+    def left(self, plan: Plan) -> list[Cell]:
+        """Cells of a plan that no row tells of."""
+        return [cell for cell in plan.cells() if not self.has(cell)]
+
+    def add(self, row: Row) -> None:
+        """One more cell; written at once, so that a run that is broken off keeps it."""
+        row = {"terms": dict(self.terms), **row}
+        if self.path is not None:
+            append_row(self.path, row)
+        self._take(row)
+
+    def _take(self, row: Row) -> None:
+        cell = Cell(**row["cell"])
+        for number, tokens in row["plain"].items():
+            self.plain[TextKey.of(cell, int(number))] = tokens
+        self.done.append(row)
+
+    def _check(self, row: Row) -> None:
+        theirs = row["terms"]
+        for name in (*self.terms, *theirs):
+            if theirs.get(name) != self.terms.get(name):
+                raise UsageError(
+                    f"{self.path} has rows of another {name} ({theirs.get(name)!r:.80}, here"
+                    f" {self.terms.get(name)!r:.80}): give --record a new file"
+                )
+
+
+def read_record(path: Path | None) -> list[Row]:
+    """All rows of a file; none where there is none yet. Anything else in it is an error."""
+    if path is None or not path.exists():
+        return []
+    try:
+        rows = read_rows([path])
+        for row in rows:
+            Rows(row["terms"])._take(row)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is no record of an audit ({error}): name another file") from error
+    return rows
+
+
+def digest(texts: Mapping[int, Sequence[int]]) -> str:
+    """SHA-256 over whole texts, in the order of their numbers."""
+    lines = (f"{number} {' '.join(map(str, texts[number]))}\n" for number in sorted(texts))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def certify(rows: Rows, n_left: int) -> dict[str, Any]:
@@ -71,26 +168,27 @@ def statement(found: Mapping[str, Any]) -> str:
 
 def table_of(found: Mapping[str, Any]) -> Table:
     """A line for each policy and scene; batch sizes, chunks and samplings are taken together."""
-    from rich.table import Table
-
-    table = Table("policy", "scene", "batch", "chunk", "sampling", "texts", "differ", "accepted")
     lines: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for cell in found["cells"]:
         lines[cell["policy"], cell["scene"]].append(cell)
-    for (policy, scene), cells in lines.items():
-        axes = [_all(cells, name) for name in ("batch", "chunk", "sampling")]
-        differing = _sum(cells, "differing")
-        shown = f"[red]{differing}[/]" if differing else "0"
-        if any(cell["is_void"] for cell in cells):
-            shown += " [red](not met)[/]"
-        lengths = [cell["acceptance_length"] for cell in cells if cell["acceptance_length"]]
-        length = f"{sum(lengths) / len(lengths):.2f}" if lengths else "-"
-        table.add_row(policy, scene, *axes, str(_sum(cells, "texts")), shown, length)
-    return table
+    rows = []
+    for cells in lines.values():
+        differing, lengths = _sum(cells, "differing"), [c["acceptance_length"] for c in cells]
+        void = " [red](not met)[/]" if _sum(cells, "is_void") else ""
+        known = [length for length in lengths if length]
+        axes = {
+            name: " ".join(str(value) for value in dict.fromkeys(cell[name] for cell in cells))
+            for name in ("policy", "scene", "batch", "chunk", "sampling")
+        }
+        counts = {"texts": _sum(cells, "texts"), "differ": f"{red(differing)}{void}"}
+        mean = f"{sum(known) / len(known):.2f}" if known else "-"
+        rows.append({**axes, **counts, "accepted": mean})
+    return shown({name: f"{{{name}}}" for name in rows[0]}, rows)
 
 
-def _all(cells: Sequence[Mapping[str, Any]], name: str) -> str:
-    return " ".join(str(value) for value in dict.fromkeys(cell[name] for cell in cells))
+def red(n: int) -> str:
+    """A number that should be none."""
+    return f"[red]{n}[/]" if n else "0"
 
 
 def differences(found: Mapping[str, Any]) -> list[str]:

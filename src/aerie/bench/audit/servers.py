@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from aerie.bench.audit.cells import SAMPLINGS
-from aerie.bench.audit.homogeneity import LEAST_P, compare_samples
-from aerie.bench.serve.client import ask, read_json, read_whole
+from aerie.bench.audit.transcript import LEAST_P, compare_samples
+from aerie.bench.serve.load import ask, read_json, read_whole
 from aerie.bench.serve.peer import (
     PromptTerms,
     Server,
@@ -28,6 +28,8 @@ DRAWN_TOKENS = 2  # of a draw: the second one may be drafted, and few enough out
 SHOWN = 32  # characters of a text behind the place where it parts
 OFF = {"speculative": False}
 ALONE = "alone"  # what the other steps are held against
+Tell = Callable[[dict[str, Any]], None]
+Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,6 @@ class Terms:
 
 
 QUICK = Terms(texts=4, context=64, new_tokens=24, draws=60)
-Tell = Callable[[dict[str, Any]], None]
-Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,25 @@
-"""`aerie gates run`: measure, then judge; a full run waits for three micro passes in a row."""
+"""`aerie gates run`: measure, then judge; and what a new parity matrix must leave behind."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.gates.data import Folder, Gate
-from aerie.bench.gates.gate import Verdict, judge
-from aerie.bench.gpu.contract import Contract
-from aerie.bench.gpu.rows import Row
-from aerie.bench.gpu.run import GpuSession
-from aerie.bench.profile.origin import write_json
+from aerie.bench.contract import Contract
+from aerie.bench.experiment import Experiment
+from aerie.bench.gates.data import Folder, Gate, Refused, read_ages
+from aerie.bench.gates.gate import MATRIX, Verdict, judge, kernel_names, read_gates
+from aerie.bench.record import as_lines, read_json, write_json
+from aerie.bench.rows import Row
 from aerie.errors import UsageError
 
 TOKEN = "gates_micro.json"
 PASSES = 3
 
 
-def run_suite(session: GpuSession, gates: Sequence[Gate], suite: str, out: Path) -> list[Verdict]:
+def run_suite(session: Experiment, gates: Sequence[Gate], suite: str, out: Path) -> list[Verdict]:
     """Measure what a suite's gates are about, and judge them by these rows."""
     own = [gate for gate in gates if gate.suite == suite]
     if not own:
@@ -32,13 +31,13 @@ def run_suite(session: GpuSession, gates: Sequence[Gate], suite: str, out: Path)
     return judge(own, Folder(out, rows))
 
 
-def _measure(session: GpuSession, gates: Sequence[Gate], first_turn: int) -> list[Row]:
+def _measure(session: Experiment, gates: Sequence[Gate], first_turn: int) -> list[Row]:
     scenarios = {gate.scenario for gate in gates}
     places = [p for p in session.contract.places() if p.scenario.name in scenarios]
     return [row for place in places for row in session.run_place(place, first_turn)]
 
 
-def _three_passes(session: GpuSession, gates: Sequence[Gate], out: Path) -> list[Verdict]:
+def _three_passes(session: Experiment, gates: Sequence[Gate], out: Path) -> list[Verdict]:
     """Each pass must hold every floor with its own turns; all of them together are recorded."""
     rows: list[Row] = []
     first = 0
@@ -55,11 +54,11 @@ def _three_passes(session: GpuSession, gates: Sequence[Gate], out: Path) -> list
     return judge(gates, Folder(out, rows))
 
 
-def _record_pass(session: GpuSession, out: Path, found: Sequence[Verdict], is_ok: bool) -> None:
+def _record_pass(session: Experiment, out: Path, found: Sequence[Verdict], is_ok: bool) -> None:
     path = out / TOKEN
     record: dict[str, Any] = {"passes": []}
     if path.is_file():
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path)
     record["passes"].append(
         {
             "ok": is_ok,
@@ -76,7 +75,7 @@ def _record_pass(session: GpuSession, out: Path, found: Sequence[Verdict], is_ok
 def require_token(out: Path, contract: Contract, kernel_sha256: str) -> None:
     """Refuse unless the last three micro passes, of this contract and these kernels, held."""
     path = out / TOKEN
-    passes = json.loads(path.read_text(encoding="utf-8"))["passes"] if path.is_file() else []
+    passes = read_json(path)["passes"] if path.is_file() else []
     last = passes[-PASSES:]
     is_ours = all(
         entry["contract"] == contract.digest and entry["kernel_sha256"] == kernel_sha256
@@ -87,3 +86,31 @@ def require_token(out: Path, contract: Contract, kernel_sha256: str) -> None:
             f"a full run needs {PASSES} micro passes in a row with this contract and these"
             f" kernels; {path} does not show them: run `aerie gates run micro` first"
         )
+
+
+def keep_columns(root: Path, staying: Container[str]) -> list[Path]:
+    """Write a file for every column that figures were measured with and that does not stay.
+
+    `staying` are the sources of the matrix that is about to be written.
+    """
+    path = root / "reports" / MATRIX
+    if not path.is_file() or not (root / "gates").is_dir():
+        return []
+    folder = Folder(root / "reports", ages=read_ages(root))
+    gates = [gate for gate in read_gates(root / "gates") if gate.parity]
+    needed = {(gate.parity, name) for gate in gates for name in _names(gate, folder)}
+    matrix = read_json(path)
+    kept = []
+    for column in matrix["columns"]:
+        sources, device = column["sources_sha256"], column["device"]
+        if (column["backend"], sources) in needed and sources not in staying:
+            kept.append(path.with_name(f"parity_earlier_{sources[:8]}_{device}.json"))
+            kept[-1].write_text(as_lines({**matrix, "columns": [column]}), encoding="utf-8")
+    return kept
+
+
+def _names(gate: Gate, folder: Folder) -> set[str]:
+    try:
+        return {name for names in kernel_names(gate, folder) for name in names}
+    except Refused:
+        return set()  # without figures there is nothing to prove

@@ -17,7 +17,6 @@ from aerie.bench.kernels.attention_work import Heads, Point, Work, make_work
 if TYPE_CHECKING:
     from aerie.attention.triton import Tile, TritonAttention
 
-COPY_BYTES = 2 << 30
 SAMPLES = 9
 # Points of the published table: rows of a tree, columns of its request, requests.
 ROWS = (1, 16, 64, 128)
@@ -59,13 +58,6 @@ class PromptTiming:
 def tree_points() -> list[Point]:
     """The table's points."""
     return [Point(r, c, b) for b in BATCHES for c in COLUMNS for r in ROWS]
-
-
-def copy_bytes_per_second(device: str) -> float:
-    """Bandwidth of a large copy, bytes read plus bytes written."""
-    source = torch.randn(COPY_BYTES // 4, device=device)
-    target = torch.empty_like(source)
-    return 2 * COPY_BYTES / statistics.median(_samples(lambda: target.copy_(source)))
 
 
 def measure(

@@ -36,6 +36,26 @@ SAMPLES = 3
 N_LAYERS = 4  # of the longest points; shorter ones get more out of the same storage
 Plan = list[tuple[Point, tuple[Tile, ...]]]
 Variant = tuple[Tile, Heads, torch.dtype, bool]
+# A tile is (queries, columns, warps, stages). Three and four stages are the same code, for the
+# read of a slot takes one of them: 3 keeps two blocks in flight, 5 three, 7 four.
+SMALL = ((16, 128, 4, 3), (16, 64, 4, 3), (16, 128, 4, 5), (16, 64, 4, 5))
+MIDDLE = ((64, 64, 4, 5), (64, 64, 4, 3), (64, 32, 4, 5), (64, 32, 4, 7))
+ONE_A_PROCESSOR = ((128, 64, 8, 5), (128, 64, 8, 7), (256, 64, 8, 5), (256, 32, 8, 7))
+TWO_A_PROCESSOR = ((128, 32, 4, 5), (128, 32, 4, 7), (64, 64, 4, 5))
+# Where one program fills a processor, bringing up the merge early paid; beside two it cost 3 µs.
+EARLY = (Tile(128, 64, 8, 5, 1, is_overlapped=True), Tile(128, 64, 8, 7, 1, is_overlapped=True))
+SPLIT_HEADS = (Tile(64, 64, 4, 5, 2, heads=2),)
+# Tried on the fastest of a point's candidates: the same code, other splits.
+REFINEMENTS: tuple[dict[str, Any], ...] = (
+    {"masked_cost": 1},
+    {"masked_cost": 4},
+    {"least_blocks": 4},
+    {"least_blocks": 8},
+)
+# float32 runs on no matrix unit: for checks of exactness, so only the tile's size is chosen.
+EXACT = ((16, 32, 4, 1), (16, 64, 4, 1), (32, 32, 4, 1))
+COLUMNS = (1024, 8192, 16384, 32768)
+BATCHES = (1, 4)
 
 
 @dataclass(frozen=True)
@@ -61,16 +81,7 @@ def _each(tiles: Iterable[tuple[int, int, int, int]], per_processor: Iterable[in
     return [Tile(*tile, n) for tile in tiles for n in programs]
 
 
-# A tile is (queries, columns, warps, stages). Three and four stages are the same code, for the
-# read of a slot takes one of them: 3 keeps two blocks in flight, 5 three, 7 four.
-SMALL = ((16, 128, 4, 3), (16, 64, 4, 3), (16, 128, 4, 5), (16, 64, 4, 5))
-MIDDLE = ((64, 64, 4, 5), (64, 64, 4, 3), (64, 32, 4, 5), (64, 32, 4, 7))
-ONE_A_PROCESSOR = ((128, 64, 8, 5), (128, 64, 8, 7), (256, 64, 8, 5), (256, 32, 8, 7))
-TWO_A_PROCESSOR = ((128, 32, 4, 5), (128, 32, 4, 7), (64, 64, 4, 5))
 LARGE = (*_each(ONE_A_PROCESSOR, (1,)), *_each(TWO_A_PROCESSOR, (2,)))
-# Where one program fills a processor, bringing up the merge early paid; beside two it cost 3 µs.
-EARLY = (Tile(128, 64, 8, 5, 1, is_overlapped=True), Tile(128, 64, 8, 7, 1, is_overlapped=True))
-SPLIT_HEADS = (Tile(64, 64, 4, 5, 2, heads=2),)
 
 TREES = (
     Candidates(1, (*_each(SMALL, (1, 2, 3)), Tile(16, 128, 4, 5, 1, is_overlapped=True))),
@@ -79,17 +90,6 @@ TREES = (
     Candidates(128, (*LARGE, *EARLY)),
 )
 PROMPTS = Candidates(2048, tuple(replace(tile, per_processor=0) for tile in LARGE), is_tree=False)
-# Tried on the fastest of a point's candidates: the same code, other splits.
-REFINEMENTS: tuple[dict[str, Any], ...] = (
-    {"masked_cost": 1},
-    {"masked_cost": 4},
-    {"least_blocks": 4},
-    {"least_blocks": 8},
-)
-# float32 runs on no matrix unit: for checks of exactness, so only the tile's size is chosen.
-EXACT = ((16, 32, 4, 1), (16, 64, 4, 1), (32, 32, 4, 1))
-COLUMNS = (1024, 8192, 16384, 32768)
-BATCHES = (1, 4)
 
 
 def sweep_points(heads: Heads, dtype: torch.dtype) -> Plan:

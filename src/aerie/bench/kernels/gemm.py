@@ -19,14 +19,16 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerie.bench.kernels.gemm_candidates import SHAPES, Shape, Timed, Tuned, plans_for
-from aerie.bench.kernels.gemm_stack import refine_all
+import torch
+from torch import Tensor
+
+from aerie.bench.ceilings import copy_bandwidth
+from aerie.bench.kernels.gemm_stack import SHAPES, Shape, Timed, Tuned, plans_for, refine_all
+from aerie.bench.provenance import provenance
+from aerie.bench.record import read_json
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
     from aerie.kernels.triton_gpu.gemm_plan import Plan
 
 # Several times the 60 MB of cache of the largest card this was run on.
@@ -56,8 +58,6 @@ class Tuner:
 
     def time(self, plan: Plan, x: Tensor, weights: list[Tensor], replays: int) -> float:
         """Microseconds of a gate and its product, the median of a graph's replays."""
-        import torch
-
         from aerie.kernels.triton_gpu.fused import gate
 
         call, up = self._call(plan), torch.ones_like(x)
@@ -95,8 +95,6 @@ class Tuner:
 
 def make_tuner(shapes: Iterable[Shape], device: str) -> Tuner:
     """Random weights for the largest shape or the walked bytes, whichever is more."""
-    import torch
-
     from aerie.kernels.triton_gpu.gemm import gemm_scratch
 
     size = max(WALKED_BYTES, *(2 * WALKED_BYTES + shape.bytes for shape in shapes)) // 2
@@ -169,8 +167,6 @@ def tune_all(
 
 def compile_all(shapes: Iterable[Shape], buckets: Iterable[int], workers: int) -> float:
     """Compile every plan's kernel in processes of their own; returns the seconds it took."""
-    import torch
-
     from aerie.chips import record_of
 
     start, device = time.perf_counter(), record_of(torch.device("cuda"))
@@ -198,8 +194,6 @@ def _compiled_rows(plan: Plan, rows: int) -> int:
 
 
 def _compile(job: tuple[Plan, int]) -> None:
-    import torch
-
     from aerie.kernels.triton_gpu.gemm import gemm_scratch, product
 
     plan, rows = job
@@ -219,10 +213,6 @@ def tune_to_file(
     say: Callable[[str], None],
 ) -> int:
     """Compile, tune and write a table with its provenance; returns the number of entries."""
-    import torch
-
-    from aerie.bench.kernels.calls import copy_gbps
-    from aerie.bench.provenance import provenance
     from aerie.kernels.triton_gpu.gemm_plan import ROW_BUCKETS, table_record
 
     unknown = sorted(set(buckets) - set(ROW_BUCKETS))
@@ -233,16 +223,17 @@ def tune_to_file(
     shapes = SHAPES if shapes_file is None else read_shapes(shapes_file)
     say(f"compiled in {compile_all(shapes, buckets, workers):.1f} s")
     _, tuned = tune_all(shapes, buckets, "cuda", seconds, say)
-    tuned, _ = refine_all(shapes, tuned, copy_gbps("cuda"), say)
+    ceiling = copy_bandwidth("cuda")["gbps"]
+    tuned, _ = refine_all(shapes, tuned, ceiling, say)
     figures = [(t.key, t.plan, {"us": t.us, "cublas_us": t.cublas_us}) for t in tuned]
-    origin = {**provenance("cuda"), "copy_gbps": copy_gbps("cuda"), "dtype": "bfloat16"}
+    origin = {**provenance("cuda"), "copy_gbps": ceiling, "dtype": "bfloat16"}
     out.write_text(json.dumps(table_record(figures, origin), indent=1) + "\n", encoding="utf-8")
     return len(tuned)
 
 
 def read_shapes(path: Path) -> tuple[Shape, ...]:
     """Weights from the shapes a run has seen, each once."""
-    seen = {(entry["n_out"], entry["n_in"]) for entry in json.loads(path.read_text("utf-8"))}
+    seen = {(entry["n_out"], entry["n_in"]) for entry in read_json(path)}
     return tuple(Shape(f"{n_out}x{n_in}", n_out, n_in) for n_out, n_in in sorted(seen))
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from aerie.bench.kernels.shape import DEPTH, LEVELS, TOP_K, WIDTH, Inputs, Round
+from aerie.bench.kernels.shape import DEPTH, LEVELS, TOP_K, WIDTH, Builder, Inputs, Round
 from aerie.kernels.cards.axes import KNOTS
 from aerie.kernels.cases.trees import best_scores, draw_candidates, select
 from aerie.kernels.report import REPORT
@@ -16,15 +15,11 @@ RUN, PATH = DEPTH + 1, 8
 LAYERS, HEADS, HEAD_SIZE = 8, 2, 64
 
 
-def _bounds(count: int, batch: int) -> Any:
-    return (count * np.arange(batch + 1)).astype(np.int32)
-
-
 def _lists(made: Round, behind: int) -> Inputs:
     """Slot lists of the context and `behind` slots more, and one column for padding."""
     length = made.shape.context + behind
     slots = np.append(made.table[:, :length].reshape(-1), np.int32(-1))
-    return {"kv_indptr": _bounds(length, made.shape.batch), "kv_indices": slots}
+    return {"kv_indptr": made.bounds(length), "kv_indices": slots}
 
 
 def _trees(made: Round) -> Inputs:
@@ -38,36 +33,8 @@ def _trees(made: Round) -> Inputs:
     }
 
 
-def _verify_rows(made: Round) -> Inputs:
-    return {
-        "draft_tokens": made.layout.tokens,
-        "positions": made.shape.context + made.layout.depths,
-        "qo_indptr": made.layout.indptr,
-        **_lists(made, made.shape.verify),
-        "seq_len": made.seq_len,
-    }
-
-
-def _prompt_rows(made: Round) -> Inputs:
-    rows, batch = made.shape.verify, made.shape.batch
-    return {
-        "qo_indptr": _bounds(rows, batch),
-        "start": made.seq_len,
-        **_lists(made, rows),
-        "row_capacity": rows * batch,
-    }
-
-
 def _seated(made: Round) -> Inputs:
-    return {
-        "seq_len": made.seq_len,
-        "req_to_token": made.table,
-        "req_pool_indices": made.pool,
-    }
-
-
-def _draft_rows(made: Round) -> Inputs:
-    return {**_seated(made), "count": np.full(made.shape.batch, 4), "run": RUN}
+    return {"seq_len": made.seq_len, "req_to_token": made.table, "req_pool_indices": made.pool}
 
 
 def _draft_levels(made: Round) -> Inputs:
@@ -75,27 +42,11 @@ def _draft_levels(made: Round) -> Inputs:
     return {**_seated(made), "node_level": level, **_lists(made, len(level))}
 
 
-def _draft_paths(made: Round) -> Inputs:
-    size = (made.shape.batch, WIDTH)
-    return {
-        "frontier_bits": made.rng.integers(0, 99, (*size, 4)).astype(np.int32),
-        "node_ids": 9 + made.rng.integers(0, WIDTH * TOP_K, size),
-        "first_id": 9,
-        "top_k": TOP_K,
-        "fed_count": WIDTH,
-    }
-
-
-def _best_children(made: Round) -> Inputs:
-    size = (made.shape.batch * WIDTH, made.shape.vocabulary)
-    return {"logits": made.rng.standard_normal(size, np.float32) * 4, "node_top_k": TOP_K}
-
-
 def _draft_layer(made: Round) -> Inputs:
     store, verify = made.store, made.shape.verify
     last = np.take_along_axis(store.path, store.frontier, 1)
     layer = draw_candidates(made.rng, last, TOP_K)
-    scores = np.zeros((made.shape.batch, verify), np.float32)
+    scores = np.zeros((made.batch, verify), np.float32)
     best = best_scores(store, verify)
     scores[:, : best.shape[1]] = best
     return {
@@ -120,18 +71,14 @@ def _draft_layer(made: Round) -> Inputs:
 def _choice(made: Round) -> Inputs:
     size = made.store.scores.shape
     return {
-        "selected": np.zeros(size, bool),
-        "n_chosen": np.zeros(size[0], np.int32),
+        "selected": made.flags(*size),
+        "n_chosen": made.words(size[0]),
         "verify_num": made.shape.verify,
     }
 
 
-def _best_nodes(made: Round) -> Inputs:
-    return {"cumu_scores": _trees(made)["cumu_scores"], **_choice(made)}
-
-
 def _planned_nodes(made: Round) -> Inputs:
-    batch, verify = made.shape.batch, made.shape.verify
+    batch, verify = made.batch, made.shape.verify
     sizes = np.unique(np.linspace(batch, batch * verify, 16).astype(np.int64))
     seconds, corrections = np.linspace(0.01, 0.05, len(sizes)), np.zeros(8 * KNOTS)
     return {
@@ -144,24 +91,20 @@ def _planned_nodes(made: Round) -> Inputs:
 
 
 def _noted_nodes(made: Round) -> Inputs:
-    batch, verify, store = made.shape.batch, made.shape.verify, made.store
+    batch, verify, store = made.batch, made.shape.verify, made.store
     counts = np.full(batch, store.count)
-    noted = {
-        f"noted_{name}": np.zeros((batch, verify), np.int32)
-        for name in ("depths", "tokens", "parents")
-    }
     return {
         **_trees(made),
         "cumu_tokens": store.tokens,
         "selected": select(made.rng, store, counts, np.full(batch, verify)),
         "noted_scores": np.zeros((batch, verify), np.float32),
-        **noted,
+        **{f"noted_{n}": made.words(batch, verify) for n in ("depths", "tokens", "parents")},
     }
 
 
 def _moved_slots(made: Round) -> Inputs:
     """Two rows of every request move; most of K7's list is empty."""
-    batch = made.shape.batch
+    batch = made.batch
     pool = (LAYERS, 16 * batch + 1, HEADS, HEAD_SIZE)
     moves = np.full((2, batch * RUN), -1, np.int32)
     first = 1 + 16 * np.arange(batch)
@@ -176,14 +119,14 @@ def _moved_slots(made: Round) -> Inputs:
 
 
 def _handed_over(made: Round) -> Inputs:
-    batch, emitted = made.shape.batch, 3
+    batch, emitted = made.batch, 3
     words = ("layout_status", "sample_status", "walk_status", "commit_status")
     return {
-        **{name: np.zeros(batch, np.int32) for name in words},
+        **{name: made.words(batch) for name in words},
         "out_tokens": np.arange(batch * RUN),
-        "out_indptr": _bounds(emitted, batch),
+        "out_indptr": made.bounds(emitted),
         "new_seq_len": made.seq_len + emitted,
-        "finished": np.zeros(batch, bool),
+        "finished": made.flags(batch),
         "qo_indptr": made.layout.indptr,
         "accept_index": np.tile(np.arange(RUN), (batch, 1)),
         "accept_count": np.full(batch, emitted - 1),
@@ -191,32 +134,19 @@ def _handed_over(made: Round) -> Inputs:
         "seq_len": made.seq_len,
         "cumu_tokens": made.store.tokens.copy(),
         "cumu_scores": made.store.scores.copy(),
-        "accepted_tokens": np.zeros((batch, RUN), np.int64),
-        "accepted_count": np.zeros(batch, np.int64),
-        "report": np.zeros((batch, len(REPORT) + RUN), np.int32),
-    }
-
-
-def _found_path(made: Round) -> Inputs:
-    text = made.rng.integers(0, 200, made.table.shape).astype(np.int32)
-    return {
-        "text": text,
-        "req_pool_indices": made.pool,
-        "text_len": made.seq_len,
-        "longest": 4,
-        "path_length": PATH,
-        "searched": 4096,
+        "accepted_tokens": made.tokens(batch, RUN),
+        "accepted_count": made.tokens(batch),
+        "report": made.words(batch, len(REPORT) + RUN),
     }
 
 
 def _merged_path(made: Round) -> Inputs:
     """Paths that walk over two nodes of the tree and append the rest."""
-    store, batch = made.store, made.shape.batch
+    store, batch = made.store, made.batch
     room = ((0, 0), (0, PATH))
     path = np.full((batch, PATH), -2)
     path[:, 0] = store.tokens[:, 1]
-    child = store.next[:, 1].clip(0)
-    path[:, 1] = store.tokens[np.arange(batch), child]
+    path[:, 1] = store.tokens[np.arange(batch), store.next[:, 1].clip(0)]
     return {
         **{name: np.pad(array, room) for name, array in _trees(made).items()},
         "cumu_tokens": np.pad(store.tokens, room),
@@ -227,43 +157,15 @@ def _merged_path(made: Round) -> Inputs:
     }
 
 
-def _tossed_coins(made: Round) -> Inputs:
-    batch = made.shape.batch
-    return {
-        "seed": np.arange(batch),
-        "sample_index": np.zeros(batch, np.int64),
-        "position": made.seq_len,
-        "tree_depth": DEPTH,
-    }
-
-
 def _emitted(made: Round) -> Inputs:
     """Three tokens of every request."""
-    batch, emitted = made.shape.batch, 3
-    rows = np.full((batch, RUN), -1)
+    batch, emitted = made.batch, 3
+    rows: Any = np.full((batch, RUN), -1)
     rows[:, :emitted] = made.layout.indptr[:-1, None] + np.arange(emitted)
-    size = (made.rows, made.shape.vocabulary)
     return {
-        "logits": made.rng.standard_normal(size, np.float32) * 4,
+        "logits": made.logits(made.rows),
         "rows": rows,
         "tokens": made.rng.integers(0, made.shape.vocabulary, (batch, RUN)),
-    }
-
-
-def _scored_tokens(made: Round) -> Inputs:
-    """The five best beside each."""
-    return {**_emitted(made), "wanted": np.full(made.shape.batch, 5, np.int32), "top_n": 20}
-
-
-def _near_ties(made: Round) -> Inputs:
-    """Greedy requests."""
-    batch = made.shape.batch
-    return {
-        **_emitted(made),
-        "positions": np.zeros(made.rows, np.int64),
-        "temperature": np.zeros(batch, np.float32),
-        "qo_indptr": made.layout.indptr,
-        "limit": np.full(batch, 3 * 2.0**-7, np.float32),
     }
 
 
@@ -278,23 +180,72 @@ def _masked(made: Round) -> Inputs:
     }
 
 
-ROUND_BUILDERS: dict[str, Callable[[Round], Inputs]] = {
-    "place_verify_rows": _verify_rows,
-    "place_prompt_rows": _prompt_rows,
-    "place_draft_rows": _draft_rows,
+ROUND_BUILDERS: dict[str, Builder] = {
+    "place_verify_rows": lambda made: {
+        "draft_tokens": made.layout.tokens,
+        "positions": made.shape.context + made.layout.depths,
+        "qo_indptr": made.layout.indptr,
+        **_lists(made, made.shape.verify),
+        "seq_len": made.seq_len,
+    },
+    "place_prompt_rows": lambda made: {
+        "qo_indptr": made.bounds(made.shape.verify),
+        "start": made.seq_len,
+        **_lists(made, made.shape.verify),
+        "row_capacity": made.shape.verify * made.batch,
+    },
+    "place_draft_rows": lambda made: {
+        **_seated(made),
+        "count": np.full(made.batch, 4),
+        "run": RUN,
+    },
     "place_draft_levels": _draft_levels,
-    "mark_draft_paths": _draft_paths,
-    "best_draft_children": _best_children,
+    "mark_draft_paths": lambda made: {
+        "frontier_bits": made.rng.integers(0, 99, (made.batch, WIDTH, 4)).astype(np.int32),
+        "node_ids": 9 + made.rng.integers(0, WIDTH * TOP_K, (made.batch, WIDTH)),
+        "first_id": 9,
+        "top_k": TOP_K,
+        "fed_count": WIDTH,
+    },
+    "best_draft_children": lambda made: {
+        "logits": made.logits(made.batch * WIDTH),
+        "node_top_k": TOP_K,
+    },
     "grow_draft_layer": _draft_layer,
-    "choose_best_nodes": _best_nodes,
+    "choose_best_nodes": lambda made: {
+        "cumu_scores": _trees(made)["cumu_scores"],
+        **_choice(made),
+    },
     "choose_planned_nodes": _planned_nodes,
     "note_chosen_nodes": _noted_nodes,
     "move_kv_slots": _moved_slots,
     "hand_over_verdict": _handed_over,
-    "find_text_path": _found_path,
+    "find_text_path": lambda made: {
+        "text": made.rng.integers(0, 200, made.table.shape).astype(np.int32),
+        "req_pool_indices": made.pool,
+        "text_len": made.seq_len,
+        "longest": 4,
+        "path_length": PATH,
+        "searched": 4096,
+    },
     "merge_text_path": _merged_path,
-    "toss_coins": _tossed_coins,
-    "score_target_tokens": _scored_tokens,
-    "find_near_ties": _near_ties,
+    "toss_coins": lambda made: {
+        "seed": np.arange(made.batch),
+        "sample_index": made.tokens(made.batch),
+        "position": made.seq_len,
+        "tree_depth": DEPTH,
+    },
+    "score_target_tokens": lambda made: {
+        **_emitted(made),
+        "wanted": np.full(made.batch, 5, np.int32),  # the five best beside each
+        "top_n": 20,
+    },
+    "find_near_ties": lambda made: {
+        **_emitted(made),
+        "positions": made.tokens(made.rows),
+        "temperature": np.zeros(made.batch, np.float32),  # all greedy
+        "qo_indptr": made.layout.indptr,
+        "limit": np.full(made.batch, 3 * 2.0**-7, np.float32),
+    },
     "forbid_tokens": _masked,
 }

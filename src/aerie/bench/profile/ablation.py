@@ -2,25 +2,130 @@
 
 from __future__ import annotations
 
+import importlib
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from aerie.bench.profile.ablation_report import LeverResult, interval, write_ablation
-from aerie.bench.profile.ablation_variants import FULL, Variant, variants
+from aerie.api import find_pair
+from aerie.assemble_numerics import find_numerics
+from aerie.attention.contract import PrepareAttention
 from aerie.bench.profile.bytes import round_traffic, total_bytes
 from aerie.bench.profile.kernels import emitted
-from aerie.bench.profile.point import POLICIES, Filled, Point, room_at
-from aerie.bench.profile.session import Session, release
+from aerie.bench.profile.session import POLICIES, Filled, Point, Session, release, room_at
+from aerie.bench.record import formatted, interval, page
+from aerie.bench.round.setup import PAGE, RoundSetup
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
+from aerie.models.draft_vocabulary import head_ids, slice_head
+from aerie.models.inflate import InflateOptions, LargePair, inflate_to_device
+from aerie.models.inflate_geometry import find_geometry
+from aerie.models.inflate_pair import read_pair
+from aerie.models.load import LoadOptions
 
+FULL = "all on"
 TURNS = {False: 9, True: 2}  # interleaved, after one that warms up; in a rehearsal
 LEAD_IN = 2  # rounds that still share the device with the engine before
 ROUNDS = {False: 10, True: 3}  # timed in a turn; in a rehearsal
 FIRST_END = {False: 32, True: 4}  # tokens of the request that ends first, where slots finish
+KIND = "measured; bytes modelled"
+COLUMNS = {
+    "point": "{context}x{batch}",
+    "lever off": "{lever}",
+    "setting": "{setting}",
+    "tokens/s": "{tokens_per_second:.1f}",
+    "ratio to all on": "{ratio_to_all_on[0]:.3f} ({ratio_to_all_on[1]:.3f} to"
+    " {ratio_to_all_on[2]:.3f})",
+    "ms a round": "{round_ms:.3f}",
+    "tokens a round": "{tokens_per_round:.2f}",
+    "GB a token": "{gigabytes:.3f}",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """An engine of the comparison; `lever` is the one thing that is off."""
+
+    lever: str
+    setting: str
+    setup: RoundSetup
+    pair: LargePair
+    graphs: GraphConfig = field(default_factory=GraphConfig)
+
+
+def variants(session: Session) -> list[Variant]:
+    """All on, then one lever off at a time."""
+    setup, pair = session.setup, session.pair
+    size = pair.head.summary.geometry.draft_vocab_size
+    library = replace(setup, linear="library")
+    others = vocabularies(session).items()
+    return [
+        Variant(FULL, f"{size} draft ids", setup, pair),
+        Variant("graphs", "called one by one", replace(setup, engine="direct"), pair),
+        Variant("tuned products", "cuBLAS", library, session.shared("library", library.load)),
+        Variant("tuned attention", "one tile for all", setup, untuned(setup, pair)),
+        *(Variant("draft vocabulary", n, setup, session.shared(n, make)) for n, make in others),
+    ]
+
+
+def untuned(setup: RoundSetup, pair: LargePair) -> LargePair:
+    """The pair with one attention tile for every shape; on a CPU there is nothing to untune."""
+    if not setup.device.startswith("cuda"):
+        return pair
+    backend = importlib.import_module("aerie.attention.triton")
+    # A common choice where nothing was measured: square blocks, two in flight, two programs.
+    tile = backend.Tile(block_m=64, block_n=64, n_warps=4, n_stages=3, per_processor=2)
+    attention: PrepareAttention = backend.TritonAttention(
+        backend.one_tile(tile), backend.TritonOptions(page_size=PAGE)
+    )
+    return LargePair(
+        replace(pair.target, prepare_attention=attention),
+        replace(pair.head, prepare_attention=attention),
+    )
+
+
+def vocabularies(session: Session) -> dict[str, Callable[[], LargePair]]:
+    """Heads with more and with fewer draft ids than the full engine's.
+
+    An inflated head's further rows are never proposed, so these cost what they cost without
+    changing a proposal; what fewer live ids do to acceptance is in reports/draft_vocabulary.md.
+    """
+    pair = session.pair
+    ids = head_ids(pair.head)
+    fewer = 16384 if len(ids) > 16384 else len(ids) // 2
+    dense = find_numerics(session.setup.model, PAGE).dense
+
+    def sliced() -> LargePair:  # its first ids: an inflated pair's live ones are low
+        return LargePair(pair.target, slice_head(pair.head, ids[:fewer], dense))
+
+    found: dict[str, Callable[[], LargePair]] = {f"{fewer} draft ids": sliced}
+    vocabulary = pair.target.geometry.vocab_size
+    if session.setup.geometry is not None and len(ids) < vocabulary:
+        found[f"{vocabulary} draft ids"] = lambda: widened(session)
+    return found
+
+
+def widened(session: Session) -> LargePair:
+    """The pair with a head that could propose every id of the target."""
+    setup, pair = session.setup, session.pair
+    assert setup.geometry is not None, "only an inflated head can be made wider"
+    own = find_geometry(setup.geometry)
+    geometry = replace(own, draft_vocab_size=own.vocab_size)
+    numerics = find_numerics(setup.model, PAGE)
+    options = LoadOptions(
+        pair.target.embedding.dtype,
+        setup.device,
+        numerics.dense,
+        numerics.is_fused,
+        numerics.ops,
+    )
+    target_dir, draft_dir = find_pair(None, None)
+    assert draft_dir is not None, "the built-in pair has a head"
+    small = read_pair(target_dir, draft_dir)
+    made = inflate_to_device(small, geometry, numerics.prepare_attention, InflateOptions(options))
+    return LargePair(pair.target, made.head)
 
 
 @dataclass
@@ -48,55 +153,109 @@ class Contender:
     core: EngineCore
     turns: list[Turn] = field(default_factory=list)
 
+    @classmethod
+    def open(cls, session: Session, point: Point, variant: Variant, n_new: int) -> Contender:
+        """An engine with room for the point."""
+        shape, room = POLICIES[session.policy], room_at(point, n_new, variant.graphs)
+        return cls(variant, shape, point, variant.setup.core(variant.pair, shape, room))
+
     def rounds(self, n_rounds: int) -> Turn:
         """Rounds one after the other, the first ones not timed."""
         for _ in range(LEAD_IN):
             self.core.step()
         begin = time.perf_counter()
         n_tokens = sum(emitted(self.core) for _ in range(n_rounds))
-        return Turn(
-            time.perf_counter() - begin, n_tokens, n_rounds, n_rounds * self.bytes(self.point.batch)
-        )
+        seconds = time.perf_counter() - begin
+        return Turn(seconds, n_tokens, n_rounds, n_rounds * self.bytes(self.point.batch))
 
     def to_the_end(self, filled: Filled, ends: Sequence[int]) -> Turn:
         """Requests that end one after the other, from their first round to the last one's end."""
         ids = filled.open(self.core, ends)
-        begin, n_tokens, n_rounds, n_bytes = time.perf_counter(), 0, 0, 0.0
+        turn, begin = Turn(0.0, 0, 0, 0.0), time.perf_counter()
         while not self.core.is_idle:
             n_live = sum(self.core.request(i).ended is None for i in ids)
-            n_tokens += emitted(self.core)
-            n_rounds += 1
-            n_bytes += self.bytes(n_live)
-        seconds = time.perf_counter() - begin
+            turn.n_tokens += emitted(self.core)
+            turn.n_rounds += 1
+            turn.n_bytes += self.bytes(n_live)
+        turn.seconds = time.perf_counter() - begin
         for request_id in ids:
             self.core.forget(request_id)
-        return Turn(seconds, n_tokens, n_rounds, n_bytes)
+        return turn
 
     def bytes(self, n_live: int) -> float:
         """Modelled bytes of a round in the bucket it runs in."""
         load = self.point.load(self.shape, self.variant.graphs, n_live)
         return total_bytes(round_traffic(self.variant.pair, self.shape, load))
 
+    def summary(self, base: Contender) -> dict[str, Any]:
+        """JSON values; ratios are of turns that ran one after the other."""
+        rates = [turn.rate for turn in self.turns]
+        n_tokens = sum(turn.n_tokens for turn in self.turns)
+        n_rounds = sum(turn.n_rounds for turn in self.turns)
+        ratios = [own / turn.rate for own, turn in zip(rates, base.turns, strict=True)]
+        round_ms = 1e3 * statistics.median(turn.seconds / turn.n_rounds for turn in self.turns)
+        return {
+            "context": self.point.context,
+            "batch": self.point.batch,
+            "lever": self.variant.lever,
+            "setting": self.variant.setting,
+            "tokens_per_second": round(statistics.median(rates), 1),
+            "round_ms": round(round_ms, 4),
+            "tokens_per_round": round(n_tokens / n_rounds, 3),
+            "effective_bytes_per_token": round(sum(t.n_bytes for t in self.turns) / n_tokens),
+            "ratio_to_all_on": [round(value, 4) for value in vars(interval(ratios)).values()],
+            "kind": KIND,
+        }
+
 
 def run_ablation(session: Session) -> dict[str, Any]:
     """Every lever at every point; raw turns, a table, and JSON values."""
-    results: list[LeverResult] = []
+    points: list[dict[str, Any]] = []
+    turns: list[dict[str, Any]] = []
     for point in session.points:
         n_new = _new_tokens(session)
         filled = Filled.read(session.setup, session.pair, point, n_new)
-        results += _levers(session, filled, n_new)
+        found = [_levers(session, filled, n_new)]
         release()
         if point.batch > 1:
-            results += _compaction(session, filled, n_new)
+            found.append(_compaction(session, filled, n_new))
         del filled
         release()
-        write_ablation(session, results)
+        for base, *others in found:
+            for own in (base, *others):
+                points.append(own.summary(base))
+                turns += [_row(session, points[-1], n, turn) for n, turn in enumerate(own.turns)]
+        write_ablation(session, points, turns)
     return {
-        "points": [result.summary() for result in results],
+        "points": points,
         "turns": TURNS[session.is_rehearsal],
         "kind": {"times": "measured", "bytes": "modelled"},
-        "ok": all(result.ratio[0] > 0 for result in results),
+        "ok": all(point["ratio_to_all_on"][0] > 0 for point in points),
     }
+
+
+def _row(session: Session, point: dict[str, Any], number: int, turn: Turn) -> dict[str, Any]:
+    place = ("context", "batch", "policy", "lever", "setting")
+    return {
+        **{name: point.get(name, session.policy) for name in place},
+        "turn": number,
+        "seconds": round(turn.seconds, 6),
+        "tokens": turn.n_tokens,
+        "rounds": turn.n_rounds,
+        "bytes": round(turn.n_bytes),
+        "kind": KIND,
+    }
+
+
+def write_ablation(
+    session: Session, points: Sequence[dict[str, Any]], turns: Sequence[dict[str, Any]]
+) -> None:
+    """The CSV of turns and the page."""
+    name, origin = f"ablation_{session.device_name}", session.origin("ablation")
+    origin.write_csv(session.out / f"{name}.csv", turns)
+    rows = [{**own, "gigabytes": own["effective_bytes_per_token"] / 1e9} for own in points]
+    made = page("ablation", points=formatted(COLUMNS, rows), origin=origin.lines())
+    (session.out / f"{name}.md").write_text(made, encoding="utf-8")
 
 
 def _new_tokens(session: Session) -> int:
@@ -107,68 +266,32 @@ def _new_tokens(session: Session) -> int:
     return max(deepest * rounds, 4 * FIRST_END[is_small])
 
 
-def _levers(session: Session, filled: Filled, n_new: int) -> list[LeverResult]:
-    """Engines side by side in turns of some rounds each."""
-    contenders = [_open(session, filled.point, own, n_new) for own in variants(session)]
-    for contender in contenders:
+def _levers(session: Session, filled: Filled, n_new: int) -> list[Contender]:
+    """Engines side by side in turns of some rounds each; the first is all on."""
+    found = [Contender.open(session, filled.point, own, n_new) for own in variants(session)]
+    for contender in found:
         filled.open(contender.core, [n_new] * filled.point.batch)
     for turn in range(TURNS[session.is_rehearsal] + 1):
-        for contender in contenders:
-            found = contender.rounds(ROUNDS[session.is_rehearsal])
-            if turn:
-                contender.turns.append(found)
-    return _results(contenders)
+        for contender in found:
+            made = contender.rounds(ROUNDS[session.is_rehearsal])
+            contender.turns += [made] if turn else []
+    return found
 
 
-def _compaction(session: Session, filled: Filled, n_new: int) -> list[LeverResult]:
+def _compaction(session: Session, filled: Filled, n_new: int) -> list[Contender]:
     """Slots that finish one after the other: given up, or kept inert in the full batch's graphs."""
-    point, shape = filled.point, POLICIES[session.policy]
-    graphs = GraphConfig()
-    full = point.load(shape, graphs, point.batch)
+    point, setup, pair = filled.point, session.setup, session.pair
+    full = point.load(POLICIES[session.policy], GraphConfig(), point.batch)
     kept = GraphConfig(slots=(full.batch,), rows=(full.verify_rows,))
-    setup, pair = session.setup, session.pair
-    pairing = [
+    pairing = (
         Variant(FULL, "slots that finish", setup, pair),
         Variant("compaction", "finished slots inert", setup, pair, kept),
-    ]
-    contenders = [_open(session, point, own, n_new) for own in pairing]
+    )
+    found = [Contender.open(session, point, own, n_new) for own in pairing]
     first = FIRST_END[session.is_rehearsal]
     ends = [first * (1 + number % 4) for number in range(point.batch)]
     for turn in range(TURNS[session.is_rehearsal] + 1):
-        for contender in contenders:
-            found = contender.to_the_end(filled, ends)
-            if turn:
-                contender.turns.append(found)
-    return _results(contenders)
-
-
-def _open(session: Session, point: Point, variant: Variant, n_new: int) -> Contender:
-    shape = POLICIES[session.policy]
-    room = room_at(point, n_new, variant.graphs)
-    return Contender(variant, shape, point, variant.setup.core(variant.pair, shape, room))
-
-
-def _results(contenders: Sequence[Contender]) -> list[LeverResult]:
-    """Ratios are of turns that ran one after the other; the first contender is all on."""
-    base = [turn.rate for turn in contenders[0].turns]
-    found = []
-    for contender in contenders:
-        turns = contender.turns
-        rates = [turn.rate for turn in turns]
-        n_tokens = sum(turn.n_tokens for turn in turns)
-        n_rounds = sum(turn.n_rounds for turn in turns)
-        found.append(
-            LeverResult(
-                contender.point,
-                contender.variant.lever,
-                contender.variant.setting,
-                statistics.median(rates),
-                1e3 * statistics.median(turn.seconds / turn.n_rounds for turn in turns),
-                n_tokens / n_rounds,
-                sum(turn.n_bytes for turn in turns) / n_tokens,
-                interval([own / full for own, full in zip(rates, base, strict=True)]),
-                [vars(turn) for turn in turns],
-            )
-        )
-        print(found[-1].summary(), flush=True)
+        for contender in found:
+            made = contender.to_the_end(filled, ends)
+            contender.turns += [made] if turn else []
     return found

@@ -23,7 +23,7 @@ class Traffic:
     """Bytes and operations of one kind in one phase of a round, all requests together."""
 
     phase: str
-    part: str  # whose time it is, in the words of round_profile.MODEL_KERNELS
+    part: str  # whose time it is, in the words of round.kernels.MODEL_KERNELS
     what: str  # weights, kv, activations or logits
     n_bytes: float
     flops: float = 0.0

@@ -11,11 +11,10 @@ from typing import Any
 import torch
 
 from aerie.bench.profile.bytes import Traffic, round_traffic, total_bytes
-from aerie.bench.profile.energy import Spent, spend
-from aerie.bench.profile.point import POLICIES, Filled, Point, room_at
 from aerie.bench.profile.ranges import with_ranges
-from aerie.bench.profile.session import WARM_ROUNDS, Session
+from aerie.bench.profile.session import POLICIES, WARM_ROUNDS, Filled, Point, Session, room_at
 from aerie.bench.profile.trace import Trace, trace_rounds
+from aerie.bench.provenance import Spent, spend
 from aerie.bench.round.setup import RoundSetup
 from aerie.bench.round.speed import step_to_room
 from aerie.config import GraphConfig

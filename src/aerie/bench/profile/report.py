@@ -6,19 +6,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.ceilings import Ceilings
+from aerie.bench.plots import ROOFLINE, TIMELINE
 from aerie.bench.profile.bytes import total_bytes
 from aerie.bench.profile.kernels import Profiled
-from aerie.bench.profile.origin import Origin, table
-from aerie.bench.profile.session import Ceilings
+from aerie.bench.profile.trace import covered
+from aerie.bench.record import Origin, formatted, page, read_csv, read_json, table
 
 TIMES, BYTES = "cuda_kernel_times.csv", "cuda_bytes_per_token.csv"
-TIMELINE = "cuda_timeline.csv.xz"
-ROOFLINE, HOTSPOTS = "cuda_roofline.csv", "hotspots_ranked.md"
+HOTSPOTS = "hotspots_ranked.md"
 COVERED = 0.70  # of a round's time the ranked hotspots must explain
 N_TOP = 3
-BUSY_FLOOR = 0.95
-
 Row = dict[str, Any]
+
+RANKS = {
+    "rank": "{rank}",
+    "by time": "{slow[0]}",
+    "µs a round": "{slow[1]:.0f}",
+    "share": "{slow[2]:.1%}",
+    "by bytes": "{large[0]}",
+    "MB a token": "{large[1]:.1f}",
+    "share ": "{large[2]:.1%}",
+}
 
 
 def write_profile(out: Path, found: Sequence[Profiled], origin: Origin, ceilings: Ceilings) -> None:
@@ -28,34 +37,31 @@ def write_profile(out: Path, found: Sequence[Profiled], origin: Origin, ceilings
     origin.write_csv(out / TIMELINE, [row for entry in found for row in timeline_rows(entry)])
     roof = [row for entry in found for row in roofline_rows(entry, ceilings)]
     origin.write_csv(out / ROOFLINE, roof)
-    lines = [line for entry in found for line in hotspot_lines(entry, ceilings)]
-    page = [*TITLE, *lines, *RANGES, *_range_table(found), "", *origin.lines()]
-    (out / HOTSPOTS).write_text("\n".join(page) + "\n", encoding="utf-8")
+    ranges = [
+        (entry.point.name, entry.policy, name, f"{us:.1f}")
+        for entry in found
+        for name, us in entry.ranges_us.items()
+    ]
+    made = page(
+        "hotspots",
+        points=[hotspot_section(entry, ceilings) for entry in found],
+        ranges=table(("point", "policy", "range", "µs a round"), ranges),
+        origin=origin.lines(),
+    )
+    (out / HOTSPOTS).write_text(made, encoding="utf-8")
 
 
-TITLE = (
-    "# Where a round's time and bytes go",
-    "",
-    "Times are measured (kernels of traced captured rounds, torch's profiler; while two run, the"
-    " time is the earlier one's); bytes are modelled"
-    " (`src/aerie/bench/profile/bytes.py`: weights and KV once a pass, every tensor of a layer"
-    " written and read once). Raw rows: `cuda_kernel_times.csv`, `cuda_bytes_per_token.csv`.",
-    "",
-)
-RANGES = (
-    "## NVTX ranges, rounds called one by one",
-    "",
-    "Ranges are host marks, so inside a captured graph they exist at capture time only. Device"
-    " microseconds of a round that is called function by function, first kernel to last of each"
-    " range, gaps between launches included:",
-    "",
-)
+def _where(entry: Profiled) -> Row:
+    return {
+        "context": entry.point.context,
+        "batch": entry.point.batch,
+        "policy": entry.policy,
+    }
 
 
 def kernel_rows(entry: Profiled) -> list[Row]:
     """One row per kernel and phase, slowest first."""
     total = sum(us for _, us in entry.trace.by("phase").values())
-    per_token = entry.tokens_per_round
     return [
         {
             **_where(entry),
@@ -64,7 +70,7 @@ def kernel_rows(entry: Profiled) -> list[Row]:
             "kernel": kernel,
             "calls_per_round": round(calls, 3),
             "us_per_round": round(us, 3),
-            "us_per_token": round(us / per_token, 3),
+            "us_per_token": round(us / entry.tokens_per_round, 3),
             "share": round(us / total, 5),
             "kind": "measured",
         }
@@ -111,34 +117,32 @@ def timeline_rows(entry: Profiled) -> list[Row]:
 
 def roofline_rows(entry: Profiled, ceilings: Ceilings) -> list[Row]:
     """Measured time of each phase and part beside its modelled bytes and operations."""
-    times = entry.trace.by("phase", "part")
     rows = []
-    for (phase, part), (_, us) in times.items():
+    for (phase, part), (_, us) in entry.trace.by("phase", "part").items():
         own = [t for t in entry.traffic if (t.phase, t.part) == (phase, part)]
         n_bytes, flops = total_bytes(own), sum(t.flops for t in own)
-        if not n_bytes or not us:
-            continue
-        rows.append(
-            {
-                **_where(entry),
-                "phase": phase,
-                "part": part,
-                "us_per_round": round(us, 3),
-                "bytes_per_round": round(n_bytes),
-                "flops_per_round": round(flops),
-                "flop_per_byte": round(flops / n_bytes, 4),
-                "gbps": round(n_bytes / us / 1e3, 1),
-                "tflops": round(flops / us / 1e6, 3),
-                "copy_gbps": round(ceilings.copy_gbps, 1),
-                "matmul_tflops": round(ceilings.matmul_tflops, 1),
-                "kind": "measured time, modelled bytes",
-            }
-        )
+        if n_bytes and us:
+            rows.append(
+                {
+                    **_where(entry),
+                    "phase": phase,
+                    "part": part,
+                    "us_per_round": round(us, 3),
+                    "bytes_per_round": round(n_bytes),
+                    "flops_per_round": round(flops),
+                    "flop_per_byte": round(flops / n_bytes, 4),
+                    "gbps": round(n_bytes / us / 1e3, 1),
+                    "tflops": round(flops / us / 1e6, 3),
+                    "copy_gbps": round(ceilings.copy_gbps, 1),
+                    "matmul_tflops": round(ceilings.matmul_tflops, 1),
+                    "kind": "measured time, modelled bytes",
+                }
+            )
     return rows
 
 
-def hotspots(entry: Profiled) -> tuple[list[Row], list[Row], float]:
-    """The three phases and parts with most time, the three with most bytes, and their coverage.
+def hotspots(entry: Profiled) -> tuple[list[Row], float]:
+    """The phases and parts with most time beside those with most bytes, and their coverage.
 
     Coverage is the share of the kernels' time that belongs to either list.
     """
@@ -146,70 +150,68 @@ def hotspots(entry: Profiled) -> tuple[list[Row], list[Row], float]:
     moved: dict[tuple[str, ...], float] = {}
     for traffic in entry.traffic:
         key = traffic.phase, traffic.part
-        moved[key] = moved.get(key, 0.0) + traffic.n_bytes
-    by_bytes = sorted(moved, key=lambda key: -moved[key])[:N_TOP]
-    by_time = list(times)[:N_TOP]
+        moved[key] = moved.get(key, 0.0) + traffic.n_bytes / entry.tokens_per_round
+    by_bytes, by_time = sorted(moved, key=lambda key: -moved[key])[:N_TOP], list(times)[:N_TOP]
     total, all_bytes = sum(times.values()) or 1.0, sum(moved.values()) or 1.0
-    slow = [{"what": " ".join(k), "us": times[k], "share": times[k] / total} for k in by_time]
-    large = [
-        {"what": " ".join(k), "bytes": moved[k], "share": moved[k] / all_bytes} for k in by_bytes
-    ]
-    covered = sum(times.get(key, 0.0) for key in {*by_time, *by_bytes}) / total
-    return slow, large, covered
-
-
-def hotspot_lines(entry: Profiled, ceilings: Ceilings) -> list[str]:
-    """A section of the page."""
-    slow, large, share = hotspots(entry)
-    tokens, trace = entry.tokens_per_round, entry.trace
-    floor = total_bytes(entry.traffic) / ceilings.copy_gbps / 1e6
-    kernels = list(entry.trace.by("phase", "kernel").items())[:5]
-    return [
-        f"## {entry.policy} at {entry.point.name}",
-        "",
-        f"A round takes {entry.ms:.3f} ms and emits {tokens:.2f} tokens; its bytes take"
-        f" {floor:.3f} ms at the copy's {ceilings.copy_gbps:.0f} GB/s. The device is busy"
-        f" {entry.busy_share:.1%} of that time ({trace.busy_us / trace.n_rounds:.0f} µs of a traced"
-        f" round; in the trace itself, which slows the host, {trace.busy_share:.1%}; between graphs"
-        f" it idles {entry.idle_us} µs a round by its own clock). Effective bytes"
-        f" per token {entry.bytes_per_token / 1e9:.3f} GB. The hotspots below are {share:.1%} of"
-        f" the kernels' time (floor {COVERED:.0%}).",
-        "",
-        *table(
-            ("rank", "by time", "µs a round", "share", "by bytes", "MB a token", "share"),
-            [
-                (
-                    rank,
-                    a["what"],
-                    f"{a['us']:.0f}",
-                    f"{a['share']:.1%}",
-                    b["what"],
-                    f"{b['bytes'] / tokens / 1e6:.1f}",
-                    f"{b['share']:.1%}",
-                )
-                for rank, (a, b) in enumerate(zip(slow, large, strict=False), 1)
-            ],
-        ),
-        "",
-        "Slowest kernels: "
-        + "; ".join(f"`{key[1]}` in {key[0]} {us:.0f} µs" for key, (_, us) in kernels)
-        + ".",
-        "",
-    ]
-
-
-def _range_table(found: Sequence[Profiled]) -> list[str]:
     rows = [
-        (entry.point.name, entry.policy, name, f"{us:.1f}")
-        for entry in found
-        for name, us in entry.ranges_us.items()
+        {
+            "rank": rank,
+            "slow": (" ".join(slow), times[slow], times[slow] / total),
+            "large": (" ".join(large), moved[large] / 1e6, moved[large] / all_bytes),
+        }
+        for rank, (slow, large) in enumerate(zip(by_time, by_bytes, strict=False), 1)
     ]
-    return table(("point", "policy", "range", "µs a round"), rows)
+    return rows, sum(times.get(key, 0.0) for key in {*by_time, *by_bytes}) / total
 
 
-def _where(entry: Profiled) -> Row:
+def hotspot_section(entry: Profiled, ceilings: Ceilings) -> str:
+    """A section of the page."""
+    (rows, share), trace = hotspots(entry), entry.trace
+    kernels = list(trace.by("phase", "kernel").items())[:5]
+    return page(
+        "hotspot",
+        policy=entry.policy,
+        place=entry.point.name,
+        ms=entry.ms,
+        tokens=entry.tokens_per_round,
+        floor=total_bytes(entry.traffic) / ceilings.copy_gbps / 1e6,
+        copy=ceilings.copy_gbps,
+        busy=entry.busy_share,
+        busy_us=trace.busy_us / trace.n_rounds,
+        traced=trace.busy_share,
+        idle_us=entry.idle_us,
+        gigabytes=entry.bytes_per_token / 1e9,
+        share=share,
+        floor_share=COVERED,
+        ranks=formatted(RANKS, rows),
+        slowest="; ".join(f"`{key[1]}` in {key[0]} {us:.0f} µs" for key, (_, us) in kernels),
+    )
+
+
+def busy_shares(folder: Path) -> list[Row]:
+    """How busy the device was in decode time, for every policy and point of a folder of reports.
+
+    A trace slows the host, so rounds inside it stand further apart than rounds do. The kernels of
+    one traced round are therefore held against the round as it was timed without a profiler.
+    """
+    rows = read_csv(folder / TIMELINE)
+    return [_busy(point, rows) for point in read_json(folder / "profile_kernels.json")["points"]]
+
+
+def _busy(point: Row, rows: list[dict[str, str]]) -> Row:
+    place = {name: point[name] for name in ("policy", "context", "batch")}
+    own = [row for row in rows if all(row[name] == str(value) for name, value in place.items())]
+    starts = [float(row["start_us"]) for row in own]
+    spans = [(at, at + float(row["us"])) for at, row in zip(starts, own, strict=True)]
+    # Time in which a kernel ran, and from the first one's start to the last one's end.
+    kernels, graphs = covered(spans), max(end for _, end in spans) - min(starts)
+    taken = 1e3 * float(point.get("round_mean_ms") or point["round_ms"])
     return {
-        "context": entry.point.context,
-        "batch": entry.point.batch,
-        "policy": entry.policy,
+        **place,
+        "kernels_us": round(kernels, 1),
+        "graphs_us": round(graphs, 1),
+        "round_us": round(taken, 1),
+        "within_graphs": round(kernels / graphs, 4),
+        # A traced round may be slower than a timed one, and its kernels with it.
+        "of_round": round(kernels / max(taken, graphs), 4),
     }

@@ -6,7 +6,6 @@ the call that launched it, so a kernel inside a graph is known to belong to veri
 
 from __future__ import annotations
 
-import json
 import tempfile
 from bisect import bisect
 from collections import defaultdict
@@ -20,7 +19,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from aerie.bench.profile.ranges import NAMES
-from aerie.bench.round.profile import BOOKKEEPING, part_of
+from aerie.bench.record import read_json
+from aerie.bench.round.kernels import BOOKKEEPING, part_of
 from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore
 
@@ -141,7 +141,7 @@ def trace_rounds(core: EngineCore, n_rounds: int) -> Trace:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+        events = read_json(path)["traceEvents"]
     return read_trace(events, keys, n_rounds, n_tokens)
 
 

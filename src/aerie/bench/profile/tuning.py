@@ -11,7 +11,8 @@ from typing import Any, cast
 import torch
 
 import aerie
-from aerie.bench.kernels.gemm_candidates import SHAPES, plans_for
+from aerie.bench.kernels.gemm_stack import SHAPES, plans_for
+from aerie.bench.record import read_json
 from aerie.chips import MEASURED, record_of
 from aerie.errors import UsageError
 
@@ -68,7 +69,7 @@ def _shipped() -> dict[tuple[tuple[str, int], ...], str]:
     """Names of the shipped tiles by their keys, read as JSON: gates need no Triton."""
     from aerie.bench.kernels.attention import label
 
-    entries = json.loads(TILES.read_text(encoding="utf-8"))["entries"]
+    entries = read_json(TILES)["entries"]
     tiles: list[tuple[dict[str, int], Any]] = [(e["key"], e["tile"]) for e in entries]
     return {_key(key): label(cast(Any, SimpleNamespace(**tile))) for key, tile in tiles}
 

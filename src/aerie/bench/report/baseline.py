@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aerie.bench.contract import Contract, Place
 from aerie.bench.gates.data import read_newest
-from aerie.bench.gpu.contract import Contract, Place
-from aerie.bench.gpu.rows import Row
-from aerie.bench.gpu.summary import LEAST_RUNS, point
+from aerie.bench.rows import Row
+from aerie.bench.summary import LEAST_RUNS, point
 
 BASELINE = "reports/h200_baseline_raw.csv.xz"
 STABLE = "stable"  # the mark of a point whose speed varies no more than is allowed

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.gates.ages import UNTOLD, Ages
+from aerie.bench.contract import read_contract
+from aerie.bench.gates.data import UNTOLD, Ages
 from aerie.bench.gates.gate import Verdict
-from aerie.bench.gpu.contract import read_contract
+from aerie.bench.record import read_json
 from aerie.bench.report.baseline import BASELINE, hold
 from aerie.bench.report.origin import Origin, changed_since, origin_of
-from aerie.bench.report.results import (
+from aerie.bench.report.rows import (
     PASSED,
+    Artifact,
+    Check,
     Result,
+    Row,
     code_of_test,
     find_test,
     is_empty,
     results_of,
 )
-from aerie.bench.report.rows import Artifact, Check, Row
 
 # A stale row would pass, but something it stands on has changed since.
 PASS, STALE, FAIL, OPEN, NOT_NEEDED = "pass", "stale", "fail", "open", "not needed"
@@ -162,7 +164,7 @@ def _record(check: Check, evidence: Evidence) -> list[Finding]:
     (found,) = _file(check, evidence)
     if found.status != PASS:
         return [found]
-    values = json.loads((evidence.root / check.target).read_text(encoding="utf-8"))
+    values = read_json(evidence.root / check.target)
     figures = list(_figures(values, check.field.split(".")))
     place, origin = check.target, found.origin
     if not figures:

@@ -1,20 +1,21 @@
-"""The table of README.md: plain decoding, peers and aerie, each row from the records of one run."""
+"""The tables of README.md and docs/gpu.md, spliced into pages written by hand."""
 
 from __future__ import annotations
 
-import json
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.gates.ages import Ages, Measured
-from aerie.bench.gates.data import read_newest
-from aerie.bench.peers import PEER, Row, best_chains, ratios, read_rows, speed
+from aerie.bench.gates.data import Ages, Measured, read_newest
+from aerie.bench.peers import PEER, best_chains, ratios, speed
+from aerie.bench.record import Row, read_json, read_rows
 from aerie.bench.report.pages import STALE_ROW
-from aerie.bench.report.splice import spliced
 
+GPU_PAGE, RECORD = "docs/gpu.md", "reports/round_near_ties.json"
+NAME = "near ties"
 PAGE = "README.md"
 PEERS = "reports/peers/served_*.jsonl.xz"
 RIVAL = Path("reports/round_transformers.json")
@@ -29,6 +30,62 @@ _HEAD = (
     "| greedy, tokens/s | plain | peer | aerie | aerie over | numerics | measured |",
     "|---|---:|---:|---:|---:|---|---|",
 )
+
+
+def spliced(page: str, name: str, made: str) -> str:
+    """A page whose part of that name is made anew; the rest is written by hand."""
+    begin, end = (f"<!-- {name}: {word} -->" for word in ("begin", "end"))
+    head, _, rest = page.partition(begin)
+    return f"{head}{begin}\n{made}{end}{rest.partition(end)[2]}"
+
+
+def render_near_ties(root: Path) -> str:
+    """The page with its tables made anew."""
+    record = read_json(root / RECORD)
+    text = (root / GPU_PAGE).read_text(encoding="utf-8")
+    made = record["provenance"]
+    where = f"{made['device']}, {record['setup']['geometry'] or 'the pair as it ships'}"
+    head = (
+        f"{where}, {record['dtype']}, fast numerics, greedy, {made['date'][:10]}, commit"
+        f" {made['commit'][:10]} (`{RECORD}`):\n"
+    )
+    parts = [head, _parted(record)]
+    if record.get("by_size"):
+        parts.append(_by_size(record["by_size"]))
+    return spliced(text, NAME, "\n".join(parts))
+
+
+def _parted(record: dict[str, Any]) -> str:
+    """Texts that part from plain decoding, and by how many steps their two choices lay apart."""
+    lines = ["| policy | texts that part from plain | near ties that turned, a token |"]
+    lines.append("|---|---:|---:|")
+    steps: Counter[int] = Counter()
+    for name, own in record["policies"].items():
+        n_parted, n_texts = own["texts"] - own["identical"], own["texts"]
+        rate = n_parted / own["tokens"]
+        lines.append(f"| {name} | {n_parted} of {n_texts} | {rate:.1e} |")
+        for entry in own["divergences"]:
+            step = entry["gap"] / entry["gap_ulps"]
+            steps[round(entry["own_gap"] / step)] += 1
+    shown = ", ".join(f"{steps[n]} at {n}" for n in sorted(steps)) or "none"
+    lines += ["", f"Steps of the dtype between the two choices, by its own pass: {shown}."]
+    return "\n".join(lines) + "\n"
+
+
+def _by_size(points: list[dict[str, Any]]) -> str:
+    """What engines counted, beside the texts that parted."""
+    lines = ["| context | batch | near ties, plain | near ties, chain of 7 | texts that part |"]
+    lines.append("|---:|---:|---:|---:|---:|")
+    lines += [
+        f"| {p['context']:,} | {p['batch']} | {_rate(p['plain'])} | {_rate(p['chain 7'])}"
+        f" | {p['parted']} of {p['texts']} |"
+        for p in points
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _rate(own: dict[str, Any]) -> str:
+    return "not counted" if own["rate"] is None else f"{own['rate']:.1e} of {own['tokens']:,}"
 
 
 @dataclass(frozen=True)
@@ -75,7 +132,7 @@ def _transformers(root: Path) -> list[Line]:
     """Plain decoding, ours and theirs, in turns in one process."""
     if not (root / RIVAL).is_file():
         return []
-    raw = json.loads((root / RIVAL).read_text(encoding="utf-8"))
+    raw = read_json(root / RIVAL)
     peer = f"{1e3 / raw['transformers_ms']:,.0f} (transformers {raw['versions']['transformers']})"
     numerics = raw["setup"].get("numerics", UNTOLD)
     speed = 1e3 / raw["aerie_ms"]
@@ -87,7 +144,7 @@ def _short_texts(root: Path) -> list[Line]:
     """The planner over our own plain decoding."""
     if not (root / SUMMARY).is_file():
         return []
-    points = json.loads((root / SUMMARY).read_text(encoding="utf-8"))["points"]
+    points = read_json(root / SUMMARY)["points"]
     place = (SHORT_TEXTS, ONE, LONG)
     found = {
         point["policy"]: point
@@ -162,7 +219,7 @@ def _exact(root: Path) -> list[str]:
     """What exact numerics keep of the speed of fast ones."""
     if not (root / EXACT).is_file():
         return []
-    raw = json.loads((root / EXACT).read_text(encoding="utf-8"))
+    raw = read_json(root / EXACT)
     kept = [point["kept"] for point in raw["rounds"]]
     return [
         f"Exact numerics, the default there in bfloat16, keep {min(kept):.2f} to {max(kept):.2f}"

@@ -1,22 +1,24 @@
-"""Where the numbers of a file come from: its own commit, or that of the file it was made from."""
+"""Where the numbers of a file come from, and hashes of the sources at the commits they name."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.gates.ages import WHOLE, Ages, Measured
-from aerie.bench.gates.data import content_hash
-from aerie.bench.packed import open_rows
-from aerie.bench.report.rows import Artifact
+from aerie.bench.gates.data import PACKAGE, WHOLE, Ages, Measured, content_hash, read_history
+from aerie.bench.provenance import files_at, whole_name
+from aerie.bench.record import open_rows, read_json
+from aerie.bench.report.rows import Artifact, read_artifacts
+from aerie.sources import hash_parts, part_of
 
 # A commit as any of our files says it: `commit 0123abc`, `commit: …`, `'commit': '…'`.
 _COMMIT = re.compile(r"commit\W{1,6}([0-9a-f]{7,40})\b")
@@ -24,6 +26,8 @@ SHORT = 10  # digits of a commit that are shown
 UNKNOWN = ("", "unknown")
 # An artifact whose sources are told by hash: the same sources give the same bytes.
 BY_HASH, GENERATED = "by source hash", "generated"
+_INSIDE = f"{PACKAGE}/"
+_HASHED = (".py", ".hpp", ".cpp")  # as `bench.provenance.source_hash` takes them
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ def _read(path: Path, digest: str) -> _Records:
 def _of_json(path: Path) -> Measured:
     """The provenance of a record, or of the parts it was put together from."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
     except ValueError:
         return Measured("")
     return _provenance(values) if isinstance(values, dict) else Measured("")
@@ -168,3 +172,48 @@ def short(commit: str) -> str:
     if commit in (BY_HASH, GENERATED):
         return commit
     return " ".join(part[:SHORT] for part in commit.split())
+
+
+def learn(root: Path) -> dict[str, dict[str, str]]:
+    """By commit that evidence names: what the table knows, else what git tells where it can."""
+    known = read_history(root)
+    found: dict[str, dict[str, str]] = {}
+    for commit in sorted(_evidence_commits(root)):
+        full = next((name for name in known if name.startswith(commit)), None)
+        if full is not None:
+            found[full] = known[full]
+        elif (full := whole_name(root, commit)) is not None:
+            found[full] = hashes_of(_sources(root, full))
+    return {name: found[name] for name in sorted(found)}
+
+
+def render_history(root: Path) -> str:
+    """The table as its file has it."""
+    return json.dumps({"commits": learn(root)}, indent=1) + "\n"
+
+
+def _evidence_commits(root: Path) -> set[str]:
+    """Commits of all evidence whose numbers depend on our sources."""
+    patterns = {a.origin or a.path for a in read_artifacts(root) if a.sources}
+    files = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
+    return {commit for path in files for commit in last_commits(path)}
+
+
+def hashes_of(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Hashes of the parts, and of all sources byte for byte; files by their path in the package."""
+    whole = hashlib.sha256()
+    # Sorted as paths, not as texts: so the hash in a record was made.
+    for name in sorted(files, key=Path):
+        if name.endswith(_HASHED):
+            whole.update(name.encode() + files[name])
+    return {WHOLE: whole.hexdigest(), **hash_parts(files.items())}
+
+
+def _sources(root: Path, commit: str) -> dict[str, bytes]:
+    """Code and tables of the package as a commit has them, by their path inside it."""
+    found = files_at(root, commit, PACKAGE, lambda name: _is_hashed(name.removeprefix(_INSIDE)))
+    return {name.removeprefix(_INSIDE): data for name, data in found.items()}
+
+
+def _is_hashed(name: str) -> bool:
+    return name.endswith(_HASHED) or part_of(name) is not None

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from aerie.bench.record import line, page, table
 from aerie.bench.report.checks import (
     FAIL,
     OPEN,
@@ -21,8 +22,7 @@ from aerie.bench.report.checks import (
     Judged,
 )
 from aerie.bench.report.origin import origin_of, short
-from aerie.bench.report.results import RESULTS
-from aerie.bench.report.rows import Section
+from aerie.bench.report.rows import RESULTS, Section
 
 SCORECARD, MANIFEST = "reports/scorecard.md", "reports/manifest.csv"
 REVIEW = "reports/redesign_review.md"
@@ -35,16 +35,6 @@ EVIDENCE = (
 )
 # The manifest itself, and what changes with the sources and with every run of the tests.
 UNLISTED = (MANIFEST, SCORECARD, RESULTS)
-_HEAD = """# Scorecard
-
-Written by `aerie report` from the rows in `scorecard/` and the files of this checkout;
-`aerie report --check` fails when it is out of date or a row fails. **pass**: every check of the row
-holds; **stale**: so it does, but something it stands on was changed since, as it says; **fail**: a
-check does not hold; **open**: evidence is missing, the command beside it makes it. Sources are
-compared without comments. A row about speed also fails while the parity matrix is below 100 % for
-that backend. `commit` is what the artifact says of itself. kind: measured, c-sim, rtl-sim,
-modelled; test: shown by a test, judged by its result in the last full run.
-"""
 # How pages say that something is older, and the counts that change with it.
 OLDER = "stale: passes, measured with older sources"
 STALE_ROW = f" ({STALE})"  # behind a commit
@@ -55,31 +45,26 @@ _STALE = re.compile(rf"\| {STALE} \|$|\*\*{STALE}\*\*(?= \()", re.M)
 _COUNTS = re.compile(r"^(\| [^|]+ \|) (\d+) \| (\d+) ((\| \d+ ){3}\|)$", re.M)
 
 
+_COLUMNS = ("item", "what", "status", "kind", "artifact", "commit", "command", "origin")
 Sections = Sequence[tuple[Section, Sequence[Judged]]]
 
 
 def render_scorecard(sections: Sections, unsigned: Sequence[str]) -> str:
     """The page; `unsigned` are files of evidence that do not say where they come from."""
-    every = [judged for _, rows in sections for judged in rows]
-    lines = [_HEAD, _counts(sections), "", *_kill(every), ""]
+    lines = []
     for section, rows in sections:
         lines += [f"## {section.title}", "", section.about, ""]
-        lines += ["| item | what | status | kind | artifact | commit | command | origin |"]
-        lines += ["|---|---|---|---|---|---|---|---|"]
-        lines += [_line(judged) for judged in rows] + [""]
+        lines += [*table(_COLUMNS, map(_cells, rows)), ""]
     if unsigned:
         lines += ["## Artifacts without provenance", ""]
         lines += ["They name no commit, so no row passes by them.", ""]
         lines += [f"- `{name}`" for name in unsigned]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _counts(sections: Sections) -> str:
-    lines = [f"| | {' | '.join(STATUSES)} |", f"|---|{'---:|' * len(STATUSES)}"]
+    counts = [f"| | {' | '.join(STATUSES)} |", f"|---|{'---:|' * len(STATUSES)}"]
     for section, rows in sections:
-        counts = Counter(judged.status for judged in rows)
-        lines.append(f"| {section.title} | {' | '.join(str(counts[s]) for s in STATUSES)} |")
-    return "\n".join(lines)
+        found = Counter(judged.status for judged in rows)
+        counts.append(line((section.title, *(found[status] for status in STATUSES))))
+    kill = _kill([judged for _, rows in sections for judged in rows])
+    return page("scorecard", counts=counts, kill=kill, sections=lines).rstrip() + "\n"
 
 
 def kill_holds(judged: Iterable[Judged]) -> list[Judged]:
@@ -114,7 +99,7 @@ def without_ages(page: str) -> str:
     return _COUNTS.sub(lambda m: f"{m[1]} {int(m[2]) + int(m[3])} | 0 {m[4]}", page)
 
 
-def _line(judged: Judged) -> str:
+def _cells(judged: Judged) -> list[str]:
     row = judged.row
     status = f"**{judged.status}**{shown_changes(judged.changed)}"
     status += f": {'; '.join(judged.notes)}" if judged.notes else ""
@@ -132,7 +117,7 @@ def _line(judged: Judged) -> str:
         _command(judged),
         row.origin,
     )
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+    return [cell.replace("|", "/") for cell in cells]
 
 
 def _kinds(findings: Iterable[Finding]) -> list[str]:

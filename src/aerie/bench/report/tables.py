@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-import io
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any
 
-from aerie.bench.gates.ages import HISTORY
-from aerie.bench.gates.data import content_hash
-from aerie.bench.gpu import report as gpu_report
-from aerie.bench.gpu.contract import read_contract
-from aerie.bench.gpu.rows import read_rows
-from aerie.bench.profile.busy import busy_shares
-from aerie.bench.report import history, traffic
+from aerie.bench import gpu as gpu_report
+from aerie.bench.contract import read_contract
+from aerie.bench.gates.data import HISTORY, content_hash
+from aerie.bench.profile.report import busy_shares
+from aerie.bench.record import as_csv, page, read_json
+from aerie.bench.report import traffic
 from aerie.bench.report.baseline import BASELINE
+from aerie.bench.report.origin import render_history
 from aerie.bench.report.traffic import BYTES, PAGE
+from aerie.bench.rows import read_rows
 
 CONTRACT = "contracts/h200.toml"
 PROFILE = "reports/profile_kernels.json"
-ENGINES = ("reports/engine_bench_cpu", "reports/engine_bench_cpu_8k")
 Render = Callable[[Path], str]
+# The operating point the kernels' page shows; the raw file holds all of them.
+_BATCH, _VERIFY = 8, 32
 
 
 @dataclass(frozen=True)
@@ -48,20 +47,6 @@ class Table:
 def rebuild(root: Path, tables: Iterable[Table]) -> dict[str, str]:
     """The text of every table whose raw data is there."""
     return {table.path: table.render(root) for table in tables if table.has_raw(root)}
-
-
-def read_json(path: Path) -> Any:
-    """A record."""
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]], end: str) -> str:
-    """Rows of equal fields; `end` is the line end the file was first written with."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator=end)
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def _engine_rows(path: str, root: Path) -> str:
@@ -136,7 +121,7 @@ def _summaries(raw: Path, digest: str) -> dict[str, str]:
 
 
 def _busy(root: Path) -> str:
-    points = [asdict(one) for one in busy_shares(root / "reports")]
+    points = busy_shares(root / "reports")
     record = {
         "points": points,
         "least_of_round": min(point["of_round"] for point in points),
@@ -146,47 +131,28 @@ def _busy(root: Path) -> str:
     return json.dumps(record, indent=1) + "\n"
 
 
-# The operating point the kernels' page shows; the raw file holds all of them.
-_BATCH, _VERIFY = 8, 32
-_KERNELS = """# Tree kernels on a CPU
-
-Written by `aerie report`. These kernels move few bytes, so the distance from the ceiling is call
-overhead; on a GPU they live inside a captured graph (`triton_kernel_times_h200.csv`).
-"""
-
-
 def _kernels(root: Path) -> str:
     raw = read_json(root / "reports/kernel_bench_cpu.json")
-    made = raw["provenance"]
-    lines = [
-        _KERNELS,
-        f"Batch {_BATCH}, {_VERIFY} rows a request, median of a call ({made['device']}, torch"
-        f" {made['torch']}, {made['date'][:10]}, commit {made['commit'][:10]}; kind: measured; copy"
-        f" ceiling {raw['ceiling_gbps']} GB/s, which a working set that fits into the cache can"
-        " pass; all points in [kernel_bench_cpu.json](kernel_bench_cpu.json)).",
-        "",
-        "| kernel | reference | pytorch | pytorch, share of the copy ceiling |",
-        "|---|---:|---:|---:|",
-    ]
     points = {
         (point["kernel"], point["backend"]): point
         for point in raw["points"]
         if point["batch"] == _BATCH and point["verify"] == _VERIFY
     }
-    for kernel in dict.fromkeys(kernel for kernel, _ in points):
-        slow, fast = points[kernel, "reference"], points[kernel, "pytorch"]
-        lines.append(
-            f"| `{kernel}` | {slow['median_us']:,.0f} µs | {fast['median_us']:,.0f} µs |"
-            f" {100 * fast['ratio_to_ceiling']:.2f} % |"
-        )
-    return "\n".join(lines) + "\n"
+    rows = [
+        f"| `{kernel}` | {points[kernel, 'reference']['median_us']:,.0f} µs |"
+        f" {fast['median_us']:,.0f} µs | {100 * fast['ratio_to_ceiling']:.2f} % |"
+        for (kernel, backend), fast in points.items()
+        if backend == "pytorch"
+    ]
+    place = {"batch": _BATCH, "verify": _VERIFY, "ceiling": raw["ceiling_gbps"]}
+    return page("kernels", made=raw["provenance"], rows=rows, **place)
 
 
 TABLES = (
-    Table(HISTORY, ("scorecard/artifacts.toml",), history.render),
+    Table(HISTORY, ("scorecard/artifacts.toml",), render_history),
     *(
         Table(f"{stem}.csv", (f"{stem}.json",), partial(_engine_rows, f"{stem}.json"))
-        for stem in ENGINES
+        for stem in ("reports/engine_bench_cpu", "reports/engine_bench_cpu_8k")
     ),
     Table("reports/attention_h200.csv", ("reports/attention_h200.json",), _attention("trees")),
     Table(

@@ -7,13 +7,13 @@ a cache may keep a small tensor, and then either side moves less.
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aerie.bench.record import line, page, read_csv
 from aerie.models.inflate_geometry import find_geometry
 
 BYTES = "reports/cuda_bytes_per_token.csv"
@@ -31,6 +31,16 @@ _GATE = (2 * HALF + 3 * HALF, 3 * HALF)
 _ROTATED = (HALF + FULL) + 2 * 2 * FULL + 3 * FULL + 2 * FULL + (FULL + HALF)
 # Attention in PyTorch on a GPU copies the KV it needs out of its pages first: read, written, read.
 _GATHERED = (3, 1)
+_COLUMNS = ("{0.context}", "{0.batch}", "{0.policy}", "{0.tokens_per_round:.2f}",
+            "{0.gigabytes[0]:.3f}", "{0.gigabytes[1]:.3f}", "{0.fusion:.2f}",
+            "{0.around_weights:.2f}")  # fmt: skip
+# Of fused plain decoding and the best policy of a point.
+_RATIOS: dict[str, Callable[[Effective, Effective], float]] = {
+    "fusion": lambda plain, best: best.before / best.after,
+    "fusion_without_gather": lambda plain, best: best.in_place / best.after,
+    "speculation": lambda plain, best: plain.after / best.after,
+    "product": lambda plain, best: plain.before / best.after,
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,16 @@ class Effective:
     in_place: float  # unfused, but for attention: it reads KV where it lies
     after: float
     weights: float  # of `after`; fusion cannot touch them
+
+    @property
+    def fusion(self) -> float:
+        """How much it took from all bytes."""
+        return self.before / self.after
+
+    @property
+    def gigabytes(self) -> tuple[float, float]:
+        """Unfused, and fused."""
+        return self.before / 1e9, self.after / 1e9
 
     @property
     def around_weights(self) -> float:
@@ -107,93 +127,23 @@ def traffic(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         "kind": "modelled",
         **{name: min(points.values(), default=None) for name, points in found.items()},
         "by_point": found,
-        "points": [
-            {**vars(one), "fusion_alone": round(one.before / one.after, 3)} for one in every
-        ],
+        "points": [{**vars(one), "fusion_alone": round(one.fusion, 3)} for one in every],
         "provenance": {"commit": " ".join(commits), "raw": BYTES},
     }
 
 
-# Of fused plain decoding and the best policy of a point.
-_RATIOS: dict[str, Callable[[Effective, Effective], float]] = {
-    "fusion": lambda plain, best: best.before / best.after,
-    "fusion_without_gather": lambda plain, best: best.in_place / best.after,
-    "speculation": lambda plain, best: plain.after / best.after,
-    "product": lambda plain, best: plain.before / best.after,
-}
-
-
-def read_rows(root: Path) -> list[dict[str, str]]:
-    """The profile's bytes."""
-    with (root / BYTES).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def render_json(root: Path) -> str:
     """The record."""
-    return json.dumps(traffic(read_rows(root)), indent=1) + "\n"
-
-
-_LEVERS = (
-    ("growing a draft level (K1, K2, K3)", "three kernels", "one launch"),
-    ("best children of a draft", "softmax in float32, then top-k", "logits streamed, best K kept"),
-    ("residual and norm", "seven passes over the rows", "one"),
-    ("rotation, storing keys and values", "widened, rotated in halves, joined, copied", "one pass"),
-    ("gate", "two passes", "one"),
-    ("attention over pages", "KV gathered, then read", "read in place, once for rows and heads"),
-    ("verification", "a pass over all weights for one token", "a tree's rows share the pass"),
-    ("launches", "one by one from the host", "three graphs a round"),
-)
-_HEAD = """# Bytes of a round on the GPU, unfused and fused
-
-Written by `aerie report` from `cuda_bytes_per_token.csv`; the arithmetic is in
-`src/aerie/bench/report/traffic.py`. kind: modelled, both sides by the same model, with the tokens
-per round that were measured. The FPGA's design is [fusion_design_v1.md](fusion_design_v1.md).
-
-| what | before | after |
-|---|---|---|
-"""
-_MIDDLE = """
-No lever approximates: kernels are equal to their definitions (`p0_parity_matrix.md`), so the
-acceptance impact is none beyond the order of float sums. Measured time, one lever off at a time:
-`ablation_h200.md`; kernels one by one: `triton_kernel_times_h200.csv`.
-
-## Effective bytes per token
-
-All bytes of a round over the tokens it emitted, GB. *Fusion alone* compares a policy with itself;
-*without weights* leaves out what no fusion can touch.
-
-| context | batch | policy | tokens a round | unfused | fused | fusion alone | without weights |
-|---:|---:|---|---:|---:|---:|---:|---:|
-"""
+    return json.dumps(traffic(read_csv(root / BYTES)), indent=1) + "\n"
 
 
 def render_page(root: Path) -> str:
     """The page of the GPU's traffic."""
-    rows = read_rows(root)
+    rows = read_csv(root / BYTES)
     found = traffic(rows)
-    lines = [
-        f"| {one.context} | {one.batch} | {one.policy} | {one.tokens_per_round:.2f}"
-        f" | {one.before / 1e9:.3f} | {one.after / 1e9:.3f} | {one.before / one.after:.2f}"
-        f" | {one.around_weights:.2f} |"
-        for one in effective(rows)
-    ]
     said = {
         name: ", ".join(f"{ratio:.2f} at {at}" for at, ratio in points.items())
         for name, points in found["by_point"].items()
     }
-    closing = (
-        "\n## Three numbers, batch x context\n\n"
-        f"- Fusion, the same policy without and with it: {said['fusion']}; were the unfused side to"
-        f" read KV in place: {said['fusion_without_gather']}.\n"
-        f"- Speculation, fused on both sides: {said['speculation']}.\n"
-        f"- Both, unfused plain decoding over fused drafting: {said['product']}.\n"
-        "\nWeights dominate: no fusion touches them, and only more tokens for a pass over them"
-        " divide them. These are the GPU's kernels, by a model; bytes counted at the ports of an"
-        " FPGA's kernels are another table.\n"
-        "\nLeft out, in favour of *before*: attention's scores, which PyTorch writes and reads in"
-        " float32, and the tree's bookkeeping, which is below one percent on either side.\n"
-        f"\nCommit of the profile: {found['provenance']['commit']}.\n"
-    )
-    levers = "".join(f"| {' | '.join(lever)} |\n" for lever in _LEVERS)
-    return _HEAD + levers + _MIDDLE + "\n".join(lines) + "\n" + closing
+    shown = [line(form.format(own) for form in _COLUMNS) for own in effective(rows)]
+    return page("traffic", rows=shown, commit=found["provenance"]["commit"], **said)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.gates.ages import UNTOLD, Ages
+from aerie.bench.gates.data import UNTOLD, Ages
 from aerie.bench.gates.gate import Verdict
+from aerie.bench.plots import PLOTS, stale_plots
 from aerie.bench.report.checks import FAIL, STALE, STATUSES, Evidence, Judged, Parity, judge
 from aerie.bench.report.pages import (
     MANIFEST,
@@ -22,14 +23,13 @@ from aerie.bench.report.pages import (
     unsigned_files,
     without_ages,
 )
-from aerie.bench.report.plots import PLOTS, redraw, stale_plots
-from aerie.bench.report.results import read_results
-from aerie.bench.report.rows import read_artifacts, read_sections
+from aerie.bench.report.rows import read_artifacts, read_results, read_sections
 from aerie.bench.report.tables import TABLES, Table, rebuild
 
 # Tables may be made of tables (a traffic table of a profile's), so making them is repeated until
 # nothing changes; this many passes are more than any chain there is.
 PASSES = 4
+REPORTS = "reports"
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ def _is_only_aged(path: Path, text: bytes) -> bool:
 
 
 def _plots(root: Path, writes: bool) -> list[str]:
-    stale = stale_plots(root, PLOTS)
+    stale = stale_plots(root / REPORTS, PLOTS)
     if writes:
         for plot in stale:
-            redraw(root, plot)
-    return [plot.path for plot in stale]
+            plot.redraw(root / REPORTS)
+    return [f"{REPORTS}/{plot.name}" for plot in stale]
 
 
 def _bytes(path: Path) -> bytes | None:

@@ -1,4 +1,4 @@
-"""What exact numerics cost: rounds and prompts beside fast ones, engines in turns."""
+"""What exact numerics cost beside fast ones, and long contexts under a batch that changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start, synchronise
+import torch
+
+from aerie.bench.ceilings import synchronise
+from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start
 from aerie.bench.round.speed import Clocked
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.models.inflate import LargePair
@@ -21,6 +24,9 @@ SHAPES = {
 }
 MOST_EMITTED = 8  # tokens of a round, at most
 N_TURNS, N_ROUNDS, N_READS = 4, 10, 5
+PROMPTS = (1024, 8192)  # tokens
+JOIN_EVERY = 12  # steps
+TREE = SpeculationConfig(top_k=4, depth=4, nodes=16)
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,6 @@ POINTS = (
     Point(32, 1024),
     Point(1, 32000),
 )
-PROMPTS = (1024, 8192)  # tokens
 
 
 def compare_numerics(
@@ -122,3 +127,38 @@ def _reads(
 def _told(raw: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     fast, exact = (round(statistics.median(raw[name]), 4) for name in ("fast", "exact"))
     return {"fast_ms": fast, "exact_ms": exact, "kept": round(fast / exact, 4)}
+
+
+def stress(
+    setup: RoundSetup, pair: LargePair, context: int, n_requests: int, seconds: float
+) -> dict[str, Any]:
+    """Requests of different lengths join and end while the longest stays; JSON values."""
+    batch = 4
+    core = setup.core(pair, TREE, Room(batch, context + 256, chunk=8192))
+    vocabulary = pair.target.geometry.vocab_size
+    longest = read_prompts(1, context, vocabulary)[0]
+    free_before = core.memory.ledger.n_free
+    ids = [core.submit(longest, SamplingParams(200, ignore_eos=True))]
+    lengths = [(context >> (1 + n % 5), 8 + 24 * (n % 3)) for n in range(n_requests)]
+    begin = time.perf_counter()
+    sizes: set[int] = set()
+    memory: list[int] = []
+    while not core.is_idle and time.perf_counter() - begin < seconds:
+        if len(memory) % JOIN_EVERY == 0 and len(ids) <= n_requests:
+            length, n_new = lengths[len(ids) - 1]
+            ids.append(core.submit(longest[:length], SamplingParams(n_new, ignore_eos=True)))
+        core.step()
+        sizes.add(sum(core.request(i).ended is None for i in ids))
+        memory.append(torch.cuda.memory_allocated() if torch.cuda.is_available() else 0)
+    ended = [core.request(i).ended for i in ids]
+    return {
+        "context": context,
+        "requests": len(ids),
+        "finished": sum(end is not None for end in ended),
+        "errors": [end.error for end in ended if end is not None and end.reason == "error"],
+        "batch_sizes": sorted(sizes),
+        "pages_leaked": free_before - core.memory.ledger.n_free,
+        "allocated_mb": [round(m / 1e6) for m in memory[:: max(len(memory) // 16, 1)]],
+        "seconds": round(time.perf_counter() - begin, 2),
+        "ok": core.is_idle and free_before == core.memory.ledger.n_free,
+    }

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from aerie.attention.contract import PrepareAttention
 from aerie.attention.rows import Bounds, Rows, causal_rows
+from aerie.bench.ceilings import synchronise
 from aerie.models.decoder import Decoder
 from aerie.models.inflate import InflateOptions, LargePair, inflate_to_device, random_model
 from aerie.models.inflate_geometry import ProductionGeometry
@@ -73,7 +74,7 @@ class InflationCheck:
         own = continue_texts(self.load_small(dtype).target, prompts, writing)
         start = time.perf_counter()
         large = self.inflate(dtype)
-        _wait(self.settings.device)
+        synchronise(self.settings.device)
         seconds = time.perf_counter() - start
         other = continue_texts(large.target, prompts, writing)
         equal = [torch.equal(a, b) for a, b in zip(own, other, strict=True)]
@@ -186,15 +187,10 @@ def _interleaved(passes: Sequence[Callable[[], None]], device: str) -> list[floa
     times: list[list[float]] = [[] for _ in passes]
     for turn in range(N_WARM + N_TIMED):
         for call, own in zip(passes, times, strict=True):
-            _wait(device)
+            synchronise(device)
             start = time.perf_counter()
             call()
-            _wait(device)
+            synchronise(device)
             if turn >= N_WARM:
                 own.append(time.perf_counter() - start)
     return [statistics.median(own) for own in times]
-
-
-def _wait(device: str) -> None:
-    if torch.device(device).type == "cuda":
-        torch.cuda.synchronize()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,8 +35,6 @@ from aerie.text.tokenizer import Tokenizer, load_tokenizer
 
 PAGE = 16
 SPARE_PAGES = 512  # so that pages are taken ahead, as in an engine that is not short of memory
-COPY_BYTES = {"cuda": 4 << 30, "cpu": 64 << 20}
-N_COPIES = 10
 
 
 @dataclass(frozen=True)
@@ -155,25 +151,3 @@ def abandon(core: EngineCore, ids: Sequence[int]) -> list[Request]:
     while not core.is_idle:
         core.step()
     return [core.forget(request_id) for request_id in ids]
-
-
-def copy_bandwidth(device: str) -> dict[str, Any]:
-    """Bytes read and written a second by a large copy: the ceiling of everything else."""
-    size = COPY_BYTES[device.partition(":")[0]]
-    source = torch.randint(0, 127, (size,), dtype=torch.int8, device=device)
-    target = torch.empty_like(source)
-    times = []
-    for _ in range(N_COPIES + 2):
-        synchronise(device)
-        begin = time.perf_counter()
-        target.copy_(source)
-        synchronise(device)
-        times.append(time.perf_counter() - begin)
-    seconds = statistics.median(times[2:])
-    return {"bytes": 2 * size, "seconds": seconds, "gbps": 2 * size / seconds / 1e9}
-
-
-def synchronise(device: str) -> None:
-    """Wait for a device, where there is one to wait for."""
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()

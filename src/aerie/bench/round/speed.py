@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from aerie.bench.round.setup import Room, RoundSetup, copy_bandwidth, read_prompts, start
+from aerie.bench.ceilings import copy_bandwidth
+from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start
 from aerie.config import SpeculationConfig
 from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore

@@ -11,21 +11,26 @@ from typing import Any
 
 from aerie.assemble_numerics import near_limit
 from aerie.bench.provenance import provenance
-from aerie.bench.round.exact import compare_numerics
-from aerie.bench.round.lossless import (
+from aerie.bench.round.exact import compare_numerics, stress
+from aerie.bench.round.kernels import (
+    PLANNER,
+    bookkeeping_share,
+    compare_planner,
+    profile_planner,
+    profile_rounds,
+)
+from aerie.bench.round.options import measure_options
+from aerie.bench.round.setup import RoundSetup, read_prompts
+from aerie.bench.round.speed import measure_speed, run_without_waiting, step_to_room
+from aerie.bench.round.texts import (
     POLICIES,
+    Grid,
     compare_policies,
     compare_sizes,
+    count_by_size,
     heldout_prompts,
     lossless_room,
 )
-from aerie.bench.round.near_ties import Grid, count_by_size
-from aerie.bench.round.options import measure_options
-from aerie.bench.round.planner import PLANNER, compare_planner, profile_planner
-from aerie.bench.round.profile import bookkeeping_share, profile_rounds
-from aerie.bench.round.setup import RoundSetup, read_prompts
-from aerie.bench.round.speed import measure_speed, run_without_waiting, step_to_room
-from aerie.bench.round.stress import stress
 from aerie.models.inflate import LargePair
 
 PROFILED = 8  # rounds

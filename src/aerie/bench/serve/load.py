@@ -1,32 +1,53 @@
 """Completions over HTTP beside the same ones from an engine in this process, in turns.
 
 The engine is the ceiling: a server can only add to it. Both run the same chain, so that they do
-the same work, and every text is compared.
+the same work, and every text is compared. The client stamps what arrives, and reads it afterwards.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
+import re
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import torch
 
 from aerie.api import Engine
 from aerie.bench.provenance import provenance
-from aerie.bench.serve.client import Reply, ask, read_stream, read_whole
+from aerie.bench.record import percentiles, shown
+from aerie.errors import UsageError
 from aerie.requests.params import SamplingParams
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+TIMEOUT_SECONDS = 120
+EVENT = b"data: {"
+# aerie and vLLM count under the same names, behind one of their own.
+COUNTER = re.compile(
+    r"^\w+[:_](?:spec_decode_)?(?P<name>num_drafts|num_draft_tokens|num_accepted_tokens"
+    r"|prefix_cache_queries|prefix_cache_hits|graphs_recorded)"
+    r"(?:_total)?(?:{[^}]*})? (?P<value>\S+)$",
+    re.MULTILINE,
+)
 REPORT = "server_cpu.json"
+COLUMNS = {
+    "clients": "{clients}",
+    "engine tok/s": "{tokens_per_second[engine]:.0f}",
+    "stream": "{tokens_per_second[stream]:.0f}",
+    "of engine": "{ratio_to_engine[stream]:.2f}",
+    "whole": "{tokens_per_second[whole]:.0f}",
+    "of engine ": "{ratio_to_engine[whole]:.2f}",
+    "TTFT ms": "{first_text_ms[p50]:.0f}",
+}
 CHAIN = {"top_k": 1, "depth": 5, "nodes": 6}
 SERVER_OPTIONS = (
     f"--speculative-eagle-topk {CHAIN['top_k']} --speculative-num-steps {CHAIN['depth']}"
@@ -38,6 +59,138 @@ STARTS = (
     "import os\n\n\ndef walk(top):\n",
     "for index, name in enumerate(names):\n",
 )
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """Text that came at once; `n_tokens` is None where the server does not say how many."""
+
+    seconds: float  # since the request was sent
+    n_tokens: int | None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One completion as a client saw it; without a stream its text arrives whole."""
+
+    text: str
+    seconds: float
+    arrivals: tuple[Arrival, ...]
+    n_tokens: int | None  # of the whole, as the server counts
+    n_prompt: int | None
+
+    @property
+    def first_seconds(self) -> float:
+        """Until the first text; all of it where none came."""
+        return self.arrivals[0].seconds if self.arrivals else self.seconds
+
+
+@dataclass(frozen=True)
+class Heard:
+    """The lines of an answer, each with the second it came; not looked at yet."""
+
+    lines: tuple[tuple[float, bytes], ...]
+    seconds: float
+
+
+def ask(url: str, body: Mapping[str, Any], page: str = "/v1/completions") -> Heard:
+    """Post a completion and wait for its end; UsageError where the server refuses it."""
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.netloc, timeout=TIMEOUT_SECONDS)
+    sent = json.dumps(body)
+    start = time.perf_counter()
+    try:
+        path = f"{place.path.rstrip('/')}{page}"
+        connection.request("POST", path, sent, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise UsageError(f"the server answers {answer.status}: {answer.read(300)!r}")
+        lines = tuple((time.perf_counter() - start, line) for line in answer)
+        return Heard(lines, time.perf_counter() - start)
+    finally:
+        connection.close()
+
+
+def read_json(heard: Heard) -> Any:
+    """An answer without a stream, as it is."""
+    return json.loads(b"".join(line for _, line in heard.lines))
+
+
+def read_whole(heard: Heard) -> Reply:
+    """A completion without a stream."""
+    found = read_json(heard)
+    text, usage = found["choices"][0]["text"], found.get("usage") or {}
+    n_tokens = usage.get("completion_tokens")
+    arrived = (Arrival(heard.seconds, n_tokens),)
+    return Reply(text, heard.seconds, arrived, n_tokens, usage.get("prompt_tokens"))
+
+
+def read_stream(heard: Heard) -> Reply:
+    """A stream's text, and when it came; UsageError where it ends with an error.
+
+    With `continuous_usage_stats` every event says how many tokens there are so far. Events that
+    bring nothing (the role, why it ended) are no arrivals.
+    """
+    parts: list[str] = []
+    arrivals: list[Arrival] = []
+    usage: dict[str, Any] = {}
+    n_seen = 0
+    for at, line in heard.lines:
+        if not line.startswith(EVENT):
+            continue
+        event = json.loads(line[len(EVENT) - 1 :])
+        if "error" in event:
+            raise UsageError(f"the stream ends with an error: {event['error']!r:.300}")
+        usage = event.get("usage") or usage
+        text = "".join(choice["text"] for choice in event["choices"])
+        parts.append(text)
+        if event["choices"] and event.get("usage"):
+            n_new = usage["completion_tokens"] - n_seen
+            n_seen += n_new
+            if n_new:
+                arrivals.append(Arrival(at, n_new))
+        elif text:
+            arrivals.append(Arrival(at, None))
+    n_tokens, n_prompt = usage.get("completion_tokens"), usage.get("prompt_tokens")
+    return Reply("".join(parts), heard.seconds, tuple(arrivals), n_tokens, n_prompt)
+
+
+def _get(url: str, path: str) -> tuple[int, str]:
+    """Status and text of a page."""
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.netloc, timeout=TIMEOUT_SECONDS)
+    try:
+        connection.request("GET", f"{place.path.rstrip('/')}{path}")
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def look_up(url: str, path: str) -> str | None:
+    """A page on which a server speaks of itself; None where it has no such page."""
+    status, text = _get(url, path)
+    return text if status == 200 else None
+
+
+def read_counters(page: str) -> dict[str, int]:
+    """Drafts, prefix hits and recorded graphs of a `/metrics` page, as far as they are counted."""
+    return {found["name"]: int(float(found["value"])) for found in COUNTER.finditer(page)}
+
+
+def wait_until_ready(url: str, seconds: float, hint: str) -> None:
+    """Return when `/health` says so; `hint` is what to do when it fails."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            if _get(url, "/health")[0] == 200:
+                return
+            reason = "is not ready"
+        except OSError as error:
+            reason = f"does not answer ({error})"
+        if time.monotonic() > until:
+            raise UsageError(f"{url} {reason}; {hint}")
+        time.sleep(0.1)
 
 
 @dataclass(frozen=True)
@@ -125,41 +278,18 @@ def _point(n_clients: int, load: Load, turns: dict[str, list[Turn]]) -> dict[str
         name: [own / base for own, base in zip(speeds[name], speeds["engine"], strict=True)]
         for name in ("stream", "whole")
     }
-    firsts = sorted(seconds for turn in turns["stream"] for seconds in turn.first_seconds)
+    firsts = [seconds for turn in turns["stream"] for seconds in turn.first_seconds]
     texts = {turn.texts for own in turns.values() for turn in own}
     return {
         "clients": n_clients,
         "tokens_per_second": {name: round(statistics.median(v), 1) for name, v in speeds.items()},
         "ratio_to_engine": {name: round(statistics.median(v), 4) for name, v in ratios.items()},
         "ratios": {name: [round(value, 4) for value in v] for name, v in ratios.items()},
-        "first_text_ms": {
-            "p50": round(1e3 * statistics.median(firsts), 2),
-            "p99": round(1e3 * firsts[min(len(firsts) - 1, int(0.99 * len(firsts)))], 2),
-        },
+        "first_text_ms": percentiles([1e3 * seconds for seconds in firsts], 2),
         "same_text": len(texts) == 1,
     }
 
 
-def write(found: dict[str, Any], folder: Path) -> None:
-    """The record, for the reports."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / REPORT).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
-
 def table_of(found: dict[str, Any]) -> Table:
     """Speeds beside the engine's, a row for each number of clients."""
-    from rich.table import Table
-
-    table = Table("clients", "engine tok/s", "stream", "of engine", "whole", "of engine", "TTFT ms")
-    for point in found["points"]:
-        speeds, ratios = point["tokens_per_second"], point["ratio_to_engine"]
-        table.add_row(
-            str(point["clients"]),
-            f"{speeds['engine']:.0f}",
-            f"{speeds['stream']:.0f}",
-            f"{ratios['stream']:.2f}",
-            f"{speeds['whole']:.0f}",
-            f"{ratios['whole']:.2f}",
-            f"{point['first_text_ms']['p50']:.0f}",
-        )
-    return table
+    return shown(COLUMNS, found["points"])

@@ -18,10 +18,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerie.bench.gpu.contract import read_toml, strict
-from aerie.bench.profile.serving_report import percentiles
+from aerie.bench.contract import read_toml, strict
+from aerie.bench.record import percentiles, shown
 from aerie.bench.round.setup import read_prompts, tokenizer_of_pair
-from aerie.bench.serve.client import Heard, Reply, ask, look_up, read_counters, read_stream
+from aerie.bench.serve.load import Heard, Reply, ask, look_up, read_counters, read_stream
 from aerie.config import require
 from aerie.errors import UsageError
 
@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 N_MESSAGES = 3  # of errors, in a row
+COLUMNS = {
+    "load": "{point}",
+    "requests": "{load[requests]}",
+    "errors": "{errors}",
+    "tok/s": "{tokens_per_second:.0f}",
+    "TTFT ms": "{ttft_ms}",
+    "gap ms": "{gap_ms}",
+    "gap a token ms": "{gap_per_token_ms}",
+}
 
 
 @dataclass(frozen=True)
@@ -236,14 +245,8 @@ def _request(reply: Reply) -> dict[str, Any]:
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> Table:
     """A line for each load."""
-    from rich.table import Table
-
-    table = Table("load", "requests", "errors", "tok/s", "TTFT ms", "gap ms", "gap a token ms")
-    for row in rows:
-        shown = [_shown(row[name]) for name in ("ttft_ms", "gap_ms", "gap_per_token_ms")]
-        counts = str(row["load"]["requests"]), str(row["errors"])
-        table.add_row(row["point"], *counts, f"{row['tokens_per_second']:.0f}", *shown)
-    return table
+    waits = ("ttft_ms", "gap_ms", "gap_per_token_ms")
+    return shown(COLUMNS, [{**row, **{name: _shown(row[name]) for name in waits}} for row in rows])
 
 
 def _shown(found: Mapping[str, float] | None) -> str:

@@ -1,0 +1,296 @@
+"""`aerie bench engine`: the planner beside plain decoding, fixed trees, CAST and the oracle.
+
+An experiment as any other, of the built-in pair on a CPU; what is added here is what the planner
+thought its rounds cost, and the best that hindsight would have planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aerie.assemble_choices import CHUNKS
+from aerie.assemble_sizes import tree_shape
+from aerie.bench.bed import Prompt, Run
+from aerie.bench.contract import (
+    CAST,
+    PLAIN,
+    PLANNER,
+    Contract,
+    DecodeTerms,
+    MeasureTerms,
+    MemoryTerms,
+    ModelTerms,
+    Place,
+    PolicyTerms,
+    Scenario,
+)
+from aerie.bench.experiment import Experiment, Note
+from aerie.bench.plots import draw_engine
+from aerie.bench.record import Interval, as_csv, shown, write_csv, write_json
+from aerie.bench.rivals import best_choice, record
+from aerie.bench.rows import Row
+from aerie.bench.summary import against, best_fixed, pairs, point
+from aerie.bench.transformers_rival import against_transformers
+from aerie.bench.watched import WatchedBed
+from aerie.by_context import ByContext
+from aerie.config import PlannerConfig, SpeculationConfig
+from aerie.costs.table import CostTable
+from aerie.speculation.policy import Situation
+from aerie.text.heldout import read_tokens
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SHORT = 512
+CUT = 64  # tokens between the ends of prompts that are cut from one document
+DOCUMENTS = 2  # long prompts of one point come from so many documents
+ORACLE_TOKENS = 512  # recorded tokens of a place, all texts together, each as long as its runs
+POLICIES = {
+    PLAIN: PolicyTerms("plain"),
+    "chain3": PolicyTerms("fixed", 1, 3, 4),
+    "chain5": PolicyTerms("fixed", 1, 5, 6),
+    "chain7": PolicyTerms("fixed", 1, 7, 8),
+    "tree16": PolicyTerms("fixed", 8, 5, 16),
+    "tree32": PolicyTerms("fixed", 8, 5, 32),
+    "tree60": PolicyTerms("fixed", 8, 6, 60),
+    CAST: PolicyTerms("cast"),
+    PLANNER: PolicyTerms("planner"),
+}
+# A point fails only if its whole interval lies below.
+FLOORS = {"to_plain": 0.97, "to_best_fixed": 0.95, "regret": 0.15}
+# One request with a short context: the floors a newcomer's first run is held to.
+ALONE = {"to_plain": 1.6, "accepted": 4.0}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Everything needed to run the benchmark again."""
+
+    batches: tuple[int, ...] = (1, 4, 8, 16)
+    contexts: tuple[int, ...] = (512, 8192)
+    # New tokens of a run, all requests together, and never fewer than `least` for each.
+    tokens: int = 256
+    least: int = 32
+    repeats: int = 9
+
+    def contract(self) -> Contract:
+        """The same as an experiment's."""
+        longest, most = max(self.contexts), max(self.batches)
+        own = SHORT + 2 * self.tokens + 512  # positions that a request shares with no other
+        scenarios = [
+            Scenario(
+                f"batch {batch}",
+                (batch,),
+                self.contexts,
+                tuple(POLICIES),
+                max(self.tokens // batch, self.least),
+                groups=self.repeats,
+            )
+            for batch in self.batches
+        ]
+        return Contract(
+            "engine",
+            ModelTerms("built-in", "none", "float32", "cpu", "numpy", "direct"),
+            DecodeTerms(),
+            MemoryTerms(
+                4 * longest + most * own + 128 * SHORT, most, CHUNKS["cpu"][0], longest + own
+            ),
+            MeasureTerms(self.repeats),
+            POLICIES,
+            tuple(scenarios),
+        )
+
+
+@dataclass(eq=False)
+class EngineExperiment(Experiment):
+    """Keeps the runs of a place beside their rows."""
+
+    planner: PlannerConfig = field(default_factory=PlannerConfig)
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    distinct: list[tuple[int, ...]] = field(default_factory=list)  # prompts of the place
+
+    def open_bed(self) -> WatchedBed:
+        """With the costs of this machine."""
+        return WatchedBed(self.contract, self.setup, self.pair, self.planner)
+
+    def choose(self, place: Place) -> tuple[list[Prompt], list[float]]:
+        """Other prompts every turn where they are short; each is read once, by the planner."""
+        self.bed.forget()
+        self.runs.clear()
+        groups_of = choose_prompts(place.context, self.book.encode)
+        prompts = [
+            Prompt(f"{place.context}.{turn}.{number}", tuple(tokens))
+            for turn in range(place.scenario.groups)
+            for number, tokens in enumerate(groups_of(place.batch, turn))
+        ]
+        self.distinct = list(dict.fromkeys(prompt.tokens for prompt in prompts))
+        self.note(f"{place}: reading {len(self.distinct)} prompts")
+        cold = [own for own in self.bed.read(self.distinct, PLANNER) if own is not None]
+        return prompts, cold
+
+    def accept(self, place: Place, policy: str, run: Run) -> None:
+        """Every run counts."""
+        self.runs.setdefault(policy, []).append(run)
+
+
+def choose_prompts(
+    context: int, encode: Callable[[str], Sequence[int]]
+) -> Callable[[int, int], list[list[int]]]:
+    """Prompts of a context: (batch, repeat) to token lists.
+
+    Short ones are held-out documents' own beginnings, other ones every repeat. Long ones are cut
+    from a few documents, some tokens apart, the same every repeat: a document is then read once.
+    """
+    if context <= SHORT:
+        return lambda batch, repeat: read_tokens(encode, context, batch, offset=repeat * batch)
+    documents = read_tokens(encode, context, DOCUMENTS)
+
+    def cuts(batch: int, repeat: int) -> list[list[int]]:
+        return [
+            documents[index % DOCUMENTS][: context - CUT * (index // DOCUMENTS)]
+            for index in range(batch)
+        ]
+
+    return cuts
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a session measured: the record that reports are made of, and the runs behind it."""
+
+    record: dict[str, Any]
+    rows: list[Row]
+    costs: CostTable
+
+    def table(self) -> Table:
+        """Speed of every policy, one row a place; the planner's share of the best beside it."""
+        speeds = {
+            (own["batch"], own["context"], own["policy"]): f"{own['ratio_to_plain']:.2f}"
+            for own in self.record["points"]
+        }
+        places = [
+            {**place, **{n: speeds[place["batch"], place["context"], n] for n in POLICIES}}
+            for place in self.record["planner"]
+        ]
+        columns = {name: f"{{{name}}}" for name in ("batch", "context", *POLICIES)}
+        columns |= {"of best fixed": "{to_best_fixed[median]:.2f} {best_fixed}"}
+        columns |= {"regret": "{regret:.1%}"}
+        return shown(columns, places, "tokens per second over plain decoding, medians")
+
+    def write(self, folder: Path, name: str) -> None:
+        """Raw rows, result, cost table and picture."""
+        write_json(folder / f"{name}.json", self.record)
+        (folder / f"{name}.csv").write_text(as_csv(self.record["points"], "\r\n"), "utf-8")
+        write_csv(folder / f"{name}_runs.csv.xz", [asdict(row) for row in self.rows])
+        self.costs.save(folder / f"{name}_costs.json")
+        draw_engine(self.record, folder / f"{name}.png")
+
+
+def run_session(terms: Terms, planner: PlannerConfig, with_transformers: bool, note: Note) -> Found:
+    """Run every place of the terms."""
+    contract = terms.contract()
+    own = EngineExperiment(contract, None, "", note, planner=planner)
+    bed = own.bed
+    assert isinstance(bed, WatchedBed), "as it was opened"
+    note(f"costs: {bed.costs.provenance.get('kind')}")
+    rival = None
+    if with_transformers:
+        groups_of = choose_prompts(SHORT, own.book.encode)
+        prompts = [groups_of(1, repeat)[0] for repeat in range(terms.repeats)]
+        rival = against_transformers(prompts, terms.tokens, note)
+    rows: list[Row] = []
+    points: list[dict[str, Any]] = []
+    places: list[dict[str, Any]] = []
+    for place in sorted(contract.places(), key=lambda place: (place.context, place.batch)):
+        made = own.run_place(place)
+        rows += made
+        points += [{**point(made, n), **_details(own.runs[n], n)} for n in POLICIES]
+        places.append(_planned(own, bed, place, made))
+    lengths = [own["mean_acceptance_length"] for own in points if own["policy"] == PLANNER]
+    failures = [text for own in zip(places, lengths, strict=True) for text in _failures(*own)]
+    if rival is not None and rival.high < 1.0:
+        failures.append(f"plain decoding is {rival.median:.3f} of transformers")
+    record = {
+        "contract": {**asdict(terms), "hash": contract.digest},
+        "device": own.facts["device"],
+        "provenance": dict(own.facts),
+        "costs": dict(bed.costs.provenance),
+        "ok": not failures,
+        "failures": failures,
+        "points": points,
+        "planner": places,
+        "min_planner_ratio": round(min(place["to_plain"]["median"] for place in places), 4),
+        "regret": max(place["regret"] for place in places),
+        "plain_to_transformers": None if rival is None else asdict(rival),
+    }
+    return Found(record, rows, bed.costs)
+
+
+def _details(runs: Sequence[Run], policy: str) -> dict[str, Any]:
+    """What rows have no room for: the parts of a round, and how deep drafts were accepted."""
+    counts = [own for run in runs for own in run.statistics]
+    drafts = max(sum(own.num_drafts for own in counts), 1)
+    total = sum(run.seconds for run in runs)
+    shares = {name: sum(run.phases[name] for run in runs) / total for name in runs[0].phases}
+    depths = sorted({depth for own in counts for depth in own.accepted_by_depth})
+    reached = {d: sum(own.accepted_by_depth.get(d, 0) for own in counts) for d in depths}
+    return {
+        "phase_share": {
+            name: round(share, 4)
+            for name, share in {**shares, "around": 1.0 - sum(shares.values())}.items()
+        },
+        "accepted_by_depth": {depth: round(n / drafts, 4) for depth, n in reached.items()},
+        "acceptance_by_context": ByContext.total(own.by_context for own in counts).lengths(),
+    }
+
+
+def _planned(
+    own: EngineExperiment, bed: WatchedBed, place: Place, rows: list[Row]
+) -> dict[str, Any]:
+    """What the planner was worth at a place, beside the best fixed shape and the oracle."""
+    own.note(f"{place}: recording trees for the oracle")
+    n_new, shape = place.scenario.new_tokens, tree_shape(SpeculationConfig(policy=PLANNER))
+    texts = record(bed, own.distinct[: max(ORACLE_TOKENS // n_new, 2)], n_new, shape)
+    situation = Situation(place.batch, place.context + n_new / 2)
+    oracle = best_choice(texts, bed.costs, situation, shape.depth)
+    best, planned = best_fixed(rows) or PLAIN, own.runs[PLANNER]
+    # Both rates in the table's seconds: the oracle never ran, and noise must not favour either.
+    rate = sum(run.tokens for run in planned) / sum(run.modelled_seconds for run in planned)
+    return {
+        "batch": place.batch,
+        "context": place.context,
+        "to_plain": asdict(pairs(rows, PLANNER).interval),
+        "to_best_fixed": asdict(against(rows, best).interval),
+        "best_fixed": best,
+        "oracle": asdict(oracle),
+        "regret": round(1.0 - rate / oracle.tokens_per_second, 4),
+        "texts_different": _n_different(own.runs, n_new),
+    }
+
+
+def _n_different(runs: Mapping[str, Sequence[Run]], n_new: int) -> int:
+    """Texts that are not those of plain decoding, as far as all of them were written."""
+    return sum(
+        any(a != b for a, b in zip(one[:n_new], other[:n_new], strict=False))
+        for own in runs.values()
+        for run, plain in zip(own, runs[PLAIN], strict=True)
+        for one, other in zip(run.texts, plain.texts, strict=True)
+    )
+
+
+def _failures(place: Mapping[str, Any], accepted: float) -> list[str]:
+    """By the planner's floors; `accepted` is its mean acceptance length there."""
+    plain, fixed = (Interval(**place[name]) for name in ("to_plain", "to_best_fixed"))
+    is_alone = place["batch"] == 1 and place["context"] <= SHORT
+    found = {
+        f"{plain} of plain decoding": plain.high < FLOORS["to_plain"],
+        f"{fixed} of {place['best_fixed']}": fixed.high < FLOORS["to_best_fixed"],
+        f"regret {place['regret']:.3f}": place["regret"] > FLOORS["regret"],
+        f"{plain} of plain, alone": is_alone and plain.high < ALONE["to_plain"],
+        f"{accepted:.2f} accepted, alone": is_alone and accepted < ALONE["accepted"],
+    }
+    where = f"batch {place['batch']}, context {place['context']}"
+    return [f"{where}: {text}" for text, has_failed in found.items() if has_failed]

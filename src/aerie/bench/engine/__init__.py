@@ -1,1 +1,0 @@
-"""`aerie bench engine`: policies beside each other on a CPU, and what the planner plans from."""

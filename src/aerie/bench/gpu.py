@@ -1,0 +1,269 @@
+"""`aerie bench gpu`: a contract's matrix and checks, and the pages made of their rows."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from aerie.bench.bed import RULE
+from aerie.bench.contract import COV_LIMIT, LEAST_SHARE, Contract, read_contract
+from aerie.bench.experiment import Experiment, Note
+from aerie.bench.gates.gate import Verdict, read_gates
+from aerie.bench.gates.run import run_suite
+from aerie.bench.gpu_checks import CHECKS
+from aerie.bench.record import (
+    Interval,
+    Origin,
+    formatted,
+    page,
+    read_json,
+    table,
+    write_json,
+)
+from aerie.bench.rows import Row, read_rows
+from aerie.bench.summary import LEAST_PAIRS, summarise
+from aerie.errors import UnknownNameError
+
+MATRIX, SUITES = "matrix", ("micro", "full")
+WHAT = (*SUITES, *CHECKS, MATRIX)
+PACKAGES = ("torch", "triton", "numpy", "safetensors", "tokenizers", "jinja2", "typer", "rich",
+            "matplotlib", "transformers")  # fmt: skip
+POINT = {
+    "scenario": "{scenario}",
+    "batch": "{batch}",
+    "context": "{context}",
+    "policy": "{policy}",
+    "tokens/s": "{tokens_per_second:.1f}",
+    "CoV": "{cov:.1%}{mark}",
+    "over plain (90 %)": "{ratio_to_plain:.2f} ({ratio_low:.2f} to {ratio_high:.2f})",
+    "acceptance": "{mean_acceptance_length:.2f}",
+    "a slot": "{accepted_per_active_slot:.2f}",
+    "tax": "{round_tax:.2f}",
+    "ms a round": "{ms_per_round:.3f}",
+    "plain's floor ms": "{ceiling_ms:.3f}",
+    "plain / floor": "{plain_share_of_ceiling:.2f}",
+    "ITL p50 / p99 ms": "{itl_ms[p50]:.2f} / {itl_ms[p99]:.2f}",
+    "repeated": "{repeated_8gram_share:.0%}",
+    "J/token": "{joules}",
+}
+PLACE = {
+    "scenario": "{scenario}",
+    "batch": "{batch}",
+    "context": "{context}",
+    "over plain": "{plain}",
+    "best fixed": "{best_fixed}",
+    "over best fixed": "{fixed}",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a call of the command measures."""
+
+    contract: Path
+    out: Path
+    kernel_sha256: str
+    what: tuple[str, ...] = (MATRIX,)
+    points: tuple[str, ...] = ()  # of the contract's matrix
+    then: tuple[Path, ...] = ()  # contracts whose whole matrix follows on the same engine
+    gates: Path = Path("gates")
+
+    def __post_init__(self) -> None:
+        for name in self.what:
+            if name not in WHAT:
+                raise UnknownNameError("thing to measure", name, WHAT)
+
+
+def open_session(asked: Asked, note: Note) -> Experiment:
+    """The pair in memory, the engine over it; the contract's pages are written at once."""
+    contract = read_contract(asked.contract)
+    contract.places(asked.points)  # unknown names are refused before anything is loaded
+    device = contract.model.device
+    origin = Origin.of({"contract": contract.digest}, device)
+    if device.startswith("cuda"):
+        write_contract(asked.out, contract, str(asked.contract), origin)
+    raw = raw_path(asked.out, str(origin.facts["device"]))
+    return Experiment(contract, raw, asked.kernel_sha256, note)
+
+
+def run_asked(asked: Asked, note: Note) -> dict[str, Any]:
+    """Measure, in the order of `WHAT`; returns the closing record."""
+    session = open_session(asked, note)
+    verdicts: list[Verdict] = []
+    for suite in SUITES:
+        if suite in asked.what:
+            verdicts += run_suite(session, read_gates(asked.gates), suite, asked.out)
+    checks = run_checks(session, [name for name in CHECKS if name in asked.what], asked.out)
+    if MATRIX in asked.what:
+        session.run(session.contract.places(asked.points))
+    for path in asked.then:
+        session.adopt(read_contract(path))
+        session.run(session.contract.places())
+    return closing(session, asked.out, checks, verdicts)
+
+
+def run_checks(session: Experiment, names: Sequence[str], out: Path) -> dict[str, Any]:
+    """The checks, each written into the device's own file as soon as it is done."""
+    found: dict[str, Any] = {}
+    device = str(session.facts["device"])
+    for name in names:
+        found[name] = CHECKS[name](session)
+        session.note(f"{name}: {'ok' if found[name]['ok'] else 'NOT OK'}")
+        record = {
+            "check": name,
+            **found[name],
+            "contract": session.contract.digest,
+            "dtype": session.contract.model.dtype,
+            "geometry": session.contract.model.geometry,
+            "kind": "measured",
+            "kernel_sha256": session.kernel_sha256,
+            "provenance": {**session.facts, "contract": session.contract.digest},
+        }
+        write_json(out / f"{label(device)}_check_{name}.json", record)
+    return found
+
+
+def closing(
+    session: Experiment, out: Path, checks: dict[str, Any], verdicts: Sequence[Verdict]
+) -> dict[str, Any]:
+    """One JSON object: the points of everything recorded so far, checks and gates of this call."""
+    device = str(session.facts["device"])
+    own = read_rows(raw_path(out, device))
+    found = write_summary(out, device) if own else {"points": [], "min_planner_ratio": None}
+    return {
+        "ok": all(check["ok"] for check in checks.values()) and all(v.passed for v in verdicts),
+        "contract": session.contract.digest,
+        "device": device,
+        **found,
+        "checks": {name: check["ok"] for name, check in checks.items()},
+        "gates": [asdict(verdict) for verdict in verdicts],
+    }
+
+
+def label(device: str) -> str:
+    """A device's own name as files carry it: `NVIDIA H200` is h200, any CPU is cpu."""
+    known = device.lower().replace("nvidia", "").split()
+    return known[0] if device.lower().startswith("nvidia") and known else "cpu"
+
+
+def raw_path(out: Path, device: str) -> Path:
+    """Where raw rows of a device are."""
+    return out / f"{label(device)}_baseline_raw.csv.xz"
+
+
+def write_summary(out: Path, device: str) -> dict[str, Any]:
+    """Summary of all rows measured on a device, as JSON and as a page."""
+    rows = read_rows(raw_path(out, device))
+    found = summarise(rows)
+    stem = f"{label(device)}_baseline_summary"
+    if rows:
+        last = rows[-1]
+        commits = sorted({row.commit for row in rows})
+        names = ("contract", "commit", "source_sha256", "device", "driver", "torch", "triton")
+        found["provenance"] = {name: getattr(last, name) for name in (*names, "date")}
+        found["commits"] = commits
+        write_json(out / f"{stem}.json", found)
+        slots = _slots_page(out / f"{label(device)}_check_slots.json")
+        (out / f"{stem}.md").write_text(summary_page(found, rows) + slots, encoding="utf-8")
+    return found
+
+
+def _slots_page(path: Path) -> str:
+    """What rounds of a batch still compute as its requests end; empty where it was not counted."""
+    if not path.is_file():
+        return ""
+    record = read_json(path)
+    last: dict[int, Mapping[str, Any]] = {row["active"]: row for row in record["rounds"]}
+    names = ("active", "slots", "verify_rows", "draft_rows", "attention_tokens")
+    rows = table(names, ([row[name] for name in names] for row in last.values()))
+    place = {"name": path.name, "commit": record["provenance"]["commit"][:10], "rows": rows}
+    return page("slots", policy=record["policy"], active_count=record["active_count"], **place)
+
+
+def summary_page(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
+    """One table of every policy at every point, the ceiling beside it."""
+    planned = [_place(place) for place in found["places"] if place["planner_to_plain"]]
+    limits = {"least_pairs": LEAST_PAIRS, "least_share": LEAST_SHARE, "cov_limit": COV_LIMIT}
+    return page(
+        "baseline",
+        last=rows[-1],
+        commits=", ".join(commit[:10] for commit in found["commits"]),
+        points=formatted(POINT, map(_point, found["points"])),
+        places=formatted(PLACE, planned),
+        **limits,
+    )
+
+
+def _point(point: Mapping[str, Any]) -> dict[str, Any]:
+    mark = "" if point["stability"] == "stable" else f" ({point['stability']})"
+    joules = point["joules_per_token"]
+    return {**point, "mark": mark, "joules": "" if joules is None else f"{joules:.2f}"}
+
+
+def _place(place: Mapping[str, Any]) -> dict[str, Any]:
+    found = [place["planner_to_plain"], place["planner_to_best_fixed"]]
+    plain, fixed = ("" if values is None else Interval(**values) for values in found)
+    return {**place, "plain": plain, "fixed": fixed}
+
+
+def write_contract(out: Path, contract: Contract, source: str, origin: Origin) -> None:
+    """`benchmark_contract.md` and `env_manifest.txt`: what a replay needs, and what it ran on."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "benchmark_contract.md").write_text(contract_page(contract, source), encoding="utf-8")
+    facts = {**origin.facts, "platform": platform.platform(), "machine": platform.machine()}
+    known = [f"{name}=={version}" for name, version in _installed().items()]
+    lines = [f"contract_digest: {contract.digest}"]
+    lines += [f"{name}: {value}" for name, value in facts.items() if name != "contract"]
+    lines += ["", "packages:", *known]
+    (out / "env_manifest.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _installed() -> dict[str, str]:
+    """Versions of what a run stands on."""
+    found = {}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def contract_page(contract: Contract, source: str) -> str:
+    """The contract as a page, with the command that replays it."""
+    slices = {"model": contract.model, "decode": contract.decode}
+    slices |= {"memory": contract.memory, "measure": contract.measure}
+    terms = [
+        (name, key, json.dumps(value))
+        for name, part in slices.items()
+        for key, value in asdict(part).items()  # type: ignore[call-overload]
+    ]
+    numbers = ("node_top_k", "tree_depth", "verify_num")
+    policies = [
+        (name, own.method, *(getattr(own, number) or "-" for number in numbers))
+        for name, own in contract.policies.items()
+    ]
+    header = ("scenario", "batch", "context", "policies", "new tokens", "turns",
+              "groups of prompts")  # fmt: skip
+    scenarios = [
+        (s.name, *map(_list, (s.batches, s.contexts, s.policies)), s.new_tokens, contract.turns(s),
+         s.groups)
+        for s in contract.scenarios
+    ]  # fmt: skip
+    return page(
+        "contract",
+        contract=contract,
+        source=source,
+        rule=RULE,
+        terms=table(("part", "term", "value"), terms),
+        policies=table(("policy", "method", *numbers), policies),
+        scenarios=table(header, scenarios),
+    )
+
+
+def _list(values: Sequence[Any]) -> str:
+    return ", ".join(str(value) for value in values)

@@ -1,1 +1,0 @@
-"""`aerie bench gpu`: one contract, policies in turns on one engine, raw rows."""

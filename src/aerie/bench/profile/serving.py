@@ -1,0 +1,287 @@
+"""How an engine serves: time to the first token, and requests that arrive while others decode."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from aerie.bench.profile.bytes import prompt_flops, weight_bytes
+from aerie.bench.profile.session import CHUNK, POLICIES, Session, release
+from aerie.bench.record import formatted, page, percentiles, write_json
+from aerie.bench.round.setup import Room, read_prompts
+from aerie.config import GraphConfig
+from aerie.engine.engine import EngineCore
+from aerie.requests.events import TokenEvent
+from aerie.requests.params import SamplingParams
+
+HURRY = 4.0  # how much faster requests arrive in the run that warms up
+# Of both scenarios; a row leaves empty what it does not have.
+COLUMNS = ("scenario", "policy", "run", "context", "arrival_s", "ttft_ms", "ceiling_ms",
+           "compute_ms", "weights_ms", "tokens", "itl_p50_ms")  # fmt: skip
+FIRST = {
+    "policy": "{policy}",
+    "prompt": "{context}",
+    "runs": "{runs}",
+    "TTFT p50 ms": "{ttft_ms[p50]}",
+    "p99": "{ttft_ms[p99]}",
+    "ceiling ms": "{ceiling_ms}",
+    "of ceiling": "{share_of_ceiling:.2f}",
+}
+MIXED = {
+    "policy": "{policy}",
+    "requests": "{requests}",
+    "tokens/s": "{tokens_per_second}",
+    "TTFT p50 / p99 ms": "{ttft_ms[p50]} / {ttft_ms[p99]}",
+    "ITL p50 / p99 ms": "{itl_ms[p50]} / {itl_ms[p99]}",
+    "gap p50 / p99 ms": "{gap_ms[p50]} / {gap_ms[p99]}",
+    "J/token": "{joules_per_token}",
+    "W": "{watts}",
+    "graphs captured meanwhile": "{graphs_captured_meanwhile}",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of both scenarios."""
+
+    contexts: tuple[int, ...] = (1024, 8192, 32768)
+    repeats: int = 5
+    prompts: tuple[int, ...] = (1024, 2048, 4096, 8192)  # of arriving requests, in turn
+    n_requests: int = 20
+    mean_gap: float = 0.15  # seconds between two arrivals
+    new_tokens: int = 128
+    batch: int = 8
+    chunk: int = 1024  # prompt tokens a step: longer ones make decoding requests wait
+
+
+REHEARSAL = Plan((48, 96), 2, (32, 64), 5, 0.02, 12, 4, 32)
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A request and when it comes, in seconds from the start."""
+
+    at: float
+    prompt: list[int]
+
+
+@dataclass
+class Stamps:
+    """When a request's tokens came: (seconds from the start, how many)."""
+
+    arrival: Arrival
+    emissions: list[tuple[float, int]] = field(default_factory=list)
+
+    @property
+    def gaps_ms(self) -> list[float]:
+        """Between one emission and the next."""
+        return [1e3 * (late - early) for (early, _), (late, _) in pairwise(self.emissions)]
+
+    @property
+    def itl_ms(self) -> list[float]:
+        """The gaps over the tokens of the later emission."""
+        later = self.emissions[1:]
+        return [gap / n for gap, (_, n) in zip(self.gaps_ms, later, strict=True)]
+
+    def row(self, policy: str, number: int) -> dict[str, Any]:
+        """Of the raw file."""
+        return {
+            "scenario": "mixed",
+            "policy": policy,
+            "run": number,
+            "context": len(self.arrival.prompt),
+            "arrival_s": round(self.arrival.at, 4),
+            "ttft_ms": round(1e3 * (self.emissions[0][0] - self.arrival.at), 3),
+            "tokens": sum(n for _, n in self.emissions),
+            "itl_p50_ms": round(statistics.median(self.itl_ms), 3),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """One policy under arriving requests."""
+
+    policy: str
+    stamps: list[Stamps]  # one per request
+    seconds: float
+    joules: float | None
+    captures: int  # graphs captured while it was measured
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One per request."""
+        return [own.row(self.policy, number) for number, own in enumerate(self.stamps)]
+
+    @property
+    def itl_ms(self) -> list[float]:
+        """Of all requests."""
+        return [ms for own in self.stamps for ms in own.itl_ms]
+
+    def summary(self) -> dict[str, Any]:
+        """JSON values."""
+        rows, joules = self.rows, self.joules
+        n_tokens = sum(row["tokens"] for row in rows)
+        return {
+            "policy": self.policy,
+            "requests": len(rows),
+            "tokens": n_tokens,
+            "seconds": round(self.seconds, 3),
+            "tokens_per_second": round(n_tokens / self.seconds, 1),
+            "ttft_ms": percentiles([row["ttft_ms"] for row in rows]),
+            "itl_ms": percentiles(self.itl_ms),
+            "gap_ms": percentiles([ms for own in self.stamps for ms in own.gaps_ms]),
+            "joules_per_token": None if joules is None else round(joules / n_tokens, 4),
+            "watts": None if joules is None else round(joules / self.seconds, 1),
+            "graphs_captured_meanwhile": self.captures,
+        }
+
+
+def run_serving(session: Session) -> dict[str, Any]:
+    """Both scenarios, plain and speculating; raw rows, a page, and JSON values."""
+    plan = REHEARSAL if session.is_rehearsal else Plan()
+    served: list[Served] = []
+    first: list[dict[str, Any]] = []
+    for policy in dict.fromkeys(("plain", session.policy)):
+        first += first_tokens(session, plan, policy)
+        release()
+        write_serving(session, first, served)
+        served.append(mixed(session, plan, policy))
+        release()
+        write_serving(session, first, served)
+    return {
+        "plan": {**vars(plan)},
+        "ttft": _first(first),
+        "mixed": [entry.summary() for entry in served],
+        "itl_raw_ms": {entry.policy: entry.itl_ms for entry in served},
+        "kind": "measured",
+        "ok": all(len(entry.stamps) == plan.n_requests for entry in served),
+    }
+
+
+def write_serving(
+    session: Session, first: Sequence[dict[str, Any]], served: Sequence[Served]
+) -> None:
+    """CSV, JSON and page, named by the device; again after every part, so that none is lost."""
+    name, origin = f"{session.device_name}_serving", session.origin("serving")
+    rows = [*first, *(row for entry in served for row in entry.rows)]
+    whole = [{column: row.get(column, "") for column in COLUMNS} for row in rows]
+    origin.write_csv(session.out / f"{name}.csv", [{**row, "kind": "measured"} for row in whole])
+    met = [entry.summary() for entry in served]
+    record = {"ttft": list(first), "mixed": met, "kind": "measured", **origin.record()}
+    write_json(session.out / f"{name}.json", record)
+    tables = {"first": formatted(FIRST, _first(first)), "mixed": formatted(MIXED, met)}
+    made = page("serving", **tables, origin=origin.lines())
+    (session.out / f"{name}.md").write_text(made, encoding="utf-8")
+
+
+def first_tokens(session: Session, plan: Plan, policy: str) -> list[dict[str, Any]]:
+    """One request at a time on an idle engine: from its submission to its first token."""
+    ceilings, target = session.ceilings, session.pair.target
+    longest = max(plan.contexts)
+    room = Room(1, longest + 16, chunk=min(CHUNK, longest))
+    core = session.setup.core(session.pair, POLICIES[policy], room)
+    prompts = read_prompts(1, longest, target.geometry.vocab_size)[0]
+    rows: list[dict[str, Any]] = []
+    for context in plan.contexts:
+        compute = prompt_flops(target, context) / ceilings.matmul_tflops / 1e9
+        n_chunks = -(-context // room.chunk)
+        weights = n_chunks * weight_bytes(target) / ceilings.copy_gbps / 1e6
+        # Also where the chunks are the same again: the first prompt of 32K took seconds longer.
+        _first_token(core, prompts[:context])
+        ceiling = {
+            "ceiling_ms": round(max(compute, weights), 3),
+            "compute_ms": round(compute, 3),
+            "weights_ms": round(weights, 3),
+        }
+        for run in range(plan.repeats):
+            place = {"scenario": "ttft", "policy": policy, "run": run, "context": context}
+            ttft = round(1e3 * _first_token(core, prompts[:context]), 3)
+            rows.append({**place, "ttft_ms": ttft, **ceiling})
+    print(_first(rows), flush=True)
+    return rows
+
+
+def _first_token(core: EngineCore, prompt: Sequence[int]) -> float:
+    request_id = core.submit(prompt, SamplingParams(2, ignore_eos=True))
+    begin = time.perf_counter()
+    while not any(isinstance(event, TokenEvent) for event in core.step()):
+        pass
+    seconds = time.perf_counter() - begin
+    while not core.is_idle:
+        core.step()
+    core.forget(request_id)
+    return seconds
+
+
+def _first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By policy and length of the prompt."""
+    found = []
+    for policy, context in dict.fromkeys((row["policy"], row["context"]) for row in rows):
+        own = [row for row in rows if (row["policy"], row["context"]) == (policy, context)]
+        times, ceiling = percentiles([row["ttft_ms"] for row in own]), own[0]["ceiling_ms"]
+        place = {"policy": policy, "context": context, "runs": len(own), "ttft_ms": times}
+        share = round(ceiling / times["p50"], 4)
+        found.append({**place, "ceiling_ms": ceiling, "share_of_ceiling": share})
+    return found
+
+
+def arrivals(plan: Plan, vocabulary: int, mean_gap: float) -> list[Arrival]:
+    """The same requests at the same times for every policy."""
+    texts = read_prompts(len(plan.prompts), max(plan.prompts), vocabulary)
+    chance, at, found = random.Random(8), 0.0, []
+    for number in range(plan.n_requests):
+        length = plan.prompts[number % len(plan.prompts)]
+        found.append(Arrival(at, texts[number % len(texts)][:length]))
+        at += chance.expovariate(1 / mean_gap)
+    return found
+
+
+def mixed(session: Session, plan: Plan, policy: str) -> Served:
+    """Requests that arrive at random times; a quicker run of the same first captures the graphs."""
+    longest, meter = max(plan.prompts) + plan.new_tokens, session.meter
+    # One length of columns for all, so that few graphs exist and none is captured while measured.
+    graphs = GraphConfig(columns=(2 * max(plan.prompts),))
+    room = Room(plan.batch, longest, plan.chunk, graphs=graphs)
+    core = session.setup.core(session.pair, POLICIES[policy], room)
+    vocabulary = session.pair.target.geometry.vocab_size
+    drive(core, arrivals(plan, vocabulary, plan.mean_gap / HURRY), plan.new_tokens)
+    captures, joules = core.launcher.graphs.counts.captures, meter.joules() if meter else None
+    stamps, seconds = drive(core, arrivals(plan, vocabulary, plan.mean_gap), plan.new_tokens)
+    after = meter.joules() if meter else None
+    spent = None if joules is None or after is None else after - joules
+    captures = core.launcher.graphs.counts.captures - captures
+    served = Served(policy, stamps, seconds, spent, captures)
+    print(served.summary(), flush=True)
+    return served
+
+
+def drive(
+    core: EngineCore, coming: Sequence[Arrival], new_tokens: int
+) -> tuple[list[Stamps], float]:
+    """Submit what is due, step, and note when tokens came; until every request has ended."""
+    waiting = list(coming)
+    stamps: dict[int, Stamps] = {}
+    begin = time.perf_counter()
+    while waiting or not core.is_idle:
+        now = time.perf_counter() - begin
+        while waiting and waiting[0].at <= now:
+            arrival = waiting.pop(0)
+            params = SamplingParams(new_tokens, ignore_eos=True)
+            stamps[core.submit(arrival.prompt, params)] = Stamps(arrival)
+        if core.is_idle:
+            time.sleep(max(0.0, waiting[0].at - now))
+            continue
+        events = core.step()
+        now = time.perf_counter() - begin
+        for event in events:
+            if isinstance(event, TokenEvent):
+                stamps[event.request_id].emissions.append((now, len(event.tokens)))
+    seconds = time.perf_counter() - begin
+    for request_id in stamps:
+        core.forget(request_id)
+    return list(stamps.values()), seconds

@@ -1,0 +1,208 @@
+"""Points out of raw rows: medians, intervals, ratios; nothing here but what the rows say."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from aerie.bench.contract import CAST, COV_LIMIT, LEAST_SHARE, PLAIN, PLANNER
+from aerie.bench.record import Interval, interval
+from aerie.bench.rows import Row, newest
+
+PREFIX = "prompts are read once a point and found again"
+LEAST_METERED = 0.5  # seconds; the energy counter moves too seldom for shorter runs
+LEAST_PAIRS, LEAST_RUNS = 9, 5
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Two policies of one point, turn by turn."""
+
+    values: tuple[float, ...]
+
+    @property
+    def interval(self) -> Interval:
+        """Median and 90 % interval."""
+        return _interval(self.values)
+
+
+@lru_cache(maxsize=1024)
+def _interval(values: tuple[float, ...]) -> Interval:
+    """Resampling is slow, and tables and gates ask for the same points again."""
+    return interval(values)
+
+
+def pairs(rows: Sequence[Row], policy: str, other: str = PLAIN) -> Pairs:
+    """Speed of a policy over another's in the same turn."""
+    speeds = {(row.policy, row.turn): row.tokens_per_second for row in rows}
+    turns = sorted({turn for name, turn in speeds if name == policy})
+    return Pairs(
+        tuple(
+            speeds[policy, turn] / speeds[other, turn] for turn in turns if (other, turn) in speeds
+        )
+    )
+
+
+def acceptance(rows: Sequence[Row]) -> float:
+    """Mean acceptance length, the bonus included; 1 where nothing was drafted."""
+    drafts = sum(row.drafts for row in rows)
+    return 1.0 + sum(row.accepted for row in rows) / drafts if drafts else 1.0
+
+
+def variation(values: Sequence[float]) -> float:
+    """Coefficient of variation."""
+    return statistics.stdev(values) / statistics.mean(values) if len(values) > 1 else 0.0
+
+
+def share_of_ceiling(rows: Sequence[Row]) -> float:
+    """How near plain decoding comes to the bytes it must move."""
+    own = [row for row in rows if row.policy == PLAIN]
+    return statistics.median(row.ceiling_ms / row.ms_per_round for row in own)
+
+
+def is_repeatable(rows: Sequence[Row]) -> bool:
+    """Whether a policy wrote the same text from the same prompts in every turn."""
+    texts: dict[str, set[str]] = {}
+    for row in rows:
+        texts.setdefault(row.prompts, set()).add(row.text_sha256)
+    return all(len(found) == 1 for found in texts.values())
+
+
+def point(rows: Sequence[Row], policy: str) -> dict[str, Any]:
+    """One policy at one point; `rows` are all rows of the point."""
+    own = [row for row in rows if row.policy == policy]
+    speeds = [row.tokens_per_second for row in own]
+    ratio = pairs(rows, policy).interval
+    spent = [
+        float(row.joules) / row.tokens for row in own if row.joules and row.seconds >= LEAST_METERED
+    ]
+    plain = statistics.median(row.ms_per_round for row in rows if row.policy == PLAIN)
+    cold = own[0].ttft_ms
+    return {
+        "scenario": own[0].scenario,
+        "policy": policy,
+        "batch": own[0].batch,
+        "context": own[0].context,
+        "runs": len(own),
+        "tokens_per_second": round(statistics.median(speeds), 2),
+        "cov": round(variation(speeds), 4),
+        "stability": _stability(own),
+        "ms_per_token": round(1e3 / statistics.median(speeds), 4),
+        "ratio_to_plain": round(ratio.median, 4),
+        "ratio_low": round(ratio.low, 4),
+        "ratio_high": round(ratio.high, 4),
+        "mean_acceptance_length": round(acceptance(own), 4),
+        "acceptance_rate": round(
+            sum(r.accepted for r in own) / max(sum(r.draft_tokens for r in own), 1), 4
+        ),
+        "total_accepted": sum(row.accepted for row in own),
+        "share_accepted_ge2": round(
+            sum(r.emissions_ge3 for r in own) / sum(r.emissions for r in own), 4
+        ),
+        # Of the timed rounds: what each active request wrote beyond its bonus token.
+        "accepted_per_active_slot": round(
+            sum(r.tokens for r in own) / sum(r.rounds * r.active_mean for r in own) - 1, 4
+        ),
+        "active_count": {
+            "mean": round(statistics.mean(row.active_mean for row in own), 3),
+            "min": min(row.active_least for row in own),
+            "max": max(row.active_most for row in own),
+        },
+        "round_tax": round(statistics.median(row.ms_per_round for row in own) / plain, 4),
+        "ceiling_ms": own[0].ceiling_ms,
+        "ms_per_round": round(statistics.median(row.ms_per_round for row in own), 4),
+        "plain_share_of_ceiling": round(share_of_ceiling(rows), 4),
+        "ttft_ms": {"p50": float(cold) if cold else None, "p99": None},
+        "itl_ms": _medians(own, "itl"),
+        "gap_ms": _medians(own, "gap"),
+        "peak_memory": max(row.peak_memory for row in own) or None,
+        "joules_per_token": round(statistics.median(spent), 4) if spent else None,
+        "repeated_8gram_share": round(statistics.mean(r.repeated_8gram_share for r in own), 4),
+        "same_text_every_turn": is_repeatable(own),
+        "tuned": {"hits": own[-1].tuned_hits, "total": own[-1].tuned_total},
+        "prefix_cache": PREFIX,
+        "kind": own[0].kind,
+    }
+
+
+def _stability(own: Sequence[Row]) -> str:
+    """By tokens/s; where every turn has its own texts, by what a round takes."""
+    if len(own) < LEAST_RUNS:
+        return f"fewer than {LEAST_RUNS} runs"
+    if variation([row.tokens_per_second for row in own]) <= COV_LIMIT:
+        return "stable"
+    has_many_texts = len({row.prompts for row in own}) > 1
+    if has_many_texts and variation([row.ms_per_round for row in own]) <= COV_LIMIT:
+        return "rounds stable, texts differ"
+    return "unstable"
+
+
+def _medians(own: Sequence[Row], name: str) -> dict[str, float]:
+    """Quantiles of every run, and their median over the runs."""
+    return {
+        at: round(statistics.median(getattr(row, f"{name}_{at}_ms") for row in own), 4)
+        for at in ("p50", "p99")
+    }
+
+
+def summarise(rows: Sequence[Row]) -> dict[str, Any]:
+    """The machine-readable result of everything measured so far, the last session of each point."""
+    points, places = [], []
+    for key, own in sorted(newest(rows).items()):
+        names = list(dict.fromkeys(row.policy for row in own))
+        points += [point(own, name) for name in names]
+        places.append(_planned(key, own, names))
+    planned = [place for place in places if place["planner_to_plain"] is not None]
+    ratios = [place["planner_to_plain"]["median"] for place in planned]
+    best = [
+        place["planner_to_best_fixed"]["median"]
+        for place in planned
+        if place["planner_to_best_fixed"]
+    ]
+    return {
+        "points": points,
+        "places": places,
+        "min_planner_ratio": round(min(ratios), 4) if ratios else None,
+        "min_planner_to_best_fixed": round(min(best), 4) if best else None,
+        "regret": None,  # against the oracle of recorded trees: `aerie bench engine`
+    }
+
+
+def _planned(key: tuple[str, int, int], own: Sequence[Row], names: Sequence[str]) -> dict[str, Any]:
+    """What the planner is worth at a point: over plain decoding, and over the best fixed shape."""
+    found: dict[str, Any] = dict(zip(("scenario", "batch", "context"), key, strict=True))
+    found |= {"planner_to_plain": None, "best_fixed": None, "planner_to_best_fixed": None}
+    found["counts"] = share_of_ceiling(own) >= LEAST_SHARE
+    if PLANNER not in names:
+        return found
+    best = best_fixed(own)
+    found["planner_to_plain"] = vars(pairs(own, PLANNER).interval)
+    found["best_fixed"] = best
+    found["planner_to_best_fixed"] = vars(against(own, best).interval) if best else None
+    return found
+
+
+def best_fixed(own: Sequence[Row]) -> str | None:
+    """The fixed policy that is fastest in odd turns; plain itself where none beats it.
+
+    It is chosen on other turns, and other texts, than those it is then held against: the best of
+    a dozen on the same ones would be their luck as well.
+    """
+    names = {row.policy for row in own} - {PLAIN, PLANNER, CAST}
+    if not names:
+        return None
+    chosen_on = _turns(own, 1) or own
+    best = max(names, key=lambda name: pairs(chosen_on, name).interval.median)
+    return best if pairs(chosen_on, best).interval.median >= 1.0 else PLAIN
+
+
+def against(own: Sequence[Row], rival: str) -> Pairs:
+    """The planner over a rival in even turns."""
+    return pairs(_turns(own, 0) or own, PLANNER, rival)
+
+
+def _turns(own: Sequence[Row], parity: int) -> list[Row]:
+    return [row for row in own if row.turn % 2 == parity]
