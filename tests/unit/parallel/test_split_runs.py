@@ -12,7 +12,7 @@ from aerie.parallel.ranks import LeadingDecoder
 from aerie.requests.params import SamplingParams
 from tests.unit.engine.cores import core, finish_all, load_pair
 from tests.unit.engine.random_runs import OPTIONS, TURNS, Tally
-from tests.unit.parallel.split_runs import N_RUNS, Both, load_built_in, play_both
+from tests.unit.parallel.split_runs import SEEDS, Both, load_built_in, play_both
 
 # Both launchers and backends, with preemption, prefixes found again and cancels; others are slow.
 FEW = (20, 23)
@@ -28,9 +28,9 @@ def test_a_split_target_writes_what_the_whole_one_writes(both: Both, seed: int) 
 @pytest.mark.slow
 def test_all_runs_write_what_the_whole_target_writes(both: Both) -> None:
     tally, pairs = Tally(), (both, load_built_in())
-    for seed in range(N_RUNS):
-        play_both(pairs[seed // len(TURNS) % 2], seed, tally)
-    assert len(tally.runs) == len(TURNS) and len(tally.options) == len(OPTIONS)
+    for seed in SEEDS:
+        play_both(pairs[seed // len(TURNS)], seed, tally)
+    assert len(tally.runs) == len(SEEDS) // 2 and len(tally.options) == len(OPTIONS)
     assert all(tally.counts.values())
 
 
