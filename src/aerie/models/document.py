@@ -130,12 +130,13 @@ def _formats() -> str:
             "|---|---|",
             f"| rotary rules | {rules}; `rope_theta` + `rope_scaling` or `rope_parameters` |",
             f"| stored weights | {stored}; experts also in MXFP4, which stay packed and are "
-            "multiplied for all rows of a batch at once (card R25); not timed on a GPU yet |",
+            "multiplied for all rows of a batch at once (card R25;"
+            " [speed](gpu.md#packed-weights)) |",
             f"| packed linears | GPTQ 4-bit (`{gptq.VERSION_1}`, `{gptq.VERSION_2}`, act-order), "
             f"AWQ 4-bit (`{awq.VERSION}`, with zero points), groups of a multiple of 8 that divide "
             "the inputs; FP8 e4m3 with scales by block, output or layer (`fp8`, "
             f"`{COMPRESSED}`: {FLOATS}). They stay packed in memory and are unpacked as they are "
-            "multiplied (cards R18, R19); speed on a GPU is not measured yet |",
+            "multiplied (cards R18, R19; [speed](gpu.md#packed-weights)) |",
             "| run in | float32, bfloat16, float16; CPU and CUDA |",
             "",
         ]
