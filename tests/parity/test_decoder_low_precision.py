@@ -30,6 +30,10 @@ def test_half_precision_report(tmp_path: Path, dtype: str) -> None:
         print(f"{dtype} {name}: {row} (theirs: max_abs {sides['theirs']['max_abs']:.2e})")
     for name, sides in found.items():
         ours, theirs = sides["ours"], sides["theirs"]
-        assert ours["cosine"] >= 0.98, name
-        # A routed model may choose another expert at a near tie, on either side.
+        # A routed model may choose another expert at a near tie, on either side: what is near
+        # there is all but a few rows, and no fewer than theirs.
+        if name.startswith("gpt_oss"):
+            assert ours["near"] >= max(0.95, theirs["near"]), name
+        else:
+            assert ours["cosine"] >= 0.98, name
         assert ours["mean_abs"] <= 1.5 * theirs["mean_abs"] + 1e-4, name

@@ -46,6 +46,7 @@ def most_rows(plan: Plan) -> int:
     return plan.block_m if plan.splits > 1 else 128
 
 
+@pytest.mark.usefixtures("rows_for_themselves")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     ("plan", "rows"),

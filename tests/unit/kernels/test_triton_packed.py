@@ -36,10 +36,11 @@ each_chip = pytest.mark.parametrize("name", CHIPS)
 
 @pytest.fixture
 def on_chip(monkeypatch: pytest.MonkeyPatch) -> Callable[[DeviceRecord], None]:
-    """Tiles are chosen for a chip that is not here."""
+    """Tiles are chosen for a chip that is not here, by the rule: tuned ones have run on theirs."""
 
     def choose(chip: DeviceRecord) -> None:
         monkeypatch.setattr(packed_plan, "record_of", lambda device: chip)
+        monkeypatch.setattr(packed_plan, "tuned", lambda device: {})
 
     return choose
 
@@ -61,6 +62,11 @@ def test_every_tile_fits_and_leaves_the_bits_of_all_others(
             tile = tile_for(own, rows(n_rows, dtype=dtype))
             assert tile.is_one_order()
             assert tile.shared_bytes(own, dtype.itemsize) <= CHIPS[name].shared_bytes
+
+
+def test_shipped_tiles_leave_the_bits_of_all_others() -> None:
+    tiles = packed_plan.tuned(CHIPS["h200"])
+    assert tiles and all(tile.is_one_order() for tile in tiles.values())
 
 
 def test_few_outputs_have_two_programs_for_each_processor(
@@ -85,8 +91,8 @@ def test_a_tuned_tile_is_taken_as_it_is(
 ) -> None:
     tile = Tile(8, 64, PARTS, 6)
     record = table_record([(ENTRY, tile, {"us": 5.0})], {})
-    monkeypatch.setattr(packed_plan, "tuned", lambda device: parse_table(record, "a test"))
     on_chip(CHIPS["h200"])
+    monkeypatch.setattr(packed_plan, "tuned", lambda device: parse_table(record, "a test"))
     product = Product(ENTRY.name, ENTRY.n_out, ENTRY.n_in, 128)
     assert tile_for(product, rows(5)) == tile
     assert tile_for(product, rows(9)) != tile

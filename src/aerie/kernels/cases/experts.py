@@ -100,7 +100,7 @@ _ROWS = (
     row("r3_bf16_gated", "bfloat16 gate bias", dtype="bfloat16", gate=GATE, has_bias=True),
     row("r20_bf16_chunk", "bfloat16 chunk", sizes=(20, 6, 160), dtype="bfloat16", gate=GATE),
     row("r3_every_code", "codes", None,
-        setting(blocks=np.arange(256, dtype=np.uint8).reshape(1, 1, 16, 16)),
+        put("blocks", ..., np.arange(256, dtype=np.uint8).reshape(1, 1, 16, 16)),
         sizes=(3, 1, 512), routed=(1, 1)),
     row("r3_zeros", "zero", None, _everywhere("blocks", 0x80)),
     row("r3_rows_of_zero", "zero rows", None, _everywhere("x", 0.0)),

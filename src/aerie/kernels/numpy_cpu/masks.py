@@ -26,10 +26,10 @@ def forbid_tokens(
     begin = first[known] if len(first) else np.zeros(len(rows), np.int32)
     mask = begin.astype(np.int64) + rows - ends[known]
     is_bound = (seat == known) & (begin > 0) & (mask > 0) & (mask < len(bits)) & (len(first) > 0)
-    words = bits.view(np.uint8)
     for r in np.flatnonzero(is_bound).tolist():
         # Bytes of a little-endian word stand in the order of its bits.
-        allowed = np.unpackbits(words[mask[r]], bitorder="little").view(np.bool_)
+        words = np.ascontiguousarray(bits[mask[r]]).view(np.uint8)
+        allowed = np.unpackbits(words, bitorder="little").view(np.bool_)
         if token_ids is None:
             n_known = min(len(allowed), masked.shape[1])
             masked[r, :n_known][~allowed[:n_known]] = -np.inf
