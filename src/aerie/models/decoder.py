@@ -134,20 +134,20 @@ class Decoder:
         self,
         rows: Rows,
         pool: KVPool,
-        logit_rows: Tensor,
+        logit_rows: Tensor | None,
         taps: tuple[int, ...] = (),
         near: NearPass | None = None,
         watched: Watched | None = None,
     ) -> DecoderOutput:
         """Run all rows, write their keys and values at `rows.kv_slots`, return what was asked.
 
-        `logit_rows` [n] i64 are the rows whose logits are wanted. A tap b in 0..layers is the
-        whole residual stream entering layer b; the last one is what leaves the last layer,
+        `logit_rows` [n] i64 are the rows whose logits are wanted, None all of them. A tap b in
+        0..layers is the whole residual stream entering layer b; the last one is what leaves the last layer,
         *before* the final norm. With `near`, its layers read and write that pool instead.
         """
         self._check_taps(taps)
         reaches = [layer.attention.rule.reach for layer in self.layers]
-        rotation = self.rotary.at(rows.positions, self.ops.spread)
+        rotation = self.rotary.at(rows.positions, self.ops.turn)
         attend = self.prepare_attention(rows, reaches)
         step = ForwardPass(rows, pool, rotation, attend, watched)
         n_far, near_step = len(self.layers), step
@@ -165,9 +165,12 @@ class Decoder:
             if layer_idx + 1 in taps:
                 hidden, pending = hidden + pending, None
                 captured[layer_idx + 1] = hidden
-        last = None if pending is None else pending[logit_rows]
-        logits = self.head(self.final_norm.after(hidden[logit_rows], last)[1])
-        return DecoderOutput(logits.float(), _stack([captured[b] for b in taps], hidden))
+        stacked = _stack([captured[b] for b in taps], hidden)
+        if logit_rows is not None:
+            hidden = hidden[logit_rows]
+            pending = None if pending is None else pending[logit_rows]
+        logits = self.head(self.final_norm.after(hidden, pending)[1])
+        return DecoderOutput(logits.float(), stacked)
 
     def watch(self, n_rows: int, rows: Tensor | None = None) -> Watched:
         """Room for the queries of so many rows: of these, or of all there are."""

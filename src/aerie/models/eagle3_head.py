@@ -164,7 +164,7 @@ class Eagle3Head:
 
     def rotations(self, positions: Sequence[Tensor]) -> list[Rotation]:
         """What steps at several positions [rows] i64 need of them, computed together."""
-        return self.rotary.at_each(positions, self.first.attention.ops.spread)
+        return self.rotary.at_each(positions, self.first.attention.ops.turn)
 
     def to_target(self, draft_ids: Tensor) -> Tensor:
         """Target ids of draft ids, any shape."""
@@ -178,7 +178,7 @@ class Eagle3Head:
 
     def _forward(self, rows: Rows, pool: KVPool, rotation: Rotation | None) -> ForwardPass:
         if rotation is None:
-            rotation = self.rotary.at(rows.positions, self.first.attention.ops.spread)
+            rotation = self.rotary.at(rows.positions, self.first.attention.ops.turn)
         attend = self.prepare_attention(rows, [self.summary.convention.reach])
         return ForwardPass(rows, pool, rotation, attend)
 

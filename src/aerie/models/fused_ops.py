@@ -28,6 +28,7 @@ def fused_ops() -> LayerOps:
         fused.add_normalise,
         fused.gate,
         fused.rotate_store,
+        fused.turn,
         route=route,
         mix=routed.mix,
     )

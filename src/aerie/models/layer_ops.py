@@ -16,26 +16,31 @@ from aerie.models.precision import widen
 from aerie.models.routing import Routing, mix, route
 
 Heads = tuple[Tensor, Tensor, Tensor]
-Spread = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Turn = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
 
 
-def as_they_are(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of half a head, which the other half shares."""
-    return cos, sin
+def turn(positions: Tensor, frequencies: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+    """Cosine and sine, times a factor, of half a head, which the other half shares.
+
+    `positions` [rows] i64 and `frequencies` [dim / 2] f32 give [rows, 1, dim / 2] f32 each.
+    """
+    angles = positions.float()[:, None, None] * frequencies
+    cos, sin = angles.cos(), angles.sin()
+    return (cos, sin) if factor == 1.0 else (cos * factor, sin * factor)
 
 
 @dataclass(frozen=True)
 class LayerOps:
     """How a layer's rows are normalised, gated, rotated and stored, routed and mixed.
 
-    `spread` lays out cosine and sine once a forward, as `rotate_store` wants to have them.
+    `turn` makes cosine and sine once a forward, laid out as `rotate_store` wants to have them.
     """
 
     normalise: Callable[[Tensor, Tensor, float], Tensor]
     add_normalise: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
     gate: Callable[[Tensor, Tensor], Tensor]
     rotate_store: Callable[[Heads, tuple[Tensor, Tensor], Tensor, tuple[Tensor, Tensor]], Tensor]
-    spread: Spread = as_they_are
+    turn: Turn = turn
     route: Callable[[Tensor, int], Routing] = route
     mix: Callable[[Tensor, Tensor], Tensor] = mix
 
@@ -84,13 +89,14 @@ def rotate_store(
     return rotate(queries, *rotation)
 
 
-def spread_signed(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+def turn_signed(positions: Tensor, frequencies: Tensor, factor: float) -> tuple[Tensor, Tensor]:
     """Both as wide as a head, the sine of its first half negated: [rows, 1, head_dim] f32."""
+    cos, sin = turn(positions, frequencies, factor)
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
 def rotate_whole(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """`rotate` by a spread cosine and sine: a head times one, its halves exchanged times the other.
+    """`rotate` by a signed cosine and sine: a head times one, its halves exchanged times the other.
 
     The same products and sums, hence the same bits, in half the operations.
     """
@@ -102,7 +108,7 @@ def rotate_whole(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def rotate_whole_store(
     heads: Heads, rotation: tuple[Tensor, Tensor], slots: Tensor, stored: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """`rotate_store` with a spread rotation."""
+    """`rotate_store` with a signed rotation."""
     queries, keys, values = heads
     stored[0].index_copy_(0, slots, rotate_whole(keys, *rotation))
     stored[1].index_copy_(0, slots, values)
@@ -110,4 +116,4 @@ def rotate_whole_store(
 
 
 TORCH_OPS = LayerOps(normalise, add_normalise, gate, rotate_store)
-CPU_OPS = LayerOps(normalise, add_normalise, gate, rotate_whole_store, spread_signed)
+CPU_OPS = LayerOps(normalise, add_normalise, gate, rotate_whole_store, turn_signed)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.models.layer_ops import Spread, as_they_are, rotate
+from aerie.models.layer_ops import Turn, rotate, turn
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,14 @@ def yarn_attention_factor(factor: float, mscale: float = 1.0) -> float:
 class Rotation:
     """Cosine and sine of a batch's rows, shared by all layers, as its layer operations take them.
 
-    [rows, 1, head_dim / 2] f32 each, unless those operations spread them wider.
+    [rows, 1, head_dim / 2] f32 each, unless those operations make them wider.
     """
 
     cos: Tensor
     sin: Tensor
 
     def __call__(self, heads: Tensor) -> Tensor:
-        """Rotate [rows, heads, head_dim] by a cosine and sine that are not spread."""
+        """Rotate [rows, heads, head_dim] by a cosine and sine of half a head."""
         return rotate(heads, self.cos, self.sin)
 
 
@@ -100,19 +100,15 @@ class Rotary:
     frequencies: Tensor  # [head_dim / 2] f32
     attention_factor: float
 
-    def at(self, positions: Tensor, spread: Spread = as_they_are) -> Rotation:
+    def at(self, positions: Tensor, turn: Turn = turn) -> Rotation:
         """The rotation of rows at `positions` [rows] i64."""
-        angles = positions.float()[:, None, None] * self.frequencies
-        cos, sin = angles.cos(), angles.sin()
-        if self.attention_factor != 1.0:
-            cos, sin = cos * self.attention_factor, sin * self.attention_factor
-        return Rotation(*spread(cos, sin))
+        return Rotation(*turn(positions, self.frequencies, self.attention_factor))
 
-    def at_each(self, positions: Sequence[Tensor], spread: Spread = as_they_are) -> list[Rotation]:
+    def at_each(self, positions: Sequence[Tensor], turn: Turn = turn) -> list[Rotation]:
         """The same for several batches of rows, computed together."""
         if not positions:
             return []
-        every = self.at(torch.cat([*positions]), spread)
+        every = self.at(torch.cat([*positions]), turn)
         halves = (half.split([len(part) for part in positions]) for half in (every.cos, every.sin))
         return [Rotation(cos, sin) for cos, sin in zip(*halves, strict=True)]
 

@@ -87,11 +87,25 @@ def test_rotation_and_storing(dtype: torch.dtype, n_heads: int, n_kv_heads: int,
     assert torch.equal(stored[0][untouched], wanted[0][untouched])
 
 
+@pytest.mark.parametrize(("dim", "factor"), [(2, 1.0), (24, 1.25), (128, 1.0)])
+def test_turning_positions_far_and_near(dim: int, factor: float) -> None:
+    positions = torch.tensor([0, 1, 977, 33_791, 131_071] * 9, device=DEVICE)
+    frequencies = 1e4 ** -(torch.arange(0, dim, 2, device=DEVICE).float() / dim)
+    found = fused_ops().turn(positions, frequencies, factor)
+    for part, wanted in zip(found, TORCH_OPS.turn(positions, frequencies, factor), strict=True):
+        assert part.shape == wanted.shape and part.dtype == torch.float32
+        assert torch.allclose(part, wanted, rtol=1e-6, atol=1e-6)
+    alone = fused_ops().turn(positions[3:4], frequencies, factor)
+    assert all(torch.equal(a[0], b[3]) for a, b in zip(alone, found, strict=True))
+
+
 def test_no_rows_are_no_work() -> None:
     empty = torch.zeros(0, 8, device=DEVICE)
     weight = torch.ones(8, device=DEVICE)
     assert fused_ops().add_normalise(empty, empty, weight, 1e-5)[1].shape == (0, 8)
     assert fused_ops().gate(empty, empty).shape == (0, 8)
+    nowhere = torch.zeros(0, dtype=torch.int64, device=DEVICE)
+    assert fused_ops().turn(nowhere, torch.ones(4, device=DEVICE), 1.0)[0].shape == (0, 1, 4)
 
 
 @pytest.mark.parametrize(("name", "is_fused"), [("llama", True), ("qwen3", False)])

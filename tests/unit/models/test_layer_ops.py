@@ -17,7 +17,7 @@ def draw(*shape: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("rows", "n_heads", "dim"), [(0, 1, 2), (1, 4, 128), (7, 3, 6)])
 @pytest.mark.parametrize("factor", [1.0, 1.25])
-def test_a_spread_rotation_gives_the_same_bits(
+def test_a_signed_rotation_gives_the_same_bits(
     dtype: torch.dtype, rows: int, n_heads: int, dim: int, factor: float
 ) -> None:
     rotary = build_rotary(RopeSettings("default", 1e4, attention_factor=factor), dim, "cpu")
@@ -26,7 +26,7 @@ def test_a_spread_rotation_gives_the_same_bits(
 
     def rotated(ops: LayerOps) -> list[torch.Tensor]:
         stored = [torch.zeros(9, 1, dim, dtype=dtype) for _ in range(2)]
-        rotation = rotary.at(torch.arange(rows) * 997, ops.spread)
+        rotation = rotary.at(torch.arange(rows) * 997, ops.turn)
         turned = rotation.cos, rotation.sin
         queries = ops.rotate_store(heads, turned, slots, (stored[0], stored[1]))
         return [queries, *stored]

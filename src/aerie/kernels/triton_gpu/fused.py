@@ -16,6 +16,7 @@ from aerie.kernels.triton_gpu.launch import block
 from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
 
 GATE_BLOCK = 1024
+TURN_BLOCK = 1024  # angles of one program
 
 
 @triton.jit
@@ -104,6 +105,37 @@ def gate(gated: Tensor, up: Tensor) -> Tensor:
             **overlapped(gated),
         )  # fmt: skip
     return out
+
+
+@triton.jit(do_not_specialize=("factor", "n_rows"))
+def _turn_kernel(
+    positions, frequencies, cos_out, sin_out, factor, n_rows, HALF: tl.constexpr, D: tl.constexpr,
+    R: tl.constexpr,
+):  # fmt: skip
+    """Angles of a few rows, their cosines and sines times a factor."""
+    row = tl.program_id(0) * R + tl.arange(0, R)
+    pair = tl.arange(0, D)
+    is_inside = (row < n_rows)[:, None] & (pair < HALF)[None, :]
+    position = tl.load(positions + row, mask=row < n_rows, other=0).to(tl.float32)
+    frequency = tl.load(frequencies + pair, mask=pair < HALF, other=0.0)
+    angle = position[:, None] * frequency[None, :]
+    place = row[:, None] * HALF + pair[None, :]
+    tl.store(cos_out + place, tl.cos(angle) * factor, mask=is_inside)
+    tl.store(sin_out + place, tl.sin(angle) * factor, mask=is_inside)
+
+
+def turn(positions: Tensor, frequencies: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of rows at positions [rows] i64: [rows, 1, dim / 2] f32 each."""
+    n_rows, half = positions.shape[0], frequencies.shape[0]
+    cos = frequencies.new_empty((n_rows, 1, half))
+    sin = torch.empty_like(cos)
+    rows = max(1, TURN_BLOCK // block(half))
+    if n_rows:
+        _turn_kernel[(triton.cdiv(n_rows, rows),)](
+            positions.contiguous(), frequencies, cos, sin, factor, n_rows, HALF=half,
+            D=block(half), R=rows,
+        )  # fmt: skip
+    return cos, sin
 
 
 @triton.jit
