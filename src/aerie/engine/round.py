@@ -51,7 +51,6 @@ def verify(parts: Parts, bucket: Bucket) -> None:
         row_capacity=bucket.rows,
     )
     rows = verify_rows(parts, bucket, layout, texts)
-    every = torch.arange(bucket.rows, device=layout.positions.device)
     if bucket.options.grammar:
         # The host makes them while the target thinks.
         state.columns.masks.send(state.noted, state.report.lines[:n])
@@ -60,7 +59,7 @@ def verify(parts: Parts, bucket: Bucket) -> None:
         aside["near"] = near_pass(parts, bucket, layout)
     elif parts.previews is not None:
         aside["watched"] = parts.target.watch(bucket.rows)
-    output = parts.target.forward(rows, parts.pool, every, parts.taps, **aside)
+    output = parts.target.forward(rows, parts.pool, None, parts.taps, **aside)
     verdict = parts.rule(parts, bucket, layout, output.logits)
     limit = state.seats("length_limit", n)
     committed = _keep(parts, layout, verdict, (texts, limit), parts.pool)

@@ -45,7 +45,7 @@ class LeadingDecoder(Decoder):
         self,
         rows: Rows,
         pool: KVPool,
-        logit_rows: Tensor,
+        logit_rows: Tensor | None,
         taps: tuple[int, ...] = (),
         near: NearPass | None = None,
         watched: Watched | None = None,
@@ -54,6 +54,8 @@ class LeadingDecoder(Decoder):
         assert near is None and watched is None, "a split target has no previews"
         self._check_taps(taps)
         plan, number = of_rows(rows), self.numbers[pool]
+        if logit_rows is None:  # a plan names them
+            logit_rows = torch.arange(rows.n_rows, device=rows.tokens.device)
         arrays = {**plan.arrays, "logit_rows": logit_rows, "taps": taps}
         with self._unbroken():
             self._send({**plan.numbers, "pool": number}, arrays)

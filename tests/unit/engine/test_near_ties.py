@@ -53,7 +53,8 @@ def written(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def scripted(self: Any, rows: Any, pool: Any, logit_rows: Any, taps: Any = ()) -> DecoderOutput:
         output = forward(self, rows, pool, logit_rows, taps)
-        return replace(output, logits=TABLE[rows.tokens[logit_rows]])
+        asked = rows.tokens if logit_rows is None else rows.tokens[logit_rows]
+        return replace(output, logits=TABLE[asked])
 
     monkeypatch.setattr(Decoder, "forward", scripted)
 
