@@ -214,6 +214,7 @@ def test_a_verdict_is_handed_over_as_recomputed(backend: str, seed: int) -> None
         kept = [sum(n_rows[:b]) + row for row in paths[b][:n_taken]]
         assert found.kept_rows[b].tolist() == kept + [0] * (n - n_taken)
         n_emitted = len(seat.emitted) if seat.is_live and not seat.status else 0
+        assert found.deciding_rows[b].tolist() == kept[:n_emitted] + [-1] * (n - n_emitted)
         line = dict(zip(REPORT, state["report"][b].tolist(), strict=False))
         assert line == {
             "n_emitted": n_emitted, "is_finished": seat.is_finished, "status": seat.status,

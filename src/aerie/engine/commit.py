@@ -25,7 +25,7 @@ def hand_over(
     state, n = parts.state, bucket.seats
     report, arrays = state.report, state.store.first(n).arrays
     before = state.seq_len[:n].clone() if state.text is not None else None
-    kept: Tensor = parts.kernels["hand_over_verdict"](
+    handed = parts.kernels["hand_over_verdict"](
         layout_status=layout.status,
         sample_status=verdict.sample_status,
         walk_status=verdict.walk_status,
@@ -44,7 +44,8 @@ def hand_over(
         accepted_tokens=state.kept.tokens[:n],
         accepted_count=state.kept.count[:n],
         report=report.lines[:n],
-    ).kept_rows
+    )
+    kept: Tensor = handed.kept_rows
     if parts.taps:
         state.kept.taps[:n] = output.taps[kept]
     report.trees[:, :n] = state.noted[:, :n]
@@ -53,7 +54,7 @@ def hand_over(
     own = None if parts.is_preview else parts.previews
     if parts.near_limit is not None:
         # Before the counts of penalties grow: from what the tokens were chosen.
-        _find_near(parts, bucket, _deciding(kept, n_emitted), verdict)
+        _find_near(parts, bucket, handed.deciding_rows, verdict)
     if bucket.options.penalties:
         state.columns.count(n, state.kept.tokens[:n], n_emitted)
     if before is not None:
@@ -63,7 +64,7 @@ def hand_over(
         judged = n_emitted if own is None else n_emitted * (own.count[:n] == 0)
         parts.copied.learn(state.kept.tokens[:n], judged)
     if bucket.options.logprobs:
-        _score(parts, bucket, _deciding(kept, n_emitted), output.logits)
+        _score(parts, bucket, handed.deciding_rows, output.logits)
     if own is not None:
         report.run[:n] = own.count[:n]
     return kept
@@ -79,12 +80,6 @@ def _write_text(state: State, n: int, before: Tensor, n_emitted: Tensor) -> None
     column = (before[:, None] + 1 + step).clamp_max(state.text.shape[1] - 1)
     row = torch.where(is_real, state.seats("table_row", n)[:, None], state.told.inert_row)
     state.text[row, column] = tokens.int()
-
-
-def _deciding(kept: Tensor, n_emitted: Tensor) -> Tensor:
-    """The row that decided each emitted token, -1 behind them: row i decided token i."""
-    step = torch.arange(kept.shape[1], device=kept.device)
-    return torch.where(step < n_emitted[:, None], kept, -1)
 
 
 def _find_near(parts: Parts, bucket: Bucket, rows: Tensor, verdict: Verdict) -> None:

@@ -41,8 +41,8 @@ def verify_rows(parts: Parts, bucket: Bucket, layout: Any, texts: Texts) -> Rows
     }
     if bucket.fit is None or seq_len.is_cuda:
         # The mask of a bucket would be as long as the bucket, and a GPU reads bits of a tree.
-        counts = layout.qo_indptr.diff().long()
-        lists = kernels["compute_kv_indices"](seq_len=seq_len + counts, **table)
+        ends = seq_len + layout.qo_indptr[1:] - layout.qo_indptr[:-1]
+        lists = kernels["compute_kv_indices"](seq_len=ends, **table)
     else:
         lists = kernels["fused_tree_mask_operator"](
             seq_len=seq_len,

@@ -142,8 +142,8 @@ class Decoder:
         """Run all rows, write their keys and values at `rows.kv_slots`, return what was asked.
 
         `logit_rows` [n] i64 are the rows whose logits are wanted, None all of them. A tap b in
-        0..layers is the whole residual stream entering layer b; the last one is what leaves the last layer,
-        *before* the final norm. With `near`, its layers read and write that pool instead.
+        0..layers is the whole residual stream entering layer b; the last one is what leaves the
+        last layer, *before* the final norm. With `near`, its layers read and write that pool.
         """
         self._check_taps(taps)
         reaches = [layer.attention.rule.reach for layer in self.layers]

@@ -59,7 +59,7 @@ HANDED_OVER = Card(
     number="R12",
     name="hand_over_verdict",
     family="round",
-    version=1,
+    version=2,
     summary=(
         "Write what follows from a verdict where the next round finds it. A request's status is the"
         " first of its four words that is not 0; it is decided if it lives and that is 0. A decided"
@@ -67,7 +67,8 @@ HANDED_OVER = Card(
         " takes in the rows whose KV it keeps, a finished request's too, which lives no longer; any"
         " other stays as it is, and the draft takes in nothing. Nodes below the roots lose their"
         " scores: a layer that is refused later must not leave nodes of this round in the running."
-        " Emitted tokens are written for all, 0 behind."
+        " Emitted tokens are written for all, 0 behind; token i of a decided request was decided by"
+        " its i-th kept row."
         f" The report is {', '.join(REPORT)}, then the tokens; n_emitted is 0 unless decided, and"
         " n_chosen is 1, the root, until a choice is made."
     ),
@@ -92,10 +93,11 @@ HANDED_OVER = Card(
         updates("accepted_count", I64, _EACH, "rows the draft takes in"),
         updates("report", I32, ("B", f"n+{len(REPORT)}"), "columns of the report, then tokens"),
         returns("kept_rows", I64, _RUN, "flat rows whose features the draft takes in, 0 behind"),
+        returns("deciding_rows", I64, _RUN, "flat row that decided each counted token, -1 behind"),
     ),
     ties="None: integers.",
     assumes="Arrays as those kernels return them; tokens and lengths fit int32.",
-    cost=cost("B*(16*n + 56)", f"B*(4*N + 20*n + {4 * len(REPORT)} + 24)", "B*(N + 4*n + 16)"),
+    cost=cost("B*(16*n + 56)", f"B*(4*N + 28*n + {4 * len(REPORT)} + 24)", "B*(N + 4*n + 16)"),
 )
 
 VERDICT_STATE_CARDS = (MOVED_SLOTS, HANDED_OVER)

@@ -49,7 +49,7 @@ def hand_over_verdict(
     """R12: lengths, roots, emitted tokens, rows to take in, and the report."""
     batch, run = accepted_tokens.shape
     if not batch:
-        return {"kept_rows": np.zeros((0, run), np.int64)}
+        return {name: np.zeros((0, run), np.int64) for name in ("kept_rows", "deciding_rows")}
     status = commit_status
     for word in (walk_status, sample_status, layout_status):
         if word.any():
@@ -64,6 +64,7 @@ def hand_over_verdict(
     n_kept = (new_seq_len - seq_len) * is_decided
     kept_rows = qo_indptr[:-1, None] + accept_index
     kept_rows *= step < n_kept[:, None]
+    deciding_rows = np.where(step < n_emitted[:, None], kept_rows, -1)
     accepted_count[...] = n_kept
     seq_len += n_kept
     is_live &= ~(is_decided & finished)
@@ -78,4 +79,4 @@ def hand_over_verdict(
     report[:, columns.SEQ_LEN] = seq_len
     report[:, columns.N_CHOSEN] = 1
     report[:, len(columns.REPORT) :] = tokens
-    return {"kept_rows": kept_rows}
+    return {"kept_rows": kept_rows, "deciding_rows": deciding_rows}

@@ -43,7 +43,7 @@ def hand_over_verdict(
     """R12: lengths, roots, emitted tokens, rows to take in, and the report."""
     batch, run = accepted_tokens.shape
     if not batch:
-        return {"kept_rows": torch.zeros_like(accepted_tokens)}
+        return {name: torch.zeros_like(accepted_tokens) for name in ("kept_rows", "deciding_rows")}
     status = torch.where(walk_status != 0, walk_status, commit_status)
     status = torch.where(sample_status != 0, sample_status, status)
     status = torch.where(layout_status != 0, layout_status, status)
@@ -55,7 +55,9 @@ def hand_over_verdict(
     n_kept = length - seq_len
     accepted_count.copy_(n_kept)
     kept = qo_indptr[:-1, None] + accept_index
-    kept_rows = kept * (torch.arange(run, device=kept.device) < n_kept[:, None])
+    step = torch.arange(run, device=kept.device)
+    kept_rows = kept * (step < n_kept[:, None])
+    deciding_rows = torch.where(step < n_emitted[:, None], kept_rows, -1)
     seq_len.copy_(length)
     is_live.copy_(is_live & ~(is_decided & finished))
     last = tokens.gather(1, (n_emitted.long() - 1).clamp_min(0)[:, None])[:, 0]
@@ -72,7 +74,7 @@ def hand_over_verdict(
     }
     columns = torch.stack([values[name] for name in REPORT], dim=1)
     report.copy_(torch.cat((columns, tokens.int()), dim=1))
-    return {"kept_rows": kept_rows}
+    return {"kept_rows": kept_rows, "deciding_rows": deciding_rows}
 
 
 def _unpack(flat: Tensor, indptr: Tensor, run: int) -> Tensor:

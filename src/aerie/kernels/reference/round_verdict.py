@@ -47,7 +47,7 @@ def hand_over_verdict(
     report: Words,
 ) -> dict[str, Any]:
     """R12: lengths, roots, emitted tokens, rows to take in, and the report."""
-    kept_rows = np.zeros_like(accepted_tokens)
+    kept_rows, deciding_rows = np.zeros_like(accepted_tokens), np.full_like(accepted_tokens, -1)
     words = np.stack((layout_status, sample_status, walk_status, commit_status), axis=1)
     for b in range(len(seq_len)):
         status = next((int(word) for word in words[b] if word), 0)
@@ -65,8 +65,10 @@ def hand_over_verdict(
         accepted_tokens[b, : len(tokens)] = np.maximum(tokens, 0)
         accepted_count[b] = n_kept
         kept_rows[b, :n_kept] = rows
+        n_emitted = len(tokens) if is_decided else 0
+        deciding_rows[b, :n_emitted] = kept_rows[b, :n_emitted]
         columns = {
-            "n_emitted": len(tokens) if is_decided else 0,
+            "n_emitted": n_emitted,
             "is_finished": finished[b],
             "status": status,
             "n_rows": qo_indptr[b + 1] - qo_indptr[b],
@@ -77,4 +79,4 @@ def hand_over_verdict(
         report[b] = 0
         report[b, : len(REPORT)] = [columns[name] for name in REPORT]
         report[b, len(REPORT) : len(REPORT) + len(tokens)] = tokens
-    return {"kept_rows": kept_rows}
+    return {"kept_rows": kept_rows, "deciding_rows": deciding_rows}

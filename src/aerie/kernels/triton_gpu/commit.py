@@ -17,7 +17,7 @@ from aerie.kernels.triton_gpu.device import (
     refuse,
     request_span,
 )
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, words
+from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, block, words
 
 FILL_BLOCK = 1024
 # What the first launch notes of a request, one column each.
@@ -74,7 +74,8 @@ def _measure_kernel(
 
     token = _run_tokens(row, tokens, tl.load(bonus_token + request), first, n_accepted, D)
     is_stop = tl.zeros([D], tl.int32)
-    for stop in range(n_stops):
+    # Unrolled, so that no stop waits for the load of the one before.
+    for stop in tl.range(n_stops, loop_unroll_factor=8):
         is_stop |= (token == tl.load(stops + request * n_stops + stop)).to(tl.int32)
     is_stop = (is_stop > 0) & (token >= 0) & (step <= n_accepted)
     until_stop = tl.min(tl.where(is_stop, step + 1, run + 1), axis=0)
@@ -197,13 +198,13 @@ def update_verify_result(
     runs = (accept_index.contiguous(), accept_count.contiguous(), bonus_token.contiguous())
     tokens, lengths = draft_tokens.contiguous(), seq_len.contiguous()
     pool_rows = req_pool_indices.contiguous()
-    sizes = {"N": _NOTES, "B": MAX_BATCH, "Q": MAX_VERIFY, "D": MAX_VERIFY}
+    sizes = {"N": _NOTES, "B": MAX_BATCH, "Q": MAX_VERIFY, "D": block(run)}
     if batch:
         _measure_kernel[(batch,)](
             *runs, tokens, qo_indptr.contiguous(), lengths, length_limit.contiguous(),
             stop_tokens.contiguous(), pool_rows, notes, outputs["new_seq_len"],
             outputs["finished"].view(torch.uint8), outputs["status"], outputs["detail"],
-            run, n_rows, n_table, width, stop_tokens.shape[1], **sizes,
+            run, n_rows, n_table, width, stop_tokens.shape[1], num_warps=1, **sizes,
         )  # fmt: skip
     n_fill = max(1, triton.cdiv(max(batch * run, n_rows), FILL_BLOCK))
     lists = [

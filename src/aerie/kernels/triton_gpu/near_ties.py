@@ -257,7 +257,7 @@ def find_near_ties(
     launch(_scan_kernel, by_part, named, num_warps=named["warps"])
     if is_filtered:
         launch(_weigh_kernel, by_part, named, num_warps=named["warps"])
-    launch(_judge_kernel, by_part[:1], named)
+    launch(_judge_kernel, by_part[:1], named, num_warps=1)
     return {"near_ties": near}
 
 

@@ -128,8 +128,8 @@ _STRIDES = ("run", "n_nodes", "s0", "s1", "s2", "s3", "s4", "s5", "s6")
 def _hand_over_kernel(
     layout_status, sample_status, walk_status, commit_status, out_tokens, out_indptr,
     new_seq_len, finished, qo_indptr, accept_index, accept_count, is_live, seq_len, node_tokens,
-    node_scores, tokens, count, report, kept_out, run, n_nodes, s0, s1, s2, s3, s4, s5, s6,
-    D: tl.constexpr, N: tl.constexpr,
+    node_scores, tokens, count, report, kept_out, deciding_out, run, n_nodes, s0, s1, s2, s3, s4,
+    s5, s6, D: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """One request: its status, lengths, root, tokens and report; its nodes lose their scores."""
     request = tl.program_id(0)
@@ -161,6 +161,8 @@ def _hand_over_kernel(
     path = tl.load(accept_index + request * run + step, mask=is_step, other=0)
     kept = tl.where(step < n_kept, first_row + path, 0)
     tl.store(kept_out + request * run + step, kept, mask=is_step)
+    deciding = tl.where(step < n_emitted, kept, -1)
+    tl.store(deciding_out + request * run + step, deciding, mask=is_step)
     tl.store(count + request * s4, n_kept)
     tl.store(seq_len + request * s0, length)
     root = tl.sum(tl.where(step == n_emitted - 1, emitted, 0), axis=0)
@@ -205,7 +207,10 @@ def hand_over_verdict(
 ) -> dict[str, Tensor]:
     """R12: lengths, roots, emitted tokens, rows to take in, and the report."""
     batch, run = accepted_tokens.shape
-    kept = torch.empty((batch, run), dtype=torch.int64, device=seq_len.device)
+    outputs = {
+        name: torch.empty((batch, run), dtype=torch.int64, device=seq_len.device)
+        for name in ("kept_rows", "deciding_rows")
+    }
     read = (
         layout_status, sample_status, walk_status, commit_status, out_tokens, out_indptr,
         new_seq_len, finished.view(torch.uint8), qo_indptr, accept_index, accept_count,
@@ -213,9 +218,10 @@ def hand_over_verdict(
     if batch:
         _hand_over_kernel[(batch,)](
             *(array.contiguous() for array in read), is_live.view(torch.uint8), seq_len,
-            cumu_tokens, cumu_scores, accepted_tokens, accepted_count, report, kept, run,
-            cumu_scores.shape[1], entry_stride(seq_len), row_stride(cumu_tokens),
-            row_stride(cumu_scores), row_stride(accepted_tokens), entry_stride(accepted_count),
-            row_stride(report), entry_stride(is_live), D=block(run), N=256,
+            cumu_tokens, cumu_scores, accepted_tokens, accepted_count, report,
+            *outputs.values(), run, cumu_scores.shape[1], entry_stride(seq_len),
+            row_stride(cumu_tokens), row_stride(cumu_scores), row_stride(accepted_tokens),
+            entry_stride(accepted_count), row_stride(report), entry_stride(is_live),
+            D=block(run), N=256, num_warps=1,
         )  # fmt: skip
-    return {"kept_rows": kept}
+    return outputs

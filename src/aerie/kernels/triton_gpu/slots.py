@@ -191,6 +191,7 @@ def compute_kv_indices(
     _measure_kernel[(1,)](
         pool_rows, lengths, indptr, indptr, indptr, *found.values(),
         batch, 0, *table.shape, kv_capacity, 0, MASK=False, B=MAX_BATCH, Q=MAX_VERIFY,
+        num_warps=1,  # sums over 128 lanes: warps would wait for one another
     )  # fmt: skip
     n_kv = triton.cdiv(kv_capacity, ENTRY_BLOCK)
     if n_kv:
