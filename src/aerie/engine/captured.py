@@ -100,7 +100,10 @@ class Captured:
                 self._reader.read(plan)  # unless a round has done it
                 return self._decided(landed, lines)
             if landed.is_half:
-                return []  # the verdict was told before; a plan that knows who came since goes on
+                # The verdict was told before; a plan that knows who came since goes on, and the
+                # device need not wait for it.
+                self._begin_early()
+                return []
             if not self._under_way:
                 self._go_on(plan, is_steady)
         self._reader.read(plan)
@@ -136,8 +139,17 @@ class Captured:
             self._go_on(plan, is_steady)
         elif not self._under_way:
             # The host looks into its draft, level by level: that can wait until tokens are told.
-            begun = self._begin_now()
-            self._under_way += [] if begun is None else [begun]
+            self._begin_waiting()
+
+    def _begin_early(self) -> None:
+        """Launch the verification of trees that were just reported, before the next plan."""
+        if not self._under_way and not self.seating.is_constrained and self._has_room():
+            self._begin_waiting()
+
+    def _begin_waiting(self) -> None:
+        """Launch the verification of the trees that wait; what follows it waits for a plan."""
+        begun = self._begin_now()
+        self._under_way += [] if begun is None else [begun]
 
     def _begin_behind(self) -> None:
         """Launch the next verification behind a draft whose verdict was told before prompts."""
@@ -245,12 +257,16 @@ class Captured:
         return not is_run and (last.agreed is not None or not self.parts.policy.learns)
 
     def _may_go_on(self) -> bool:
-        """Whether nobody can reach the end of the text in the round under way, or of its pages."""
+        """Whether there is room, and somebody who cannot reach the end in the round under way.
+
+        Who does end has a root verified in vain: nearly nothing. To wait for every end, somebody's
+        in every second round of eight requests, took 3 % of their time.
+        """
         path = self.sizes.longest_path
-        may_end = any(
-            seat.seq_len + path >= seat.request.job.length_limit for seat in self.seating.seats
+        may_go = any(
+            seat.seq_len + path < seat.request.job.length_limit for seat in self.seating.seats
         )
-        return not may_end and self._has_room()
+        return may_go and self._has_room()
 
     def _has_room(self) -> bool:
         """Whether everybody's pages cover one more round, so that the host need not add any."""

@@ -14,6 +14,7 @@ from aerie.kv.memory import Memory
 from aerie.requests.request import Holding, Request, State
 
 READ_WITHIN = 4  # steps, as far as a chunk may grow
+FORESEEN = 3  # rounds whose pages are taken ahead: as many as may be under way
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,10 +123,16 @@ class Scheduler:
         for request in drafting:
             while request.state is State.DECODING:
                 if self._memory.cover(request, request.seq_len + 1 + self._scratch):
+                    self._foresee(request)
                     kept.append(request)
                     break
                 self._preempt(self.running[-1])
         return [request for request in kept if request.state is State.DECODING]
+
+    def _foresee(self, request: Request) -> None:
+        """Room for the rounds that may be launched before this one is reported."""
+        reach = min(request.seq_len + FORESEEN * self._scratch, request.job.length_limit)
+        self._memory.foresee(request, max(reach, request.seq_len) + 1 + self._scratch)
 
     def _preempt(self, request: Request) -> None:
         """Take a request's memory; it will read its prompt and its output so far again."""

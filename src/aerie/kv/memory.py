@@ -95,6 +95,21 @@ class Memory:
         self._hold(request, pages)
         return True
 
+    def foresee(self, request: Request, n_positions: int) -> None:
+        """Cover positions that a request will soon need, where plenty of pages are free.
+
+        The next round is launched ahead only if everybody's pages cover it: who takes them when
+        they are missing at last has held up all others for several rounds by then.
+        """
+        wanted = self.ledger.pages_for(min(n_positions, self.table.shape[1]))
+        if 0 < wanted - len(request.held.pages) <= self._spare(0):
+            self.cover(request, n_positions)
+
+    def _spare(self, missing: int) -> int:
+        """Pages that one request may take beyond those that it is missing."""
+        # Pages that only the prefix cache holds are as good as free: in the end it holds them all.
+        return (self.ledger.n_free + self.ledger.n_idle - missing) // AHEAD_SHARE
+
     def _ahead(self, request: Request, missing: int) -> int:
         """Pages to take beyond what is missing, where plenty are free.
 
@@ -103,9 +118,8 @@ class Memory:
         """
         own = request.job.length_limit + self.ledger.page_size
         most = self.ledger.pages_for(min(own, self.table.shape[1])) - len(request.held.pages)
-        # Pages that only the prefix cache holds are as good as free: in the end it holds them all.
-        spare = (self.ledger.n_free + self.ledger.n_idle - missing) // AHEAD_SHARE
-        return max(0, min(most - missing, spare, AHEAD_POSITIONS // self.ledger.page_size))
+        ahead = AHEAD_POSITIONS // self.ledger.page_size
+        return max(0, min(most - missing, self._spare(missing), ahead))
 
     def _hold(self, request: Request, pages: list[int]) -> None:
         """Append pages to what a request holds, in its list and in the table (K10b)."""
