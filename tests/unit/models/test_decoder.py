@@ -26,6 +26,25 @@ def test_padded_equals_blocks(tmp_path: Path, name: str) -> None:
     torch.testing.assert_close(run(padded, batches()), run(walked, batches()), rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_who_asks_for_nothing_has_every_key_and_value(tmp_path: Path, name: str) -> None:
+    """A prompt's rows: the last layer is left out behind its keys and values, nothing else is."""
+    decoder = load_decoder(write_checkpoint(tmp_path, CONFIGS[name]), pytorch.prepare, LoadOptions())
+    pools = [decoder.allocate_pool(200) for _ in range(3)]
+    n_layers = decoder.geometry.n_layers
+    asked = (None, (0, 1)), (torch.arange(0), (0, 1)), (torch.arange(0), (0, n_layers))
+    for rows in batches():
+        whole, cut, tapped = (
+            decoder.forward(rows, pool, wanted, taps)
+            for pool, (wanted, taps) in zip(pools, asked, strict=True)
+        )
+        assert cut.logits.shape[0] == 0 and torch.equal(cut.taps, whole.taps)
+        assert bool(tapped.taps[:, 1].any()), "what leaves the last layer was asked for"
+        for pool in pools[1:]:
+            assert torch.equal(pool.keys, pools[0].keys)
+            assert torch.equal(pool.values, pools[0].values)
+
+
 def _as_fake(value: Any) -> Any:
     """The same structure with tensors that have a shape and no values."""
     if isinstance(value, torch.Tensor):
