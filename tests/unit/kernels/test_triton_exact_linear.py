@@ -55,3 +55,17 @@ def test_a_tuned_tile_is_taken_only_where_it_walks() -> None:
     assert linears.plan(SHAPE, 32, 2) == CUBLAS  # tried, and its bits were the walk's
     assert linears.plan(SHAPE, 31, 2) == walk_plan(64, 128, 31)
     assert linears.plan(SHAPE, 2, 4) == walk_plan(64, 128, 2, 4)  # tuned for bfloat16
+
+
+def test_some_rows_of_narrow_weights_are_ours_though_the_library_walks() -> None:
+    linears = exact_linears(DEVICE)
+    o, down, qkv = Shape(4096, 4096, False), Shape(4096, 14336, False), Shape(6144, 4096, False)
+    for shape in (o, down, qkv):
+        linears.walked[shape] = frozenset({64, 96, 128, 256, 512})
+    taken = {
+        (name, n_rows): linears.plan(shape, n_rows, 2) == CUBLAS
+        for name, shape in (("o", o), ("down", down), ("qkv", qkv))
+        for n_rows in (64, 96, 128, 256, 512)
+    }
+    ours = {("o", 96), ("o", 128), ("o", 512), ("down", 96), ("down", 128)}
+    assert {key for key, is_library in taken.items() if not is_library} == ours

@@ -29,7 +29,9 @@ def test_padded_equals_blocks(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_who_asks_for_nothing_has_every_key_and_value(tmp_path: Path, name: str) -> None:
     """A prompt's rows: the last layer is left out behind its keys and values, nothing else is."""
-    decoder = load_decoder(write_checkpoint(tmp_path, CONFIGS[name]), pytorch.prepare, LoadOptions())
+    decoder = load_decoder(
+        write_checkpoint(tmp_path, CONFIGS[name]), pytorch.prepare, LoadOptions()
+    )
     pools = [decoder.allocate_pool(200) for _ in range(3)]
     n_layers = decoder.geometry.n_layers
     asked = (None, (0, 1)), (torch.arange(0), (0, 1)), (torch.arange(0), (0, n_layers))

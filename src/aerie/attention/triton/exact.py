@@ -53,6 +53,7 @@ class ExactPlan:
     turns: Iterator[Tensor]  # of every layer a counter [] i32 of the items taken
     row_parts: Tensor  # [rows, ROW_FIELDS] i32
     paths: Tensor  # [rows, PATH] i32, node of the tree at each depth; one row without a tree
+    walks: Tensor  # [rows, WALK_FIELDS] i32, the rows in the order of paths; the same
     parts: Tensor | None  # [rows, spans, heads, padded head_dim] f32, if spans are folded apart
     part_sums: Tensor | None  # [rows, spans, heads, 2] f32, maximum and sum of weights
 
@@ -125,8 +126,9 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
     # Parts of many rows cost more than programs that are idle: few rows of a prompt are split.
     is_idle = n_units * head_blocks < (n_at_once if has_tree else n_at_once // 4)
     is_split = is_idle or (has_tree and columns > LONG)
-    # Rows of a branching tree have the spans behind its root for themselves: two, by its depth.
+    # Paths of a branching tree have the spans behind its root for themselves: two, by its depth.
     n_items = n_units * (n_spans if is_split else 1) + (2 * rows.n_rows if has_tree else 0)
+    n_drawn = rows.n_rows if has_tree else 1
     integers = partial(torch.empty, dtype=torch.int32, device=device)
     floats = partial(torch.empty, dtype=torch.float32, device=device)
     shape = rows.n_rows, n_spans, geometry.n_heads
@@ -143,7 +145,8 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
         integers(1),
         iter(turns),
         integers((rows.n_rows, planning.ROW_FIELDS.value)),
-        integers((rows.n_rows if has_tree else 1, planning.PATH.value)),
+        integers((n_drawn, planning.PATH.value)),
+        integers((n_drawn, planning.WALK_FIELDS.value)),
         floats((*shape, padded(geometry.head_dim))) if is_merged else None,
         floats((*shape, 2)) if is_merged else None,
     )
@@ -152,6 +155,7 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
         turns,
         plan.row_parts,
         plan.paths,
+        plan.walks,
         rows.qo_indptr,
         rows.kv_indptr,
         rows.tree_start,
@@ -169,6 +173,7 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
     )
     planning.exact_item_kernel[(n_units,)](
         units,
+        plan.walks,
         plan.items,
         plan.n_items,
         n_units,
@@ -231,6 +236,7 @@ def _attend(
         plan.n_items,
         next(plan.turns),
         plan.paths,
+        plan.walks,
         rows.positions,
         rows.kv_indices,
         scale * LOG2_E,

@@ -10,7 +10,8 @@ into spans whose ends are fixed, and a row's result is a fold in the order of po
 A block of which a row sees nothing leaves its triple as it is, bit for bit, so neighbours that see
 more of it do no harm. Which program folds what is then free: spans in parallel, with a merge behind
 them, or all in one program. Rows of a branching tree stand at one position with different keys:
-where the tree begins, each row gathers the keys of its own path into the lanes of their positions.
+where the tree begins, keys of a path are gathered into the lanes of their positions, for all rows
+that stand on it: whoever ends sooner does not see the rest.
 Multiplications and additions are contracted only where it says so (`enable_fp_fusion` is off): a
 compiler may do it in one loop and not in the other.
 """
@@ -27,15 +28,18 @@ from aerie.attention.triton.exact_plan_kernels import (
     IS_PATH,
     ITEM_COLUMN,
     ITEM_FIELDS,
+    ITEM_ORDER,
     ITEM_ROW,
     ITEM_ROWS,
     ITEM_TREE,
     MASKED_BLOCK,
     N_PARTS,
     NEXT_PART,
+    ORDER,
     PART,
     PATH,
     ROW_FIELDS,
+    WALK_FIELDS,
     is_span_end,
 )
 from aerie.attention.triton.merge_kernels import finite, or_one
@@ -100,6 +104,7 @@ def exact_attend_kernel(
     n_items: tl.tensor,
     taken: tl.tensor,
     paths: tl.tensor,
+    walks: tl.tensor,
     positions: tl.tensor,
     kv_indices: tl.tensor,
     scale: tl.tensor,
@@ -148,6 +153,10 @@ def exact_attend_kernel(
         first_head = work % N_BLOCKS_OF_HEADS * HEADS
         is_own = stacked // HEADS < n_rows
         row = first_row + stacked // HEADS
+        if HAS_TREE:
+            at_order = (tl.load(item + ITEM_ORDER) + stacked // HEADS) * WALK_FIELDS + ORDER
+            on_path = tl.load(walks + at_order, mask=is_own & is_path, other=0)
+            row = tl.where(is_path, on_path, row)
         head = first_head + stacked % HEADS
         at_query = (row.to(tl.int64) * query_row_stride + head * query_head_stride)[:, None] + dim
         q = tl.load(queries + at_query, mask=is_own[:, None] & is_dim, other=0.0)
@@ -174,7 +183,7 @@ def exact_attend_kernel(
             is_live = column <= last
             found = column
             if HAS_TREE and is_path:
-                # One row: the keys of its path stand in the lanes of their positions.
+                # The keys of the path stand in the lanes of their positions.
                 is_node = (column >= tree) & is_live
                 at_path = paths + first_row * PATH + column - tree
                 node = tl.load(at_path, mask=is_node, other=0)

@@ -18,11 +18,12 @@ TREE_START = tl.constexpr(3)  # column and position of the root
 N_BLOCKS = tl.constexpr(4)  # up to the last position that any of its rows sees
 N_PLAIN = tl.constexpr(5)  # leading blocks that every row sees whole
 IS_BRANCHING = tl.constexpr(6)
+N_WALKS = tl.constexpr(7)  # paths through the tree that hold all rows of the unit
 UNIT_FIELDS = tl.constexpr(8)
 
 # An item of work: some rows of a unit, and a run of blocks that one program folds for them. What
 # a program wants to know is here, so that it starts after one read.
-ITEM_ROW = tl.constexpr(0)  # the first
+ITEM_ROW = tl.constexpr(0)  # the first; of a path the one that it ends at
 ITEM_ROWS = tl.constexpr(1)
 ITEM_COLUMN = tl.constexpr(2)  # of the request, in kv_indices
 ITEM_TREE = tl.constexpr(3)
@@ -30,8 +31,17 @@ FIRST_BLOCK = tl.constexpr(4)
 MASKED_BLOCK = tl.constexpr(5)  # the first that some row does not see whole
 END_BLOCK = tl.constexpr(6)
 PART = tl.constexpr(7)  # the span it is stored as; less than 0: it is all, and the result
-IS_PATH = tl.constexpr(8)  # one row of a branching tree, behind its root
+IS_PATH = tl.constexpr(8)  # rows of a branching tree that stand on one path, behind its root
+ITEM_ORDER = tl.constexpr(9)  # of a path: where its rows stand among those in the order of paths
 ITEM_FIELDS = tl.constexpr(16)
+
+# Rows of a branching unit, path after path; then of each path, at the unit's first rows, the row
+# that it ends at, where its rows begin and how many they are.
+ORDER = tl.constexpr(0)
+WALK_ROW = tl.constexpr(1)
+WALK_FIRST = tl.constexpr(2)
+WALK_ROWS = tl.constexpr(3)
+WALK_FIELDS = tl.constexpr(4)
 
 # A row, for the merge: parts stand at 0 and then from NEXT_PART to N_PARTS, one a span.
 N_PARTS = tl.constexpr(0)  # 0: nothing seen; less: the result is there already
@@ -68,12 +78,50 @@ def is_span_end(position: tl.tensor) -> tl.tensor:
     return position % tl.where(position <= NEAR, NEAR_SPAN, FAR_SPAN) == 0
 
 
+@triton.jit
+def _across(values: tl.tensor, offset: tl.tensor) -> tl.tensor:
+    """A vector of rows as one of columns."""
+    return tl.sum(tl.where(offset[:, None] == offset[None, :], values[:, None], 0), 0)
+
+
+@triton.jit
+def _walk_paths(
+    walks: tl.tensor, row: tl.tensor, offset: tl.tensor, is_own: tl.tensor, node: tl.tensor,
+    is_ancestor: tl.tensor, request_row: tl.tensor,
+) -> tl.tensor:  # fmt: skip
+    """Order a unit's rows by the paths that hold them; the number of paths.
+
+    Each row takes the path to the last row below it: chains of a tree are one path, and of what
+    stands beside them every leaf has one. The rows of a path share its keys.
+    """
+    place = row - request_row
+    below = tl.where((is_ancestor != 0) & is_own[:, None], place[:, None], -1)
+    last_below = tl.max(below, 0)
+    leaf = tl.sum(tl.where(node[None, :] == place[:, None], last_below[None, :], 0), 1)
+    leaf = tl.where(is_own, leaf, FAR)
+    other = _across(leaf, offset)[None, :]
+    is_before = offset[None, :] < offset[:, None]
+    is_same = other == leaf[:, None]
+    rank = tl.sum(((other < leaf[:, None]) | (is_same & is_before)).to(tl.int32), 1)
+    is_first = (tl.sum((is_same & is_before).to(tl.int32), 1) == 0) & is_own
+    is_other_first = _across(is_first.to(tl.int32), offset)[None, :] != 0
+    walk = tl.sum((is_other_first & (other < leaf[:, None])).to(tl.int32), 1)
+    first = tl.sum(tl.where(offset == 0, row, 0), 0)
+    tl.store(walks + (first + rank) * WALK_FIELDS + ORDER, row, mask=is_own)
+    own = walks + (first + walk) * WALK_FIELDS
+    tl.store(own + WALK_ROW, request_row + leaf, mask=is_first)
+    tl.store(own + WALK_FIRST, first + rank, mask=is_first)
+    tl.store(own + WALK_ROWS, tl.sum(is_same.to(tl.int32), 1), mask=is_first)
+    return tl.sum(is_first.to(tl.int32), 0)
+
+
 @triton.jit(do_not_specialize=["n_requests", "n_rows"])
 def exact_unit_kernel(
     units: tl.tensor,
     taken: tl.tensor,
     row_parts: tl.tensor,
     paths: tl.tensor,
+    walks: tl.tensor,
     qo_indptr: tl.tensor,
     kv_indptr: tl.tensor,
     tree_start: tl.tensor,
@@ -113,6 +161,7 @@ def exact_unit_kernel(
     last = tl.max(tl.where(is_own, position, -1), 0)
     n_shared = tl.min(tl.where(is_own, position, FAR - 1), 0) + 1
     is_branching = 0
+    n_walks = 0
     if HAS_TREE:
         node = tl.arange(0, PATH)
         at_word = row[:, None] * 4 + node[None, :] // 32
@@ -125,9 +174,12 @@ def exact_unit_kernel(
         is_apart = (is_ancestor != 0) & (depth != node[None, :])
         is_branching = (tl.sum(tl.sum(is_apart.to(tl.int32), 1), 0) > 0).to(tl.int32)
         n_shared = tl.where(is_branching != 0, tl.minimum(n_shared, tree), n_shared)
+        request_row = tl.load(qo_indptr + owner, mask=has_columns, other=0)
+        n_walks = _walk_paths(walks, row, offset, is_own, node, is_ancestor, request_row)
     tl.store(record + N_BLOCKS, (last + BLOCK_N) // BLOCK_N)
     tl.store(record + N_PLAIN, tl.where(last < 0, 0, n_shared // BLOCK_N))
     tl.store(record + IS_BRANCHING, is_branching)
+    tl.store(record + N_WALKS, n_walks)
     n_parts = tl.where(is_own, span_of(position) + 1, 0)
     next_part = tl.zeros_like(offset) + 1
     if not IS_SPLIT:
@@ -141,6 +193,7 @@ def exact_unit_kernel(
 @triton.jit(do_not_specialize=["n_units"])
 def exact_item_kernel(
     units: tl.tensor,
+    walks: tl.tensor,
     items: tl.tensor,
     n_items: tl.tensor,
     n_units: tl.tensor,
@@ -150,7 +203,7 @@ def exact_item_kernel(
 ) -> None:
     """One program a unit: list its work behind that of the units before.
 
-    Rows of a branching tree share the spans before the tree; the others each has for itself.
+    Rows of a branching tree share the spans before the tree, and behind it those of one path do.
     """
     own = tl.program_id(0)
     unit = tl.arange(0, BLOCK_UNITS)
@@ -164,7 +217,8 @@ def exact_item_kernel(
     # A unit that sees nothing is still an item: its rows become zero.
     n_spans = tl.where(n_blocks > 0, span_of(n_blocks * BLOCK_N - 1) + 1, 1)
     n_shared = tl.where(is_branching, span_of(tree), n_spans)
-    n_apart = (n_spans - n_shared) * n_rows
+    n_walks = tl.load(record + N_WALKS, mask=is_working & is_branching, other=0)
+    n_apart = (n_spans - n_shared) * n_walks
     n_joint = n_shared if IS_SPLIT else tl.minimum(n_shared, 1)
     count = tl.where(is_working, n_joint + n_apart, 0)
     if own == 0:
@@ -175,6 +229,7 @@ def exact_item_kernel(
     shared = tl.sum(tl.where(is_own, n_shared, 0), 0)
     joint = tl.sum(tl.where(is_own, n_joint, 0), 0)
     branches = tl.sum(tl.where(is_own, n_apart, 0), 0) > 0
+    ways = tl.maximum(tl.sum(tl.where(is_own, n_walks, 0), 0), 1)
     blocks = tl.sum(tl.where(is_own, n_blocks, 0), 0)
     record = units + own * UNIT_FIELDS
     first_row = tl.load(record + FIRST_ROW)
@@ -185,14 +240,19 @@ def exact_item_kernel(
         is_joint = index < joint
         apart = tl.maximum(index - joint, 0)
         # The later spans first: those are long.
-        span = tl.where(is_joint, (shared - 1 - index) if IS_SPLIT else 0, shared + apart // rows)
+        span = tl.where(is_joint, (shared - 1 - index) if IS_SPLIT else 0, shared + apart // ways)
         end = tl.where(is_joint & (not IS_SPLIT), shared, span + 1)
         is_all = is_joint & (not IS_SPLIT) & (branches == 0)
         first_block = span_start(span) // BLOCK_N
         end_block = tl.minimum(span_start(end) // BLOCK_N, blocks)
         item = items + (first + index) * ITEM_FIELDS
-        tl.store(item + ITEM_ROW, first_row + tl.where(is_joint, 0, apart % rows))
-        tl.store(item + ITEM_ROWS, tl.where(is_joint, rows, 1))
+        walk = walks + (first_row + apart % ways) * WALK_FIELDS
+        end_row = tl.load(walk + WALK_ROW, mask=index >= joint, other=0)
+        n_on_path = tl.load(walk + WALK_ROWS, mask=index >= joint, other=0)
+        order = tl.load(walk + WALK_FIRST, mask=index >= joint, other=0)
+        tl.store(item + ITEM_ROW, tl.where(is_joint, first_row, end_row))
+        tl.store(item + ITEM_ROWS, tl.where(is_joint, rows, n_on_path))
+        tl.store(item + ITEM_ORDER, order)
         tl.store(item + ITEM_COLUMN, first_column)
         tl.store(item + ITEM_TREE, root)
         tl.store(item + FIRST_BLOCK, first_block)
