@@ -15,7 +15,9 @@ from aerie.attention import reference
 from aerie.attention.contract import LayerAttention, Reach
 from aerie.attention.rows import Rows, join_rows, pad_rows
 from aerie.attention.triton import Tile
-from aerie.attention.triton.exact import ExactAttention, spans_of
+from aerie.attention.triton.backend import geometry_of
+from aerie.attention.triton.exact import ExactAttention, make_exact_plan, spans_of
+from aerie.attention.triton.exact_plan_kernels import ITEM_ROWS
 from aerie.errors import UsageError
 from tests.unit.attention.trees import (
     causal_batch,
@@ -38,7 +40,7 @@ N_SLOTS = 3000
 HEADS, KV_HEADS, DIM = 4, 2, 16
 SMALL = Tile(16, 32, 4, 1, 2)
 LAYER = LayerAttention(DIM**-0.5, Reach())
-TREE = [-1, 0, 0, 1, 1, 2, 3, 5, 6]  # nine nodes, four paths
+TREE = [-1, 0, 0, 1, 1, 2, 3, 5, 6]  # nine nodes, three paths
 
 
 # So many programs at once that spans are always split, and so few that they never are.
@@ -109,6 +111,24 @@ def test_a_node_of_a_tree_has_the_bits_of_plain_decoding(prefix: int, tile: Tile
         alone = causal_batch([_tokens(1)], [own])
         got = _backend()(alone, [Reach()])(queries[node : node + 1], keys, values, LAYER)
         assert torch.equal(got[0], together[node]), f"node {node} at depth {depths(TREE)[node]}"
+
+
+@pytest.mark.parametrize(
+    ("parents", "n_paths"),
+    [
+        ([-1, 0, 0, 1, 1, 3, 3, 5, 5], 5),  # a chain, each node of which has a sibling
+        ([-1, 0, 0, 0, 0], 4),
+        (TREE, 3),
+    ],
+)
+def test_rows_on_one_path_are_one_item_of_work(parents: list[int], n_paths: int) -> None:
+    slots = scattered_slots([200 + len(parents)], N_SLOTS, 5)[0]
+    keys, _ = _memory()
+    geometry = geometry_of(_queries(len(parents)), keys, keys)
+    plan = make_exact_plan(_tree(parents, slots), geometry, replace(SPLIT, block_m=64))
+    assert int(plan.n_items) == n_paths, "all of them behind the root, in one span"
+    items = plan.items[:n_paths]
+    assert int(items[:, ITEM_ROWS.value].sum()) == len(parents), "every row once"
 
 
 def test_a_chunk_has_the_bits_of_its_rows_alone_and_of_a_tall_tile() -> None:
