@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import cProfile
 import io
+import itertools
 import json
 import pstats
 import statistics
@@ -26,9 +27,11 @@ from typing import Any
 
 from aerie.assemble import build_core
 from aerie.bench.provenance import provenance
+from aerie.bench.record import percentiles
 from aerie.bench.round.setup import PAGE, RoundSetup, read_prompts
 from aerie.bench.round.speed import launch_counts
 from aerie.config import CacheConfig, EngineConfig, GraphConfig, SchedulerConfig, SpeculationConfig
+from aerie.engine import scheduler
 from aerie.engine.engine import EngineCore, Limits
 from aerie.requests.events import FinishEvent
 from aerie.requests.params import SamplingParams
@@ -70,7 +73,8 @@ def closed_loop(
 ) -> dict[str, Any]:
     """Every client asks again as soon as it is answered."""
     params = SamplingParams(ignore_eos=True, **options)
-    waiting, asked, first = list(reversed(prompts)), dict[int, float](), list[float]()
+    waiting, asked, told = list(reversed(prompts)), dict[int, float](), dict[int, float]()
+    first, gaps = list[float](), list[float]()
     begin, n_tokens, n_steps = time.perf_counter(), 0, 0
 
     def ask() -> None:
@@ -89,8 +93,11 @@ def closed_loop(
                 ask()
             else:
                 n_tokens += len(event.tokens)
-                if asked.get(event.request_id):
-                    first.append(now - asked.pop(event.request_id))
+                if event.request_id in told:
+                    gaps.append(now - told[event.request_id])
+                else:
+                    first.append(now - asked[event.request_id])
+                told[event.request_id] = now
     seconds = time.perf_counter() - begin
     return {
         "clients": n_clients,
@@ -98,7 +105,8 @@ def closed_loop(
         "seconds": round(seconds, 4),
         "tokens_per_second": round(n_tokens / seconds, 1),
         "steps": n_steps,
-        "first_ms": round(1e3 * statistics.median(first), 2),
+        "first_ms": percentiles([1e3 * seconds for seconds in first], 1),
+        "gap_ms": percentiles([1e3 * seconds for seconds in gaps], 1),
     }
 
 
@@ -142,6 +150,7 @@ def main() -> None:
     parser.add_argument("--numerics", default="exact")
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--context", type=int, default=1024)
+    parser.add_argument("--read-within", default="", help="steps as far as a chunk may grow, each")
     parser.add_argument("--profile", type=int, default=0, help="rows of the profile")
     parser.add_argument("--rehearse", action="store_true", help="the built-in pair on a CPU")
     asked = parser.parse_args()
@@ -179,8 +188,10 @@ def main() -> None:
 
     options = {"max_tokens": asked.tokens}
     closed_loop(core, fresh(clients[0])[: 2 * clients[0]], clients[0], options)
-    for n_clients in clients:
-        row = closed_loop(core, fresh(n_clients), n_clients, options)
+    tried = [int(n) for n in asked.read_within.split(",") if n] or [scheduler.READ_WITHIN]
+    for n_clients, scheduler.READ_WITHIN in itertools.product(clients, tried):
+        row: dict[str, Any] = {"read_within": scheduler.READ_WITHIN}
+        row |= closed_loop(core, fresh(n_clients), n_clients, options)
         watch = Watch(core, clock_of(core.memory.table.device))
         with watch.watching():
             watched = closed_loop(core, fresh(n_clients), n_clients, options)
