@@ -17,6 +17,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 TOOLS   := $(VENV)/.tools
+REPLICAS := $(VENV)/.replicas
 PIP     := $(BIN)/python -m pip install -qq --disable-pip-version-check
 TORCH   := $(shell sed -n '/^torch==/p' constraints.txt)
 
@@ -49,7 +50,7 @@ check: $(TOOLS)
 	@$(BIN)/ruff format --quiet --check . || { echo "fix with: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/mypy --no-error-summary
 
-slow: $(TOOLS)
+slow: $(TOOLS) $(REPLICAS)
 	@echo "slow tests: tens of minutes, no word until the end; then the log is in $(SLOW_LOG)"
 	@echo "commit $$(git rev-parse HEAD)$$(git diff --quiet HEAD -- src tests || echo ', modified')" \
 		> $(SLOW_LOG)
@@ -80,4 +81,9 @@ $(TOOLS): $(RUNTIME)
 	@$(PIP) -c constraints.txt -e ".[dev,serve]"
 	@command -v g++ >/dev/null \
 		|| echo "no g++: tests of the hls backend are skipped (Debian: apt-get install g++ make)"
+	@touch $@
+
+$(REPLICAS): $(TOOLS)
+	@echo "installing Ray (about a minute)"
+	@$(PIP) -c constraints.txt -e ".[ray]"
 	@touch $@
