@@ -109,9 +109,9 @@ EIGHT_BITS = Card(
     cost=cost("E*R*K + N*K + 4*G*N", "E*R*N", "2*R*N*K"),
 )
 
-# Products of two e4m3 are exact in float32. Hopper's matrix unit adds them to fourteen bits, so that
-# every 32 inputs may cost 2^-13 of the sum so far: in units of rows in 16 bits, 1 for every 128
-# inputs of float16 and for every 1024 of bfloat16. Rows in float32 are not multiplied there.
+# Products of two e4m3 are exact in float32. Hopper's matrix unit adds them to fourteen bits: every
+# 32 inputs may cost 2^-13 of the sum so far, which in units of the rows is 1 for 128 inputs of
+# float16 and for 1024 of bfloat16. Rows in float32 are not multiplied there.
 EIGHT_BIT_ROWS = Card(
     number="R27",
     name="multiply_fp8_rows",

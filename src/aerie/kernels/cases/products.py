@@ -209,6 +209,16 @@ def _times(factor: float) -> Spoil:
     return spoil
 
 
+def _beside_tiny(largest: Any, scale: float = 1.0) -> Spoil:
+    """A value that no output counts, beside the least ones: they vanish where scales are larger."""
+
+    def spoil(inputs: Inputs) -> None:
+        inputs["x"][:] = scale * 2.0**-9
+        inputs["x"][:, 5], inputs["codes"][:, 5] = scale * largest, 0
+
+    return spoil
+
+
 _FP8_ROWS_ROWS = (
     row("r3_plain", "plain"),
     row("r1_one_row", "one_row", sizes=(1, 5, 64)),
@@ -240,10 +250,10 @@ _FP8_ROWS_ROWS = (
     row("r3_beyond_the_least_scale", "tiny least", None, _times(1e-33)),
     row("r3_huge", "huge", None, _times(1e25)),
     row("r3_tiny_beside_huge", "huge tiny", None, put("x", np.s_[:, ::2], 1e20)),
-    row("r3_largest_448", "edge_448", None, put("x", np.s_[:, 5], 448.0)),
-    row("r3_largest_448_halved", "edge_448 small", None, put("x", np.s_[:, 5], -448.0 / 1024)),
+    row("r3_largest_448", "edge_448", None, _beside_tiny(448.0)),
+    row("r3_largest_448_halved", "edge_448 small", None, _beside_tiny(-448.0, 2.0**-10)),
     row("r3_next_above_448", "edge_448 above", None,
-        put("x", np.s_[:, 5], np.nextafter(np.float32(448), np.float32(449)))),
+        _beside_tiny(np.nextafter(np.float32(448), np.float32(449)))),
     row("r3_halves_to_even", "ties", None,
         put("x", np.s_[:, :4], (448.0, 17.0, 19.0, -1.5 / 512))),
     row("r3_small_scales", "scales_small", None, _everywhere("scales", 1e-7)),

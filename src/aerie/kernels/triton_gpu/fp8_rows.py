@@ -79,7 +79,7 @@ def _nearest(values):
 
 
 @triton.jit(do_not_specialize=("n_rows",))
-def _round_rows_kernel(
+def _fp8_round_kernel(
     x, near, row_scales, n_rows, n_in, H: tl.constexpr, OVERLAP: tl.constexpr
 ):  # fmt: skip
     """One row: its largest value, the power of two that follows, its nearest floats."""
@@ -164,7 +164,7 @@ def multiply_fp8_rows(
         return {"y": out}
     near, row_scales = codes.new_empty((n_rows, n_in)), scales.new_empty(n_rows)
     held = min(block(n_in), MOST_AT_ONCE)
-    _round_rows_kernel[(n_rows,)](
+    _fp8_round_kernel[(n_rows,)](
         x.contiguous(), near, row_scales, n_rows, n_in, H=held,
         num_warps=max(1, min(16, held // 256)), **overlapped(x),
     )  # fmt: skip
