@@ -1,5 +1,4 @@
-"""Cards of products with packed weights: R18 four-bit codes in groups, R19 eight-bit floats, R27
-the same with rows of eight bits.
+"""Cards of products with packed weights: R18 four-bit codes, R19 and R27 eight-bit floats.
 
 A product is y = x times the transpose of the weight, plus a bias; the weight is never written out
 whole. Its codes lie output by output, so that layers that read the same rows are joined by laying
