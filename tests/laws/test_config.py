@@ -108,7 +108,7 @@ SEVEN = "import os\n" + "".join(f"os.getenv('AERIE_{i}')\n" for i in range(7))
 @pytest.mark.parametrize(
     ("law", "path", "text", "place"),
     [
-        (long_config, "config/a.py", "x = 1\n" * 546, "config/a.py:546"),
+        (long_config, "config/a.py", "x = 1\n" * 548, "config/a.py:548"),
         (many_fields, "config/a.py", SLICES, "config/a.py:69"),
         (foreign_environment, "cli/a.py", "os.environ['HOME']", "cli/a.py:1"),
         (foreign_environment, "cli/a.py", "os.environ.get('DEBUG', '')", "cli/a.py:1"),
