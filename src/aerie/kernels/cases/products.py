@@ -231,7 +231,7 @@ _FP8_ROWS_ROWS = (
     row("r1_a_tile_of_outputs", "tile outputs", sizes=(1, 64, 256)),
     row("r1_outputs_and_one", "tile_edge outputs", sizes=(1, 65, 256)),
     row("r3_wide", "wide", sizes=(3, 7, 1024)),
-    row("r1_wider_than_a_program", "wide parts", sizes=(1, 2, 16640)),
+    row("r1_wider_than_a_program", "wide parts", sizes=(1, 2, 16640), dtype="bfloat16"),
     row("r16_a_tile", "tile", sizes=(16, 4, 64)),
     row("r17_a_tile_and_one", "tile_edge", sizes=(17, 4, 64)),
     row("r33_two_tiles", "tile_edge rows_33", sizes=(33, 4, 40)),
