@@ -129,6 +129,8 @@ cases=(
     multiply_int4/group_odd
     multiply_fp8/r3_last_group_short
     multiply_fp8/r3_bf16_bias
+    multiply_fp8_rows/r3_bias
+    multiply_fp8_rows/r3_bf16
     multiply_experts/r3_gated_bias
     multiply_experts/r3_bf16
     weigh_kv_blocks/b3

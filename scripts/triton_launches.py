@@ -28,7 +28,15 @@ from aerie.kernels import catalogue
 from aerie.kernels.cards.experts import BLOCK, padded_pitch
 from aerie.kernels.kernel import Kernel
 from aerie.kernels.tensors import adopt
-from aerie.kernels.triton_gpu import KERNELS, experts, fused, packed, packed_floats, routing
+from aerie.kernels.triton_gpu import (
+    KERNELS,
+    experts,
+    fp8_rows,
+    fused,
+    packed,
+    packed_floats,
+    routing,
+)
 from aerie.kernels.triton_gpu.exact_linear import walk_plan
 from aerie.kernels.triton_gpu.gemm import GemmScratch, gemm_scratch, product
 from aerie.kernels.triton_gpu.gemm_plan import Key, Plan, shipped_table
@@ -59,6 +67,7 @@ def of_engine(device: DeviceRecord) -> Iterator[Launch]:
     yield from of_attention()
     yield from of_exact(device)
     yield from of_packed()
+    yield from of_drafts()
     yield from of_experts()
 
 
@@ -233,6 +242,25 @@ def _eight_bits(n_rows: int, n_out: int, n_in: int, group_size: int, dtype: torc
         codes=_empty(n_out, n_in, dtype=torch.uint8),
         scales=_empty(n_in // group_size, n_out),
         group_size=group_size,
+    )
+
+
+def of_drafts() -> Iterator[Launch]:
+    """Products of a head in eight bits: every tile, sides that no tile divides, and float32."""
+    for n_rows in (1, 32, 64, 512):
+        yield partial(_eight_bit_rows, n_rows, 2 * FFN, HIDDEN)
+    yield partial(_eight_bit_rows, 1, HIDDEN, FFN)
+    yield partial(_eight_bit_rows, 1, EXPERT_WIDTH + 8, EXPERT_WIDTH)
+    yield partial(_eight_bit_rows, 64, HIDDEN, HIDDEN, torch.float32)
+
+
+def _eight_bit_rows(
+    n_rows: int, n_out: int, n_in: int, dtype: torch.dtype = torch.bfloat16
+) -> None:
+    fp8_rows.multiply_fp8_rows(
+        x=_empty(n_rows, n_in, dtype=dtype),
+        codes=_empty(n_out, n_in, dtype=torch.uint8),
+        scales=_empty(n_out),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aerie.assemble_device import choose_device, choose_dtype, settle_model
-from aerie.assemble_numerics import choose_kind, choose_numerics
+from aerie.assemble_numerics import choose_draft_products, choose_kind, choose_numerics
 from aerie.config import EngineConfig, ModelConfig, SchedulerConfig, require
 from aerie.kernels.registry import backend_info, why_unavailable
 from aerie.models.eagle3_config import read_head_config
@@ -69,7 +69,8 @@ def explain(config: EngineConfig) -> tuple[Resolved[str], ...]:
     model = replace(config.model, numerics=kind.value)
     chosen = (choose_policy(config), choose_engine(config), choose_backend(config), kind)
     window = () if head is None else (explain_window(model, head, geometry.max_positions),)
-    return (device, dtype, *chosen, *window, *choose_numerics(model))
+    products = choose_draft_products(model)
+    return (device, dtype, *chosen, *window, *choose_numerics(model), products)
 
 
 def explain_window(config: ModelConfig, head: Path, own: int) -> Resolved[str]:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from aerie.assemble_device import device_name
-from aerie.assemble_numerics import choose_numerics
+from aerie.assemble_numerics import choose_draft_products, choose_numerics
 from aerie.config import EngineConfig
 from aerie.costs.table import CostTable, load_costs
 from aerie.errors import UsageError
@@ -63,7 +63,8 @@ def describe_pair(target: Decoder, head: Eagle3Head) -> PairKey:
 def describe_costs(config: EngineConfig, pair: PairKey) -> Identity:
     """What a table measured here, now and for this configuration is a table of."""
     model = config.model
-    made_of = {choice.name: choice.value for choice in choose_numerics(model)}
+    choices = (*choose_numerics(model), choose_draft_products(model))
+    made_of = {choice.name: choice.value for choice in choices}
     return {
         "device": device_name(model.device),
         "engine": config.engine,
@@ -101,7 +102,13 @@ def shipped_costs(identity: Identity) -> CostTable | None:
     folder = Path(str(resources.files("aerie.costs")))
     tables = [load_costs(path) for path in sorted(folder.glob("costs_*.json"))]
     fitting = [table for table in tables if not differences(table, identity, ESSENTIAL)]
-    return min(fitting, key=lambda t: len(differences(t, identity, ("numerics",))), default=None)
+    return min(fitting, key=lambda table: _unlike(table, identity), default=None)
+
+
+def _unlike(table: CostTable, identity: Identity) -> int:
+    """In how many parts of its numerics a table differs: an older one does not know all of them."""
+    made = table.provenance.get("numerics", {})
+    return sum(made.get(name) != value for name, value in identity["numerics"].items())
 
 
 def given_costs(path: Path, identity: Identity, takes_foreign: bool) -> CostTable:

@@ -15,6 +15,7 @@ from aerie.attention.contract import PrepareAttention
 from aerie.attention.gather import Rooms
 from aerie.chips import CHIPS, MEASURED, record_of
 from aerie.config import ModelConfig, require
+from aerie.models.eight_bits import eight_bit_format
 from aerie.models.exact_linear import TiledLinear
 from aerie.models.fused_ops import fused_ops
 from aerie.models.geometry import Geometry
@@ -86,7 +87,10 @@ def head_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
     """The draft's: on a GPU fast ones always, for what it proposes is verified anyway."""
     if config.device.startswith("cuda"):
         config = replace(config, numerics="fast")
-    return find_numerics(config, page_size)
+    found = find_numerics(config, page_size)
+    if choose_draft_products(config).value == "fp8":
+        found = replace(found, dense=eight_bit_format(found.dense))
+    return found
 
 
 def near_limit(config: ModelConfig) -> float | None:
@@ -199,6 +203,24 @@ def choose_numerics(config: ModelConfig) -> tuple[Resolved[str], ...]:
         else:
             found.append(Resolved(name, value, "automatic", reason))
     return tuple(found)
+
+
+def choose_draft_products(config: ModelConfig) -> Resolved[str]:
+    """How the draft head's dense layers are multiplied, with the reason; packed ones stay so."""
+    name, is_gpu = "draft_products", config.device.startswith("cuda")
+    if config.draft_products != "auto":
+        return Resolved(name, config.draft_products, "config", "asked for")
+    reasons = {
+        "eight bits are for a GPU's matrix units": not is_gpu,
+        f"a draft in {config.dtype} was asked for": config.dtype != "bfloat16",
+        "products of the library were asked for": config.linear == "library",
+        "eight bits have not run on this GPU": is_gpu and _device_table(config.device) != MEASURED,
+    }
+    reason = next((text for text, holds in reasons.items() if holds), None)
+    if reason is not None:
+        return Resolved(name, "dense", "automatic", reason)
+    reason = "half the bytes of every draft, and what it proposes is verified"
+    return Resolved(name, "fp8", "automatic", reason)
 
 
 def leaves_padding_alone(config: ModelConfig) -> bool:

@@ -7,6 +7,7 @@ from aerie.config import MAX_VERIFY, EngineConfig, SpeculationConfig
 from aerie.engine.graphs import smallest
 from aerie.engine.near_kv import MOST_SEATS
 from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eight_bits import EightBitLinear, code_bytes
 from aerie.speculation.ngram import n_copied
 from aerie.speculation.policy import TreeShape
 from aerie.speculation.preview import PreviewRule
@@ -20,7 +21,10 @@ def hot_bytes(config: EngineConfig, head: Eagle3Head) -> int:
     if not speculation.hot_vocabulary:
         return 0
     n_rows = speculation.hot_vocabulary + n_seats_of(config) * speculation.hot_prompt_ids
-    return n_rows * head.embedding.shape[1] * head.embedding.dtype.itemsize
+    width = head.embedding.shape[1]
+    has_codes = isinstance(head.output, EightBitLinear)
+    codes = code_bytes(speculation.hot_vocabulary, width) if has_codes else 0
+    return n_rows * width * head.embedding.dtype.itemsize + codes
 
 
 def n_seats_of(config: EngineConfig) -> int:

@@ -155,6 +155,22 @@ def test_lossless_in_a_batch(name: str, temperature: float) -> None:
     assert [c.text for c in plain] == [c.text for c in speculative]
 
 
+@pytest.mark.parametrize("name", ["chain", "tree"])
+def test_eight_bits_keep_nearly_all_of_acceptance(name: str) -> None:
+    """Greedy and of equal length, so that target passes say it all."""
+    found = []
+    for products in ("dense", "fp8"):
+        chosen = {"draft_products": products, "speculation": SPECULATION[name]}
+        engine = Engine.load(numerics="exact", **chosen)  # type: ignore[arg-type]
+        prompts = [engine.tokenizer.encode(text)[:90] for text in heldout(12)]
+        params = SamplingParams(max_tokens=64, ignore_eos=True, temperature=0.0)
+        found.append(engine.generate(prompts, params))
+    dense, rounded = found
+    assert [text.token_ids for text in dense] == [text.token_ids for text in rounded]
+    n_passes = [sum(text.statistics.target_passes for text in texts) for texts in found]
+    assert n_passes[0] / n_passes[1] >= 0.97, n_passes
+
+
 def test_stop_strings_end_a_run_where_plain_decoding_ends() -> None:
     prompt = "def read_lines(path):\n"
     found = []

@@ -143,6 +143,10 @@ MUTANTS = (
     # Blind to the zero of every other code; every group takes the scale of the first.
     Mutant("multiply_int4", "r3_plain", "packed.py", "((wide >> 4) - zero)", "(wide >> 4)"),
     Mutant("multiply_fp8", "r3_plain", "packed_walk.py", "// EVERY * n_out", "* 0"),
+    # Halves go up; the scale of a row that holds 448 and no more is twice as large.
+    Mutant("multiply_fp8_rows", "r3_halves_to_even", "fp8_rows.py",
+           "size + 0x7FFFF + ((size >> 20) & 1)", "size + 0x80000"),
+    Mutant("multiply_fp8_rows", "r3_largest_448", "fp8_rows.py", "0x1FFFFF", "0x200000"),
     # Every tile of an expert takes the rows of its first.
     Mutant("multiply_experts", "r17_a_tile_and_one", "experts.py",
            "first + (tile - end + n_tiles) * BM, 0)", "first, 0)"),

@@ -72,7 +72,8 @@ def _load(
     model, page_size = config.model, config.cache.page_size
     if geometry is not None:
         require(model.model is None, "--geometry inflates the built-in pair, not --model")
-        pair = RoundSetup(model.device, model.dtype, geometry, numerics=model.numerics).load()
+        setup = RoundSetup(model.device, model.dtype, geometry, numerics=model.numerics)
+        pair = replace(setup, draft_products=model.draft_products).load()
         return pair.target, pair.head
     target_dir, draft_dir = find_pair(model.model, model.draft)
     require(draft_dir is not None, "costs are those of a pair: give its head with --draft")

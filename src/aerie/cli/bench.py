@@ -115,6 +115,9 @@ def round_(
     device: Annotated[str, typer.Option(help="cuda, or cpu for a rehearsal.")] = "cuda",
     backend: Annotated[str, typer.Option(help="Kernel backend.")] = "triton",
     context: Annotated[int, count(16, "Prompt tokens; 64 times in stress.")] = 1024,
+    draft_products: Annotated[
+        str, typer.Option(help="How the draft head multiplies: dense, fp8 or auto.")
+    ] = "auto",
     rounds: Annotated[int, count(4, "Timed rounds.")] = 48,
     prompts: Annotated[int, count(1, "Prompts of the lossless stage.")] = 64,
     costs: Annotated[
@@ -135,14 +138,19 @@ def round_(
     for name in stages:
         if name not in STAGES:
             raise UnknownNameError("stage", name, STAGES)
-    setup = round_setup(device, dtype, geometry, backend, costs)
+    setup = round_setup(device, dtype, geometry, backend, costs, draft_products)
     bench = RoundBench(setup, out, context, rounds, prompts)
     records = {name: bench.run(name) for name in stages}
     finish({"ok": all(r["ok"] for r in records.values()), **records}, as_json=True)
 
 
 def round_setup(
-    device: str, dtype: str, geometry: str, backend: str, costs: str | None = None
+    device: str,
+    dtype: str,
+    geometry: str,
+    backend: str,
+    costs: str | None = None,
+    draft_products: str = "auto",
 ) -> RoundSetup:
     """What rounds are measured on; what is wrong with it is said before anything is loaded."""
     from aerie.bench.round.setup import RoundSetup
@@ -151,7 +159,8 @@ def round_setup(
     from aerie.models.inflate_geometry import find_geometry
 
     inflated = None if geometry == "none" else geometry
-    setup = RoundSetup(found_device(device), dtype, inflated, backend, costs=costs)
+    found = found_device(device)
+    setup = RoundSetup(found, dtype, inflated, backend, costs=costs, draft_products=draft_products)
     assert setup.model, "names of dtypes are checked by the configuration"
     backend_info(backend)
     if inflated is not None:

@@ -135,6 +135,9 @@ class DraftOptions:
     draft_sinks: Annotated[
         int | None, _drafts(min=0, max=1 << 31, help="First positions it sees besides a window.")
     ] = None
+    draft_products: Annotated[
+        str, _drafts(help="How the head multiplies: dense or fp8; auto: fp8 where it was measured.")
+    ] = "auto"
     hot_vocabulary: Annotated[
         int, _drafts(min=0, max=1 << 18, help="Ids drafts share beside a prompt's; 0: the head's.")
     ] = 0
@@ -158,7 +161,8 @@ class DraftOptions:
             hot = self.hot_vocabulary
             return replace(own, hot_vocabulary=hot, hot_counts=self.hot_counts), None
         plain = replace(self, speculative_config=None, rule="match", costs=None, specpv="off")
-        beside = given(replace(plain, draft_window=None, draft_sinks=None))
+        plain = replace(plain, draft_window=None, draft_sinks=None, draft_products="auto")
+        beside = given(plain)
         if beside:
             raise UsageError(f"--speculative-config says it all: leave {', '.join(beside)} out")
         found, head = SpeculationConfig.from_vllm(self.speculative_config)
@@ -197,6 +201,7 @@ class EngineOptions:
             "max_model_len": memory.max_model_len,
             "draft_window": self.drafts.draft_window,
             "draft_sinks": self.drafts.draft_sinks,
+            "draft_products": self.drafts.draft_products,
             "cache": {"n_pages": memory.n_pages, "gpu_memory": memory.gpu_memory},
             "speculation": asdict(self.drafts.chosen()[0]),
             "planner": {"costs": self.drafts.costs},

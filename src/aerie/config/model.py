@@ -26,6 +26,8 @@ class ModelConfig:
     attention: str = "auto"  # "pytorch", "triton"
     layer_ops: str = "auto"  # "pytorch", "triton"
     linear: str = "auto"  # "library", "tuned"
+    # The draft head's dense layers; auto: eight bits on a GPU on which they were measured.
+    draft_products: str = "auto"  # "dense", "fp8"
     # Processes that hold a part of the target each; on GPUs, the first so many of them.
     tensor_parallel: int = 1
     probe: str = "warn"  # what to do when the head looks misread: refuse, warn or off
@@ -45,6 +47,7 @@ class ModelConfig:
         choice("attention", self.attention, ("auto", "pytorch", "triton"))
         choice("layer_ops", self.layer_ops, ("auto", "pytorch", "triton"))
         choice("linear", self.linear, ("auto", "library", "tuned"))
+        choice("draft_products", self.draft_products, ("auto", "dense", "fp8"))
         choice("probe", self.probe, ("refuse", "warn", "off"))
         is_device = DEVICE.fullmatch(self.device) is not None
         require(is_device, f"device {self.device!r:.60} is unknown: cpu, cuda, cuda:N or auto")

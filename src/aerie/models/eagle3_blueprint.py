@@ -18,7 +18,7 @@ from aerie.models.eagle3_names import (
     layer_prefix,
 )
 from aerie.models.eagle3_values import HeadConvention, HeadGeometry, HeadStorage
-from aerie.models.linear import LinearFormat, LinearShape
+from aerie.models.linear import DenseFormat, LinearFormat, LinearShape
 from aerie.models.packed import PackedFormat, Stored
 from aerie.models.tensors import Offence, TensorSpec
 
@@ -216,7 +216,7 @@ def _layer_linears(
 class Formats:
     """How the linear layers of a head are stored, layer by layer."""
 
-    dense: LinearFormat
+    dense: DenseFormat
     packed: PackedFormat | None
 
     def of(self, name: str, stored: Stored) -> LinearFormat:

@@ -197,7 +197,7 @@ class _Builder:
                 "the draft head shares the target's LM head, which is split over ranks; use a head "
                 "with its own, or tensor_parallel 1"
             )
-        return self.target.head
+        return self.formats.dense.shared(self.target.head)
 
     def token_map(self) -> Tensor | None:
         """Target ids of the draft ids; the map's offences go into the one error at the end."""

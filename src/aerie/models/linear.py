@@ -84,6 +84,10 @@ class DenseFormat:
         """Memory of weight and bias."""
         return shape.n_out * (shape.n_in + shape.has_bias) * element_bytes
 
+    def shared(self, linear: Linear) -> Linear:
+        """A layer of another model, as one that shares its weight multiplies it."""
+        return linear
+
 
 def column_major(weight: Tensor, bias: Tensor | None) -> DenseLinear:
     """A layer whose weight lies in memory by columns, for float32 on a CPU.

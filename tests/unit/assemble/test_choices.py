@@ -12,7 +12,7 @@ from aerie.api import Engine
 from aerie.assemble import load_target, with_numerics
 from aerie.assemble_choices import choose_backend, choose_engine, explain_window, settled
 from aerie.assemble_device import choose_dtype, choose_threads, settle_model
-from aerie.assemble_numerics import choose_kind, choose_numerics
+from aerie.assemble_numerics import choose_draft_products, choose_kind, choose_numerics
 from aerie.chips import CHIPS
 from aerie.cli.main import app
 from aerie.config import EngineConfig, ModelConfig
@@ -132,6 +132,34 @@ def test_what_runs_on_a_gpu_follows_from_its_record(
     assert kernels["value"] == CHIPS[chip].architecture and kernels["reason"].startswith(said)
     chosen = choose_numerics(settle_model(ModelConfig()))
     assert {c.name: c.value for c in chosen}["linear"] == linear
+
+
+@pytest.mark.parametrize(
+    ("chip", "settings", "wanted", "why"),
+    [
+        ("h200", {}, "fp8", "half the bytes"),
+        ("h200", {"draft_products": "dense"}, "dense", "asked for"),
+        ("h200", {"numerics": "exact"}, "fp8", "half the bytes"),
+        ("h200", {"dtype": "float16"}, "dense", "a draft in float16"),
+        ("h200", {"linear": "library"}, "dense", "the library"),
+        ("l40s", {}, "dense", "have not run on this GPU"),
+        ("a100", {"draft_products": "fp8"}, "fp8", "asked for"),
+        (None, {}, "dense", "a GPU's"),
+        (None, {"draft_products": "fp8"}, "fp8", "asked for"),
+    ],
+)
+def test_drafts_in_eight_bits_where_they_were_measured(
+    chip: str | None,
+    settings: dict[str, str],
+    wanted: str,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if chip is not None:
+        gpu.pretend(monkeypatch, chip=CHIPS[chip])
+    config = settle_model(ModelConfig(**settings))  # type: ignore[arg-type]
+    found = choose_draft_products(config)
+    assert found.value == wanted and why in found.reason
 
 
 LLAMA = read_geometry(find_pair(None, None)[0])

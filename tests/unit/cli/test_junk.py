@@ -37,6 +37,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "--method": ("eagel3",),
     "--policy": ("plan",),
     "--rule": ("toss",),
+    "--draft-products": ("fp4", ""),
     "--speculative-config": ("{", "[]", '{"num_speculative_tokens": "x"}', "", '{"model": 5}'),
     "--costs": (NOWHERE, FOLDER, str(HERE)),
     "--hot-counts": (NOWHERE, FOLDER, str(HERE)),

@@ -17,6 +17,12 @@ def pair(pair_directory: Path) -> Pair:
     return load_pair(pair_directory, "exact")
 
 
+@pytest.fixture(scope="session")
+def eight_bit_pair(pair_directory: Path) -> Pair:
+    """Its head multiplies in eight bits; the target is the other pair's."""
+    return load_pair(pair_directory, "exact", products="fp8")
+
+
 @pytest.fixture(params=LAUNCHERS)
 def launcher(request: pytest.FixtureRequest) -> str:
     """Whatever a test says of an engine holds for both."""

@@ -60,11 +60,17 @@ def write_pair(directory: Path) -> Path:
     return directory
 
 
-def load_pair(directory: Path, numerics: str, ranks: int = 1, window: int | None = 0) -> Pair:
+def load_pair(
+    directory: Path, numerics: str, ranks: int = 1, window: int | None = 0, products: str = "auto"
+) -> Pair:
     """The pair of a directory; its head sees everything unless a window is given, None: its own."""
     # The head's config names fewer positions than any test has: no window may come from that.
     config = ModelConfig(
-        device="cpu", numerics=numerics, tensor_parallel=ranks, draft_window=window
+        device="cpu",
+        numerics=numerics,
+        tensor_parallel=ranks,
+        draft_window=window,
+        draft_products=products,
     )
     target = load_target(directory / "target", config)
     return Pair(target, load_draft(directory / "head", target, config))

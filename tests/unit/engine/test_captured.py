@@ -69,6 +69,15 @@ def test_steady_rounds_do_not_wait_for_a_report(pair: Pair, shape: str) -> None:
     assert counts.seatings <= 4
 
 
+@pytest.mark.parametrize("shape", ["tree", "planner"])
+def test_drafts_in_eight_bits_run_ahead(pair: Pair, eight_bit_pair: Pair, shape: str) -> None:
+    jobs = [([1, 2, 3], LONG), ([4, 5], replace(LONG, temperature=0.7, seed=3))]
+    engine = graphs_core(eight_bit_pair, shape)
+    assert outputs(engine, jobs) == outputs(core(pair, speculation=PLAIN), jobs)
+    counts = captured(engine).counts
+    assert counts.ahead > counts.rounds // 2
+
+
 class Event:
     """Stands for a device's: counts who waits for it."""
 

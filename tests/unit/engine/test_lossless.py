@@ -144,6 +144,14 @@ def test_same_tokens_as_plain_decoding(
     assert written(speculating(pair, proposer, launcher), jobs, cut) == plain
 
 
+@pytest.mark.parametrize("sampling", ["greedy", "nucleus"])
+def test_drafts_in_eight_bits_are_verified_like_any_other(
+    eight_bit_pair: Pair, plainly: Plainly, sampling: str, launcher: str
+) -> None:
+    jobs, plain = plainly(sampling, 3)
+    assert written(speculating(eight_bit_pair, "tree", launcher), jobs, (7, 3)) == plain
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", RUNS)
 @pytest.mark.parametrize("sampling", SAMPLING)

@@ -299,5 +299,6 @@ EXAMPLES: dict[str, tuple[str, Callable[[], Inputs]]] = {
     "spliced_run": case_of("splice_drafted_run", "b4"),
     "four_bits": case_of("multiply_int4", "r3_bias"),
     "eight_bits": case_of("multiply_fp8", "r3_bias"),
+    "eight_bit_rows": case_of("multiply_fp8_rows", "r3_bias"),
     "experts": case_of("multiply_experts", "r3_gated_bias"),
 }

@@ -176,6 +176,7 @@ HOST = (
     mistaken("masked", "ends of another batch", shorten("ends"), 3, 2),
     mistaken("four_bits", "a bias of another layer", shorten("bias"), 4, 5),
     mistaken("eight_bits", "a bias of another layer", shorten("bias"), 4, 5),
+    mistaken("eight_bit_rows", "scales of another layer", shorten("scales"), 4, 5),
     mistaken("experts", "starts of another layer", shorten("starts"), 5, 6),
 )  # fmt: skip
 

@@ -68,7 +68,8 @@ def load_models(
     own = config.model
     if geometry is not None:
         require(own.model is None, "--geometry inflates the built-in pair: leave --model out")
-        pair = RoundSetup(own.device, own.dtype, geometry, numerics=own.numerics).load()
+        setup = RoundSetup(own.device, own.dtype, geometry, numerics=own.numerics)
+        pair = replace(setup, draft_products=own.draft_products).load()
         return Models(pair.target, pair.head, tokenizer, sha256, Path(geometry).name)
     page = config.cache.page_size
     target = load_target(target_dir, own, page, progress)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aerie.api import find_pair
-from aerie.assemble_numerics import find_numerics
+from aerie.assemble_numerics import find_numerics, head_numerics
 from aerie.attention.contract import PrepareAttention
 from aerie.bench.profile.bytes import round_traffic, total_bytes
 from aerie.bench.profile.kernels import emitted
@@ -95,7 +95,7 @@ def vocabularies(session: Session) -> dict[str, Callable[[], LargePair]]:
     pair = session.pair
     ids = head_ids(pair.head)
     fewer = 16384 if len(ids) > 16384 else len(ids) // 2
-    dense = find_numerics(session.setup.model, PAGE).dense
+    dense = head_numerics(session.setup.model, PAGE).dense
 
     def sliced() -> LargePair:  # its first ids: an inflated pair's live ones are low
         return LargePair(pair.target, slice_head(pair.head, ids[:fewer], dense))

@@ -37,6 +37,7 @@ MODEL_KERNELS: tuple[tuple[str, str], ...] = (
     ("cutlass", "linear"),
     ("nvjet", "linear"),
     ("_dot_kernel", "linear"),
+    ("_fp8_", "linear"),
     ("norm_kernel", "norm"),
     ("_rotate_kernel", "rotary and KV write"),
     ("sin_kernel", "rotary and KV write"),

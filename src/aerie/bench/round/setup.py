@@ -49,6 +49,7 @@ class RoundSetup:
     attention: str = "auto"
     layer_ops: str = "auto"
     linear: str = "auto"
+    draft_products: str = "auto"
     numerics: str = "fast"
     costs: str | None = None  # what a planner plans from; None: what an engine finds by itself
     foreign_costs: bool = False  # they may be of another device or pair
@@ -62,6 +63,7 @@ class RoundSetup:
             attention=self.attention,
             layer_ops=self.layer_ops,
             linear=self.linear,
+            draft_products=self.draft_products,
             numerics=self.numerics,
         )
 

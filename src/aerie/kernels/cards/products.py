@@ -1,4 +1,4 @@
-"""Cards of products with packed weights: R18 four-bit codes in groups, R19 eight-bit floats.
+"""Cards of products with packed weights: R18 four-bit codes, R19 and R27 eight-bit floats.
 
 A product is y = x times the transpose of the weight, plus a bias; the weight is never written out
 whole. Its codes lie output by output, so that layers that read the same rows are joined by laying
@@ -33,6 +33,9 @@ GROUPS = Axis("G", 1, MOST_IN // 2, "groups along the inputs")
 # Sums of either order, in float32; of rows in 16 bits the last rounding counts, too.
 SUMS = {"y": Ulps(32, 32, of_largest=True)}
 WIDEST_STEP = 128
+
+# Of e4m3, and the exponents that the scale of a row may have.
+LARGEST_FLOAT, MOST_EXPONENT = 448, 100
 
 
 def step_of(group_size: int) -> int:
@@ -105,4 +108,37 @@ EIGHT_BITS = Card(
     cost=cost("E*R*K + N*K + 4*G*N", "E*R*N", "2*R*N*K"),
 )
 
-PRODUCT_CARDS = (FOUR_BITS, EIGHT_BITS)
+# Products of two e4m3 are exact in float32. Hopper's matrix unit adds them to fourteen bits: every
+# 32 inputs may cost 2^-13 of the sum so far, which in units of the rows is 1 for 128 inputs of
+# float16 and for 1024 of bfloat16. Rows in float32 are not multiplied there.
+EIGHT_BIT_ROWS = Card(
+    number="R27",
+    name="multiply_fp8_rows",
+    family="round",
+    version=1,
+    summary=(
+        "Rows in eight bits times a weight in eight bits: y[r, n] = s[r] * scales[n] * the sum of"
+        " q[r, k] * code[n, k]. s[r] is the least power of two, of exponents -100 to 100, by which"
+        " no value of the row exceeds 448, and 1 for a row of zeros; q is x / s as the nearest"
+        " e4m3, of two as near the even one. For drafts, which need not be exact."
+    ),
+    axes=(ROWS, OUTPUTS, Axis("K", 1, MOST_IN, "inputs of the layer")),
+    scalars=(),
+    ports=(
+        reads("x", HIDDEN, ("R", "K"), "rows"),
+        reads("codes", U8, ("N", "K"), "the weight's floats as their bits"),
+        reads("scales", F32, ("N",), "scale of each output"),
+        may_read("bias", HIDDEN, ("N",), "added to every row"),
+        returns("y", HIDDEN, ("R", "N"), "products"),
+    ),
+    limits=(),
+    ties="Halves between two e4m3 go to the even one; sums in any order within the tolerance.",
+    assumes=(
+        "Values are finite and at most 448 * 2^100, no code is NaN (127, 255), and sums stay within"
+        " float32."
+    ),
+    tolerances=SUMS,
+    cost=cost("E*R*K + N*K + 4*N", "E*R*N", "2*R*N*K"),
+)
+
+PRODUCT_CARDS = (FOUR_BITS, EIGHT_BITS, EIGHT_BIT_ROWS)

@@ -1,4 +1,4 @@
-"""Cases of products with packed weights, R18 and R19: groups, dtypes, odd shapes, limits."""
+"""Cases of products with packed weights, R18, R19 and R27: groups, dtypes, odd shapes, limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aerie.kernels.cases.table import (
     setting,
 )
 
-INT4, FP8 = "multiply_int4", "multiply_fp8"
+INT4, FP8, FP8_ROWS = "multiply_int4", "multiply_fp8", "multiply_fp8_rows"
 MOST_ROWS = 16_384
 
 
@@ -187,7 +187,90 @@ _FP8_ROWS = (
     row("codes_int8", "wrong_dtype codes", DTYPE, cast("codes", "int8")),
 )  # fmt: skip
 
+
+def fp8_rows_inputs(
+    rng: np.random.Generator,
+    sizes: tuple[int, int, int] = (3, 5, 64),
+    dtype: str = "float32",
+    has_bias: bool = False,
+) -> Inputs:
+    """R27 inputs of `sizes`: rows, outputs, inputs."""
+    made = fp8_inputs(rng, sizes, sizes[2], dtype, has_bias)
+    del made["group_size"]
+    return made | {"scales": made["scales"][0]}
+
+
+def _times(factor: float) -> Spoil:
+    """Rows so many times as large."""
+
+    def spoil(inputs: Inputs) -> None:
+        inputs["x"] *= np.float32(factor)
+
+    return spoil
+
+
+def _beside_tiny(largest: Any, scale: float = 1.0) -> Spoil:
+    """A value that no output counts, beside the least ones: they vanish where scales are larger."""
+
+    def spoil(inputs: Inputs) -> None:
+        inputs["x"][:] = scale * 2.0**-9
+        inputs["x"][:, 5], inputs["codes"][:, 5] = scale * largest, 0
+
+    return spoil
+
+
+_FP8_ROWS_ROWS = (
+    row("r3_plain", "plain"),
+    row("r1_one_row", "one_row", sizes=(1, 5, 64)),
+    row("r3_bias", "bias", has_bias=True),
+    row("r1_smallest", "smallest", sizes=(1, 1, 1)),
+    row("r7_prime_rows", "prime rows", sizes=(7, 11, 96)),
+    row("r3_odd_inputs", "odd", sizes=(3, 5, 45)),
+    row("r3_one_input_more", "step_edge", sizes=(3, 5, 257)),
+    row("r2_prime_outputs", "prime", sizes=(2, 17, 32)),
+    row("r1_a_tile_of_outputs", "tile outputs", sizes=(1, 64, 256)),
+    row("r1_outputs_and_one", "tile_edge outputs", sizes=(1, 65, 256)),
+    row("r3_wide", "wide", sizes=(3, 7, 1024)),
+    row("r1_wider_than_a_program", "wide parts", sizes=(1, 2, 16640), dtype="bfloat16"),
+    row("r16_a_tile", "tile", sizes=(16, 4, 64)),
+    row("r17_a_tile_and_one", "tile_edge", sizes=(17, 4, 64)),
+    row("r33_two_tiles", "tile_edge rows_33", sizes=(33, 4, 40)),
+    row("r64_a_tile", "tile rows_64", sizes=(64, 4, 24)),
+    row("r65_a_tile_and_one", "tile_edge rows_65", sizes=(65, 4, 24)),
+    row("r200_a_chunk", "chunk", sizes=(200, 3, 8)),
+    row("r3_float16", "float16", dtype="float16"),
+    row("r3_float16_bias", "float16 bias", dtype="float16", has_bias=True),
+    row("r3_bf16", "bfloat16", dtype="bfloat16"),
+    row("r3_bf16_bias", "bfloat16 bias", dtype="bfloat16", has_bias=True),
+    row("r17_bf16_tile_edge", "bfloat16 tile_edge", sizes=(17, 65, 288), dtype="bfloat16"),
+    row("r3_zero_rows", "zero rows", None, put("x", np.s_[1:], 0.0), has_bias=True),
+    row("r3_least_floats", "subnormal", None, put("codes", np.s_[:, ::2], 7)),
+    row("r3_largest_floats", "largest", None, put("codes", np.s_[:, 1::3], 126)),
+    row("r3_tiny", "tiny", None, _times(1e-25)),
+    row("r3_beyond_the_least_scale", "tiny least", None, _times(1e-33)),
+    row("r3_huge", "huge", None, _times(1e25)),
+    row("r3_tiny_beside_huge", "huge tiny", None, put("x", np.s_[:, ::2], 1e20)),
+    row("r3_largest_448", "edge_448", None, _beside_tiny(448.0)),
+    row("r3_largest_448_halved", "edge_448 small", None, _beside_tiny(-448.0, 2.0**-10)),
+    row("r3_next_above_448", "edge_448 above", None,
+        _beside_tiny(np.nextafter(np.float32(448), np.float32(449)))),
+    row("r3_halves_to_even", "ties", None,
+        put("x", np.s_[:, :4], (448.0, 17.0, 19.0, -1.5 / 512))),
+    row("r3_small_scales", "scales_small", None, _everywhere("scales", 1e-7)),
+    row("r0", "empty empty_batch", sizes=(0, 5, 64)),
+    row("r16384", "batch_limit", sizes=(MOST_ROWS, 1, 2)),
+    row("r16385", "beyond_rows", BOUNDS, sizes=(MOST_ROWS + 1, 1, 2)),
+    row("outputs_262145", "beyond_outputs", BOUNDS, sizes=(1, MOST_OUT + 1, 2)),
+    row("inputs_131073", "beyond_inputs", BOUNDS, sizes=(1, 1, MOST_IN + 1)),
+    row("codes_of_another_layer", "wrong_shape codes", BOUNDS, blank("codes", 5, 63)),
+    row("scales_of_another_layer", "wrong_shape scales", BOUNDS, blank("scales", 4)),
+    row("bias_of_another_layer", "wrong_shape bias", BOUNDS, blank("bias", 4), has_bias=True),
+    row("x_float64", "wrong_dtype", DTYPE, cast("x", "float64")),
+    row("codes_int8", "wrong_dtype codes", DTYPE, cast("codes", "int8")),
+)  # fmt: skip
+
 PRODUCT_CASES: tuple[Case, ...] = (
     *cases(INT4, int4_inputs, _INT4_ROWS),
     *cases(FP8, fp8_inputs, _FP8_ROWS),
+    *cases(FP8_ROWS, fp8_rows_inputs, _FP8_ROWS_ROWS),
 )

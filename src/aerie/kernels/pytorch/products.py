@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from aerie.kernels.cards.products import step_of
+from aerie.kernels.cards.products import MOST_EXPONENT, step_of
 
 TILE = 16  # rows
 # Weights that are unpacked at a time: 4 MB of them stay in a core's caches.
@@ -56,6 +56,33 @@ def multiply_fp8(
         return floats[outputs].float() * by_group
 
     return {"y": multiply_unpacked(x, codes.shape[0], unpack, bias)}
+
+
+def multiply_fp8_rows(
+    *, x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None = None
+) -> dict[str, Any]:
+    """R27: rows in eight bits, each with a scale of its own."""
+    floats, wide = codes.contiguous().view(torch.float8_e4m3fn), x.float()
+    exponent = exponent_of(wide.abs().amax(dim=1))
+    near = (wide * power_of_two(-exponent)[:, None]).to(torch.float8_e4m3fn).float()
+    y = multiply_unpacked(near, codes.shape[0], lambda outputs: floats[outputs].float(), None)
+    y = y * scales * power_of_two(exponent)[:, None]
+    return {"y": (y if bias is None else y + bias.float()).to(x.dtype)}
+
+
+def exponent_of(largest: Tensor) -> Tensor:
+    """Exponents of the least powers of two that leave these, float32, at most 448. int32
+
+    A float up to 1.75 times a power of two is 448 times one that is 2^8 less, beyond 2^7: what is
+    added to its bits carries into the exponent there.
+    """
+    found = ((largest.view(torch.int32) + 0x1FFFFF) >> 23) - (127 + 8)
+    return torch.where(largest == 0, 0, found.clamp(-MOST_EXPONENT, MOST_EXPONENT))
+
+
+def power_of_two(exponent: Tensor) -> Tensor:
+    """Two to the power of small int32, put together: a GPU's own power is not exact."""
+    return ((exponent + 127) << 23).view(torch.float32)
 
 
 def halves(codes: Tensor, step: int) -> Tensor:

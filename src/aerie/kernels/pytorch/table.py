@@ -68,6 +68,7 @@ KERNELS: dict[str, Implementation] = {
         (partial_kv.splice_drafted_run, None),
         (products.multiply_int4, None),
         (products.multiply_fp8, None),
+        (products.multiply_fp8_rows, None),
         (experts.multiply_experts, None),
     )
 }

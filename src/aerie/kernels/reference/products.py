@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aerie.kernels.cards.products import step_of
+from aerie.kernels.cards.products import LARGEST_FLOAT, MOST_EXPONENT, step_of
 
 Rows = NDArray[Any]
 Codes = NDArray[np.uint8]
@@ -39,15 +39,45 @@ def multiply_fp8(
     *, x: Rows, codes: Codes, scales: Floats, group_size: int, bias: Rows | None = None
 ) -> dict[str, Any]:
     """R19: scale times eight-bit float, group by group."""
-    weight = np.zeros(codes.shape, np.float32)
-    for code in range(256):
-        exponent, mantissa = (code >> 3) & 15, code & 7
-        # Below the least exponent there is no hidden one.
-        value = (mantissa / 8 + (exponent > 0)) * 2.0 ** (max(exponent, 1) - 7)
-        weight[codes == code] = -value if code >= 128 else value
+    weight = np.array(FLOATS, np.float32)[codes]
     for k in range(x.shape[1]):
         weight[:, k] *= scales[k // group_size]
     return {"y": _multiply(x, weight, bias)}
+
+
+def multiply_fp8_rows(
+    *, x: Rows, codes: Codes, scales: Floats, bias: Rows | None = None
+) -> dict[str, Any]:
+    """R27: row by row, the scale, the nearest floats, and their product with the weight."""
+    weight = np.array(FLOATS)[codes] * scales.astype(np.float64)[:, None]
+    rows = widened(x)
+    y = np.zeros((len(rows), len(codes)))
+    for row, own in zip(rows, y, strict=True):
+        scale, largest = 1.0, np.abs(row).max()
+        if largest:
+            exponents = range(-MOST_EXPONENT, MOST_EXPONENT + 1)
+            scale = next(2.0**e for e in exponents if largest <= LARGEST_FLOAT * 2.0**e)
+        own[:] = scale * (weight @ _nearest(row / scale))
+    return {"y": rounded(y if bias is None else y + widened(bias), x)}
+
+
+def _value(code: int) -> float:
+    """What an e4m3 float is, by its bits."""
+    exponent, mantissa = (code >> 3) & 15, code & 7
+    # Below the least exponent there is no hidden one.
+    value = (mantissa / 8 + (exponent > 0)) * 2.0 ** (max(exponent, 1) - 7)
+    return -value if code >= 128 else value
+
+
+FLOATS = tuple(_value(code) for code in range(256))
+
+
+def _nearest(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The nearest e4m3 floats, of two as near the one of an even code."""
+    known = np.array(FLOATS[: FLOATS.index(LARGEST_FLOAT) + 1])
+    halves, sizes = (known[:-1] + known[1:]) / 2, np.abs(values)
+    below, above = (np.searchsorted(halves, sizes, side) for side in ("left", "right"))
+    return np.copysign(known[np.where(below % 2, above, below)], values)
 
 
 def _multiply(x: Rows, weight: Floats, bias: Rows | None) -> Rows:

@@ -75,5 +75,6 @@ KERNELS: dict[str, Implementation] = {
     "splice_drafted_run": Implementation(partial_kv.splice_drafted_run),
     "multiply_int4": Implementation(products.multiply_int4),
     "multiply_fp8": Implementation(products.multiply_fp8),
+    "multiply_fp8_rows": Implementation(products.multiply_fp8_rows),
     "multiply_experts": Implementation(experts.multiply_experts),
 }

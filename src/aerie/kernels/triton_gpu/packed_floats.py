@@ -35,7 +35,7 @@ KNOWS_FP8 = 89  # capability from which on a chip converts e4m3
 
 
 @triton.jit
-def _widened(codes, NATIVE: tl.constexpr):
+def widened(codes, NATIVE: tl.constexpr):
     """e4m3 bits as float32: exponents are biased by 7, the least one has no hidden bit."""
     if NATIVE:
         return codes.to(tl.float8e4nv, bitcast=True).to(tl.float32)
@@ -79,7 +79,7 @@ def _walk(
             is_in, is_below = each_part(inner[None, :], SPREAD), each_part(inner[:, None], SPREAD)
             held = tl.load(codes_at + step * STEP, mask=is_code & (is_in < left), other=0)
             own = tl.load(x_at + step * STEP, mask=is_x & (is_below < left), other=0.0)
-        part = tl.dot(_widened(held, NATIVE).to(own.dtype), own, input_precision=PRECISION)
+        part = tl.dot(widened(held, NATIVE).to(own.dtype), own, input_precision=PRECISION)
         # Fused where it is written: two compilations must not round differently.
         total = tl.fma(part, tl.broadcast_to(tl.expand_dims(scale, -1), part.shape), total)
     return total

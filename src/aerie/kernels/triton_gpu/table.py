@@ -10,6 +10,7 @@ from aerie.kernels.triton_gpu import (
     commit,
     draft_top,
     experts,
+    fp8_rows,
     growth,
     growth_layer,
     layout_rows,
@@ -79,6 +80,7 @@ KERNELS: dict[str, Implementation] = {
         (partial_kv.gather_kv_blocks, None, None),
         (packed.multiply_int4, None, packed.covers_int4),
         (packed_floats.multiply_fp8, None, packed_floats.covers_fp8),
+        (fp8_rows.multiply_fp8_rows, None, None),
         (experts.multiply_experts, None, experts.covers_experts),
     )
 }
