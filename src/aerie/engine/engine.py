@@ -133,6 +133,10 @@ class EngineCore:
         """Take the prompts that wait as read: for measuring what contexts cost, never for text."""
         self._scheduler.assume_read()
 
+    def is_covered(self, n_more: int) -> bool:
+        """Whether nobody who runs takes a page before it is so many tokens longer."""
+        return self._scheduler.is_covered(n_more)
+
     @property
     def running(self) -> list[Request]:
         """Requests that hold memory and have not ended."""

@@ -236,6 +236,24 @@ def test_a_text_that_stops_while_its_next_round_runs(pair: Pair, shape: str) -> 
     assert_pool_is_unheld(engine)
 
 
+@pytest.mark.parametrize("shape", ["none", "tree", "planner"])
+def test_who_is_covered_takes_no_page_for_as_long(pair: Pair, shape: str) -> None:
+    engine = graphs_core(pair, shape, n_pages=600, page_size=2)
+    ids = [engine.submit([n, 2, 3], LONG) for n in range(1, 4)]
+    n_covered = 0
+    while not engine.is_idle:
+        engine.step()
+        held = {r.job.request_id: (len(r.held.pages), r.seq_len) for r in engine.running}
+        n_covered += bool(held) and engine.is_covered(8)
+        if len(held) < len(ids) or not engine.is_covered(8):
+            continue
+        engine.step()
+        for request in engine.running:
+            n_pages, length = held[request.job.request_id]
+            assert request.seq_len - length > 8 or len(request.held.pages) == n_pages
+    assert n_covered
+
+
 @pytest.mark.parametrize("costs", ["cheap", "dear"])
 @pytest.mark.parametrize("shape", ["none", "tree", "planner"])
 def test_nothing_runs_for_who_gave_its_pages_back(pair: Pair, shape: str, costs: str) -> None:

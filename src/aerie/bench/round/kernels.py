@@ -247,7 +247,7 @@ def profile_planner(
     if len(prompts) == 1:
         # The slot table must not be written meanwhile: room for what both traces may emit, and
         # for a draft behind it.
-        step_to_room(core, 2 * PROFILED * 13 + 104)
+        step_to_room(core, 2 * PROFILED * 13)
         waits = run_without_waiting(core, PROFILED)
     traced = profile_rounds(core, PROFILED)
     abandon(core, ids)

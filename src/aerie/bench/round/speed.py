@@ -142,11 +142,9 @@ def run_without_waiting(core: EngineCore, n_rounds: int) -> str | None:
 
 
 def step_to_room(core: EngineCore, n_positions: int) -> None:
-    """Step until every request's pages cover so many positions more: no table write soon."""
-    running = [r for r in core.running if r.held.pages]
-    size = core.memory.ledger.page_size
+    """Step until nobody takes a page for so many tokens: no table is written meanwhile."""
     for _ in range(64):
-        if all(len(r.held.pages) * size - r.seq_len > n_positions for r in running):
+        if core.is_covered(n_positions):
             return
         core.step()
 
