@@ -158,6 +158,8 @@ def of_layers() -> Iterator[Launch]:
         yield partial(fused.gate, *_empty(n_rows, 2 * FFN, dtype=dtype).chunk(2, 1))
         for heads in (PRODUCTION, WINDOWED):
             yield partial(_rotate, heads, n_rows, dtype)
+        positions, frequencies = _empty(n_rows, dtype=torch.int64), _empty(PRODUCTION.head_dim // 2)
+        yield partial(fused.turn, positions, frequencies, 1.0)
 
 
 def _rotate(heads: Heads, n_rows: int, dtype: torch.dtype) -> None:

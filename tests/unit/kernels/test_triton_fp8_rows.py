@@ -44,6 +44,6 @@ def test_floats_are_rounded_as_torch_rounds_them(largest: float) -> None:
     values = torch.cat((sizes, -sizes))
     x = (values * (largest / 448.0))[None].contiguous()
     near, scales = torch.zeros(x.shape, dtype=torch.uint8), torch.zeros(1)
-    _fp8_round_kernel[(1,)](x, near, scales, 1, x.shape[1], H=MOST_AT_ONCE, OVERLAP=False)
+    _fp8_round_kernel[(1,)](x, near, scales, x.shape[1], H=MOST_AT_ONCE, OVERLAP=False)
     assert scales.item() == largest / 448.0
     assert near[0].equal(values.to(torch.float8_e4m3fn).view(torch.uint8))

@@ -77,7 +77,7 @@ def exponent_of(largest: Tensor) -> Tensor:
     added to its bits carries into the exponent there.
     """
     found = ((largest.view(torch.int32) + 0x1FFFFF) >> 23) - (127 + 8)
-    return torch.where(largest == 0, 0, found.clamp(-MOST_EXPONENT, MOST_EXPONENT))
+    return found.clamp(-MOST_EXPONENT, MOST_EXPONENT).masked_fill(largest == 0, 0)
 
 
 def power_of_two(exponent: Tensor) -> Tensor:
