@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,6 +40,13 @@ FEW_ROWS = 16  # of a request: more of them would pass over a long text again
 LONG = 8192
 
 
+class Parts(NamedTuple):
+    """What programs leave of the spans that they fold apart."""
+
+    sums: Tensor  # [rows, spans, heads, padded head_dim] f32, values by their weights
+    weights: Tensor  # [rows, spans, heads, 2] f32, maximum and sum
+
+
 @dataclass(frozen=True, eq=False)
 class ExactPlan:
     """What all layers of a forward share; tensors live on the device."""
@@ -54,8 +62,7 @@ class ExactPlan:
     row_parts: Tensor  # [rows, ROW_FIELDS] i32
     paths: Tensor  # [rows, PATH] i32, node of the tree at each depth; one row without a tree
     walks: Tensor  # [rows, WALK_FIELDS] i32, the rows in the order of paths; the same
-    parts: Tensor | None  # [rows, spans, heads, padded head_dim] f32, if spans are folded apart
-    part_sums: Tensor | None  # [rows, spans, heads, 2] f32, maximum and sum of weights
+    parts: Parts | None  # where spans are folded apart
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,7 @@ class PreparedExact:
             plan = self.plans[geometry] = make_exact_plan(self.rows, geometry, tile)
         _attend(plan, self.rows, (queries, keys, values, out), layer.scale, geometry)
         if plan.parts is not None:
-            _merge(plan, out, geometry)
+            _merge(plan, plan.parts, out, geometry)
         return out
 
 
@@ -132,7 +139,7 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
     integers = partial(torch.empty, dtype=torch.int32, device=device)
     floats = partial(torch.empty, dtype=torch.float32, device=device)
     shape = rows.n_rows, n_spans, geometry.n_heads
-    is_merged = is_split or has_tree
+    width = padded(geometry.head_dim)
     units = integers((n_units, planning.UNIT_FIELDS.value))
     turns = integers(planning.MOST_LAYERS.value)
     plan = ExactPlan(
@@ -147,8 +154,7 @@ def make_exact_plan(rows: Rows, geometry: Geometry, tile: Tile) -> ExactPlan:
         integers((rows.n_rows, planning.ROW_FIELDS.value)),
         integers((n_drawn, planning.PATH.value)),
         integers((n_drawn, planning.WALK_FIELDS.value)),
-        floats((*shape, padded(geometry.head_dim))) if is_merged else None,
-        floats((*shape, 2)) if is_merged else None,
+        Parts(floats((*shape, width)), floats((*shape, 2))) if is_split or has_tree else None,
     )
     planning.exact_unit_kernel[(n_units,)](
         units,
@@ -230,8 +236,7 @@ def _attend(
         keys,
         values,
         out,
-        out if plan.parts is None else plan.parts,
-        out if plan.part_sums is None else plan.part_sums,
+        *((out, out) if plan.parts is None else plan.parts),
         plan.items,
         plan.n_items,
         next(plan.turns),
@@ -262,11 +267,10 @@ def _attend(
     )
 
 
-def _merge(plan: ExactPlan, out: Tensor, geometry: Geometry) -> None:
+def _merge(plan: ExactPlan, parts: Parts, out: Tensor, geometry: Geometry) -> None:
     is_chained = record_of(out.device).overlaps
     exact_merge_kernel[(out.shape[0], geometry.n_heads)](
-        plan.parts,
-        plan.part_sums,
+        *parts,
         out,
         plan.row_parts,
         plan.n_spans,

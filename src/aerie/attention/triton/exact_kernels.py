@@ -92,6 +92,20 @@ def _store(
     tl.store(out + at, acc.to(out.dtype.element_ty), mask=is_stored)
 
 
+@triton.jit
+def _rows_of(
+    item: tl.tensor, walks: tl.tensor, nth: tl.tensor, is_own: tl.tensor, HAS_TREE: tl.constexpr
+) -> tl.tensor:
+    """The rows of an item: they follow each other, or they stand on one path of a tree."""
+    row = tl.load(item + ITEM_ROW) + nth
+    if HAS_TREE:
+        is_path = tl.load(item + IS_PATH) != 0
+        at_order = (tl.load(item + ITEM_ORDER) + nth) * WALK_FIELDS + ORDER
+        on_path = tl.load(walks + at_order, mask=is_own & is_path, other=0)
+        row = tl.where(is_path, on_path, row)
+    return row
+
+
 @triton.jit(do_not_specialize=["n_spans"])
 def exact_attend_kernel(
     queries: tl.tensor,
@@ -142,7 +156,6 @@ def exact_attend_kernel(
     while work < n_work:
         item = items + work // N_BLOCKS_OF_HEADS * ITEM_FIELDS
         first_row = tl.load(item + ITEM_ROW)
-        n_rows = tl.load(item + ITEM_ROWS)
         tree = tl.load(item + ITEM_TREE)
         is_path = tl.load(item + IS_PATH) != 0
         first_block = tl.load(item + FIRST_BLOCK)
@@ -151,12 +164,8 @@ def exact_attend_kernel(
         part = tl.load(item + PART)
         slots = kv_indices + tl.load(item + ITEM_COLUMN)
         first_head = work % N_BLOCKS_OF_HEADS * HEADS
-        is_own = stacked // HEADS < n_rows
-        row = first_row + stacked // HEADS
-        if HAS_TREE:
-            at_order = (tl.load(item + ITEM_ORDER) + stacked // HEADS) * WALK_FIELDS + ORDER
-            on_path = tl.load(walks + at_order, mask=is_own & is_path, other=0)
-            row = tl.where(is_path, on_path, row)
+        is_own = stacked // HEADS < tl.load(item + ITEM_ROWS)
+        row = _rows_of(item, walks, stacked // HEADS, is_own, HAS_TREE)
         head = first_head + stacked % HEADS
         at_query = (row.to(tl.int64) * query_row_stride + head * query_head_stride)[:, None] + dim
         q = tl.load(queries + at_query, mask=is_own[:, None] & is_dim, other=0.0)
