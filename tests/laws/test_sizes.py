@@ -51,9 +51,9 @@ BUDGETS = {
     ("costs", "tune"): 920,
     # Measurements: one record, one experiment, the tuners and profiles of GPU machines, the pages.
     # It may shrink further (it is more than twice the engine), and does not grow back. 13,200, and
-    # 230 for mixtures of experts at their published sizes, and what masks of grammars cost; and 1
-    # for a pair whose drafts are multiplied as an audit or a cost table was asked to.
-    ("bench",): 13_434,
+    # 230 for mixtures of experts at their published sizes, and what masks of grammars cost; and 6
+    # for drafts in eight bits: multiplied as an audit or a cost table was asked to, and counted.
+    ("bench",): 13_439,
 }
 
 # Files between the soft and the hard limit, each with the reason it is not two files.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,17 @@ def test_a_round_reads_the_head_once_a_level(pair: LargePair) -> None:
     lm_head = 4 * size.draft_vocab_size * size.hidden_size
     assert levels > 2 * lm_head
     assert head_weights("tree3") == head_weights("chain3")
+
+
+def test_codes_of_a_head_are_a_byte_each(pair: LargePair) -> None:
+    eight = replace(SETUP, draft_products="fp8").load()
+
+    def weights(own: LargePair, phase: str) -> float:
+        found = round_traffic(own, POLICIES["chain3"], Load(1, 64, 4))
+        return sum(e.n_bytes for e in found if (e.phase, e.what) == (phase, "weights"))
+
+    assert 4 * weights(eight, "draft") == weights(pair, "draft")
+    assert weights(eight, "verify") == weights(pair, "verify")
 
 
 def test_buckets_of_a_batch_that_shrinks() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from aerie.config import SpeculationConfig
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eight_bits import EightBitLinear
 from aerie.models.inflate import LargePair
 
 FLOAT = 4  # bytes of a logit: they are float32 whatever the run's dtype
@@ -66,6 +67,7 @@ class Pass:
     requests: int
     seen: int
     element: int  # bytes
+    weight: int  # bytes of one of its elements
 
 
 @dataclass(frozen=True)
@@ -81,18 +83,19 @@ def round_traffic(pair: LargePair, speculation: SpeculationConfig, load: Load) -
     """Everything one round moves; plain decoding is a verification of the roots alone."""
     element = pair.target.embedding.element_size()
     is_plain = speculation.method == "none"
-    verify = Pass("verify", load.verify_rows, load.batch, load.context, element)
+    verify = Pass("verify", load.verify_rows, load.batch, load.context, element, element)
     found = target_traffic(pair.target, verify)
     if is_plain:
         return found
     limits, head = speculation.limits, pair.head
     reach = head.reach
     seen = load.context
+    weight = 1 if isinstance(head.output, EightBitLinear) else element
     if reach.window is not None:
         seen = min(load.context, reach.window + reach.n_sink_tokens)
     # A draft takes in a whole path for every request, used or not, then feeds each level.
-    extend = Pass("draft", load.batch * (limits.depth + 1), load.batch, seen, element)
-    level = Pass("draft", load.batch * limits.top_k, load.batch, seen, element)
+    extend = Pass("draft", load.batch * (limits.depth + 1), load.batch, seen, element, weight)
+    level = Pass("draft", load.batch * limits.top_k, load.batch, seen, element, weight)
     found += _mixing(head, extend)
     found += head_traffic(head, extend, load.batch)
     for _ in range(limits.depth - 1):
@@ -139,7 +142,7 @@ def _layer(block: Block, own: Pass) -> list[Traffic]:
     per_position = 2 * block.key * size
     columns = own.requests * own.seen
     return [
-        Traffic(phase, "linear", "weights", block.weights * size, 2.0 * rows * block.weights),
+        Traffic(phase, "linear", "weights", block.weights * own.weight, 2.0 * rows * block.weights),
         Traffic(phase, "linear", "activations", rows * linear * size),
         Traffic(
             phase,
@@ -162,7 +165,7 @@ def _logits(own: Pass, vocabulary: int, hidden: int, n_rows: int) -> list[Traffi
     weights = vocabulary * hidden
     written = n_rows * vocabulary
     return [
-        Traffic(own.phase, "linear", "weights", weights * own.element, 2.0 * n_rows * weights),
+        Traffic(own.phase, "linear", "weights", weights * own.weight, 2.0 * n_rows * weights),
         Traffic(own.phase, "linear", "logits", written * own.element),
         Traffic(own.phase, "sampling", "logits", written * (own.element + 2 * FLOAT)),
     ]
@@ -177,7 +180,7 @@ def _mixing(head: Eagle3Head, own: Pass) -> list[Traffic]:
     weights = n_in * size.hidden_size
     moved = own.rows * (n_in + size.hidden_size) * own.element
     return [
-        Traffic(own.phase, "linear", "weights", weights * own.element, 2.0 * own.rows * weights),
+        Traffic(own.phase, "linear", "weights", weights * own.weight, 2.0 * own.rows * weights),
         Traffic(own.phase, "linear", "activations", moved),
     ]
 
@@ -201,7 +204,8 @@ def total_bytes(found: Sequence[Traffic]) -> float:
 def prompt_flops(target: Decoder, n_tokens: int) -> float:
     """Operations of reading a prompt: all products, causal attention, one row of logits."""
     geometry = target.geometry
-    own = Pass("prompt", n_tokens, 1, (n_tokens + 1) // 2, target.embedding.element_size())
+    element = target.embedding.element_size()
+    own = Pass("prompt", n_tokens, 1, (n_tokens + 1) // 2, element, element)
     found = target_traffic(target, own)
     spare = 2.0 * (n_tokens - 1) * geometry.vocab_size * geometry.hidden_size
     return sum(entry.flops for entry in found) - spare
@@ -209,6 +213,7 @@ def prompt_flops(target: Decoder, n_tokens: int) -> float:
 
 def weight_bytes(target: Decoder) -> float:
     """Bytes of all products of the target."""
-    own = Pass("prompt", 1, 1, 1, target.embedding.element_size())
+    element = target.embedding.element_size()
+    own = Pass("prompt", 1, 1, 1, element, element)
     found = target_traffic(target, own)
     return sum(entry.n_bytes for entry in found if entry.what == "weights")
