@@ -4,8 +4,8 @@
     PYTHONPATH=src python scripts/round_before_after.py ../before/src src --commits COMMIT HEAD
 
 Both trees decode the same held-out prompts with the same weights (those of this checkout) on one
-thread, greedily; prompts are read before the clock starts. Writes cpu_round_before_after.json and
-.md: tokens a second of the later tree over the earlier one, turn by turn, with a 90 % interval.
+thread, greedily; prompts are read before the clock starts. Writes cpu_round_before_after.json.xz
+and .md: tokens a second of the later tree over the earlier one, turn by turn, with a 90 % interval.
 `--points "plain 1 512" ...` runs some points only, `--name` writes them to files of another name,
 and of `--decodes` in a turn the fastest counts: where neighbours take turns with the machine, one
 decode says little.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import os
 import statistics
 import subprocess
@@ -211,8 +212,8 @@ def main() -> int:
             print(f"turn {index + 1}, {name}", file=sys.stderr, flush=True)
         head = {"commits": given.commits, "turns": index + 1, "decodes": given.decodes}
         record = {**head, "provenance": provenance("cpu"), **compared(arms), "raw": arms}
-        text = json.dumps(record, indent=1) + "\n"
-        (given.out / f"{given.name}.json").write_text(text, encoding="utf-8")
+        with lzma.open(given.out / f"{given.name}.json.xz", "wt", encoding="utf-8") as file:
+            json.dump(record, file, indent=1)
         (given.out / f"{given.name}.md").write_text(page(record), encoding="utf-8")
     asked.unlink()
     print(json.dumps({"ok": record["ok"], "points": record["points"]}))

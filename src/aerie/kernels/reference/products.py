@@ -56,7 +56,8 @@ def multiply_fp8_rows(
         scale, largest = 1.0, np.abs(row).max()
         if largest:
             exponents = range(-MOST_EXPONENT, MOST_EXPONENT + 1)
-            scale = next(2.0**e for e in exponents if largest <= LARGEST_FLOAT * 2.0**e)
+            fitting = (2.0**e for e in exponents if largest <= LARGEST_FLOAT * 2.0**e)
+            scale = next(fitting, 2.0**MOST_EXPONENT)
         own[:] = scale * (weight @ _nearest(row / scale))
     return {"y": rounded(y if bias is None else y + widened(bias), x)}
 
