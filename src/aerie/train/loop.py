@@ -89,6 +89,7 @@ class _Run:
         self.job, self.optimizers, self.plan = job, optimizers, plan
         self.progress, self.state = progress, state
         self.unread: list[Tensor] = []
+        self.untold: float | None = None  # the last one read, where it was not due yet
         self.kept = _copy(optimizers.params)
         self.reported = self.saved = time.monotonic()
         self.reported_tokens = state.tokens
@@ -112,28 +113,30 @@ class _Run:
 
     def read_losses(self, fraction: float) -> None:
         """Wait for the device; go back to the last good weights if the loss went wrong."""
-        if not self.unread:
-            return
-        value = torch.stack(self.unread).mean().item()
-        self.unread.clear()
-        if not math.isfinite(value):
-            self.state.rate_scale *= 0.5
-            _restore(self.optimizers, self.kept)
-            self.progress.say(
-                f"{self.plan.name}: loss {value} at step {self.state.step}; went back to the last "
-                f"good weights, rates × {self.state.rate_scale}"
-            )
-            return
+        if self.unread:
+            value = torch.stack(self.unread).mean().item()
+            self.unread.clear()
+            if not math.isfinite(value):
+                self.state.rate_scale *= 0.5
+                _restore(self.optimizers, self.kept)
+                self.progress.say(
+                    f"{self.plan.name}: loss {value} at step {self.state.step}; went back to the "
+                    f"last good weights, rates × {self.state.rate_scale}"
+                )
+                return
+            self.untold = value
         now = time.monotonic()
-        if now - self.reported > REPORT_SECONDS or self.state.step <= 1 or fraction >= 1.0:
+        is_due = now - self.reported > REPORT_SECONDS or self.state.step <= 1 or fraction >= 1.0
+        if is_due and self.untold is not None:
             rate = (self.state.tokens - self.reported_tokens) / max(now - self.reported, 1e-9)
             self.progress.say(
                 f"{self.plan.name}: {100 * fraction:5.1f} %  step {self.state.step}  loss "
-                f"{value:.4f}  {rate / 1e3:.0f} k tokens/s"
+                f"{self.untold:.4f}  {rate / 1e3:.0f} k tokens/s"
             )
-            self.state.losses.append((round(fraction, 4), round(value, 4)))
+            self.state.losses.append((round(fraction, 4), round(self.untold, 4)))
             self.reported, self.reported_tokens = now, self.state.tokens
             self.kept = _copy(self.optimizers.params)
+            self.untold = None
 
 
 def save_state(model: nn.Module, optimizers: Optimizers, state: LoopState, folder: Path) -> None:
