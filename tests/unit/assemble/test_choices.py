@@ -12,7 +12,14 @@ from aerie.api import Engine
 from aerie.assemble import load_target, with_numerics
 from aerie.assemble_choices import choose_backend, choose_engine, explain_window, settled
 from aerie.assemble_device import choose_dtype, choose_threads, settle_model
-from aerie.assemble_numerics import choose_draft_products, choose_kind, choose_numerics
+from aerie.assemble_numerics import (
+    DENSE_FROM,
+    choose_draft_products,
+    choose_kind,
+    choose_numerics,
+    find_numerics,
+    head_numerics,
+)
 from aerie.chips import CHIPS
 from aerie.cli.main import app
 from aerie.config import EngineConfig, ModelConfig
@@ -163,6 +170,7 @@ def test_drafts_in_eight_bits_where_they_were_measured(
 
 
 LLAMA = read_geometry(find_pair(None, None)[0])
+PACKED = replace(LLAMA, is_packed=True)
 WINDOWED = replace(LLAMA, attention=replace(LLAMA.attention, windows=(128,) * LLAMA.n_layers))
 
 
@@ -175,6 +183,8 @@ WINDOWED = replace(LLAMA, attention=replace(LLAMA.attention, windows=(128,) * LL
         ("h200", {"linear": "library"}, LLAMA, "fast", "a part of them"),
         ("h200", {}, WINDOWED, "fast", "do not cover sliding windows"),
         ("h200", {}, replace(LLAMA, vocab_size=50257), "fast", "widths that 16 does not divide"),
+        ("h200", {}, PACKED, "fast", "slower from packed weights"),
+        ("h200", {"numerics": "exact"}, PACKED, "exact", "asked for"),
         ("l40s", {}, LLAMA, "fast", "have not run on this GPU"),
         ("l40s", {"numerics": "exact"}, LLAMA, "exact", "asked for"),
         (None, {}, LLAMA, "fast", "on a CPU"),
@@ -193,6 +203,32 @@ def test_exact_numerics_where_they_cost_next_to_nothing(
         gpu.pretend(monkeypatch, chip=CHIPS[chip])
     found = choose_kind(settle_model(ModelConfig(**settings)), geometry)  # type: ignore[arg-type]
     assert found.value == wanted and why in found.reason
+
+
+@pytest.mark.parametrize(
+    ("chip", "settings", "wanted"),
+    [
+        ("h200", {"numerics": "fast"}, DENSE_FROM),
+        ("h200", {"numerics": "fast", "linear": "library"}, DENSE_FROM),
+        ("h200", {"numerics": "exact"}, None),
+        (None, {"numerics": "fast"}, None),
+        (None, {"numerics": "exact"}, None),
+    ],
+)
+def test_packed_weights_are_written_out_in_fast_numerics_on_a_gpu(
+    chip: str | None, settings: dict[str, str], wanted: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exact numerics have one order of sums for every number of rows."""
+    if chip is not None:
+        pytest.importorskip("triton")
+        gpu.pretend(monkeypatch, chip=CHIPS[chip])
+        for module in ("exact_linear", "tuned_linear"):  # memory of the device
+            name = f"aerie.kernels.triton_gpu.{module}.gemm_scratch"
+            monkeypatch.setattr(name, lambda device: None)
+    config = settle_model(ModelConfig(**settings))  # type: ignore[arg-type]
+    assert find_numerics(config).packed.dense_from == wanted
+    # A draft's are fast there whatever the target's are.
+    assert head_numerics(config).packed.dense_from == (None if chip is None else DENSE_FROM)
 
 
 EXPERTS = ExpertGeometry(4, 2, activation_alpha=1.7, activation_limit=7.0, is_mxfp4=False)
