@@ -115,8 +115,11 @@ def row_multiple(config: ModelConfig) -> int:
     return 1 if config.device.startswith("cuda") else NUMERICS[_kind(config)].row_multiple
 
 
-def choose_kind(config: ModelConfig, geometry: Geometry) -> Resolved[str]:
-    """Fast or exact numerics, with the reason; asked for, they must be possible."""
+def choose_kind(config: ModelConfig, geometry: Geometry, is_packed: bool = False) -> Resolved[str]:
+    """Fast or exact numerics, with the reason; asked for, they must be possible.
+
+    `is_packed` says whether the target's linears are.
+    """
     is_gpu = config.device.startswith("cuda")
     missing, place = _not_covered(geometry, is_gpu), "GPU" if is_gpu else "CPU"
     if config.numerics != "auto":
@@ -129,7 +132,7 @@ def choose_kind(config: ModelConfig, geometry: Geometry) -> Resolved[str]:
         "on a CPU exact ones take several times as long": not is_gpu,
         "exact ones do not cover " + missing: bool(missing),
         f"exact ones are slow in {config.dtype}": config.dtype != "bfloat16",
-        "exact ones read prompts several times slower from packed weights": geometry.is_packed,
+        "exact ones read prompts several times slower from packed weights": is_packed,
         "exact ones have not run on this GPU": is_gpu and _device_table(config.device) is None,
         "a part of them was asked for": any(getattr(config, name) != "auto" for name in parts),
         "perf_mode is for them": config.perf_mode,

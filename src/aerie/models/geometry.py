@@ -57,7 +57,6 @@ class Geometry:
     norm_eps: float
     has_tied_head: bool
     max_positions: int
-    is_packed: bool = False  # linears, by the quantiser's config; experts say so themselves
 
 
 def read_geometry(directory: Path) -> Geometry:
@@ -73,7 +72,6 @@ def parse_geometry(config: Fields) -> Geometry:
         config.note("hidden_act", f"{config.text('hidden_act')!r} is not supported, only 'silu'")
     if row.needs_rope_rule and not (config.has("rope_parameters") or config.has("rope_scaling")):
         config.note("rope_scaling", f"missing, and {row.name} has no plain default")
-    method = read_method(config, EXPERTS if row.has_experts else LINEARS)
     geometry = Geometry(
         architecture=row.name,
         vocab_size=config.integer("vocab_size"),
@@ -82,12 +80,11 @@ def parse_geometry(config: Fields) -> Geometry:
         mlp_width=config.integer("intermediate_size"),
         has_mlp_bias=row.mlp_bias.read(config),
         attention=_read_attention(config, row, n_layers),
-        experts=_read_experts(config, method) if row.has_experts else None,
+        experts=_read_experts(config, row),
         rope=read_rope(config, row.rope_theta),
         norm_eps=config.number("rms_norm_eps"),
         has_tied_head=config.boolean("tie_word_embeddings", False),
         max_positions=config.integer("max_position_embeddings", high=MAX_POSITIONS),
-        is_packed=method in LINEARS,
     )
     if geometry.experts and geometry.experts.is_mxfp4:
         _check_blocks(config, geometry)
@@ -130,7 +127,10 @@ def _read_head_dim(config: Fields, row: Architecture, n_heads: int) -> int:
     return head_dim
 
 
-def _read_experts(config: Fields, method: str | None) -> ExpertGeometry:
+def _read_experts(config: Fields, row: Architecture) -> ExpertGeometry | None:
+    method = read_method(config, EXPERTS if row.has_experts else LINEARS)
+    if not row.has_experts:
+        return None
     n_experts = config.integer("num_local_experts")
     n_active = config.integer("num_experts_per_tok")
     if n_active > n_experts:

@@ -1,8 +1,10 @@
 """What auto stands for: one answer for the doctor and for an engine, and errors with a name."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -10,7 +12,7 @@ from typer.testing import CliRunner
 from aerie import api, assemble_choices
 from aerie.api import Engine
 from aerie.assemble import load_target, with_numerics
-from aerie.assemble_choices import choose_backend, choose_engine, explain_window, settled
+from aerie.assemble_choices import choose_backend, choose_engine, explain, explain_window, settled
 from aerie.assemble_device import choose_dtype, choose_threads, settle_model
 from aerie.assemble_numerics import (
     DENSE_FROM,
@@ -170,7 +172,6 @@ def test_drafts_in_eight_bits_where_they_were_measured(
 
 
 LLAMA = read_geometry(find_pair(None, None)[0])
-PACKED = replace(LLAMA, is_packed=True)
 WINDOWED = replace(LLAMA, attention=replace(LLAMA.attention, windows=(128,) * LLAMA.n_layers))
 
 
@@ -183,8 +184,6 @@ WINDOWED = replace(LLAMA, attention=replace(LLAMA.attention, windows=(128,) * LL
         ("h200", {"linear": "library"}, LLAMA, "fast", "a part of them"),
         ("h200", {}, WINDOWED, "fast", "do not cover sliding windows"),
         ("h200", {}, replace(LLAMA, vocab_size=50257), "fast", "widths that 16 does not divide"),
-        ("h200", {}, PACKED, "fast", "slower from packed weights"),
-        ("h200", {"numerics": "exact"}, PACKED, "exact", "asked for"),
         ("l40s", {}, LLAMA, "fast", "have not run on this GPU"),
         ("l40s", {"numerics": "exact"}, LLAMA, "exact", "asked for"),
         (None, {}, LLAMA, "fast", "on a CPU"),
@@ -229,6 +228,36 @@ def test_packed_weights_are_written_out_in_fast_numerics_on_a_gpu(
     assert find_numerics(config).packed.dense_from == wanted
     # A draft's are fast there whatever the target's are.
     assert head_numerics(config).packed.dense_from == (None if chip is None else DENSE_FROM)
+
+
+FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "quantisation", "wanted"),
+    [("auto", FP8, "fast"), ("exact", FP8, "exact"), ("auto", None, "exact")],
+)
+def test_packed_weights_are_read_in_fast_numerics(
+    asked: str,
+    quantisation: dict[str, Any] | None,
+    wanted: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Prompts would be read several times slower; what is loaded and what is explained agree."""
+    gpu.pretend(monkeypatch)
+    target, head = find_pair(None, None)
+    assert head is not None
+    shutil.copytree(target, tmp_path / "t", ignore=shutil.ignore_patterns("*.safetensors"))
+    config = json.loads((target / "config.json").read_text(encoding="utf-8"))
+    written = json.dumps(config | {"quantization_config": quantisation})
+    (tmp_path / "t" / "config.json").write_text(written, encoding="utf-8")
+    model = ModelConfig(numerics=asked, model=str(tmp_path / "t"), draft=str(head))
+    assert with_numerics(settle_model(model), tmp_path / "t").numerics == wanted
+    told = {choice.name: choice for choice in explain(EngineConfig(model=model))}["numerics"]
+    assert told.value == wanted
+    if (asked, wanted) == ("auto", "fast"):
+        assert told.reason == "exact ones read prompts several times slower from packed weights"
 
 
 EXPERTS = ExpertGeometry(4, 2, activation_alpha=1.7, activation_limit=7.0, is_mxfp4=False)

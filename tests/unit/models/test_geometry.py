@@ -66,12 +66,6 @@ def test_experts() -> None:
     assert dense == replace(experts, is_mxfp4=False, activation_limit=5.0)
 
 
-def test_packed_linears() -> None:
-    packed = {"quantization_config": {"quant_method": "fp8"}}
-    assert parse(CONFIG, **packed).is_packed and not parse(CONFIG).is_packed
-    assert not parse(GPT_OSS).is_packed, "its experts are, its linears are not"
-
-
 def test_windows() -> None:
     assert parse(GPT_OSS, num_hidden_layers=3).attention.windows == (8, None, 8)
     kinds = ["full_attention", "sliding_attention"]
