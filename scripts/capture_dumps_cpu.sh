@@ -131,6 +131,10 @@ cases=(
     multiply_fp8/r3_bf16_bias
     multiply_fp8_rows/r3_bias
     multiply_fp8_rows/r3_bf16
+    unpack_int4/n5_plain
+    unpack_int4/n5_bf16
+    unpack_fp8/n3_last_group_short
+    unpack_fp8/n5_bf16
     multiply_experts/r3_gated_bias
     multiply_experts/r3_bf16
     weigh_kv_blocks/b3

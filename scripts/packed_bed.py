@@ -124,6 +124,14 @@ def draw_weights(shape: Shape, kind: str, bed: Bed) -> Weights:
     return Weights(shape, kind, tuple(one() for _ in range(n_copies)))
 
 
+def written_out(weights: Weights) -> list[PackedLinear]:
+    """Its copies as layers that always write their weight out for the library."""
+    products = PackedProducts("triton", dense_from=1)
+    sizes = {"group_size": weights.shape.group(weights.kind)}
+    name = NAMES[weights.kind]
+    return [products.make(weights.shape.name, name, own, sizes) for own in weights.copies]
+
+
 @dataclass(frozen=True, eq=False)
 class Bed:
     """A device, its dtype of rows, and a stream of random numbers of a stated seed."""

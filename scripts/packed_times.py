@@ -12,8 +12,9 @@ it is. Stages, each of which writes DIR/packed_times.json anew as it ends:
 - `tiles`: tiles tried for every shape and number of rows; the fastest that leaves the bits of all
   others goes into DIR/packed_h200.json. Copied beside `kernels/triton_gpu/packed_plan.py` that
   table is what products choose by; the stages after this one use it already;
-- `products`: every shape at 1 to 64 rows and a chunk of 2,048: microseconds, the share of the
-  copy's speed at which its bytes went by, and what the bfloat16 product of the engine takes;
+- `products`: every shape at 1 to 64 rows and chunks of 128 to 2,048: microseconds, the share of the
+  copy's speed at which its bytes went by, what the bfloat16 product of the engine takes, and of
+  chunks what it takes to write the weight out and have the library multiply (`out_us`);
 - `step`: plain decoding through captured rounds, one request of 1,024 tokens: the pair inflated in
   memory, then its layers in FP8 (blocks of 128 x 128), GPTQ (symmetric) and AWQ (with zero points),
   four bits in groups of 128, LM head dense; the share of the copy's speed, timed in the same turns;
@@ -65,6 +66,7 @@ from packed_bed import (  # noqa: E402
     layer_bytes,
     packed_head,
     packed_target,
+    written_out,
 )
 from torch import Tensor  # noqa: E402
 from torch.nn import functional  # noqa: E402
@@ -97,7 +99,8 @@ from aerie.models.inflate import LargePair  # noqa: E402
 from aerie.parity.run import call_case, run_case  # noqa: E402
 
 SEED = 23
-ROWS, TOY_ROWS = (1, 4, 8, 16, 32, 64, 2048), (1, 3, 20)
+ROWS, TOY_ROWS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 2048), (1, 3, 20)
+LEAST_OUT, TOY_LEAST_OUT = 128, 20  # rows for which a weight is written out, too
 MOST_GATED = 64  # rows up to which a gate stands before a product
 REPLAYS, QUICK_REPLAYS = 7, 3
 BUILDERS = {"int4": int4_inputs, "fp8": fp8_inputs}
@@ -318,6 +321,14 @@ def products(run: Run) -> dict[str, Any]:
         for (shape, _), x in xs.items()
         for call in (dense[shape][0], *(w.call for w in drawn if w.shape == shape))
     ]
+    least_out = LEAST_OUT if bed.is_gpu else TOY_LEAST_OUT
+    calls += [
+        partial(layer, xs[w.shape, n])
+        for w in drawn
+        for layer in written_out(w)[:1]
+        for n in counts
+        if n >= least_out and (w.shape, n) in xs
+    ]
     seconds = compile_ahead(bed, calls)
     for (shape, n), x in xs.items():
         copies.append(run.copy_gbps())
@@ -334,9 +345,18 @@ def products(run: Run) -> dict[str, Any]:
                     "dense_us": round(dense_us, 3),
                     "tile": asdict(_tile(weights, x)),
                 }
+                | _out_time(bed, weights, x, least_out)
             )
     gbps = [round(copy, 1) for copy in copies]
     return {"copies_gbps": gbps, "compiled_s": round(seconds, 1), "rows": rows}
+
+
+def _out_time(bed: Bed, weights: Weights, x: Tensor, least: int) -> dict[str, float]:
+    """By way of a weight that is written out, where rows are many."""
+    if x.shape[0] < least:
+        return {}
+    calls = [partial(layer, x) for layer in written_out(weights)]
+    return {"out_us": round(bed.microseconds(calls, REPLAYS), 3)}
 
 
 def _tile(weights: Weights, x: Tensor) -> Tile:
@@ -499,6 +519,7 @@ def _lines(rows: Any) -> dict[str, list[str]]:
     for own in rows:
         beside = f"/{own['rule_us']:.1f}" if "rule_us" in own else f"={own['share']:.2f}"
         dense = f"({own['dense_us']:.1f})" if "dense_us" in own else ""
+        dense += f"[{own['out_us']:.1f}]" if "out_us" in own else ""
         entry = f"x{own['rows']} {own['us']:.1f}{beside}{dense}"
         lines.setdefault(f"{own['shape']} {own['kind']}", []).append(entry)
     return lines

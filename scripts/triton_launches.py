@@ -36,6 +36,7 @@ from aerie.kernels.triton_gpu import (
     packed,
     packed_floats,
     routing,
+    unpack,
 )
 from aerie.kernels.triton_gpu.exact_linear import walk_plan
 from aerie.kernels.triton_gpu.gemm import GemmScratch, gemm_scratch, product
@@ -217,7 +218,8 @@ def of_exact(device: DeviceRecord) -> Iterator[Launch]:
 
 
 def of_packed() -> Iterator[Launch]:
-    """Products with packed weights: few rows, a tree's and a chunk; short steps; float32."""
+    """Products with packed weights: few rows, a tree's and a chunk; weights written out; short
+    steps; float32."""
     wide, narrow = (2 * FFN, HIDDEN), (HIDDEN, FFN)
     for n_rows in (1, 64, 2048):
         yield partial(_four_bits, n_rows, *wide, 128, torch.bfloat16)
@@ -225,6 +227,10 @@ def of_packed() -> Iterator[Launch]:
     for group_size, dtype in ((32, torch.bfloat16), (128, torch.float32)):
         yield partial(_four_bits, 1, *narrow, group_size, dtype)
         yield partial(_eight_bits, 1, *narrow, group_size, dtype)
+        yield partial(_four_bits_out, *wide, group_size, dtype)
+        yield partial(_eight_bits_out, *wide, group_size, dtype)
+    yield partial(_four_bits_out, *wide, 128, torch.bfloat16)
+    yield partial(_eight_bits_out, *wide, 128, torch.bfloat16)
 
 
 def _four_bits(n_rows: int, n_out: int, n_in: int, group_size: int, dtype: torch.dtype) -> None:
@@ -241,6 +247,26 @@ def _four_bits(n_rows: int, n_out: int, n_in: int, group_size: int, dtype: torch
 def _eight_bits(n_rows: int, n_out: int, n_in: int, group_size: int, dtype: torch.dtype) -> None:
     packed_floats.multiply_fp8(
         x=_empty(n_rows, n_in, dtype=dtype),
+        codes=_empty(n_out, n_in, dtype=torch.uint8),
+        scales=_empty(n_in // group_size, n_out),
+        group_size=group_size,
+    )
+
+
+def _four_bits_out(n_out: int, n_in: int, group_size: int, dtype: torch.dtype) -> None:
+    by_group = (n_in // group_size, n_out)
+    unpack.unpack_int4(
+        weight=_empty(n_out, n_in, dtype=dtype),
+        codes=_empty(n_out, n_in // 2, dtype=torch.uint8),
+        scales=_empty(*by_group),
+        zeros=_empty(*by_group, dtype=torch.uint8),
+        group_size=group_size,
+    )
+
+
+def _eight_bits_out(n_out: int, n_in: int, group_size: int, dtype: torch.dtype) -> None:
+    unpack.unpack_fp8(
+        weight=_empty(n_out, n_in, dtype=dtype),
         codes=_empty(n_out, n_in, dtype=torch.uint8),
         scales=_empty(n_in // group_size, n_out),
         group_size=group_size,

@@ -34,6 +34,7 @@ from aerie.models.decoder import Decoder
 from aerie.models.eagle3_head import Eagle3Head
 from aerie.models.eagle3_load import load_head
 from aerie.models.geometry import read_geometry
+from aerie.models.quantisation import has_packed_linears
 from aerie.speculation.foresight import Foresight
 from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner
@@ -68,7 +69,8 @@ def load_target(
 
 def with_numerics(config: ModelConfig, directory: Path) -> ModelConfig:
     """A configuration whose device and dtype are chosen, with its numerics chosen for a target."""
-    return replace(config, numerics=choose_kind(config, read_geometry(directory)).value)
+    kind = choose_kind(config, read_geometry(directory), has_packed_linears(directory))
+    return replace(config, numerics=kind.value)
 
 
 def load_draft(

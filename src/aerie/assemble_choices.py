@@ -14,6 +14,7 @@ from aerie.models.eagle3_config import read_head_config
 from aerie.models.eagle3_resolve import HeadOptions, resolve_reach
 from aerie.models.geometry import read_geometry
 from aerie.models.hub import find_pair
+from aerie.models.quantisation import has_packed_linears
 from aerie.models.resolved import Resolved
 
 
@@ -65,7 +66,7 @@ def explain(config: EngineConfig) -> tuple[Resolved[str], ...]:
     config = _placed(config)
     target, head = find_pair(config.model.model, config.model.draft)
     geometry = read_geometry(target)
-    kind = choose_kind(config.model, geometry)
+    kind = choose_kind(config.model, geometry, has_packed_linears(target))
     model = replace(config.model, numerics=kind.value)
     chosen = (choose_policy(config), choose_engine(config), choose_backend(config), kind)
     window = () if head is None else (explain_window(model, head, geometry.max_positions),)

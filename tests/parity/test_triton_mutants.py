@@ -147,6 +147,10 @@ MUTANTS = (
     Mutant("multiply_fp8_rows", "r3_halves_to_even", "fp8_rows.py",
            "size + 0x7FFFF + ((size >> 20) & 1)", "size + 0x80000"),
     Mutant("multiply_fp8_rows", "r3_largest_448", "fp8_rows.py", "0x1FFFFF", "0x200000"),
+    # Blind to the zero of every other code; every group takes the scale of the first.
+    Mutant("unpack_int4", "n5_plain", "unpack.py", "(both >> 4).to(tl.int32) - zero.to(tl.int32)",
+           "(both >> 4).to(tl.int32)"),
+    Mutant("unpack_fp8", "n5_plain", "unpack.py", "(step // EVERY)", "(0 * step)"),
     # Every tile of an expert takes the rows of its first.
     Mutant("multiply_experts", "r17_a_tile_and_one", "experts.py",
            "first + (tile - end + n_tiles) * BM, 0)", "first, 0)"),

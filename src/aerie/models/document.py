@@ -136,7 +136,9 @@ def _formats() -> str:
             f"AWQ 4-bit (`{awq.VERSION}`, with zero points), groups of a multiple of 8 that divide "
             "the inputs; FP8 e4m3 with scales by block, output or layer (`fp8`, "
             f"`{COMPRESSED}`: {FLOATS}). They stay packed in memory and are unpacked as they are "
-            "multiplied (cards R18, R19; [speed](gpu.md#packed-weights)) |",
+            "multiplied (cards R18, R19); on a GPU in fast numerics, the default with packed "
+            "linears, they are written out for products of 256 rows or more (R28, R29; not timed "
+            "on a GPU yet; [speed](gpu.md#packed-weights)) |",
             "| run in | float32, bfloat16, float16; CPU and CUDA |",
             "",
         ]

@@ -114,7 +114,7 @@ def pack_layer(
         "zeros": found.zeros.contiguous(),
     }
     layer = products.make(prefix, "multiply_int4", weights, {"group_size": size})
-    return PackedLinear(layer.kernel, weights, layer.sizes, bias, found.order)
+    return replace(layer, bias=bias, order=found.order)
 
 
 def in_halves(codes: Tensor, step: int) -> Tensor:

@@ -1,4 +1,8 @@
-"""Packed layers: codes and scales stay packed, a kernel unpacks them as it multiplies."""
+"""Packed layers: codes and scales stay packed, a kernel unpacks them as it multiplies.
+
+Where rows are many, it may be faster to write the weight out for them and leave the product to the
+library: some outputs at a time, so that no weight lies in memory as a whole.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from aerie.errors import UsageError
 from aerie.kernels import catalogue, load
@@ -19,6 +24,9 @@ from aerie.models.tensors import StoredTensor, TensorSource, TensorSpec
 
 Stored = Mapping[str, StoredTensor]  # what a file's header says, by name
 OUTPUTS = "N"  # the axis of the cards along which layers are joined
+UNPACKED_BY = {"multiply_int4": "unpack_int4", "multiply_fp8": "unpack_fp8"}
+# Of a weight that is written out; outputs at a time are a multiple of the library's widest tiles.
+MOST_SCRATCH, TILE_OUTPUTS = 64 << 20, 128
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,7 @@ class PackedProducts:
     demanded_by: str = (
         ""  # what needs Triton's own kernel for every layer, in the words of an error
     )
+    dense_from: int | None = None  # rows for which a weight is written out; None: for none
 
     def kernel(self, name: str, device: torch.device) -> Kernel:
         """A product by the name of its card."""
@@ -41,6 +50,9 @@ class PackedProducts:
         """A layer over packed tensors, by the names of the card."""
         device = next(iter(weights.values())).device
         layer = PackedLinear(self.kernel(name, device), weights, sizes)
+        if self.dense_from is not None:
+            unpacking = Unpacking(self.kernel(UNPACKED_BY[name], device), self.dense_from)
+            layer = replace(layer, unpacking=unpacking)
         if self.demanded_by and not _is_fast(name, sizes):
             raise UsageError(
                 f"{self.demanded_by}: {prefix} has no fast product: {name} takes no"
@@ -66,6 +78,14 @@ def _is_fast(name: str, sizes: Mapping[str, int]) -> bool:
     return name in KERNELS and (covers is None or covers({**sizes, "x": None}))
 
 
+@dataclass(frozen=True)
+class Unpacking:
+    """What writes a weight out, and for how many rows at least."""
+
+    kernel: Kernel
+    least_rows: int
+
+
 @dataclass(frozen=True, eq=False)
 class PackedLinear:
     """A layer whose weight is never written out whole."""
@@ -75,12 +95,45 @@ class PackedLinear:
     sizes: Mapping[str, int]  # scalars of the card
     bias: Tensor | None = None  # [n_out]
     order: Tensor | None = None  # [n_in] i64, the input that stands at each place; None: as it is
+    unpacking: Unpacking | None = None  # for many rows
 
     def __call__(self, x: Tensor) -> Tensor:
         """[rows, n_in] to [rows, n_out]."""
         rows = x if self.order is None else x.index_select(1, self.order)
+        if self.unpacking is not None and rows.shape[0] >= self.unpacking.least_rows:
+            return self._unpacked(rows, self.unpacking.kernel)
         y: Tensor = self.kernel(x=rows, **self.weights, **self.sizes, bias=self.bias).y
         return y
+
+    def _unpacked(self, rows: Tensor, kernel: Kernel) -> Tensor:
+        """The product by the library. Sizes follow from shapes, so that a graph can record it."""
+        n_out, n_in = self.n_out, rows.shape[1]
+        each = min(n_out, _outputs_at_a_time(n_in * rows.element_size()))
+        scratch = rows.new_empty((each, n_in))
+        if each == n_out:
+            self._write_out(kernel, scratch, 0)
+            return functional.linear(rows, scratch, self.bias)
+        y = rows.new_empty((rows.shape[0], n_out))
+        for first in range(0, n_out, each):
+            weight = scratch[: n_out - first]
+            self._write_out(kernel, weight, first)
+            # Into its columns of the result, which the library can step over: nothing is copied.
+            own = y.narrow(1, first, weight.shape[0])
+            if self.bias is None:
+                torch.mm(rows, weight.t(), out=own)
+            else:
+                bias = self.bias.narrow(0, first, weight.shape[0])
+                torch.addmm(bias, rows, weight.t(), out=own)
+        return y
+
+    def _write_out(self, kernel: Kernel, weight: Tensor, first: int) -> None:
+        """Outputs from `first` on, as many as there is room for."""
+        axes = _output_axes(self.kernel.card.name)
+        packed = {
+            name: tensor.narrow(axes[name], first, weight.shape[0])
+            for name, tensor in self.weights.items()
+        }
+        kernel(weight=weight, **packed, **self.sizes)
 
     @property
     def n_out(self) -> int:
@@ -112,10 +165,16 @@ class PackedLinear:
     def is_like(self, other: PackedLinear) -> bool:
         """Whether both are stored alike, with their inputs in the same order."""
         is_alike = self.kernel is other.kernel and self.sizes == other.sizes
+        is_alike &= self.unpacking == other.unpacking
         is_alike &= (self.bias is None) == (other.bias is None)
         if self.order is None or other.order is None:
             return is_alike and self.order is other.order
         return is_alike and torch.equal(self.order, other.order)
+
+
+def _outputs_at_a_time(row_bytes: int) -> int:
+    """Rows of a scratch of limited size, but one tile of them at least."""
+    return max(1, MOST_SCRATCH // (row_bytes * TILE_OUTPUTS)) * TILE_OUTPUTS
 
 
 @cache

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from aerie.models import foreign
-from aerie.models.fields import Fields, shown
+from aerie.models.fields import Fields, read_config, shown
 from aerie.models.packed import LeftOut
 
 MXFP4, GPTQ, AWQ, FP8, COMPRESSED = "mxfp4", "gptq", "awq", "fp8", "compressed-tensors"
@@ -55,6 +56,11 @@ def read_method(config: Fields, supported: Sequence[str]) -> str | None:
         f"this architecture: {', '.join(READ[name] for name in supported)}, {PLAIN}",
     )
     return None
+
+
+def has_packed_linears(directory: Path) -> bool:
+    """Whether a model's config says so; what it says wrongly is named where it is loaded."""
+    return read_method(read_config(directory), LINEARS) is not None
 
 
 def read_left_out(section: Fields) -> LeftOut:

@@ -1,8 +1,10 @@
 """What auto stands for: one answer for the doctor and for an engine, and errors with a name."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -10,9 +12,16 @@ from typer.testing import CliRunner
 from aerie import api, assemble_choices
 from aerie.api import Engine
 from aerie.assemble import load_target, with_numerics
-from aerie.assemble_choices import choose_backend, choose_engine, explain_window, settled
+from aerie.assemble_choices import choose_backend, choose_engine, explain, explain_window, settled
 from aerie.assemble_device import choose_dtype, choose_threads, settle_model
-from aerie.assemble_numerics import choose_draft_products, choose_kind, choose_numerics
+from aerie.assemble_numerics import (
+    DENSE_FROM,
+    choose_draft_products,
+    choose_kind,
+    choose_numerics,
+    find_numerics,
+    head_numerics,
+)
 from aerie.chips import CHIPS
 from aerie.cli.main import app
 from aerie.config import EngineConfig, ModelConfig
@@ -193,6 +202,62 @@ def test_exact_numerics_where_they_cost_next_to_nothing(
         gpu.pretend(monkeypatch, chip=CHIPS[chip])
     found = choose_kind(settle_model(ModelConfig(**settings)), geometry)  # type: ignore[arg-type]
     assert found.value == wanted and why in found.reason
+
+
+@pytest.mark.parametrize(
+    ("chip", "settings", "wanted"),
+    [
+        ("h200", {"numerics": "fast"}, DENSE_FROM),
+        ("h200", {"numerics": "fast", "linear": "library"}, DENSE_FROM),
+        ("h200", {"numerics": "exact"}, None),
+        (None, {"numerics": "fast"}, None),
+        (None, {"numerics": "exact"}, None),
+    ],
+)
+def test_packed_weights_are_written_out_in_fast_numerics_on_a_gpu(
+    chip: str | None, settings: dict[str, str], wanted: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exact numerics have one order of sums for every number of rows."""
+    if chip is not None:
+        pytest.importorskip("triton")
+        gpu.pretend(monkeypatch, chip=CHIPS[chip])
+        for module in ("exact_linear", "tuned_linear"):  # memory of the device
+            name = f"aerie.kernels.triton_gpu.{module}.gemm_scratch"
+            monkeypatch.setattr(name, lambda device: None)
+    config = settle_model(ModelConfig(**settings))  # type: ignore[arg-type]
+    assert find_numerics(config).packed.dense_from == wanted
+    # A draft's are fast there whatever the target's are.
+    assert head_numerics(config).packed.dense_from == (None if chip is None else DENSE_FROM)
+
+
+FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "quantisation", "wanted"),
+    [("auto", FP8, "fast"), ("exact", FP8, "exact"), ("auto", None, "exact")],
+)
+def test_packed_weights_are_read_in_fast_numerics(
+    asked: str,
+    quantisation: dict[str, Any] | None,
+    wanted: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Prompts would be read several times slower; what is loaded and what is explained agree."""
+    gpu.pretend(monkeypatch)
+    target, head = find_pair(None, None)
+    assert head is not None
+    shutil.copytree(target, tmp_path / "t", ignore=shutil.ignore_patterns("*.safetensors"))
+    config = json.loads((target / "config.json").read_text(encoding="utf-8"))
+    written = json.dumps(config | {"quantization_config": quantisation})
+    (tmp_path / "t" / "config.json").write_text(written, encoding="utf-8")
+    model = ModelConfig(numerics=asked, model=str(tmp_path / "t"), draft=str(head))
+    assert with_numerics(settle_model(model), tmp_path / "t").numerics == wanted
+    told = {choice.name: choice for choice in explain(EngineConfig(model=model))}["numerics"]
+    assert told.value == wanted
+    if (asked, wanted) == ("auto", "fast"):
+        assert told.reason == "exact ones read prompts several times slower from packed weights"
 
 
 EXPERTS = ExpertGeometry(4, 2, activation_alpha=1.7, activation_limit=7.0, is_mxfp4=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,12 +11,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from aerie import assemble_numerics
 from aerie.assemble import load_draft, load_target
 from aerie.attention import pytorch
 from aerie.bench.round.mixture import TOY, build_mixture
 from aerie.config import ModelConfig, SpeculationConfig
 from aerie.engine.engine import Limits
 from aerie.models.load import LoadOptions
+from aerie.models.packed import PackedLinear, PackedProducts
 from aerie.requests.params import SamplingParams
 from tests.unit.engine.cores import LAUNCHERS, Pair, core, outputs
 from tests.unit.models import pairs
@@ -26,7 +30,7 @@ PLAIN = SpeculationConfig(method="none")
 TREE = SpeculationConfig(top_k=3, depth=3, nodes=9)
 
 
-def packed_pair(directory: Path, name: str) -> Pair:
+def packed_pair(directory: Path, name: str, config: ModelConfig = EXACT) -> Pair:
     """A random target and a random head, both packed; eight layers, for the head's taps."""
     scheme = SCHEMES[name]
     base = pairs.write_target(directory / "base")
@@ -34,10 +38,19 @@ def packed_pair(directory: Path, name: str) -> Pair:
     pairs.save(directory / "target", config_of(scheme), packed)
     case = pairs.CASES["official"]
     packed, _ = quantise_file(pairs.stored_tensors(case), scheme.quantise)
-    config = case.config | {"quantization_config": scheme.config}
-    pairs.save(directory / "head", config, packed)
-    target = load_target(directory / "target", EXACT)
-    return Pair(target, load_draft(directory / "head", target, EXACT))
+    written = case.config | {"quantization_config": scheme.config}
+    pairs.save(directory / "head", written, packed)
+    target = load_target(directory / "target", config)
+    return Pair(target, load_draft(directory / "head", target, config))
+
+
+def jobs_of(lengths: Sequence[int]) -> list[tuple[list[int], SamplingParams]]:
+    """Prompts of these lengths, every other one sampled."""
+    return [
+        ([(7 * n + 3 * place * place) % pairs.VOCAB for place in range(length)],
+         SamplingParams(max_tokens=14, ignore_eos=True, seed=n, temperature=0.7 * (n % 2)))
+        for n, length in enumerate(lengths)
+    ]  # fmt: skip
 
 
 QUICK = ("gptq_act_order", "awq", "fp8_blocks")
@@ -49,14 +62,35 @@ QUICK = ("gptq_act_order", "awq", "fp8_blocks")
 )
 def test_speculation_writes_what_plain_decoding_writes(tmp_path: Path, name: str) -> None:
     pair = packed_pair(tmp_path, name)
-    jobs = [
-        ([(7 * n + 3 * place * place) % pairs.VOCAB for place in range(2 + 5 * n)],
-         SamplingParams(max_tokens=14, ignore_eos=True, seed=n, temperature=0.7 * (n % 2)))
-        for n in range(4)
-    ]  # fmt: skip
+    jobs = jobs_of((2, 7, 12, 17))
     alone = [outputs(core(pair, speculation=PLAIN, max_batch=1), [job])[0] for job in jobs]
     for launcher in LAUNCHERS:
         assert outputs(core(pair, speculation=TREE, engine=launcher), jobs) == alone
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_weight_written_out_for_many_rows_changes_no_token(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks of prompts and verified trees go that way, steps and levels of drafts do not."""
+    fast = replace(assemble_numerics.NUMERICS["fast"], packed=PackedProducts(dense_from=6))
+    monkeypatch.setitem(assemble_numerics.NUMERICS, "fast", fast)
+    counts: list[int] = []
+    unpacked = PackedLinear._unpacked
+
+    def counted(self: PackedLinear, rows: torch.Tensor, kernel: Any) -> torch.Tensor:
+        counts.append(len(rows))
+        return unpacked(self, rows, kernel)
+
+    monkeypatch.setattr(PackedLinear, "_unpacked", counted)
+    pair = packed_pair(tmp_path, name, replace(EXACT, numerics="fast"))
+    jobs = jobs_of((2, 23, 40, 9))
+    alone = [outputs(core(pair, "fast", speculation=PLAIN, max_batch=1), [j])[0] for j in jobs]
+    assert counts and min(counts) >= 6
+    for launcher in LAUNCHERS:
+        counts.clear()
+        assert outputs(core(pair, "fast", speculation=TREE, engine=launcher), jobs) == alone
+        assert counts and max(counts) >= 16
 
 
 def test_a_packed_mixture_writes_the_same_by_both_launchers() -> None:

@@ -300,5 +300,7 @@ EXAMPLES: dict[str, tuple[str, Callable[[], Inputs]]] = {
     "four_bits": case_of("multiply_int4", "r3_bias"),
     "eight_bits": case_of("multiply_fp8", "r3_bias"),
     "eight_bit_rows": case_of("multiply_fp8_rows", "r3_bias"),
+    "four_bits_out": case_of("unpack_int4", "n5_plain"),
+    "eight_bits_out": case_of("unpack_fp8", "n5_plain"),
     "experts": case_of("multiply_experts", "r3_gated_bias"),
 }

@@ -177,6 +177,8 @@ HOST = (
     mistaken("four_bits", "a bias of another layer", shorten("bias"), 4, 5),
     mistaken("eight_bits", "a bias of another layer", shorten("bias"), 4, 5),
     mistaken("eight_bit_rows", "scales of another layer", shorten("scales"), 4, 5),
+    mistaken("four_bits_out", "zeros of another layer", shorten("zeros", axis=1), 4, 5),
+    mistaken("eight_bits_out", "scales of another layer", shorten("scales", axis=1), 4, 5),
     mistaken("experts", "starts of another layer", shorten("starts"), 5, 6),
 )  # fmt: skip
 

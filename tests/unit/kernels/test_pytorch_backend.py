@@ -108,6 +108,7 @@ LOOPS = {
     "round_choice.py:note_chosen_nodes": "three of the noted arrays",
     "round_verdict.py:hand_over_verdict": "the columns of the report",
     "products.py:multiply_unpacked": "sixteen rows at a time, so that a row's bits are its own",
+    "products.py:_write": "some outputs at a time, which bounds what is float32",
     "experts.py:multiply_experts": "as many tiles of pairs as there can be",
     "partial_kv.py:weigh_kv_blocks": "the layers: all keys of one at a time",
     "partial_kv.py:bound_kv_blocks": "the layers: all keys of one at a time",

@@ -2,7 +2,8 @@
 
 A product is y = x times the transpose of the weight, plus a bias; the weight is never written out
 whole. Its codes lie output by output, so that layers that read the same rows are joined by laying
-them side by side.
+them side by side. R28 and R29 write out the weights of R18 and R19, some outputs at a time: many
+rows are multiplied faster by a library that finds them so.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from aerie.kernels.cards.axes import (
     may_read,
     reads,
     returns,
+    updates,
 )
 
 MOST_OUT, MOST_IN = 1 << 18, 1 << 17
@@ -141,4 +143,51 @@ EIGHT_BIT_ROWS = Card(
     cost=cost("E*R*K + N*K + 4*N", "E*R*N", "2*R*N*K"),
 )
 
-PRODUCT_CARDS = (FOUR_BITS, EIGHT_BITS, EIGHT_BIT_ROWS)
+_WRITTEN = Axis("N", 0, MOST_OUT, "outputs that are written")
+# Written in place: whoever multiplies says in which dtype, and takes one scratch for many weights.
+_WEIGHT = updates("weight", HIDDEN, ("N", "K"), "the weight; what it held is not read")
+_ROUNDED = "None: each element is rounded to float32, then to the dtype of the weight."
+
+UNPACKED_FOUR_BITS = Card(
+    number="R28",
+    name="unpack_int4",
+    family="round",
+    version=1,
+    summary=(
+        "A weight of four-bit codes, written out: weight[n, k] = scales[g, n] * (code[n, k] -"
+        " zeros[g, n]), g = k // group_size, of codes in the order of R18."
+    ),
+    axes=(_WRITTEN, INPUTS, BYTES, GROUPS),
+    scalars=FOUR_BITS.scalars,
+    ports=(_WEIGHT, *FOUR_BITS.ports[1:4]),
+    limits=FOUR_BITS.limits,
+    ties=_ROUNDED,
+    assumes="Products are finite in the dtype of the weight; zeros are 0 to 15.",
+    cost=cost("N*Q + 5*G*N", "E*N*K", "2*N*K"),
+)
+
+UNPACKED_EIGHT_BITS = Card(
+    number="R29",
+    name="unpack_fp8",
+    family="round",
+    version=1,
+    summary=(
+        "A weight of eight-bit floats (e4m3, without infinities), written out: weight[n, k] ="
+        " scales[k // group_size, n] * code[n, k]. The last group may be shorter."
+    ),
+    axes=(_WRITTEN, *EIGHT_BITS.axes[2:]),
+    scalars=EIGHT_BITS.scalars,
+    ports=(_WEIGHT, *EIGHT_BITS.ports[1:3]),
+    limits=EIGHT_BITS.limits,
+    ties=_ROUNDED,
+    assumes="Products are finite in the dtype of the weight; no code is NaN (127, 255).",
+    cost=cost("N*K + 4*G*N", "E*N*K", "N*K"),
+)
+
+PRODUCT_CARDS = (
+    FOUR_BITS,
+    EIGHT_BITS,
+    EIGHT_BIT_ROWS,
+    UNPACKED_FOUR_BITS,
+    UNPACKED_EIGHT_BITS,
+)

@@ -54,7 +54,8 @@ def int4_inputs(
     return inputs | ({"bias": some_rows(rng, (n_out,), dtype)} if has_bias else {})
 
 
-def _everywhere(name: str, value: Any) -> Spoil:
+def everywhere(name: str, value: Any) -> Spoil:
+    """One value in the whole of an array."""
     return put(name, ..., value)
 
 
@@ -84,15 +85,15 @@ _INT4_ROWS = (
     row("r3_float16_bias", "float16 bias", dtype="float16", has_bias=True),
     row("r3_bf16", "bfloat16", dtype="bfloat16"),
     row("r3_bf16_bias", "bfloat16 bias", dtype="bfloat16", has_bias=True),
-    row("r3_zeros_0", "zeros_0", None, _everywhere("zeros", 0)),
-    row("r3_zeros_15", "zeros_15", None, _everywhere("zeros", 15)),
-    row("r3_codes_0", "codes_0", None, _everywhere("codes", 0)),
-    row("r3_codes_255", "codes_15", None, _everywhere("codes", 255)),
+    row("r3_zeros_0", "zeros_0", None, everywhere("zeros", 0)),
+    row("r3_zeros_15", "zeros_15", None, everywhere("zeros", 15)),
+    row("r3_codes_0", "codes_0", None, everywhere("codes", 0)),
+    row("r3_codes_255", "codes_15", None, everywhere("codes", 255)),
     row("r3_nothing_but_zero", "zero", None,
-        both(_everywhere("codes", 0x88), _everywhere("zeros", 8))),
-    row("r3_rows_of_zero", "zero rows", None, _everywhere("x", 0.0)),
-    row("r3_small_scales", "scales_small", None, _everywhere("scales", 1e-6)),
-    row("r3_large_scales", "scales_large", None, _everywhere("scales", 250.0)),
+        both(everywhere("codes", 0x88), everywhere("zeros", 8))),
+    row("r3_rows_of_zero", "zero rows", None, everywhere("x", 0.0)),
+    row("r3_small_scales", "scales_small", None, everywhere("scales", 1e-6)),
+    row("r3_large_scales", "scales_large", None, everywhere("scales", 250.0)),
     row("r70_a_chunk", "chunk", sizes=(70, 9, 64)),
     row("r0", "empty empty_batch", sizes=(0, 5, 64)),
     row("r16384", "batch_limit", sizes=(MOST_ROWS, 1, 2), group=2),
@@ -167,9 +168,9 @@ _FP8_ROWS = (
     row("r3_bf16", "bfloat16", dtype="bfloat16"),
     row("r3_bf16_bias", "bfloat16 bias", dtype="bfloat16", has_bias=True),
     row("r3_least_floats", "subnormal", None, put("codes", np.s_[:, ::2], 7)),
-    row("r3_zeros", "zero", None, _everywhere("codes", 128)),
+    row("r3_zeros", "zero", None, everywhere("codes", 128)),
     row("r3_largest_floats", "largest", None, put("codes", np.s_[:, 1::3], 126)),
-    row("r3_small_scales", "scales_small", None, _everywhere("scales", 1e-7)),
+    row("r3_small_scales", "scales_small", None, everywhere("scales", 1e-7)),
     row("r70_a_chunk", "chunk", sizes=(70, 9, 64)),
     row("r0", "empty empty_batch", sizes=(0, 5, 64)),
     row("r16384", "batch_limit", sizes=(MOST_ROWS, 1, 2), group=2),
@@ -256,7 +257,7 @@ _FP8_ROWS_ROWS = (
         _beside_tiny(np.nextafter(np.float32(448), np.float32(449)))),
     row("r3_halves_to_even", "ties", None,
         put("x", np.s_[:, :4], (448.0, 17.0, 19.0, -1.5 / 512))),
-    row("r3_small_scales", "scales_small", None, _everywhere("scales", 1e-7)),
+    row("r3_small_scales", "scales_small", None, everywhere("scales", 1e-7)),
     row("r0", "empty empty_batch", sizes=(0, 5, 64)),
     row("r16384", "batch_limit", sizes=(MOST_ROWS, 1, 2)),
     row("r16385", "beyond_rows", BOUNDS, sizes=(MOST_ROWS + 1, 1, 2)),

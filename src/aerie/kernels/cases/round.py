@@ -14,6 +14,7 @@ from aerie.kernels.cases.round_rows import ROW_CASES
 from aerie.kernels.cases.round_text import TEXT_CASES
 from aerie.kernels.cases.round_verdict import VERDICT_STATE_CASES
 from aerie.kernels.cases.scores import SCORE_CASES
+from aerie.kernels.cases.unpack import UNPACK_CASES
 
 ROUND_CASES: tuple[Case, ...] = (
     *ROW_CASES,
@@ -26,5 +27,6 @@ ROUND_CASES: tuple[Case, ...] = (
     *MASK_CASES,
     *PARTIAL_CASES,
     *PRODUCT_CASES,
+    *UNPACK_CASES,
     *EXPERT_CASES,
 )

@@ -32,6 +32,19 @@ def multiply_int4(
     bias: Tensor | None = None,
 ) -> dict[str, Any]:
     """R18: scale times code less zero, group by group."""
+    unpack = _of_codes(codes, scales, zeros, group_size)
+    return {"y": multiply_unpacked(x, codes.shape[0], unpack, bias)}
+
+
+def unpack_int4(
+    *, weight: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, group_size: int
+) -> dict[str, Any]:
+    """R28: the weight of R18, in the dtype of what it is written to."""
+    _write(weight, _of_codes(codes, scales, zeros, group_size))
+    return {}
+
+
+def _of_codes(codes: Tensor, scales: Tensor, zeros: Tensor, group_size: int) -> Unpack:
     n_groups = scales.shape[0]
 
     def unpack(outputs: slice) -> Tensor:
@@ -39,14 +52,25 @@ def multiply_int4(
         centred = whole.float() - zeros[:, outputs].t().float()[..., None]
         return (centred * scales[:, outputs].t()[..., None]).flatten(1)
 
-    return {"y": multiply_unpacked(x, codes.shape[0], unpack, bias)}
+    return unpack
 
 
 def multiply_fp8(
     *, x: Tensor, codes: Tensor, scales: Tensor, group_size: int, bias: Tensor | None = None
 ) -> dict[str, Any]:
     """R19: scale times eight-bit float, group by group."""
-    n_in = x.shape[1]
+    unpack = _of_floats(codes, scales, group_size)
+    return {"y": multiply_unpacked(x, codes.shape[0], unpack, bias)}
+
+
+def unpack_fp8(*, weight: Tensor, codes: Tensor, scales: Tensor, group_size: int) -> dict[str, Any]:
+    """R29: the weight of R19, in the dtype of what it is written to."""
+    _write(weight, _of_floats(codes, scales, group_size))
+    return {}
+
+
+def _of_floats(codes: Tensor, scales: Tensor, group_size: int) -> Unpack:
+    n_in = codes.shape[1]
     floats = codes.contiguous().view(torch.float8_e4m3fn)
 
     def unpack(outputs: slice) -> Tensor:
@@ -55,7 +79,7 @@ def multiply_fp8(
             by_group = by_group[..., None].expand(-1, -1, group_size).flatten(1)[:, :n_in]
         return floats[outputs].float() * by_group
 
-    return {"y": multiply_unpacked(x, codes.shape[0], unpack, bias)}
+    return unpack
 
 
 def multiply_fp8_rows(
@@ -89,6 +113,15 @@ def halves(codes: Tensor, step: int) -> Tensor:
     """[rows, bytes] to the codes that two halves of a step hold. [rows, 2 * bytes]"""
     steps = codes.unflatten(1, (-1, step // 2))
     return torch.cat((steps & 15, steps >> 4), dim=2).flatten(1)
+
+
+def _write(weight: Tensor, unpack: Unpack) -> None:
+    """Some outputs at a time: they are float32 on the way."""
+    n_out, n_in = weight.shape
+    each = max(1, MOST_UNPACKED // n_in)
+    for first in range(0, n_out, each):
+        outputs = slice(first, first + each)
+        weight[outputs] = unpack(outputs)
 
 
 def multiply_unpacked(x: Tensor, n_out: int, unpack: Unpack, bias: Tensor | None) -> Tensor:

@@ -69,6 +69,8 @@ KERNELS: dict[str, Implementation] = {
         (products.multiply_int4, None),
         (products.multiply_fp8, None),
         (products.multiply_fp8_rows, None),
+        (products.unpack_int4, None),
+        (products.unpack_fp8, None),
         (experts.multiply_experts, None),
     )
 }

@@ -24,25 +24,49 @@ def multiply_int4(
     bias: Rows | None = None,
 ) -> dict[str, Any]:
     """R18: scale times code less zero, group by group."""
-    weight = np.zeros((len(codes), x.shape[1]), np.float32)
+    return {"y": _multiply(x, _of_codes(codes, scales, zeros, group_size), bias)}
+
+
+def unpack_int4(
+    *, weight: Rows, codes: Codes, scales: Floats, zeros: Codes, group_size: int
+) -> dict[str, Any]:
+    """R28: the weight of R18, in the dtype of what it is written to."""
+    weight[:] = rounded(_of_codes(codes, scales, zeros, group_size).astype(np.float64), weight)
+    return {}
+
+
+def _of_codes(codes: Codes, scales: Floats, zeros: Codes, group_size: int) -> Floats:
+    """Input by input, scale times code less zero."""
+    weight = np.zeros((len(codes), 2 * codes.shape[1]), np.float32)
     step = step_of(group_size)
-    for k in range(x.shape[1]):
+    for k in range(weight.shape[1]):
         half, lane = step // 2, k % step
         byte = codes[:, k // step * half + lane % half]
         code = byte & 15 if lane < half else byte >> 4
         group = k // group_size
         weight[:, k] = scales[group] * (code.astype(np.float32) - zeros[group])
-    return {"y": _multiply(x, weight, bias)}
+    return weight
 
 
 def multiply_fp8(
     *, x: Rows, codes: Codes, scales: Floats, group_size: int, bias: Rows | None = None
 ) -> dict[str, Any]:
     """R19: scale times eight-bit float, group by group."""
+    return {"y": _multiply(x, _of_floats(codes, scales, group_size), bias)}
+
+
+def unpack_fp8(*, weight: Rows, codes: Codes, scales: Floats, group_size: int) -> dict[str, Any]:
+    """R29: the weight of R19, in the dtype of what it is written to."""
+    weight[:] = rounded(_of_floats(codes, scales, group_size).astype(np.float64), weight)
+    return {}
+
+
+def _of_floats(codes: Codes, scales: Floats, group_size: int) -> Floats:
+    """Input by input, scale times eight-bit float."""
     weight = np.array(FLOATS, np.float32)[codes]
-    for k in range(x.shape[1]):
+    for k in range(codes.shape[1]):
         weight[:, k] *= scales[k // group_size]
-    return {"y": _multiply(x, weight, bias)}
+    return weight
 
 
 def multiply_fp8_rows(

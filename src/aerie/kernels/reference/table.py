@@ -76,5 +76,7 @@ KERNELS: dict[str, Implementation] = {
     "multiply_int4": Implementation(products.multiply_int4),
     "multiply_fp8": Implementation(products.multiply_fp8),
     "multiply_fp8_rows": Implementation(products.multiply_fp8_rows),
+    "unpack_int4": Implementation(products.unpack_int4),
+    "unpack_fp8": Implementation(products.unpack_fp8),
     "multiply_experts": Implementation(experts.multiply_experts),
 }

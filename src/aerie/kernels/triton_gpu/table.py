@@ -28,6 +28,7 @@ from aerie.kernels.triton_gpu import (
     sampling,
     scores,
     slots,
+    unpack,
     verdict,
     walk,
 )
@@ -81,6 +82,8 @@ KERNELS: dict[str, Implementation] = {
         (packed.multiply_int4, None, packed.covers_int4),
         (packed_floats.multiply_fp8, None, packed_floats.covers_fp8),
         (fp8_rows.multiply_fp8_rows, None, None),
+        (unpack.unpack_int4, None, unpack.covers),
+        (unpack.unpack_fp8, None, unpack.covers),
         (experts.multiply_experts, None, experts.covers_experts),
     )
 }
