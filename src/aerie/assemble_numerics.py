@@ -78,9 +78,11 @@ def find_numerics(config: ModelConfig, page_size: int = 1) -> Numerics:
 
 # Rows from which a GPU writes packed weights out and leaves the product to the library. By the
 # times of an H200 a weight takes 1.4 ps for every tile of 128 rows where its codes are multiplied;
-# written out, read again and multiplied by the library, 1.2 ps and 0.3 ps for every 128 rows: at
-# 256 rows 1.8 ps instead of 2.8. That is arithmetic: where the two meet has to be measured.
-DENSE_FROM = 256
+# written out, read again and multiplied by the library, 1.2 ps and 0.3 ps for every 128 rows. That
+# is arithmetic, by which 256 rows would do. But a weight that is written out is rounded, and near
+# ties between a text with drafts and one without would be wider: so verifications, of 512 rows at
+# most, multiply codes as plain steps do, and chunks of prompts alone take this way.
+DENSE_FROM = 513
 
 
 def _packed_products(config: ModelConfig) -> PackedProducts:

@@ -137,7 +137,7 @@ def _formats() -> str:
             "the inputs; FP8 e4m3 with scales by block, output or layer (`fp8`, "
             f"`{COMPRESSED}`: {FLOATS}). They stay packed in memory and are unpacked as they are "
             "multiplied (cards R18, R19); on a GPU in fast numerics, the default with packed "
-            "linears, they are written out for products of 256 rows or more (R28, R29; not timed "
+            "linears, they are written out for products of more than 512 rows (R28, R29; not timed "
             "on a GPU yet; [speed](gpu.md#packed-weights)) |",
             "| run in | float32, bfloat16, float16; CPU and CUDA |",
             "",
