@@ -21,11 +21,11 @@ sys.path[:0] = [str(ROOT / "src")]
 from aerie.attention import pytorch  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.bench.round.inflation import CheckSettings, InflationCheck  # noqa: E402
-from aerie.models.eagle3_load import load_head  # noqa: E402
-from aerie.models.eagle3_resolve import HeadOptions  # noqa: E402
-from aerie.models.inflate import LargePair  # noqa: E402
-from aerie.models.inflate_geometry import find_geometry  # noqa: E402
-from aerie.models.inflate_pair import read_pair  # noqa: E402
+from aerie.models.eagle3.load import load_head  # noqa: E402
+from aerie.models.eagle3.resolve import HeadOptions  # noqa: E402
+from aerie.models.inflate.embed import LargePair  # noqa: E402
+from aerie.models.inflate.geometry import find_geometry  # noqa: E402
+from aerie.models.inflate.pair import read_pair  # noqa: E402
 from aerie.models.load import LoadOptions, load_decoder  # noqa: E402
 from aerie.text.tokenizer import load_tokenizer  # noqa: E402
 

@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # A bare machine has no installed package: the source is beside us.
 sys.path[:0] = [str(ROOT / "src")]
 
-from aerie.assemble_numerics import find_numerics  # noqa: E402
+from aerie.assemble.numerics import find_numerics  # noqa: E402
 from aerie.bench.ceilings import copy_bandwidth, synchronise  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.bench.round.mixture import (  # noqa: E402
@@ -58,7 +58,7 @@ from aerie.kernels.cards.experts import BLOCK, padded_pitch  # noqa: E402
 from aerie.kernels.cases import cases_for  # noqa: E402
 from aerie.kernels.cases.experts import GATE, draw_experts  # noqa: E402
 from aerie.models.decoder import Decoder  # noqa: E402
-from aerie.models.inflate import LargePair  # noqa: E402
+from aerie.models.inflate.embed import LargePair  # noqa: E402
 from aerie.models.load import LoadOptions  # noqa: E402
 from aerie.models.routing import route  # noqa: E402
 from aerie.parity.compare import compare_outputs  # noqa: E402

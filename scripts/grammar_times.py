@@ -51,7 +51,7 @@ from aerie.bench.round.setup import (  # noqa: E402
 from aerie.bench.round.speed import Clocked, launch_counts  # noqa: E402
 from aerie.config import GraphConfig, SpeculationConfig  # noqa: E402
 from aerie.engine.engine import EngineCore  # noqa: E402
-from aerie.models.inflate import LargePair  # noqa: E402
+from aerie.models.inflate.embed import LargePair  # noqa: E402
 from aerie.requests.params import SamplingParams  # noqa: E402
 from aerie.requests.request import State  # noqa: E402
 from aerie.text.grammar import Compiled, Grammars, JsonSchema  # noqa: E402

@@ -22,14 +22,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aerie.assemble import load_draft, load_target
+from aerie.assemble.core import load_draft, load_target
 from aerie.attention.pool import KVPool
 from aerie.attention.rows import Bounds, Rows, causal_rows
 from aerie.bench.provenance import provenance
 from aerie.bench.record import as_lines
 from aerie.config import ModelConfig
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.models.hub import find_pair
 from aerie.text.heldout import read_tokens
 from aerie.text.loops import is_loop_free, repeated_share

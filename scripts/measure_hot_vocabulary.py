@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aerie.assemble import load_draft, load_target
+from aerie.assemble.core import load_draft, load_target
 from aerie.bench.provenance import provenance
 from aerie.bench.record import as_lines
 from aerie.config import ModelConfig
 from aerie.models.draft_vocabulary import TokenCounts, choose_ids, count_ids, head_ids, slice_head
-from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.models.hub import find_pair
 from aerie.text.heldout import KINDS, read_tokens
 from aerie.text.loops import is_loop_free

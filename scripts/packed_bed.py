@@ -18,7 +18,7 @@ from aerie.kernels.cards.products import step_of
 from aerie.kernels.triton_gpu import packed, packed_floats
 from aerie.kernels.triton_gpu.packed_plan import FEW, Product, Tile
 from aerie.models.decoder import AttentionBlock, Decoder
-from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.models.feed_forward import FeedForward, GatedMLP
 from aerie.models.int4 import Int4Codes, pack_layer
 from aerie.models.linear import FusedProjections, Linear, Projections, WholeWeight

@@ -71,7 +71,7 @@ from packed_bed import (  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from aerie.assemble_numerics import find_numerics, head_numerics  # noqa: E402
+from aerie.assemble.numerics import find_numerics, head_numerics  # noqa: E402
 from aerie.bench.ceilings import copy_bandwidth  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start  # noqa: E402
@@ -95,7 +95,7 @@ from aerie.kernels.triton_gpu.gemm_plan import shipped_table  # noqa: E402
 from aerie.kernels.triton_gpu.packed_plan import Key, Tile  # noqa: E402
 from aerie.kernels.triton_gpu.table import KERNELS  # noqa: E402
 from aerie.kernels.triton_gpu.tuned_linear import tuned_linears  # noqa: E402
-from aerie.models.inflate import LargePair  # noqa: E402
+from aerie.models.inflate.embed import LargePair  # noqa: E402
 from aerie.parity.run import call_case, run_case  # noqa: E402
 
 SEED = 23

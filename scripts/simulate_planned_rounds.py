@@ -38,7 +38,7 @@ from aerie.bench.rows import read_rows  # noqa: E402
 from aerie.config import GraphConfig  # noqa: E402
 from aerie.costs.table import CostTable, Prices, load_costs  # noqa: E402
 from aerie.engine.graphs import smallest  # noqa: E402
-from aerie.models.inflate import LargePair  # noqa: E402
+from aerie.models.inflate.embed import LargePair  # noqa: E402
 from aerie.requests.events import TokenEvent  # noqa: E402
 
 REPORTS = ROOT / "reports"

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aerie.assemble import build_core
+from aerie.assemble.core import build_core
 from aerie.bench.provenance import provenance
 from aerie.bench.record import percentiles
 from aerie.bench.round.setup import PAGE, RoundSetup, read_prompts

@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
-from aerie.assemble import Tap, build_core, load_draft, load_target, untapped, with_numerics
-from aerie.assemble_choices import configured, context_of
+from aerie.assemble.choices import configured, context_of
+from aerie.assemble.core import Tap, build_core, load_draft, load_target, untapped, with_numerics
 from aerie.completion import Completion as Completion
 from aerie.config import EngineConfig, require
 from aerie.engine.engine import EngineCore, Limits

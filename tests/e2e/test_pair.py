@@ -13,16 +13,16 @@ from typer.testing import CliRunner
 
 from aerie import Engine, SamplingParams
 from aerie.api import find_pair
-from aerie.assemble import load_draft, load_target
+from aerie.assemble.core import load_draft, load_target
 from aerie.attention.rows import Bounds, Rows, causal_rows
 from aerie.bench.comparison import first_difference
 from aerie.cli.main import app
 from aerie.config import ModelConfig
 from aerie.errors import UsageError
-from aerie.models.eagle3_blueprint import TargetSizes
-from aerie.models.eagle3_convert import DIALECTS, read_normal, write_head
-from aerie.models.eagle3_export import ExportDetails
-from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eagle3.blueprint import TargetSizes
+from aerie.models.eagle3.convert import DIALECTS, read_normal, write_head
+from aerie.models.eagle3.export import ExportDetails
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.text.heldout import read_documents
 
 TARGET, HEAD = find_pair(None, None)

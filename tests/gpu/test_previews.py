@@ -12,7 +12,7 @@ from aerie.bench.round.setup import RoundSetup, read_prompts
 from aerie.bench.round.texts import POLICIES, lossless_room
 from aerie.config import PartialConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
-from aerie.models.inflate import LargePair
+from aerie.models.inflate.embed import LargePair
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request
 from tests.gpu.test_rounds import SETUP

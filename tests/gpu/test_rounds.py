@@ -19,7 +19,7 @@ from aerie.config import SpeculationConfig
 from aerie.costs.table import load_costs
 from aerie.engine.engine import EngineCore
 from aerie.engine.sampler import EVERYTHING, GREEDY
-from aerie.models.inflate import LargePair
+from aerie.models.inflate.embed import LargePair
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request
 from aerie.speculation.policy import TreeShape

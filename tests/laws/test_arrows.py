@@ -20,18 +20,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "api": ("assemble", "texts", "completion"),
     "completion": ("requests",),  # a value that the server passes on without an engine
     "texts": ("engine", "text"),  # what open requests have written
-    "assemble": (
-        *("assemble_memory", "assemble_costs", "assemble_choices", "assemble_parallel"),
-        *("tune", "text"),
-    ),
-    "assemble_memory": ("assemble_rounds",),  # its other files: the account of KV memory,
-    "assemble_sizes": ("engine",),  # what rounds are cut to,
-    "assemble_rounds": ("assemble_numerics", "assemble_sizes"),  # rounds and who launches them,
-    "assemble_costs": ("assemble_numerics", "assemble_device", "speculation"),  # whose costs,
-    "assemble_choices": ("assemble_numerics", "assemble_device"),  # what auto stands for,
-    "assemble_parallel": ("assemble_numerics", "parallel"),  # targets, whole or split,
-    "assemble_numerics": ("models", "near_ties"),  # the models' arithmetic,
-    "assemble_device": ("models",),  # and where they run
+    # What auto stands for, where it runs and with which arithmetic, and the parts of an engine.
+    "assemble": ("tune", "text", "engine", "parallel", "speculation", "near_ties"),
     "parallel": ("models",),  # the engine does not know in how many processes a target runs
     "tune": ("engine",),
     "engine": ("kv", "speculation", "models"),

@@ -16,9 +16,9 @@ from aerie.attention import pytorch, reference
 from aerie.attention.contract import Reach
 from aerie.attention.rows import Bounds, Rows, tree_rows
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_head import Eagle3Head
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.head import Eagle3Head
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
 from aerie.models.norm import RMSNorm
 from tests.oracles import eagle3_straight_line as oracle

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from aerie.assemble import build_core, build_policy
+from aerie.assemble.core import build_core, build_policy
 from aerie.bench.contract import Contract, PolicyTerms
 from aerie.bench.lane import Lanes, shape_config
 from aerie.bench.round.setup import PAGE, RoundSetup, abandon, tokenizer_of_pair
@@ -30,7 +30,7 @@ from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.launch import Launcher
 from aerie.engine.sampler import EVERYTHING, GREEDY
-from aerie.models.inflate import LargePair
+from aerie.models.inflate.embed import LargePair
 from aerie.requests.events import TokenEvent
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import State, Statistics

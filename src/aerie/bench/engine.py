@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerie.assemble_choices import CHUNKS
-from aerie.assemble_sizes import tree_shape
+from aerie.assemble.choices import CHUNKS
+from aerie.assemble.sizes import tree_shape
 from aerie.bench.bed import Prompt, Run
 from aerie.bench.contract import (
     CAST,

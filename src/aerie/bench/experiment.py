@@ -20,7 +20,7 @@ from aerie.bench.round.speed import step_bytes
 from aerie.bench.rows import Row, append_rows, figures, read_rows
 from aerie.engine.captured import Captured
 from aerie.errors import PerfModeError
-from aerie.models.inflate import LargePair
+from aerie.models.inflate.embed import LargePair
 from aerie.text.loops import does_not_loop
 
 Note = Callable[[str], None]

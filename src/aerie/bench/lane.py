@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aerie.assemble_rounds import LAUNCHERS, build_state
-from aerie.assemble_sizes import n_nodes_of, scratch_of
+from aerie.assemble.rounds import LAUNCHERS, build_state
+from aerie.assemble.sizes import n_nodes_of, scratch_of
 from aerie.config import SpeculationConfig
 from aerie.engine.buckets import Sizes
 from aerie.engine.captured import Captured

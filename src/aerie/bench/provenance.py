@@ -30,7 +30,7 @@ def provenance(device: str) -> dict[str, Any]:
     """Everything a measured row must carry to be believed and replayed."""
     import torch
 
-    from aerie.assemble_device import device_name
+    from aerie.assemble.device import device_name
 
     found: dict[str, Any] = {
         "aerie": aerie.__version__,

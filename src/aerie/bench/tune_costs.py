@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from aerie.api import find_pair
-from aerie.assemble import load_draft, load_target, measured_core, with_numerics
-from aerie.assemble_choices import context_of
-from aerie.assemble_costs import describe_costs, describe_pair
+from aerie.assemble.choices import context_of
+from aerie.assemble.core import load_draft, load_target, measured_core, with_numerics
+from aerie.assemble.costs import describe_costs, describe_pair
 from aerie.bench.provenance import provenance
 from aerie.bench.round.setup import RoundSetup
 from aerie.config import EngineConfig, require
 from aerie.costs.table import CostTable
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.tune.costs import measure_costs
 from aerie.tune.grid import FULL, Progress
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from aerie.assemble import find_costs
-from aerie.assemble_sizes import tree_shape
+from aerie.assemble.core import find_costs
+from aerie.assemble.sizes import tree_shape
 from aerie.bench.bed import Bed, Run
 from aerie.bench.contract import CAST, PLANNER, Contract, PolicyTerms
 from aerie.bench.rivals import Cast
 from aerie.bench.round.setup import RoundSetup
 from aerie.config import PlannerConfig, SpeculationConfig
-from aerie.models.inflate import LargePair
+from aerie.models.inflate.embed import LargePair
 from aerie.requests.events import TokenEvent
 from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner, Round

@@ -156,7 +156,7 @@ def round_setup(
     from aerie.bench.round.setup import RoundSetup
     from aerie.costs.table import load_costs
     from aerie.kernels.registry import backend_info
-    from aerie.models.inflate_geometry import find_geometry
+    from aerie.models.inflate.geometry import find_geometry
 
     inflated = None if geometry == "none" else geometry
     found = found_device(device)

@@ -20,7 +20,7 @@ def found_device(device: str) -> str:
     ModelConfig(device=device)  # an unknown name is said without torch
     if device == "cpu":
         return device
-    from aerie.assemble_device import choose_device
+    from aerie.assemble.device import choose_device
 
     return choose_device(device).value
 

@@ -21,10 +21,10 @@ Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.
 
 def convert(model: Model, draft: Draft, dialect: Dialect, out: Out, as_json: Json = False) -> None:
     """Convert a draft head; one the dialect cannot express is refused, not bent."""
-    from aerie.models.eagle3_blueprint import TargetSizes
-    from aerie.models.eagle3_convert import read_normal, write_head
-    from aerie.models.eagle3_export import ExportDetails
-    from aerie.models.eagle3_values import both_notations
+    from aerie.models.eagle3.blueprint import TargetSizes
+    from aerie.models.eagle3.convert import read_normal, write_head
+    from aerie.models.eagle3.export import ExportDetails
+    from aerie.models.eagle3.values import both_notations
     from aerie.models.geometry import read_geometry
 
     target = read_geometry(model)

@@ -84,7 +84,7 @@ def _engine_defaults() -> list[Resolved[str]]:
     """What `Engine.load()` takes where nothing is said, from the functions that it calls itself."""
     if importlib.util.find_spec("torch") is None:
         return [Resolved("device", "cpu", "automatic", "torch is not installed")]
-    from aerie.assemble_choices import explain
+    from aerie.assemble.choices import explain
     from aerie.config import EngineConfig
 
     found = explain(EngineConfig())
@@ -94,7 +94,7 @@ def _engine_defaults() -> list[Resolved[str]]:
 
 def _threads(device: str) -> Resolved[str]:
     """For the built-in pair, and beside it for a model whose products are worth sharing."""
-    from aerie.assemble_device import SHARED_FROM, choose_threads
+    from aerie.assemble.device import SHARED_FROM, choose_threads
 
     small, large = (choose_threads(0, width, device) for width in (256, SHARED_FROM))
     reason = f"the built-in pair: {small.reason}; from {SHARED_FROM} wide on {large.value}"
@@ -120,7 +120,7 @@ def _gpu_kernels(device: str) -> Resolved[str]:
 
 def _cost_tables() -> Resolved[str]:
     """Where measured tables are kept, and how many are."""
-    from aerie.assemble_costs import costs_folder
+    from aerie.assemble.costs import costs_folder
 
     folder = costs_folder(os.environ)
     n_kept = len(list(folder.glob("*.json")))

@@ -92,11 +92,11 @@ def apply(
 
     from aerie.attention import pytorch
     from aerie.models.draft_vocabulary import choose_ids, read_counts, slice_normal
-    from aerie.models.eagle3_blueprint import TargetSizes
-    from aerie.models.eagle3_convert import read_normal, write_head
-    from aerie.models.eagle3_export import ExportDetails
-    from aerie.models.eagle3_names import DRAFT_TO_TARGET
-    from aerie.models.eagle3_vocabulary import target_ids
+    from aerie.models.eagle3.blueprint import TargetSizes
+    from aerie.models.eagle3.convert import read_normal, write_head
+    from aerie.models.eagle3.export import ExportDetails
+    from aerie.models.eagle3.names import DRAFT_TO_TARGET
+    from aerie.models.eagle3.vocabulary import target_ids
     from aerie.models.load import LoadOptions, load_decoder
 
     # As stored: nothing is multiplied here.
@@ -131,8 +131,8 @@ def report(
     from aerie.bench.provenance import provenance
     from aerie.models import draft_vocabulary_report as table
     from aerie.models.draft_vocabulary import choose_ids, head_ids, read_counts
-    from aerie.models.eagle3_load import load_head
-    from aerie.models.eagle3_resolve import HeadOptions
+    from aerie.models.eagle3.load import load_head
+    from aerie.models.eagle3.resolve import HeadOptions
     from aerie.text.tokenizer import load_tokenizer
 
     target = _load(model)

@@ -224,7 +224,7 @@ class EngineOptions:
 
     def config(self, **changed: Any) -> EngineConfig:
         """Everything chosen, and both models found: what is wrong is said before any loading."""
-        from aerie.assemble_choices import configured
+        from aerie.assemble.choices import configured
 
         self.check()
         self.width()
@@ -250,7 +250,7 @@ class EngineOptions:
         """CPU threads as asked for, or as many as the model can use."""
         import torch
 
-        from aerie.assemble_device import choose_threads
+        from aerie.assemble.device import choose_threads
 
         device = self.config().model.device
         found = choose_threads(self.model.threads, self.width(), device)

@@ -33,9 +33,9 @@ def inflate(
     from rich.progress import Progress
 
     from aerie.errors import UnknownNameError
-    from aerie.models.inflate import InflateOptions, copy_companions, inflate_to_directory
-    from aerie.models.inflate_geometry import find_geometry
-    from aerie.models.inflate_pair import read_pair
+    from aerie.models.inflate.embed import InflateOptions, copy_companions, inflate_to_directory
+    from aerie.models.inflate.geometry import find_geometry
+    from aerie.models.inflate.pair import read_pair
     from aerie.models.load import LoadOptions
 
     dtypes = {"bfloat16": torch.bfloat16, "float32": torch.float32}

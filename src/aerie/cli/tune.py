@@ -49,7 +49,7 @@ def costs(
     file an engine measures a coarse table when it first loads a pair, and keeps it. With engine
     graphs the rounds are recorded and replayed, and timed where the device runs them.
     """
-    from aerie.assemble_costs import identity_of, keep_costs
+    from aerie.assemble.costs import identity_of, keep_costs
     from aerie.bench.tune_costs import Asked, tune
 
     refuse("tune costs", options.memory, options.drafts)

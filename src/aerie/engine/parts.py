@@ -38,7 +38,7 @@ Rule = Callable[["Parts", Bucket, Any, Tensor], Verdict]
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Wired once, in `assemble.py`."""
+    """Wired once, in `assemble/core.py`."""
 
     target: Decoder
     pool: KVPool

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from aerie.errors import UsageError
 from aerie.fpga.quantise import Array, Quantised, quantise, tiled
-from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.perf.point import Sizes
 
 GROUP, SKETCH_GROUP = 128, 32

@@ -17,7 +17,7 @@ from aerie.fpga.draft_round import DraftRound, FusedChoice
 from aerie.fpga.draft_weights import DraftWeights, weights_of
 from aerie.fpga.hls_draft import DraftCard, HlsDraft
 from aerie.fpga.quantise import Array
-from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.models.linear import DenseLinear
 from aerie.requests.params import SamplingParams
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from aerie.models import (
     architectures,
     awq,
-    eagle3_config,
-    eagle3_convert,
-    eagle3_names,
-    eagle3_resolve,
     foreign,
     gptq,
     probe,
 )
 from aerie.models.architectures import Architecture, Switch, WindowRule
+from aerie.models.eagle3 import config as eagle3_config
+from aerie.models.eagle3 import convert as eagle3_convert
+from aerie.models.eagle3 import names as eagle3_names
+from aerie.models.eagle3 import resolve as eagle3_resolve
 from aerie.models.quantisation import COMPRESSED, FLOATS, READ
 from aerie.models.rope import RULES
 from aerie.models.weights import DTYPES
@@ -167,7 +167,7 @@ def _dialects() -> str:
     refused = [f"- `{name}`: {why}" for name, why in eagle3_config.REFUSED_ARCHITECTURES.items()]
     return "\n".join(
         [
-            "All dialects are read; these are written (`aerie.models.eagle3_convert`):",
+            "All dialects are read; these are written (`aerie.models.eagle3.convert`):",
             "",
             *lines,
             "",

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from aerie.errors import CheckpointError, UsageError
-from aerie.models import eagle3_names as names
-from aerie.models.eagle3_export import NormalHead
-from aerie.models.eagle3_head import Eagle3Head
-from aerie.models.eagle3_vocabulary import target_ids
+from aerie.models.eagle3 import names as names
+from aerie.models.eagle3.export import NormalHead
+from aerie.models.eagle3.head import Eagle3Head
+from aerie.models.eagle3.vocabulary import target_ids
 from aerie.models.fields import read_fields
 from aerie.models.linear import DENSE, DenseFormat
 from aerie.models.resolved import OPTION, Resolved

@@ -19,7 +19,7 @@ from aerie.attention.rows import Bounds, Rows, causal_rows, ragged
 from aerie.errors import UsageError
 from aerie.models.decoder import Decoder
 from aerie.models.draft_vocabulary import head_ids, output_weight, slice_head
-from aerie.models.eagle3_head import Eagle3Head, HeadOutput
+from aerie.models.eagle3.head import Eagle3Head, HeadOutput
 from aerie.models.probe_text import whole_texts
 from aerie.models.written_text import Writing, continue_texts
 

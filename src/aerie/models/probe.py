@@ -17,8 +17,8 @@ from torch import Tensor
 
 from aerie.errors import ProbeError, UnknownNameError
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_head import Eagle3Head
-from aerie.models.eagle3_values import both_notations
+from aerie.models.eagle3.head import Eagle3Head
+from aerie.models.eagle3.values import both_notations
 from aerie.models.probe_text import (
     Encode,
     ProbeTexts,

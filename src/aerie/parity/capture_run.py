@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from aerie.api import Engine, find_pair
-from aerie.assemble import build_core
-from aerie.assemble_choices import configured
-from aerie.assemble_numerics import find_numerics
+from aerie.assemble.choices import configured
+from aerie.assemble.core import build_core
+from aerie.assemble.numerics import find_numerics
 from aerie.config import require
 from aerie.engine.engine import Limits
-from aerie.models.inflate import InflateOptions, inflate_to_device
-from aerie.models.inflate_geometry import find_geometry
-from aerie.models.inflate_pair import read_pair
+from aerie.models.inflate.embed import InflateOptions, inflate_to_device
+from aerie.models.inflate.geometry import find_geometry
+from aerie.models.inflate.pair import read_pair
 from aerie.models.load import LoadOptions
 from aerie.parity.capture import Capture
 from aerie.requests.params import SamplingParams

@@ -13,9 +13,9 @@ from aerie.attention.contract import PrepareAttention
 from aerie.attention.rows import Bounds, Rows, causal_rows
 from aerie.errors import UsageError
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_head import Eagle3Head
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.head import Eagle3Head
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
 from aerie.parity.stage_dump import StageDump
 

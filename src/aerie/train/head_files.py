@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from aerie.attention.contract import Reach
-from aerie.models.eagle3_blueprint import TargetSizes
-from aerie.models.eagle3_config import SPECFORGE
-from aerie.models.eagle3_convert import read_normal, write_head
-from aerie.models.eagle3_export import ExportDetails, NormalHead
-from aerie.models.eagle3_names import DRAFT_TO_TARGET
-from aerie.models.eagle3_values import HeadConvention, HeadGeometry
+from aerie.models.eagle3.blueprint import TargetSizes
+from aerie.models.eagle3.config import SPECFORGE
+from aerie.models.eagle3.convert import read_normal, write_head
+from aerie.models.eagle3.export import ExportDetails, NormalHead
+from aerie.models.eagle3.names import DRAFT_TO_TARGET
+from aerie.models.eagle3.values import HeadConvention, HeadGeometry
 from aerie.models.rope import RopeSettings
 from aerie.train.checkpoints import ATTENTION, FEED_FORWARD
 from aerie.train.head_model import HeadModel, HeadShape

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from aerie.models.eagle3_blueprint import TargetSizes
+from aerie.models.eagle3.blueprint import TargetSizes
 from aerie.train.acceleration import fastest_attention
 from aerie.train.batches import Batches
 from aerie.train.checkpoints import load_target, write_json

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from aerie.errors import UsageError
-from aerie.models.eagle3_blueprint import TargetSizes
+from aerie.models.eagle3.blueprint import TargetSizes
 from aerie.train.acceptance import DRAFTS, bootstrap_interval, mean_length, walk
 from aerie.train.evaluate import N_NEW, PromptResult, ranks_along, read_table
 from aerie.train.head_files import load_head_model

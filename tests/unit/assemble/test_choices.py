@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from aerie import api, assemble_choices
+from aerie import api
 from aerie.api import Engine
-from aerie.assemble import load_target, with_numerics
-from aerie.assemble_choices import choose_backend, choose_engine, explain, explain_window, settled
-from aerie.assemble_device import choose_dtype, choose_threads, settle_model
-from aerie.assemble_numerics import (
+from aerie.assemble import choices
+from aerie.assemble.choices import choose_backend, choose_engine, explain, explain_window, settled
+from aerie.assemble.core import load_target, with_numerics
+from aerie.assemble.device import choose_dtype, choose_threads, settle_model
+from aerie.assemble.numerics import (
     DENSE_FROM,
     choose_draft_products,
     choose_kind,
@@ -345,7 +346,7 @@ def test_kernels_are_chosen_by_device_and_say_why(monkeypatch: pytest.MonkeyPatc
     assert (asked.value, asked.origin) == ("reference", "config")
     on_a_gpu = EngineConfig(model=ModelConfig(device="cuda:0"))
     for obstacle, backend in ((None, "triton"), ("triton is not installed", "pytorch")):
-        monkeypatch.setattr(assemble_choices, "why_unavailable", lambda info, found=obstacle: found)
+        monkeypatch.setattr(choices, "why_unavailable", lambda info, found=obstacle: found)
         chosen = choose_backend(on_a_gpu)
         assert (chosen.value, chosen.origin) == (backend, "automatic")
         assert obstacle is None or chosen.reason == obstacle

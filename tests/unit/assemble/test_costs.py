@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from aerie import assemble, assemble_costs
+import aerie.costs
 from aerie.api import Engine
+from aerie.assemble import core, costs
 from aerie.costs.table import CostTable, Surface, load_costs
 from aerie.errors import UsageError
 from aerie.speculation.planner import Planner
@@ -38,7 +39,7 @@ class Measuring:
 def measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Measuring:
     found = Measuring()
     monkeypatch.setenv("AERIE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(assemble, "measure_costs", found)
+    monkeypatch.setattr(core, "measure_costs", found)
     return found
 
 
@@ -85,8 +86,8 @@ def test_a_gpu_that_only_compiled_in_time_measures_again(
     measuring.is_cut = True
     load(engine="graphs")
     assert "1 of 3 batch sizes were measured in time" in caplog.text
-    monkeypatch.setattr(assemble_costs, "AGAIN_SECONDS", -1)
-    monkeypatch.setattr(assemble, "is_quiet_now", lambda: True)
+    monkeypatch.setattr(costs, "AGAIN_SECONDS", -1)
+    monkeypatch.setattr(core, "is_quiet_now", lambda: True)
     load(engine="graphs")
     assert measuring.count == 2
 
@@ -113,11 +114,11 @@ def test_a_file_that_is_spoilt_or_of_another_version_is_ignored(
     identity = {name: value for name, value in provenance.items() if name != "kind"}
     path = kept(tmp_path)
     whole = path.read_text()
-    assert assemble_costs.kept_costs(identity) == load_costs(path)
+    assert costs.kept_costs(identity) == load_costs(path)
     for spoil in SPOILT:
         path.write_text(spoil(whole))
         assert path.read_text() != whole
-        assert assemble_costs.kept_costs(identity) is None
+        assert costs.kept_costs(identity) is None
     load()
     assert measuring.count == 2 and path.read_text() == whole
 
@@ -128,15 +129,15 @@ def test_a_busy_measurement_is_used_said_and_repeated(
     measuring.busy = "other processes took half of its core"
     load()
     assert "busy machine (other processes took half of its core)" in caplog.text
-    monkeypatch.setattr(assemble, "is_quiet_now", lambda: True)
+    monkeypatch.setattr(core, "is_quiet_now", lambda: True)
     load()
     assert measuring.count == 1  # it was just now
-    monkeypatch.setattr(assemble_costs, "AGAIN_SECONDS", -1)
-    monkeypatch.setattr(assemble, "is_quiet_now", lambda: False)
+    monkeypatch.setattr(costs, "AGAIN_SECONDS", -1)
+    monkeypatch.setattr(core, "is_quiet_now", lambda: False)
     load()
     assert measuring.count == 1
     measuring.busy = None
-    monkeypatch.setattr(assemble, "is_quiet_now", lambda: True)
+    monkeypatch.setattr(core, "is_quiet_now", lambda: True)
     load()
     load()
     assert measuring.count == 2
@@ -158,7 +159,7 @@ def test_a_foreign_table_is_refused_by_name(measuring: Measuring, tmp_path: Path
         load(planner={"costs": str(MADE_UP)})
     taken = load(planner={"costs": str(MADE_UP), "foreign_costs": True})
     assert table_of(taken) == load_costs(MADE_UP)
-    h200 = Path(assemble_costs.__file__).parent / "costs" / "costs_h200.json"
+    h200 = Path(aerie.costs.__file__).parent / "costs_h200.json"
     said = r"device \(NVIDIA H200, here .*\) and engine \(graphs, here direct\) and pair \(dtype"
     with pytest.raises(UsageError, match=said):
         load(planner={"costs": str(h200)})
@@ -178,17 +179,17 @@ def test_a_table_measured_here_may_be_given_as_a_file(measuring: Measuring, tmp_
 
 def test_a_shipped_table_goes_first() -> None:
     """Each is found by what it is of, the numerics included where there are several."""
-    folder = Path(assemble_costs.__file__).parent / "costs"
+    folder = Path(aerie.costs.__file__).parent
     tables = [load_costs(path) for path in folder.glob("costs_*.json")]
     for table in tables:
-        wanted = {n: table.provenance[n] for n in (*assemble_costs.ESSENTIAL, "numerics")}
-        assert assemble_costs.shipped_costs(wanted) == table
-        assert assemble_costs.shipped_costs({**wanted, "numerics": {}}) in tables
-        assert assemble_costs.shipped_costs({**wanted, "device": "another"}) is None
+        wanted = {n: table.provenance[n] for n in (*costs.ESSENTIAL, "numerics")}
+        assert costs.shipped_costs(wanted) == table
+        assert costs.shipped_costs({**wanted, "numerics": {}}) in tables
+        assert costs.shipped_costs({**wanted, "device": "another"}) is None
 
 
 def test_where_tables_are_kept() -> None:
-    folder = assemble_costs.costs_folder
+    folder = costs.costs_folder
     assert folder({"AERIE_CACHE": "/own"}) == Path("/own/costs")
     assert folder({"XDG_CACHE_HOME": "/shared"}) == Path("/shared/aerie/costs")
     assert folder({}) == Path("~/.cache/aerie/costs").expanduser()

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from aerie import assemble_memory
 from aerie.api import Engine
-from aerie.assemble_memory import Needs, with_pages
+from aerie.assemble import memory
+from aerie.assemble.memory import Needs, with_pages
 from aerie.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from aerie.errors import UsageError
 from aerie.requests.params import SamplingParams
@@ -48,24 +48,24 @@ def test_a_gpu_gives_its_share_and_keeps_a_reserve(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_small_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assemble_memory, "free_ram", lambda: 2 * MIB)
+    monkeypatch.setattr(memory, "free_ram", lambda: 2 * MIB)
     assert pages("cpu") == MIB // (16 * 1024)  # half of what is free
     assert pages("cpu", n_pages=100) == 100
     with pytest.raises(UsageError, match=r"n_pages 129 .* at most 128"):
         pages("cpu", n_pages=129)
-    monkeypatch.setattr(assemble_memory, "free_ram", lambda: 40 * 1024)
+    monkeypatch.setattr(memory, "free_ram", lambda: 40 * 1024)
     with pytest.raises(UsageError, match="take a smaller model"):
         pages("cpu")
 
 
 def test_the_container_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setattr(assemble_memory, "CGROUP", tmp_path)
-    machine = assemble_memory.free_ram()
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    machine = memory.free_ram()
     for name, text in (("max", "max"), ("current", "700"), ("stat", "anon 5\ninactive_file 300\n")):
         (tmp_path / f"memory.{name}").write_text(text)  # type: ignore[operator]
-    assert assemble_memory.free_ram() == pytest.approx(machine, rel=0.2)
+    assert memory.free_ram() == pytest.approx(machine, rel=0.2)
     (tmp_path / "memory.max").write_text("1000\n")  # type: ignore[operator]
-    assert assemble_memory.free_ram() == 600
+    assert memory.free_ram() == 600
 
 
 def test_a_billion_pages_are_an_error_with_numbers() -> None:

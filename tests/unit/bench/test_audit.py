@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aerie.assemble_choices import configured
+from aerie.assemble.choices import configured
 from aerie.bench.audit import run as audited
 from aerie.bench.audit.cells import OFF, POLICIES, QUICK, SCENES, TOGETHER, Cell, Plan
 from aerie.bench.audit.certificate import Rows

@@ -10,9 +10,9 @@ import torch
 
 from aerie.attention import pytorch
 from aerie.bench.round.inflation import CheckSettings, InflationCheck, overturned
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
-from aerie.models.inflate import LargePair
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
+from aerie.models.inflate.embed import LargePair
 from aerie.models.load import LoadOptions, load_decoder
 from tests.unit.models.inflating import BINARY, write_pair
 

@@ -9,7 +9,7 @@ import pytest
 from torch import Tensor
 
 from aerie.api import Engine
-from aerie.assemble_numerics import find_numerics
+from aerie.assemble.numerics import find_numerics
 from aerie.bench.lane import relaunch
 from aerie.config import EngineConfig, ModelConfig
 from aerie.engine.buckets import Bucket

@@ -24,7 +24,7 @@ from aerie.bench.record import open_rows
 from aerie.bench.round.setup import RoundSetup
 from aerie.bench.round.speed import step_bytes
 from aerie.config import GraphConfig
-from aerie.models.inflate import LargePair
+from aerie.models.inflate.embed import LargePair
 
 SETUP = RoundSetup("cpu", "float32", None, "pytorch")
 

@@ -15,8 +15,8 @@ from aerie.attention import pytorch
 from aerie.cli.main import app
 from aerie.errors import AerieError
 from aerie.models.draft_vocabulary import head_ids
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
 from tests.unit.models import pairs
 

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from aerie.api import Engine
-from aerie.assemble_choices import configured
+from aerie.assemble.choices import configured
 from aerie.cli import main, serve
 from aerie.cli.engine_options import (
     GROUPS,

@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 from aerie.attention import pytorch
 from aerie.cli.main import app
 from aerie.errors import AerieError
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
 from tests.unit.models.inflating import BINARY, write_pair
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aerie import __version__, assemble
+from aerie import __version__
 from aerie.cli import main
 from aerie.costs.table import CostTable, load_costs
 
@@ -77,7 +77,7 @@ def test_generate_says_why_nothing_was_drafted(
         return replace(table, draft=table.draft.scaled(1e3), extend=table.extend.scaled(1e3))
 
     monkeypatch.setenv("AERIE_CACHE", str(tmp_path))
-    monkeypatch.setattr(assemble, "measure_costs", measure)
+    monkeypatch.setattr(core, "measure_costs", measure)
     options = ("--device", "cpu", "--max-new-tokens", "3", "--json")
     assert run(monkeypatch, "generate", "x = ", *options) == 0
     said = capsys.readouterr()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aerie.assemble import build_core, load_draft, load_target, untapped
+from aerie.assemble.core import build_core, load_draft, load_target, untapped
 from aerie.config import (
     CacheConfig,
     EngineConfig,
@@ -19,7 +19,7 @@ from aerie.config import (
 from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore, Limits
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.requests.params import SamplingParams
 from tests.unit.models import pairs
 from tests.unit.models.trained_pair import BOUNDARIES, train

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aerie.assemble import build_core, load_target
+from aerie.assemble.core import build_core, load_target
 from aerie.config import (
     CacheConfig,
     EngineConfig,

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from aerie import assemble_numerics
-from aerie.assemble import load_draft, load_target
+from aerie.assemble import numerics
+from aerie.assemble.core import load_draft, load_target
 from aerie.attention import pytorch
 from aerie.bench.round.mixture import TOY, build_mixture
 from aerie.config import ModelConfig, SpeculationConfig
@@ -73,8 +73,8 @@ def test_a_weight_written_out_for_many_rows_changes_no_token(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks of prompts and verified trees go that way, steps and levels of drafts do not."""
-    fast = replace(assemble_numerics.NUMERICS["fast"], packed=PackedProducts(dense_from=6))
-    monkeypatch.setitem(assemble_numerics.NUMERICS, "fast", fast)
+    fast = replace(numerics.NUMERICS["fast"], packed=PackedProducts(dense_from=6))
+    monkeypatch.setitem(numerics.NUMERICS, "fast", fast)
     counts: list[int] = []
     unpacked = PackedLinear._unpacked
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from aerie.assemble_sizes import scratch_of
+from aerie.assemble.sizes import scratch_of
 from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.kv.pages import Ledger, LedgerError

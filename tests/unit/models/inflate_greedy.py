@@ -17,10 +17,10 @@ from torch import Tensor
 from aerie.attention import pytorch
 from aerie.attention.rows import Bounds, Rows, causal_rows
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_head import Eagle3Head
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
-from aerie.models.inflate import InflateOptions, LargePair, inflate_to_device
+from aerie.models.eagle3.head import Eagle3Head
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
+from aerie.models.inflate.embed import InflateOptions, LargePair, inflate_to_device
 from aerie.models.load import LoadOptions, load_decoder
 from aerie.models.probe_text import whole_texts
 from tests.unit.models.inflating import BINARY, write_pair

@@ -15,20 +15,20 @@ import torch
 from torch import Tensor
 
 from aerie.attention.contract import Reach
-from aerie.models import eagle3_blueprint
 from aerie.models.blueprint import expected_tensors
-from aerie.models.eagle3_convert import write_head
-from aerie.models.eagle3_export import ExportDetails, NormalHead
-from aerie.models.eagle3_values import HeadConvention, HeadGeometry, HeadStorage
-from aerie.models.eagle3_vocabulary import check_map
+from aerie.models.eagle3 import blueprint as eagle3_blueprint
+from aerie.models.eagle3.convert import write_head
+from aerie.models.eagle3.export import ExportDetails, NormalHead
+from aerie.models.eagle3.values import HeadConvention, HeadGeometry, HeadStorage
+from aerie.models.eagle3.vocabulary import check_map
 from aerie.models.fields import Fields
 from aerie.models.geometry import Geometry, parse_geometry
-from aerie.models.inflate_geometry import BlockSizes, ProductionGeometry
-from aerie.models.inflate_paint import Canvas
-from aerie.models.inflate_pair import SmallPair, read_pair
-from aerie.models.inflate_plan import GAP, InflationPlan
-from aerie.models.inflate_shapes import head_specs, large_head, large_target
-from aerie.models.inflate_tensors import InflatedHead, InflatedTarget
+from aerie.models.inflate.geometry import BlockSizes, ProductionGeometry
+from aerie.models.inflate.paint import Canvas
+from aerie.models.inflate.pair import SmallPair, read_pair
+from aerie.models.inflate.plan import GAP, InflationPlan
+from aerie.models.inflate.shapes import head_specs, large_head, large_target
+from aerie.models.inflate.tensors import InflatedHead, InflatedTarget
 from aerie.models.linear import DENSE
 from aerie.models.rope import RopeSettings
 from tests.oracles import decoder_straight_line

@@ -19,8 +19,8 @@ import aerie
 from aerie.attention import pytorch
 from aerie.errors import WeightFileError
 from aerie.models.convert_pickle import Limits, convert, main
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
 from tests.unit.models import pairs
 

@@ -32,12 +32,12 @@ from aerie.models.draft_vocabulary_report import (
     as_markdown,
     report,
 )
-from aerie.models.eagle3_blueprint import TargetSizes
-from aerie.models.eagle3_convert import read_normal, write_head
-from aerie.models.eagle3_export import ExportDetails
-from aerie.models.eagle3_head import Eagle3Head
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.blueprint import TargetSizes
+from aerie.models.eagle3.convert import read_normal, write_head
+from aerie.models.eagle3.export import ExportDetails
+from aerie.models.eagle3.head import Eagle3Head
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
 from aerie.models.probe_text import whole_texts
 from aerie.models.written_text import Writing, continue_texts

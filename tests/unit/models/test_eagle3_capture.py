@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aerie.errors import ConfigFieldError, UsageError
-from aerie.models.eagle3_capture import DeclaredCaptures, resolve_boundaries
-from aerie.models.eagle3_names import normalise, normalise_all
+from aerie.models.eagle3.capture import DeclaredCaptures, resolve_boundaries
+from aerie.models.eagle3.names import normalise, normalise_all
 
 Ids = tuple[int, ...] | None
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from aerie.attention import pytorch
 from aerie.errors import UnknownNameError, UsageError
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_blueprint import TargetSizes
-from aerie.models.eagle3_convert import DIALECTS, read_normal, to_dialect, write_head
-from aerie.models.eagle3_export import ExportDetails
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.blueprint import TargetSizes
+from aerie.models.eagle3.convert import DIALECTS, read_normal, to_dialect, write_head
+from aerie.models.eagle3.export import ExportDetails
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
 from tests.unit.attention.trees import causal_batch, packed_slots
 from tests.unit.models import pairs

@@ -10,9 +10,9 @@ import torch
 
 from aerie.attention import pytorch
 from aerie.attention.rows import Bounds, Rows
-from aerie.models.eagle3_head import Eagle3Head
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.head import Eagle3Head
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
 from aerie.models.probe import probe_at_load
 from tests.unit.attention.trees import causal_batch, packed_slots

@@ -12,9 +12,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 
 from aerie.attention import pytorch
 from aerie.attention.contract import PrepareAttention
-from aerie.models.eagle3_head import Eagle3Head
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.head import Eagle3Head
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
 from tests.unit.attention.trees import causal_batch, packed_slots
 from tests.unit.models import pairs

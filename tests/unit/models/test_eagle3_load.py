@@ -22,9 +22,9 @@ from aerie.errors import (
     WeightFileError,
 )
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_head import Eagle3Head
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.head import Eagle3Head
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
 from tests.unit.attention.trees import causal_batch, packed_slots
 from tests.unit.models import pairs

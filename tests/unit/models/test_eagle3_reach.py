@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aerie.attention.contract import Reach
-from aerie.models.eagle3_config import parse_head_config
-from aerie.models.eagle3_resolve import SINKS, HeadOptions, resolve_reach
+from aerie.models.eagle3.config import parse_head_config
+from aerie.models.eagle3.resolve import SINKS, HeadOptions, resolve_reach
 from aerie.models.fields import Fields
 from tests.unit.models import pairs
 

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from aerie.assemble_numerics import head_numerics
-from aerie.assemble_sizes import hot_bytes
+from aerie.assemble.numerics import head_numerics
+from aerie.assemble.sizes import hot_bytes
 from aerie.attention import pytorch
 from aerie.config import EngineConfig, ModelConfig, SpeculationConfig
 from aerie.kernels import load
 from aerie.models.draft_vocabulary import head_ids, output_weight, slice_head
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.eight_bits import (
     AT_A_TIME,
     MOST_ROWS,

@@ -10,8 +10,8 @@ import torch
 
 from aerie.attention import pytorch
 from aerie.errors import CheckpointError, ConfigFieldError, TensorMismatchError, WeightFileError
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.fields import Fields
 from aerie.models.foreign import METHODS
 from aerie.models.geometry import parse_geometry

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from aerie.attention import pytorch
 from aerie.errors import ConfigFieldError, TensorMismatchError
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.gptq import GPTQFormat
 from aerie.models.linear import LinearShape
 from aerie.models.load import LoadOptions, load_decoder

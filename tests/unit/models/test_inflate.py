@@ -18,19 +18,19 @@ from torch import Tensor
 
 from aerie.attention import pytorch
 from aerie.errors import ConfigFieldError, UnknownNameError, UsageError
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
-from aerie.models.inflate import (
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
+from aerie.models.inflate.axes import DEAD, Axis, head_dimensions, key_axis, place_heads, query_axis
+from aerie.models.inflate.embed import (
     InflateOptions,
     inflate_to_device,
     inflate_to_directory,
     random_model,
 )
-from aerie.models.inflate_axes import DEAD, Axis, head_dimensions, key_axis, place_heads, query_axis
-from aerie.models.inflate_geometry import GEOMETRIES, BlockSizes, find_geometry
-from aerie.models.inflate_layers import count_live, place_layers
-from aerie.models.inflate_pair import SmallPair
-from aerie.models.inflate_plan import InflationPlan, plan_inflation
+from aerie.models.inflate.geometry import GEOMETRIES, BlockSizes, find_geometry
+from aerie.models.inflate.layers import count_live, place_layers
+from aerie.models.inflate.pair import SmallPair
+from aerie.models.inflate.plan import InflationPlan, plan_inflation
 from aerie.models.linear import DenseLinear
 from aerie.models.load import LoadOptions, load_decoder
 from aerie.models.probe_text import whole_texts

@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 
 from aerie.attention import pytorch
 from aerie.errors import CheckpointError
-from aerie.models.eagle3_config import parse_head_config
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.config import parse_head_config
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.fields import Fields
 from aerie.models.geometry import parse_geometry
 from aerie.models.load import LoadOptions, load_decoder

@@ -13,8 +13,8 @@ from torch import Tensor
 from aerie.attention import pytorch
 from aerie.errors import ConfigFieldError, TensorMismatchError, UsageError
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.feed_forward import GatedMLP
 from aerie.models.fields import read_config
 from aerie.models.footprint import weight_bytes

@@ -16,9 +16,9 @@ import aerie
 from aerie.attention import pytorch
 from aerie.errors import CheckpointError
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_head import Eagle3Head
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.head import Eagle3Head
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
 from aerie.models.probe import probe_at_load
 from aerie.text.tokenizer import load_tokenizer

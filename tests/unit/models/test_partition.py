@@ -13,8 +13,8 @@ from torch import Tensor
 
 from aerie.attention import pytorch
 from aerie.errors import TensorMismatchError, UsageError
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
 from aerie.models.partition import Partition
 from tests.unit.models import pairs

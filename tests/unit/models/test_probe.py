@@ -14,9 +14,9 @@ import aerie
 from aerie import Engine
 from aerie.attention import pytorch
 from aerie.errors import ProbeError, UnknownNameError, UsageError
-from aerie.models.eagle3_head import Eagle3Head
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.head import Eagle3Head
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.probe import (
     ProbeRow,
     ProbeWarning,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from aerie.assemble import load_draft, load_target
+from aerie.assemble.core import load_draft, load_target
 from aerie.config import ModelConfig
 from aerie.models.hub import find_pair
 from aerie.requests.request import Scored

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from aerie.assemble import build_kernels
+from aerie.assemble.core import build_kernels
 from aerie.speculation.policy import Lesson, Policy
 from aerie.speculation.tree import DraftTree
 

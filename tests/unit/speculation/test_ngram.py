@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aerie.assemble import build_kernels
+from aerie.assemble.core import build_kernels
 from aerie.speculation.ngram import FIRST_CONFIDENCE, LOOKUPS, CopiedPaths, n_copied
 from aerie.speculation.store import NodeStore
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from aerie.assemble import measured_core
-from aerie.assemble_costs import describe_pair
+from aerie.assemble.core import measured_core
+from aerie.assemble.costs import describe_pair
 from aerie.config import EngineConfig, GraphConfig, ModelConfig, SpeculationConfig
 from aerie.costs.table import CostTable
 from aerie.engine.engine import EngineCore

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aerie.assemble import build_core, load_draft, load_target, with_numerics
-from aerie.assemble_memory import give_back
-from aerie.assemble_sizes import scratch_of
+from aerie.assemble.core import build_core, load_draft, load_target, with_numerics
+from aerie.assemble.memory import give_back
+from aerie.assemble.sizes import scratch_of
 from aerie.bench.audit.cells import KNOWING, OFF, SAMPLINGS, SCENES, SHORT, Cell, Job, Plan, Played
 from aerie.bench.audit.certificate import Row, Rows, TextKey, digest
 from aerie.bench.comparison import policy_of, where_texts_part
@@ -30,7 +30,7 @@ from aerie.config import (
 from aerie.engine.engine import EngineCore, Limits
 from aerie.errors import UsageError
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.models.hub import find_pair
 from aerie.requests.params import SamplingParams
 from aerie.text.heldout import read_documents

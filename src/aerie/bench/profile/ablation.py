@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aerie.api import find_pair
-from aerie.assemble_numerics import find_numerics, head_numerics
+from aerie.assemble.numerics import find_numerics, head_numerics
 from aerie.attention.contract import PrepareAttention
 from aerie.bench.profile.bytes import round_traffic, total_bytes
 from aerie.bench.profile.kernels import emitted
@@ -20,9 +20,9 @@ from aerie.bench.round.setup import PAGE, RoundSetup
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.models.draft_vocabulary import head_ids, slice_head
-from aerie.models.inflate import InflateOptions, LargePair, inflate_to_device
-from aerie.models.inflate_geometry import find_geometry
-from aerie.models.inflate_pair import read_pair
+from aerie.models.inflate.embed import InflateOptions, LargePair, inflate_to_device
+from aerie.models.inflate.geometry import find_geometry
+from aerie.models.inflate.pair import read_pair
 from aerie.models.load import LoadOptions
 
 FULL = "all on"

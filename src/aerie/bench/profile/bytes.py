@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from aerie.config import SpeculationConfig
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.models.eight_bits import EightBitLinear
-from aerie.models.inflate import LargePair
+from aerie.models.inflate.embed import LargePair
 
 FLOAT = 4  # bytes of a logit: they are float32 whatever the run's dtype
 

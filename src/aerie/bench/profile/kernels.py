@@ -19,7 +19,7 @@ from aerie.bench.round.setup import RoundSetup
 from aerie.bench.round.speed import step_to_room
 from aerie.config import GraphConfig
 from aerie.engine.engine import EngineCore
-from aerie.models.inflate import LargePair
+from aerie.models.inflate.embed import LargePair
 from aerie.tune.clock import DeviceClock, marked
 
 DIRECT_ROUNDS = 3

@@ -18,7 +18,7 @@ from aerie.bench.lane import relaunch
 from aerie.engine.engine import EngineCore
 from aerie.kernels.registry import Kernels
 from aerie.models.decoder import Decoder, DecoderOutput
-from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eagle3.head import Eagle3Head
 
 BASE, DRAFT_ATTENTION, DRAFT_FFN, DRAFT_HEAD, MASKS, ACCEPT, COMMIT = NAMES = (
     "BASE_DECODE_STEP",

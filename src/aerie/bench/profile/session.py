@@ -19,7 +19,7 @@ from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.graphs import smallest
-from aerie.models.inflate import LargePair
+from aerie.models.inflate.embed import LargePair
 from aerie.requests.params import SamplingParams
 
 WARM_ROUNDS = 6

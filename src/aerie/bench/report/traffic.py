@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aerie.bench.record import line, page, read_csv
-from aerie.models.inflate_geometry import find_geometry
+from aerie.models.inflate.geometry import find_geometry
 
 BYTES = "reports/cuda_bytes_per_token.csv"
 PAGE = "reports/gpu_traffic"

@@ -14,7 +14,7 @@ from aerie.bench.ceilings import synchronise
 from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start
 from aerie.bench.round.speed import Clocked
 from aerie.config import GraphConfig, SpeculationConfig
-from aerie.models.inflate import LargePair
+from aerie.models.inflate.embed import LargePair
 from aerie.requests.params import SamplingParams
 
 SHAPES = {

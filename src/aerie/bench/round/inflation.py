@@ -20,9 +20,9 @@ from aerie.attention.contract import PrepareAttention
 from aerie.attention.rows import Bounds, Rows, causal_rows
 from aerie.bench.ceilings import synchronise
 from aerie.models.decoder import Decoder
-from aerie.models.inflate import InflateOptions, LargePair, inflate_to_device, random_model
-from aerie.models.inflate_geometry import ProductionGeometry
-from aerie.models.inflate_pair import SmallPair
+from aerie.models.inflate.embed import InflateOptions, LargePair, inflate_to_device, random_model
+from aerie.models.inflate.geometry import ProductionGeometry
+from aerie.models.inflate.pair import SmallPair
 from aerie.models.load import LoadOptions
 from aerie.models.probe_text import whole_texts
 from aerie.models.written_text import Writing, continue_texts

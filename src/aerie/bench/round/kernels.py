@@ -22,7 +22,7 @@ from aerie.by_context import ByContext
 from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.sampler import GREEDY
-from aerie.models.inflate import LargePair
+from aerie.models.inflate.embed import LargePair
 
 # Parts of a kernel's name, and the part of the model it belongs to; the first that matches.
 # What matches nothing is counted as bookkeeping, so that its share is never understated.

@@ -22,7 +22,7 @@ from aerie.models.decoder import Decoder, DecoderLayer
 from aerie.models.feed_forward import Experts
 from aerie.models.fields import Fields
 from aerie.models.geometry import MXFP4_BLOCK, Geometry, parse_geometry
-from aerie.models.inflate_tensors import MadeLoader
+from aerie.models.inflate.tensors import MadeLoader
 from aerie.models.linear import DENSE, Linear
 from aerie.models.load import LoadOptions, build_decoder
 from aerie.models.tensors import BYTES

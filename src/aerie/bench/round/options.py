@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from aerie.assemble_choices import CHUNKS
+from aerie.assemble.choices import CHUNKS
 from aerie.bench.lane import captured
 from aerie.bench.round.kernels import profile_rounds
 from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start
@@ -24,7 +24,7 @@ from aerie.bench.round.speed import Clocked, launch_counts, run_without_waiting,
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.sampler import EVERYTHING, GREEDY
-from aerie.models.inflate import LargePair
+from aerie.models.inflate.embed import LargePair
 from aerie.requests.params import SamplingParams
 
 # Operations that move bytes between host and device, or make a tensor, and launch no kernel there.

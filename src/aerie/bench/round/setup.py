@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from aerie.api import find_pair
-from aerie.assemble import build_core
-from aerie.assemble_numerics import find_numerics, head_numerics
+from aerie.assemble.core import build_core
+from aerie.assemble.numerics import find_numerics, head_numerics
 from aerie.config import (
     CacheConfig,
     EngineConfig,
@@ -22,11 +22,11 @@ from aerie.config import (
     SpeculationConfig,
 )
 from aerie.engine.engine import EngineCore, Limits
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
-from aerie.models.inflate import InflateOptions, LargePair, inflate_to_device
-from aerie.models.inflate_geometry import find_geometry
-from aerie.models.inflate_pair import read_pair
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
+from aerie.models.inflate.embed import InflateOptions, LargePair, inflate_to_device
+from aerie.models.inflate.geometry import find_geometry
+from aerie.models.inflate.pair import read_pair
 from aerie.models.load import LoadOptions, load_decoder
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request, State

@@ -16,7 +16,7 @@ from aerie.config import SpeculationConfig
 from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore
 from aerie.models.decoder import Decoder
-from aerie.models.inflate import LargePair
+from aerie.models.inflate.embed import LargePair
 from aerie.tune.clock import clock_of, marked
 
 PLAIN = SpeculationConfig(method="none")

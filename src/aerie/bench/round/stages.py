@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aerie.assemble_numerics import near_limit
+from aerie.assemble.numerics import near_limit
 from aerie.bench.provenance import provenance
 from aerie.bench.round.exact import compare_numerics, stress
 from aerie.bench.round.kernels import (
@@ -31,7 +31,7 @@ from aerie.bench.round.texts import (
     heldout_prompts,
     lossless_room,
 )
-from aerie.models.inflate import LargePair
+from aerie.models.inflate.embed import LargePair
 
 PROFILED = 8  # rounds
 PROMPT_TOKENS = 64

@@ -12,7 +12,7 @@ from aerie.bench.round.setup import Room, RoundSetup, read_prompts
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.models.decoder import Decoder
-from aerie.models.inflate import LargePair
+from aerie.models.inflate.embed import LargePair
 from aerie.requests.params import SamplingParams
 
 POLICIES = {

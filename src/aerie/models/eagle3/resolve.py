@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from aerie.attention.contract import Reach
-from aerie.models.eagle3_capture import final_boundary, resolve_boundaries
-from aerie.models.eagle3_config import HeadConfig
-from aerie.models.eagle3_names import EMBEDDING, HEAD
-from aerie.models.eagle3_values import HeadConvention, HeadGeometry, HeadStorage
+from aerie.models.eagle3.capture import final_boundary, resolve_boundaries
+from aerie.models.eagle3.config import HeadConfig
+from aerie.models.eagle3.names import EMBEDDING, HEAD
+from aerie.models.eagle3.values import HeadConvention, HeadGeometry, HeadStorage
 from aerie.models.linear import DENSE, DenseFormat
 from aerie.models.packed import BY_DEVICE, PackedProducts
 from aerie.models.resolved import CONFIG, DEFAULT, FILE, OPTION, TARGET, Resolved

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from aerie.models.eagle3_names import DRAFT_TO_TARGET, TARGET_TO_DRAFT
+from aerie.models.eagle3.names import DRAFT_TO_TARGET, TARGET_TO_DRAFT
 from aerie.models.tensors import Offence
 
 ABSOLUTE_ADVICE = (

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from aerie.models.blueprint import FINAL_NORM, HEAD
-from aerie.models.eagle3_names import FINAL_NORM as HEAD_FINAL_NORM
-from aerie.models.eagle3_names import HEAD as OUTPUT
-from aerie.models.eagle3_vocabulary import target_ids
-from aerie.models.inflate_axes import (
+from aerie.models.eagle3.names import FINAL_NORM as HEAD_FINAL_NORM
+from aerie.models.eagle3.names import HEAD as OUTPUT
+from aerie.models.eagle3.vocabulary import target_ids
+from aerie.models.inflate.axes import (
     Axis,
     head_dimensions,
     key_axis,
@@ -32,9 +32,9 @@ from aerie.models.inflate_axes import (
     query_axis,
     side_by_side,
 )
-from aerie.models.inflate_geometry import BlockSizes, ProductionGeometry
-from aerie.models.inflate_layers import place_layers
-from aerie.models.inflate_pair import SmallPair, refuse_pair
+from aerie.models.inflate.geometry import BlockSizes, ProductionGeometry
+from aerie.models.inflate.layers import place_layers
+from aerie.models.inflate.pair import SmallPair, refuse_pair
 
 GAP = 200.0  # exp(-200) is zero in float32, even after a temperature of 2
 # Root mean square up to which the gap holds. A stream that passes 65504 cannot be run in fp16, and

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from aerie.models import blueprint
-from aerie.models import eagle3_names as names
-from aerie.models.inflate_axes import Axis
-from aerie.models.inflate_paint import (
+from aerie.models.eagle3 import names as names
+from aerie.models.inflate.axes import Axis
+from aerie.models.inflate.paint import (
     Canvas,
     LinearMap,
     dead_row_noise,
@@ -23,8 +23,8 @@ from aerie.models.inflate_paint import (
     paint_table,
     read_noise,
 )
-from aerie.models.inflate_pair import SmallPair
-from aerie.models.inflate_plan import BlockPlan, InflationPlan
+from aerie.models.inflate.pair import SmallPair
+from aerie.models.inflate.plan import BlockPlan, InflationPlan
 from aerie.models.loader import Loader
 from aerie.models.weights import Checkpoint
 

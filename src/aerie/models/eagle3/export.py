@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from aerie.models.eagle3_blueprint import derive_storage
-from aerie.models.eagle3_capture import IDS
-from aerie.models.eagle3_config import MODELOPT, MODELOPT_SWITCHES, SPECFORGE, SPECULATORS
-from aerie.models.eagle3_values import HeadConvention, HeadGeometry, HeadStorage
+from aerie.models.eagle3.blueprint import derive_storage
+from aerie.models.eagle3.capture import IDS
+from aerie.models.eagle3.config import MODELOPT, MODELOPT_SWITCHES, SPECFORGE, SPECULATORS
+from aerie.models.eagle3.values import HeadConvention, HeadGeometry, HeadStorage
 from aerie.models.rope import RopeSettings
 
 Config = dict[str, Any]

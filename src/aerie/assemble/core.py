@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from aerie.assemble_choices import head_options, settled
-from aerie.assemble_costs import (
+from aerie.assemble.choices import head_options, settled
+from aerie.assemble.costs import (
     describe_costs,
     describe_pair,
     given_costs,
@@ -17,12 +17,12 @@ from aerie.assemble_costs import (
     kept_costs,
     shipped_costs,
 )
-from aerie.assemble_device import settle_model
-from aerie.assemble_memory import free_bytes, give_back, kv_needs, with_pages
-from aerie.assemble_numerics import choose_kind, head_numerics
-from aerie.assemble_parallel import load_split, load_whole
-from aerie.assemble_rounds import build_launcher
-from aerie.assemble_sizes import preview_rule, scratch_of, tree_shape
+from aerie.assemble.device import settle_model
+from aerie.assemble.memory import free_bytes, give_back, kv_needs, with_pages
+from aerie.assemble.numerics import choose_kind, head_numerics
+from aerie.assemble.parallel import load_split, load_whole
+from aerie.assemble.rounds import build_launcher
+from aerie.assemble.sizes import preview_rule, scratch_of, tree_shape
 from aerie.config import EngineConfig, ModelConfig, PartialConfig, SpeculationConfig, require
 from aerie.costs.table import CostTable
 from aerie.engine.engine import EngineCore, Limits
@@ -31,8 +31,8 @@ from aerie.kernels.arrays import speaking_torch
 from aerie.kernels.registry import Kernels, backend_info
 from aerie.kv.memory import Memory
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_head import Eagle3Head
-from aerie.models.eagle3_load import load_head
+from aerie.models.eagle3.head import Eagle3Head
+from aerie.models.eagle3.load import load_head
 from aerie.models.geometry import read_geometry
 from aerie.models.quantisation import has_packed_linears
 from aerie.speculation.foresight import Foresight

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 from aerie.errors import UnknownNameError, UsageError
-from aerie.models import eagle3_names as names
-from aerie.models.eagle3_blueprint import TargetSizes
-from aerie.models.eagle3_config import MODELOPT, SPECFORGE, SPECULATORS
-from aerie.models.eagle3_export import WRITERS, Config, ExportDetails, NormalHead
-from aerie.models.eagle3_load import read_head
-from aerie.models.eagle3_resolve import HeadOptions
-from aerie.models.eagle3_values import HeadStorage
-from aerie.models.eagle3_vocabulary import target_ids
+from aerie.models.eagle3 import names as names
+from aerie.models.eagle3.blueprint import TargetSizes
+from aerie.models.eagle3.config import MODELOPT, SPECFORGE, SPECULATORS
+from aerie.models.eagle3.export import WRITERS, Config, ExportDetails, NormalHead
+from aerie.models.eagle3.load import read_head
+from aerie.models.eagle3.resolve import HeadOptions
+from aerie.models.eagle3.values import HeadStorage
+from aerie.models.eagle3.vocabulary import target_ids
 from aerie.models.fields import read_config
 from aerie.models.quantisation import SECTION
 from aerie.models.tensors import refuse

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from aerie.attention.contract import Reach
-from aerie.models import eagle3_blueprint
 from aerie.models.blueprint import expected_tensors
-from aerie.models.eagle3_config import SPECULATORS
-from aerie.models.eagle3_convert import to_dialect
-from aerie.models.eagle3_export import ExportDetails, NormalHead
-from aerie.models.eagle3_names import DRAFT_TO_TARGET, TARGET_TO_DRAFT
-from aerie.models.eagle3_values import (
+from aerie.models.eagle3 import blueprint as eagle3_blueprint
+from aerie.models.eagle3.config import SPECULATORS
+from aerie.models.eagle3.convert import to_dialect
+from aerie.models.eagle3.export import ExportDetails, NormalHead
+from aerie.models.eagle3.names import DRAFT_TO_TARGET, TARGET_TO_DRAFT
+from aerie.models.eagle3.values import (
     HeadConvention,
     HeadGeometry,
     HeadStorage,
@@ -22,9 +22,9 @@ from aerie.models.eagle3_values import (
     usual_boundaries,
 )
 from aerie.models.geometry import AttentionGeometry, Geometry
-from aerie.models.inflate_geometry import ProductionGeometry
-from aerie.models.inflate_pair import SmallPair
-from aerie.models.inflate_plan import InflationPlan
+from aerie.models.inflate.geometry import ProductionGeometry
+from aerie.models.inflate.pair import SmallPair
+from aerie.models.inflate.plan import InflationPlan
 from aerie.models.linear import DENSE
 from aerie.models.rope import RopeSettings
 from aerie.models.tensors import TensorSpec

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import torch
 
-from aerie.assemble_sizes import history_of, hot_bytes, n_previewed, near_width
+from aerie.assemble.sizes import history_of, hot_bytes, n_previewed, near_width
 from aerie.config import EngineConfig, require
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.models.footprint import device_bytes
 
 # On a CPU: so many positions for every request of the batch, or one of full length if that is more,

@@ -19,7 +19,7 @@ from aerie.attention.pool import KVPool, allocate_pool
 from aerie.attention.rows import Rows
 from aerie.errors import UsageError
 from aerie.models.decoder import AttentionBlock, DecoderLayer, ForwardPass
-from aerie.models.eagle3_values import HeadSummary
+from aerie.models.eagle3.values import HeadSummary
 from aerie.models.feed_forward import FeedForward
 from aerie.models.linear import Linear
 from aerie.models.norm import RMSNorm

@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from aerie.assemble_numerics import (
+from aerie.assemble.numerics import (
     head_numerics,
     leaves_padding_alone,
     near_limit,
     row_multiple,
 )
-from aerie.assemble_sizes import (
+from aerie.assemble.sizes import (
     history_of,
     longest_run,
     n_nodes_of,
@@ -44,7 +44,7 @@ from aerie.models.draft_vocabulary import (
     read_counts,
     slice_head,
 )
-from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.requests.admission import Limits
 from aerie.speculation.draft import Draft
 from aerie.speculation.hot import HotIds

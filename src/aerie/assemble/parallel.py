@@ -1,6 +1,6 @@
 """The composition root of targets: whole, or split over ranks; a follower's process is this module.
 
-`python -m aerie.assemble_parallel` is started by `load_split` alone.
+`python -m aerie.assemble.parallel` is started by `load_split` alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from aerie.assemble_numerics import find_numerics
+from aerie.assemble.numerics import find_numerics
 from aerie.config import ModelConfig, require
 from aerie.errors import AerieError, RankLostError
 from aerie.models.decoder import Decoder

@@ -8,7 +8,7 @@ from pathlib import Path
 from aerie.attention.contract import Reach
 from aerie.errors import UnsupportedArchitectureError
 from aerie.models.architectures import misspelt
-from aerie.models.eagle3_capture import DeclaredCaptures, read_captures
+from aerie.models.eagle3.capture import DeclaredCaptures, read_captures
 from aerie.models.fields import Fields, read_config
 from aerie.models.packed import PackedFormat
 from aerie.models.packed_formats import read_packed

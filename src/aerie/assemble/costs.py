@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
-from aerie.assemble_device import device_name
-from aerie.assemble_numerics import choose_draft_products, choose_numerics
+from aerie.assemble.device import device_name
+from aerie.assemble.numerics import choose_draft_products, choose_numerics
 from aerie.config import EngineConfig
 from aerie.costs.table import CostTable, load_costs
 from aerie.errors import UsageError
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eagle3.head import Eagle3Head
 
 LOG = logging.getLogger(__name__)
 # All of a pair that the cost of a round depends on.

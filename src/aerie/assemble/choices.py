@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aerie.assemble_device import choose_device, choose_dtype, settle_model
-from aerie.assemble_numerics import choose_draft_products, choose_kind, choose_numerics
+from aerie.assemble.device import choose_device, choose_dtype, settle_model
+from aerie.assemble.numerics import choose_draft_products, choose_kind, choose_numerics
 from aerie.config import EngineConfig, ModelConfig, SchedulerConfig, require
 from aerie.kernels.registry import backend_info, why_unavailable
-from aerie.models.eagle3_config import read_head_config
-from aerie.models.eagle3_resolve import HeadOptions, resolve_reach
+from aerie.models.eagle3.config import read_head_config
+from aerie.models.eagle3.resolve import HeadOptions, resolve_reach
 from aerie.models.geometry import read_geometry
 from aerie.models.hub import find_pair
 from aerie.models.quantisation import has_packed_linears

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.models.inflate_axes import Axis
-from aerie.models.inflate_plan import DEAD_ROW, BlockPlan
+from aerie.models.inflate.axes import Axis
+from aerie.models.inflate.plan import DEAD_ROW, BlockPlan
 
 
 @dataclass(frozen=True)

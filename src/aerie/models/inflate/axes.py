@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.models.inflate_geometry import BlockSizes
+from aerie.models.inflate.geometry import BlockSizes
 
 DEAD = -1  # comes from nowhere and may hold anything, for nothing live reads it
 SILENT = -2  # comes from nowhere and is multiplied with something that is not zero: must be zero

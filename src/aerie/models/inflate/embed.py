@@ -24,18 +24,18 @@ from aerie.attention.contract import PrepareAttention
 from aerie.errors import UsageError
 from aerie.models.blueprint import expected_tensors
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3_export import ExportDetails
-from aerie.models.eagle3_head import Eagle3Head
-from aerie.models.eagle3_load import build_head
-from aerie.models.eagle3_names import DRAFT_TO_TARGET, TARGET_TO_DRAFT
-from aerie.models.eagle3_resolve import HeadOptions
-from aerie.models.eagle3_values import HeadSummary
+from aerie.models.eagle3.export import ExportDetails
+from aerie.models.eagle3.head import Eagle3Head
+from aerie.models.eagle3.load import build_head
+from aerie.models.eagle3.names import DRAFT_TO_TARGET, TARGET_TO_DRAFT
+from aerie.models.eagle3.resolve import HeadOptions
+from aerie.models.eagle3.values import HeadSummary
 from aerie.models.geometry import Geometry
-from aerie.models.inflate_geometry import ProductionGeometry
-from aerie.models.inflate_paint import Canvas, read_noise
-from aerie.models.inflate_pair import SmallPair
-from aerie.models.inflate_plan import InflationPlan, plan_inflation
-from aerie.models.inflate_shapes import (
+from aerie.models.inflate.geometry import ProductionGeometry
+from aerie.models.inflate.paint import Canvas, read_noise
+from aerie.models.inflate.pair import SmallPair
+from aerie.models.inflate.plan import InflationPlan, plan_inflation
+from aerie.models.inflate.shapes import (
     DTYPE_NAMES,
     head_config,
     head_specs,
@@ -47,7 +47,7 @@ from aerie.models.inflate_shapes import (
     random_target,
     target_config,
 )
-from aerie.models.inflate_tensors import InflatedHead, InflatedTarget, MadeLoader, TensorMaker
+from aerie.models.inflate.tensors import InflatedHead, InflatedTarget, MadeLoader, TensorMaker
 from aerie.models.linear import DENSE, DenseFormat
 from aerie.models.load import LoadOptions, build_decoder
 from aerie.models.weights_stream import PlannedTensor, write_shards

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from aerie.models.eagle3_config import DeclaredStorage, HeadConfig
-from aerie.models.eagle3_names import (
+from aerie.models.eagle3.config import DeclaredStorage, HeadConfig
+from aerie.models.eagle3.names import (
     DRAFT_TO_TARGET,
     EMBEDDING,
     FC,
@@ -17,7 +17,7 @@ from aerie.models.eagle3_names import (
     chunk_norm,
     layer_prefix,
 )
-from aerie.models.eagle3_values import HeadConvention, HeadGeometry, HeadStorage
+from aerie.models.eagle3.values import HeadConvention, HeadGeometry, HeadStorage
 from aerie.models.linear import DenseFormat, LinearFormat, LinearShape
 from aerie.models.packed import PackedFormat, Stored
 from aerie.models.tensors import Offence, TensorSpec

@@ -11,15 +11,15 @@ from torch import Tensor
 
 from aerie.attention import pytorch
 from aerie.errors import UsageError
-from aerie.models.eagle3_blueprint import TargetSizes
-from aerie.models.eagle3_convert import read_normal
-from aerie.models.eagle3_export import NormalHead
-from aerie.models.eagle3_load import load_head
-from aerie.models.eagle3_resolve import HeadOptions
+from aerie.models.eagle3.blueprint import TargetSizes
+from aerie.models.eagle3.convert import read_normal
+from aerie.models.eagle3.export import NormalHead
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.fields import read_config
 from aerie.models.geometry import Geometry, read_geometry
-from aerie.models.inflate_axes import kv_copies
-from aerie.models.inflate_geometry import BlockSizes, ProductionGeometry
+from aerie.models.inflate.axes import kv_copies
+from aerie.models.inflate.geometry import BlockSizes, ProductionGeometry
 from aerie.models.load import LoadOptions, load_decoder
 from aerie.models.rope_buffers import without_buffers
 from aerie.models.weights import open_checkpoint

@@ -6,7 +6,7 @@ from aerie.attention.contract import Reach
 from aerie.config import MAX_VERIFY, EngineConfig, SpeculationConfig
 from aerie.engine.graphs import smallest
 from aerie.engine.near_kv import MOST_SEATS
-from aerie.models.eagle3_head import Eagle3Head
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.models.eight_bits import EightBitLinear, code_bytes
 from aerie.speculation.ngram import n_copied
 from aerie.speculation.policy import TreeShape

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from aerie.errors import UsageError
-from aerie.models.eagle3_values import usual_boundaries
+from aerie.models.eagle3.values import usual_boundaries
 
 Layers = tuple[int | None, ...]  # small layer of each large one; None is dead
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aerie.errors import ConfigFieldError, UsageError
-from aerie.models.eagle3_values import both_notations, usual_boundaries
+from aerie.models.eagle3.values import both_notations, usual_boundaries
 from aerie.models.fields import Fields
 from aerie.models.resolved import CONFIG, DEFAULT, OPTION, Resolved
 

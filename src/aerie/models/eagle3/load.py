@@ -10,9 +10,9 @@ from torch import Tensor
 
 from aerie.attention.contract import LayerAttention, PrepareAttention
 from aerie.errors import ConfigFieldError, UsageError
-from aerie.models import eagle3_names as names
 from aerie.models.decoder import AttentionBlock, Decoder, DecoderLayer
-from aerie.models.eagle3_blueprint import (
+from aerie.models.eagle3 import names as names
+from aerie.models.eagle3.blueprint import (
     Formats,
     TargetSizes,
     all_linears,
@@ -21,11 +21,11 @@ from aerie.models.eagle3_blueprint import (
     derive_storage,
     expected_tensors,
 )
-from aerie.models.eagle3_config import HeadConfig, read_head_config
-from aerie.models.eagle3_head import Eagle3Head, FeatureMixer, FusionLayer
-from aerie.models.eagle3_resolve import HeadOptions, resolve_convention, resolve_sharing
-from aerie.models.eagle3_values import HeadConvention, HeadGeometry, HeadStorage, HeadSummary
-from aerie.models.eagle3_vocabulary import check_map, target_ids
+from aerie.models.eagle3.config import HeadConfig, read_head_config
+from aerie.models.eagle3.head import Eagle3Head, FeatureMixer, FusionLayer
+from aerie.models.eagle3.resolve import HeadOptions, resolve_convention, resolve_sharing
+from aerie.models.eagle3.values import HeadConvention, HeadGeometry, HeadStorage, HeadSummary
+from aerie.models.eagle3.vocabulary import check_map, target_ids
 from aerie.models.feed_forward import GatedMLP
 from aerie.models.linear import (
     DenseFormat,

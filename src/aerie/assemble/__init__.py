@@ -1,0 +1,1 @@
+"""Assembly: what `auto` stands for, and the parts of an engine wired in one place."""

@@ -1,0 +1,1 @@
+"""Inflation: a small pair embedded exactly into a production geometry."""
