@@ -2,8 +2,8 @@
 # The contract on a GPU machine: gates, baseline matrix, planner matrix and the checks beside them.
 #   scripts/bench_gpu_matrix.sh OUT COMMIT [what] [scenarios]
 # What, comma separated, measured in this order by one process: micro, full, repeats, tail, slots,
-# acceptance, matrix (the named scenarios of contracts/h200.toml; empty: all), planner (all of
-# contracts/h200_planner.toml).
+# acceptance, matrix (the named scenarios of evidence/contracts/h200.toml; empty: all), planner (all
+# of evidence/contracts/h200_planner.toml).
 # Needs python3 with torch, triton, numpy, safetensors, tokenizers, typer and rich. Raw rows are
 # appended to OUT as they are measured, so that a call cut short loses nothing; points finished for
 # the same sources and contract are skipped. Full gates start only after three micro passes.
@@ -13,8 +13,8 @@ out=${1:?folder of the reports}
 export AERIE_COMMIT="${2:?the commit under test: a bare machine has no git}"
 what=${3:-micro,full,repeats,tail,slots,acceptance,matrix,planner}
 scenarios=${4:-}
-contract=${CONTRACT:-contracts/h200.toml}
-planner=${PLANNER_CONTRACT:-contracts/h200_planner.toml}
+contract=${CONTRACT:-evidence/contracts/h200.toml}
+planner=${PLANNER_CONTRACT:-evidence/contracts/h200_planner.toml}
 export PYTHONPATH=src PYTHONUNBUFFERED=1
 mkdir -p "$out"
 # Rows go on from those of the repository, passes are counted on, and a speed counts for proven

@@ -4,11 +4,11 @@
 
 Prices are those of the cost table that was measured on the device. First they are held against the
 rounds that fixed policies took there (reports/h200_baseline_raw.csv.xz): a table that does not
-describe real rounds makes bad plans. Then points of contracts/h200_planner.toml run on the CPU, on
-the same prompts, with the built-in pair, whose drafts are those of its inflation, and every graph
-that a round launches is priced. All results are modelled: they say whether the planner's rule is
-sound at such prices, not how fast a device is. A point of 32 x 8K takes six minutes, one of 8 x 32K
-ten, one of 1K one.
+describe real rounds makes bad plans. Then points of evidence/contracts/h200_planner.toml run on the
+CPU, on the same prompts, with the built-in pair, whose drafts are those of its inflation, and every
+graph that a round launches is priced. All results are modelled: they say whether the planner's rule
+is sound at such prices, not how fast a device is. A point of 32 x 8K takes six minutes, one of 8 x
+32K ten, one of 1K one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from aerie.models.inflate.embed import LargePair  # noqa: E402
 from aerie.requests.events import TokenEvent  # noqa: E402
 
 REPORTS = ROOT / "reports"
-CONTRACT = ROOT / "contracts" / "h200_planner.toml"
+CONTRACT = ROOT / "evidence/contracts/h200_planner.toml"
 TABLE = REPORTS / "costs_h200.json"
 PLANNER, CHAIN = "planner", "chain-7"
 CHAINS = (7, 12, 16)  # levels of the rivals: deep ones win where a text repeats itself

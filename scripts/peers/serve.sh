@@ -8,7 +8,7 @@
 # receives a row of the seconds until /health answers, and one for each load; OUT_DIR has the logs, too.
 #
 # Settings, from the environment:
-#   TURNS=3  CONTRACT=contracts/peers/serve.toml
+#   TURNS=3  CONTRACT=evidence/contracts/peers/serve.toml
 #   CLIENT=aerie   `aerie bench peer`, or CLIENT=vllm: `vllm bench serve`
 #   SHARE=0.3      of the GPU's memory for a vLLM server;  PAGES=8192: KV pages of 16 positions of aerie's
 #   LONGEST=33792  REQUESTS=64  READY_SECONDS=400  PORT=8123  PYTHON=python3
@@ -22,7 +22,7 @@ target=$2 head=$3
 shift 3
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3} port=${PORT:-8123} turns=${TURNS:-3} client=${CLIENT:-aerie}
-contract=${CONTRACT:-contracts/peers/serve.toml} ready_seconds=${READY_SECONDS:-400}
+contract=${CONTRACT:-evidence/contracts/peers/serve.toml} ready_seconds=${READY_SECONDS:-400}
 share=${SHARE:-0.3} pages=${PAGES:-8192} longest=${LONGEST:-33792} requests=${REQUESTS:-64}
 device=${DEVICE:-cuda} dtype=${DTYPE:-bfloat16}
 run=$(date -u +%Y-%m-%dT%H:%M:%S)

@@ -88,7 +88,9 @@ def main() -> int:
     parser.add_argument("--tokenizer", required=True, help="folder")
     parser.add_argument("--out", required=True, type=Path, help="JSON lines are appended")
     parser.add_argument("--work", required=True, type=Path, help="folder")
-    parser.add_argument("--contract", type=Path, default=Path("contracts/peers/serve.toml"))
+    parser.add_argument(
+        "--contract", type=Path, default=Path("evidence/contracts/peers/serve.toml")
+    )
     parser.add_argument("--name", default="aerie planner")
     parser.add_argument("--run", default="")
     parser.add_argument("--turn", type=int, default=0)

@@ -617,7 +617,7 @@ def test_a_signal_lets_what_runs_finish() -> None:
 def test_peer_contract_is_run_against_a_server(
     server: Served, plain: Engine, tmp_path: Path
 ) -> None:
-    path, out = Path("contracts/peers/rehearsal.toml"), tmp_path / "rows.jsonl"
+    path, out = Path("evidence/contracts/peers/rehearsal.toml"), tmp_path / "rows.jsonl"
     contract = read_peer_contract(ROOT / path)
     url = server.url.removesuffix("/v1")
     run = aerie("bench", "peer", "--url", url, "--contract", str(path), "--out", str(out), "--json")

@@ -200,7 +200,7 @@ def read_contract(path: Path) -> Contract:
 def read_toml(path: Path) -> dict[str, Any]:
     """What a contract's file says."""
     if not path.is_file():
-        raise UsageError(f"no contract at {path}; see contracts/")
+        raise UsageError(f"no contract at {path}; see evidence/contracts/")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:

@@ -72,7 +72,7 @@ class Asked:
     what: tuple[str, ...] = (MATRIX,)
     points: tuple[str, ...] = ()  # of the contract's matrix
     then: tuple[Path, ...] = ()  # contracts whose whole matrix follows on the same engine
-    gates: Path = Path("gates")
+    gates: Path = Path("evidence/gates")
 
     def __post_init__(self) -> None:
         for name in self.what:

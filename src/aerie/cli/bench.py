@@ -173,7 +173,7 @@ def round_setup(
 @app.command("gpu")
 def gpu(
     contract: Annotated[Path, in_file(help="TOML file: what is run, and how.")] = Path(
-        "contracts/h200.toml"
+        "evidence/contracts/h200.toml"
     ),
     points: Annotated[str, typer.Option(help="Scenarios or 4x16384, comma separated.")] = "",
     what: Annotated[
@@ -183,7 +183,9 @@ def gpu(
     then: Annotated[
         list[Path] | None, in_file(help="Contracts that follow on the same engine.")
     ] = None,
-    gates: Annotated[Path, typer.Option(help="Folder of the gates' TOML files.")] = Path("gates"),
+    gates: Annotated[Path, typer.Option(help="Folder of the gates' TOML files.")] = Path(
+        "evidence/gates"
+    ),
     out: Annotated[Path, out_folder(help="Folder of the reports.")] = Path("reports"),
     as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:

@@ -14,7 +14,7 @@ from aerie.cli.output import console, finish, progress_console
 def peer(
     url: Annotated[str, typer.Option(help="A running server, without /v1.")],
     contract: Annotated[Path, in_file(help="TOML file: what it is asked for.")] = Path(
-        "contracts/peers/serve.toml"
+        "evidence/contracts/peers/serve.toml"
     ),
     name: Annotated[str, typer.Option(help="The server in the rows: vllm chain7, say.")] = "aerie",
     run: Annotated[str, typer.Option(help="Rows of one run are compared. Default: now.")] = "",

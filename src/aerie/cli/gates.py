@@ -25,7 +25,7 @@ Json = Annotated[bool, typer.Option("--json", help="Only the closing JSON line."
 @app.callback()
 def gates(
     context: typer.Context,
-    folder: Gates = Path("gates"),
+    folder: Gates = Path("evidence/gates"),
     reports: Out = Path("reports"),
     as_json: Json = False,
 ) -> None:
@@ -50,9 +50,9 @@ def gates(
 def run(
     suite: Annotated[str, typer.Argument(help="micro or full.")],
     contract: Annotated[Path, in_file(help="TOML file: what is run, and how.")] = Path(
-        "contracts/h200.toml"
+        "evidence/contracts/h200.toml"
     ),
-    folder: Gates = Path("gates"),
+    folder: Gates = Path("evidence/gates"),
     out: Out = Path("reports"),
     as_json: Json = False,
 ) -> None:

@@ -31,7 +31,12 @@ def report(check: Check = False, as_json: Json = False) -> None:
     """
     from aerie.bench.report.write import make, missing_review, shown_counts
 
-    require_checkout("aerie report", Path("gates"), Path("scorecard"), Path("contracts"))
+    require_checkout(
+        "aerie report",
+        Path("evidence/gates"),
+        Path("evidence/scorecard"),
+        Path("evidence/contracts"),
+    )
     made = make(Path(), judges(Path()), writes=not check)
     out = console()
     for path in made.written:
@@ -58,7 +63,7 @@ def judges(root: Path) -> Judges:
     from aerie.sources import hash_parts, read_package
 
     ages = Ages(hash_parts(read_package(root / PACKAGE)), learn(root))
-    gates = judge(read_gates(root / "gates"), Folder(root / "reports", ages=ages))
+    gates = judge(read_gates(root / "evidence/gates"), Folder(root / "reports", ages=ages))
     page = Table(
         str(MATRIX.with_suffix(".md")),
         (str(MATRIX),),

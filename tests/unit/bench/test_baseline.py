@@ -24,7 +24,7 @@ SCENARIOS = (
 
 @pytest.fixture
 def contract() -> Contract:
-    return replace(read_contract(Path("contracts/h200.toml")), scenarios=SCENARIOS)
+    return replace(read_contract(Path("evidence/contracts/h200.toml")), scenarios=SCENARIOS)
 
 
 def written(root: Path, contract: Contract, rows: list[Row]) -> Path:
@@ -63,7 +63,7 @@ def test_spread_and_runs_are_told(tmp_path: Path, contract: Contract) -> None:
 
 
 def test_a_row_of_the_scorecard_is_open_while_a_scenario_is_missing(tmp_path: Path) -> None:
-    text = Path("contracts/h200.toml").read_text(encoding="utf-8")
+    text = Path("evidence/contracts/h200.toml").read_text(encoding="utf-8")
     head, *scenarios = text.split("[[scenarios]]")
     two = [own for own in scenarios if 'name = "full-32k"\n' in own or 'name = "batch"' in own]
     path = tmp_path / "contract.toml"

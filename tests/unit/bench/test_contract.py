@@ -16,8 +16,8 @@ from aerie.bench.rows import read_rows
 from aerie.bench.summary import summarise
 from aerie.errors import AerieError
 
-CONTRACTS = sorted(Path("contracts").glob("*.toml"))
-REHEARSAL = Path("contracts/rehearsal_cpu.toml")
+CONTRACTS = sorted(Path("evidence/contracts").glob("*.toml"))
+REHEARSAL = Path("evidence/contracts/rehearsal_cpu.toml")
 
 
 def values() -> dict[str, Any]:
@@ -67,7 +67,7 @@ def test_a_missing_key_and_an_unknown_policy_are_errors() -> None:
     with pytest.raises(AerieError, match="not ask less"):
         parse_contract(given)
     with pytest.raises(AerieError, match="no contract"):
-        read_contract(Path("contracts/none.toml"))
+        read_contract(Path("evidence/contracts/none.toml"))
 
 
 def test_the_digest_is_of_the_terms_not_of_the_file() -> None:

@@ -131,8 +131,8 @@ def test_columns_that_figures_need_stay_when_the_matrix_is_made_again(tmp_path: 
     reports = tmp_path / "reports"
     reports.mkdir()
     folder = write(reports, made_rows(), {"device": "cpu"})
-    shutil.copytree("gates", tmp_path / "gates")
-    (tmp_path / "gates/gpu.toml").write_text(
+    shutil.copytree("evidence/gates", tmp_path / "evidence/gates")
+    (tmp_path / "evidence/gates/gpu.toml").write_text(
         f'[[gates]]\nname = "a"\ncheck = "ratio"\nfile = "{RAW}"\nfloor = 2.0\n'
         'policy = "spec-3"\nparity = "triton"\n',
         encoding="utf-8",
@@ -202,15 +202,15 @@ def test_records_are_followed_by_path_and_need_provenance(tmp_path: Path) -> Non
 
 
 def test_shipped_gates_are_readable_and_named_once() -> None:
-    gates = read_gates(Path("gates"))
+    gates = read_gates(Path("evidence/gates"))
     names = [gate.name for gate in gates]
     assert len(names) == len(set(names))
-    scenarios = {s.name for s in read_contract(Path("contracts/h200.toml")).scenarios}
+    scenarios = {s.name for s in read_contract(Path("evidence/contracts/h200.toml")).scenarios}
     assert {g.scenario for g in gates if g.suite != "recorded"} <= scenarios
 
 
 def test_committed_rows_hold_their_gates_and_edited_ones_do_not() -> None:
-    gates = [gate for gate in read_gates(Path("gates")) if gate.suite in ("micro", "full")]
+    gates = [gate for gate in read_gates(Path("evidence/gates")) if gate.suite in ("micro", "full")]
     reports = Path("reports")
     ages = read_ages(Path())
     found = judge(gates, Folder(reports, ages=ages))
@@ -232,7 +232,7 @@ def test_an_unknown_check_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_full_run_waits_for_three_micro_passes(tmp_path: Path) -> None:
-    contract = read_contract(Path("contracts/rehearsal_cpu.toml"))
+    contract = read_contract(Path("evidence/contracts/rehearsal_cpu.toml"))
     entry = {"ok": True, "contract": contract.digest, "kernel_sha256": SHA}
 
     def record(*passes: dict[str, Any]) -> None:

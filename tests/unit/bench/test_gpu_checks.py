@@ -20,7 +20,7 @@ from tests.unit.bench.test_gates import SHA, made_rows, write
 
 
 def test_tail_and_slots_hold_on_a_cpu(tmp_path: Path) -> None:
-    contract = read_contract(Path("contracts/rehearsal_cpu.toml"))
+    contract = read_contract(Path("evidence/contracts/rehearsal_cpu.toml"))
     session = Experiment(contract, tmp_path / "raw.csv", SHA, lambda text: None)
     tail = CHECKS["tail"](session)
     assert tail["ok"] and tail["lengths"] == [40] and tail["same_as_plain"] == {"spec-3": True}
@@ -78,7 +78,7 @@ def gates() -> list[Gate]:
 
 def test_three_passes_open_the_full_run(tmp_path: Path) -> None:
     write(tmp_path, made_rows())
-    contract = read_contract(Path("contracts/rehearsal_cpu.toml"))
+    contract = read_contract(Path("evidence/contracts/rehearsal_cpu.toml"))
     session: Any = Recorded(contract)
     with pytest.raises(AerieError, match="micro"):
         run_suite(session, gates(), "full", tmp_path)
@@ -96,7 +96,7 @@ def test_three_passes_open_the_full_run(tmp_path: Path) -> None:
 
 
 def test_another_contract_needs_the_same_engine(tmp_path: Path) -> None:
-    contract = read_contract(Path("contracts/rehearsal_cpu.toml"))
+    contract = read_contract(Path("evidence/contracts/rehearsal_cpu.toml"))
     session = Experiment(contract, tmp_path / "raw.csv", SHA, lambda text: None)
     session.adopt(replace(contract, name="again"))
     assert session.contract.name == session.bed.contract.name == "again"

@@ -137,7 +137,7 @@ def test_servers_need_not_count() -> None:
     assert drafted(read_counters("")) == {"counters": {}, "acceptance_length": None}
 
 
-@pytest.mark.parametrize("path", sorted(Path("contracts/peers").glob("*.toml")), ids=str)
+@pytest.mark.parametrize("path", sorted(Path("evidence/contracts/peers").glob("*.toml")), ids=str)
 def test_contracts_can_be_read(path: Path) -> None:
     contract = read_peer_contract(path)
     assert contract.name == path.stem
@@ -145,7 +145,7 @@ def test_contracts_can_be_read(path: Path) -> None:
 
 
 def test_contract_asks_what_the_comparison_claims() -> None:
-    contract = read_peer_contract(Path("contracts/peers/serve.toml"))
+    contract = read_peer_contract(Path("evidence/contracts/peers/serve.toml"))
     assert (contract.new_tokens, contract.prompts.tokens, contract.first.requests) == (
         200,
         1024,

@@ -233,16 +233,16 @@ ROW = '[[row]]\nid = "1"\nwhat = "x"\n'
     ],
 )
 def test_rows_are_read_strictly(tmp_path: Path, rows: str, said: str) -> None:
-    write(tmp_path / "scorecard/1.toml", f'title = "t"\nabout = "a"\n{rows}\n')
+    write(tmp_path / "evidence/scorecard/1.toml", f'title = "t"\nabout = "a"\n{rows}\n')
     with pytest.raises(UsageError, match=re.escape(said)):
         read_sections(tmp_path)
 
 
 def small(root: Path, checks: str, artifact: str = "") -> None:
     rows = f"{ROW}kill = true\nchecks = [{checks}]\n"
-    write(root / "scorecard/1.toml", f'title = "t"\nabout = "a"\n{rows}')
+    write(root / "evidence/scorecard/1.toml", f'title = "t"\nabout = "a"\n{rows}')
     write(
-        root / "scorecard/artifacts.toml",
+        root / "evidence/scorecard/artifacts.toml",
         '[[artifact]]\npath = "reports/*"\ncommand = "aerie x"\nkind = "measured"\n' + artifact,
     )
 
@@ -302,7 +302,7 @@ def test_a_failing_row_is_an_exit_status(
 ) -> None:
     small(checkout, f'{{ record = "reports/signed.json", field = "ratio", at_least = {floor} }}')
     write(checkout / "reports/redesign_review.md", "reviewed")
-    for folder in ("gates", "contracts"):
+    for folder in ("evidence/gates", "evidence/contracts"):
         write(checkout / folder / "a.toml", "")
     monkeypatch.chdir(checkout)
     monkeypatch.setattr("aerie.cli.report.judges", lambda root: Judges((), {}))
@@ -336,7 +336,7 @@ def test_a_picture_says_what_it_was_drawn_from(tmp_path: Path) -> None:
 def test_every_row_names_evidence_that_can_exist_or_says_why_not() -> None:
     rows = [row for section in read_sections(ROOT) for row in section.rows]
     assert not [row.id for row in rows if not (row.checks or row.missing or row.not_needed)]
-    gates = [gate.name for gate in read_gates(ROOT / "gates")]
+    gates = [gate.name for gate in read_gates(ROOT / "evidence/gates")]
     backends = [info.name for info in BACKENDS]
     for row in rows:
         assert row.kernels in ("", *backends), row.id
@@ -346,7 +346,7 @@ def test_every_row_names_evidence_that_can_exist_or_says_why_not() -> None:
 
 
 def test_every_file_of_evidence_has_its_command() -> None:
-    """A new report needs a row in scorecard/artifacts.toml: what writes it, and of what kind."""
+    """A new report needs a row in artifacts.toml: what writes it, and of what kind."""
     artifacts = read_artifacts(ROOT)
     names = evidence_files(ROOT)
     strange = [n for n in names if not any(fnmatch(n, known.path) for known in artifacts)]

@@ -49,7 +49,7 @@ def test_unnamed():
 
 @pytest.fixture
 def checkout(pytester: pytest.Pytester) -> pytest.Pytester:
-    pytester.makefile(".toml", **{"scorecard/1": ROWS})
+    pytester.makefile(".toml", **{"evidence/scorecard/1": ROWS})
     pytester.makeini("[pytest]\nmarkers = slow: long\n")
     (pytester.path / "tests").mkdir()
     (pytester.path / "reports").mkdir()

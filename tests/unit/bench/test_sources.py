@@ -79,7 +79,7 @@ def history(tmp_path: Path) -> tuple[Path, str]:
         "src/aerie/attention/tiles.json": "{}",
         "src/aerie/kernels/pytorch/a.py": "x = 1\n",
         "src/aerie/cli/main.py": "x = 1\n",
-        "scorecard/artifacts.toml": '[[artifact]]\npath = "reports/*"\ncommand = "x"\n'
+        "evidence/scorecard/artifacts.toml": '[[artifact]]\npath = "reports/*"\ncommand = "x"\n'
         'kind = "measured"\nsources = "cpu engine"\n',
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

@@ -110,7 +110,7 @@ BESIDE: dict[str, tuple[str, ...]] = {
     "draft-vocab report": (*MODELS, "--counts", str(HERE), "--text", str(HERE)),
     "parity run": ("--dumps", "tests/data/dumps"),
     "gates run": ("micro",),
-    "bench gpu": ("--contract", "contracts/h200.toml"),
+    "bench gpu": ("--contract", "evidence/contracts/h200.toml"),
     "bench round": ("--device", "cpu", "--dtype", "float32", "--backend", "numpy"),
     "profile": ("--device", "cpu", "--dtype", "float32", "--backend", "numpy"),
     "train target": ("--device", "cpu", "--out", "OUT"),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aerie import __version__
+from aerie.assemble import core
 from aerie.cli import main
 from aerie.costs.table import CostTable, load_costs
 
@@ -48,7 +49,7 @@ def test_outside_a_checkout_it_says_what_to_do(
     assert run(monkeypatch, *command) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "in the root of a clone" in said or "contracts/h200.toml" in said
+    assert "in the root of a clone" in said or "evidence/contracts/h200.toml" in said
 
 
 def test_a_reader_that_leaves_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

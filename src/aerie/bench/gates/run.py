@@ -94,10 +94,10 @@ def keep_columns(root: Path, staying: Container[str]) -> list[Path]:
     `staying` are the sources of the matrix that is about to be written.
     """
     path = root / "reports" / MATRIX
-    if not path.is_file() or not (root / "gates").is_dir():
+    if not path.is_file() or not (root / "evidence/gates").is_dir():
         return []
     folder = Folder(root / "reports", ages=read_ages(root))
-    gates = [gate for gate in read_gates(root / "gates") if gate.parity]
+    gates = [gate for gate in read_gates(root / "evidence/gates") if gate.parity]
     needed = {(gate.parity, name) for gate in gates for name in _names(gate, folder)}
     matrix = read_json(path)
     kept = []

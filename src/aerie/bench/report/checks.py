@@ -220,7 +220,7 @@ def _gate(check: Check, evidence: Evidence) -> list[Finding]:
     found = [gate for gate in evidence.gates if fnmatch(gate.name, check.target)]
     if not found:
         nothing = Origin("", "aerie gates", "")
-        return [Finding(OPEN, f"no gate {check.target} has data", "gates/", nothing)]
+        return [Finding(OPEN, f"no gate {check.target} has data", "evidence/gates/", nothing)]
     return [_of_gate(gate, evidence) for gate in found]
 
 

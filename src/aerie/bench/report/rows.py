@@ -17,7 +17,7 @@ from aerie.bench.record import read_json
 from aerie.errors import UnknownNameError, UsageError
 from aerie.sources import syntax_of
 
-FOLDER = Path("scorecard")
+FOLDER = Path("evidence/scorecard")
 ARTIFACTS = "artifacts.toml"
 # What a check looks at, and what a figure of a record is held against.
 SUBJECTS = ("test", "record", "file", "gate", "parity", "contract")

@@ -24,7 +24,7 @@ from aerie.bench.report.origin import render_history
 from aerie.bench.report.traffic import BYTES, PAGE
 from aerie.bench.rows import read_rows
 
-CONTRACT = "contracts/h200.toml"
+CONTRACT = "evidence/contracts/h200.toml"
 PROFILE = "reports/profile_kernels.json"
 Render = Callable[[Path], str]
 # The operating point the kernels' page shows; the raw file holds all of them.
@@ -149,7 +149,7 @@ def _kernels(root: Path) -> str:
 
 
 TABLES = (
-    Table(HISTORY, ("scorecard/artifacts.toml",), render_history),
+    Table(HISTORY, ("evidence/scorecard/artifacts.toml",), render_history),
     *(
         Table(f"{stem}.csv", (f"{stem}.json",), partial(_engine_rows, f"{stem}.json"))
         for stem in ("reports/engine_bench_cpu", "reports/engine_bench_cpu_8k")
