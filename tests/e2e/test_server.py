@@ -547,7 +547,8 @@ def test_more_tokens_than_the_context_are_taken_as_the_context(server: Served) -
 
 
 def test_every_request_is_a_line_and_the_page_is_mentioned(server: Served) -> None:
-    reply = server.call("POST", "/v1/completions", {"prompt": "x = 1\n", "max_tokens": 9})
+    asked = {"prompt": "x = 1\n", "max_tokens": 9, "ignore_eos": True}
+    reply = server.call("POST", "/v1/completions", asked)
     name = reply.headers["x-request-id"]
     until = time.monotonic() + 5
     while name not in (log := server.log):

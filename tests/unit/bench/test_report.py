@@ -358,9 +358,7 @@ def test_the_operator_page_names_what_exists() -> None:
     from typer.main import get_command
 
     text = (ROOT / "docs/operator.md").read_text("utf-8")
-    for path in set(
-        re.findall(r"\b(?:scripts|contracts|gates|docs|tests|examples)/[\w./-]*\w", text)
-    ):
+    for path in set(re.findall(r"\b(?:scripts|evidence|docs|tests|examples)/[\w./-]*\w", text)):
         assert (ROOT / path).exists(), path
     commands: Any = get_command(app).commands
     for words in re.findall(r"\baerie ([a-z-]+)(?: ([a-z][a-z-]*))?", text):
