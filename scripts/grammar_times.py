@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # A bare machine has no installed package: the source is beside us.
 sys.path[:0] = [str(ROOT / "src")]
 
-from mask_times import grown_tokenizer  # noqa: E402
+from grown_tokenizer import grown_tokenizer  # noqa: E402
 
 from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.bench.record import interval  # noqa: E402
