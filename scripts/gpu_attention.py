@@ -6,8 +6,6 @@ Run it from the repository root: `scripts/gpu_attention.sh OUT COMMIT [stages] [
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -17,18 +15,14 @@ from typing import Any
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
-# A bare machine has no installed package: the source and the shared test modules are beside us.
-sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
-
-from aerie.attention.triton import (  # noqa: E402
+from aerie.attention.triton import (
     TileTable,
     TritonAttention,
     load_tiles,
 )
-from aerie.bench.ceilings import copy_bandwidth  # noqa: E402
-from aerie.bench.kernels import attention, attention_sweep  # noqa: E402
-from aerie.bench.kernels.attention_work import (  # noqa: E402
+from aerie.bench.ceilings import copy_bandwidth
+from aerie.bench.kernels import attention, attention_sweep
+from aerie.bench.kernels.attention_work import (
     N_LAYERS,
     PRODUCTION,
     Heads,
@@ -36,7 +30,9 @@ from aerie.bench.kernels.attention_work import (  # noqa: E402
     random_storage,
     storage_elements,
 )
-from aerie.bench.provenance import provenance  # noqa: E402
+from aerie.bench.provenance import provenance
+from aerie.bench.record import write_csv, write_json
+from scripts import ROOT
 
 DEVICE = "cuda"
 STAGES = ("check", "sweep", "sweep64", "sweep32", "time")
@@ -64,8 +60,10 @@ def main() -> int:
         where = f"{origin['device']}, {origin['commit']}"
         # A sweep of one geometry leaves the entries of the others as they were.
         table = table.updated(attention_sweep.choose(trials, where))
-        save(options.out / "attention_tiles.json", table.document())
-        save(options.out / "attention_sweep_h200.json", attention_sweep.record(trials, origin))
+        write_json(options.out / "attention_tiles.json", table.document())
+        write_json(
+            options.out / "attention_sweep_h200.json", attention_sweep.record(trials, origin)
+        )
     if "time" in stages:
         measure(options.out, table, origin)
     return 0 if is_ok else 1
@@ -83,7 +81,8 @@ def check(out: Path, origin: dict[str, Any]) -> bool:
         print(f"  {name:<32}{error:10.2e}  {reason or 'ok'}"[:400], flush=True)
     print(f"checks {'ok' if is_ok else 'FAILED'} in {time.monotonic() - start:.1f} s", flush=True)
     rows = [{"check": n, "error": e, "failure": reason} for n, e, reason in outcomes]
-    save(out / "attention_checks_h200.json", {"provenance": origin, "ok": is_ok, "checks": rows})
+    record = {"provenance": origin, "ok": is_ok, "checks": rows}
+    write_json(out / "attention_checks_h200.json", record)
     return is_ok
 
 
@@ -146,31 +145,22 @@ def measure(out: Path, table: TileTable, origin: dict[str, Any]) -> None:
     show(kernels)
     for name, rows in (("attention_h200", trees), ("attention_prompts_h200", prompts)):
         show(rows)
-        with (out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-    save(
-        out / "attention_h200.json",
-        {
-            "provenance": origin,
-            "copy_bytes_per_second": round(bandwidth),
-            "geometry": vars(PRODUCTION),
-            "trees": trees,
-            "prompts": prompts,
-            "kernel_microseconds": kernels,
-        },
-    )
+        write_csv(out / f"{name}.csv", rows)
+    record = {
+        "provenance": origin,
+        "copy_bytes_per_second": round(bandwidth),
+        "geometry": vars(PRODUCTION),
+        "trees": trees,
+        "prompts": prompts,
+        "kernel_microseconds": kernels,
+    }
+    write_json(out / "attention_h200.json", record)
 
 
 def show(rows: list[dict[str, Any]]) -> None:
     print("  ".join(rows[0]))
     for row in rows:
         print("  ".join(str(value) for value in row.values()), flush=True)
-
-
-def save(path: Path, document: dict[str, Any]) -> None:
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
