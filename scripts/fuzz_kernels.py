@@ -34,7 +34,7 @@ from aerie.bench.provenance import provenance
 from aerie.kernels import catalogue, load
 from aerie.kernels.hls.bind import CSimulation
 from aerie.kernels.hls.build import FLAGS, FOLDER, SANITIZED, Sources, build, compiler_version
-from aerie.kernels.hls.signature import FAMILIES, hls_card, ported_cards
+from aerie.kernels.hls.signature import FAMILIES, hls_card
 from aerie.kernels.hls.table import PORTED
 from scripts import ROOT
 from scripts.mutate_hls import kernels_of
@@ -169,7 +169,8 @@ def run_child(command: list[str], environment: dict[str, str]) -> subprocess.Com
 def watched(options: argparse.Namespace) -> int:
     """In the child: all calls, or the control."""
     library = partial(library_of, options.libraries)
-    kernels = {mode: kernels_of(ported_cards(), library, mode) for mode in MODES}
+    cards = [catalogue()[name] for name in PORTED]
+    kernels = {mode: kernels_of(cards, library, mode) for mode in MODES}
     if options.control:
         simulated = CSimulation(hls_card(catalogue()["calculate_work_deltas"]), library)
         # Behind the binding's back: the kernel is told of one row more than there is.
