@@ -6,7 +6,6 @@ multiplications over the multipliers a card has at an assumed clock, and the slo
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from aerie.bench.record import read_json
+from aerie.bench.record import read_csv, read_json
 from aerie.costs.table import load_costs
 from aerie.fpga.byte_study import fused_bytes
 from aerie.fpga.draft_round import DraftRound, FusedChoice
 from aerie.fpga.draft_weights import DraftWeights, HeadShape, made_up_weights
 from aerie.fpga.levers import RANK_SHARE
+from aerie.fpga.page import written
 from aerie.fpga.tree_round import Serving
 from aerie.perf.device import find_device
 from aerie.perf.point import find_sizes
@@ -135,9 +135,8 @@ def race(root: Path, geometry: str) -> dict[str, Any]:
 
 def tree_cycles(root: Path) -> int:
     """Cycles of the composed card a round of five levels, as simulated."""
-    with (root / COUNTERS).open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["block"] == "top"]
-    free = next(row for row in rows if row["memory"] == "free")
+    rows = read_csv(root / COUNTERS)
+    free = next(row for row in rows if (row["block"], row["memory"]) == ("top", "free"))
     return int(free["cycles"]) // int(free["calls"])
 
 
@@ -185,10 +184,7 @@ def _row(point: Mapping[str, Any], draft: Draft, raced: Raced) -> dict[str, Any]
     }  # fmt: skip
 
 
-_HEAD = Path(__file__).parent / "pages" / "race.md"
-
-
-def page(found: Mapping[str, Any], origin: Mapping[str, Any]) -> str:
+def page(found: Mapping[str, Any]) -> str:
     """The summary: the table, which side wins where, the two bottlenecks, what would change it."""
     lines = [
         f"| {r['scenario']} | {r['policy']} | {r['context']} | {r['side']}"
@@ -199,10 +195,7 @@ def page(found: Mapping[str, Any], origin: Mapping[str, Any]) -> str:
         f" {r['hybrid_tokens_per_second']:.0f}, {r['card_alone_tokens_per_second']:.0f} |"
         for r in found["rows"]
     ]
-    return (
-        _HEAD.read_text("utf-8") + "\n".join(lines) + "\n\n## Who wins\n\n" + _verdict(found)
-        + f"\nCommit `{origin['commit']}`, {origin['date']}.\n"
-    )  # fmt: skip
+    return written("race", lines, found, f"\n\n## Who wins\n\n{_verdict(found)}")
 
 
 def _verdict(found: Mapping[str, Any]) -> str:
@@ -233,5 +226,5 @@ def _verdict(found: Mapping[str, Any]) -> str:
         f" {high['card_draft_memory_ms']:.2f} ms of memory; (2) memory: the weights of the"
         " feed-forward, four bits each, once a level. Next: 8-bit activations proven by acceptance,"
         " narrower frontiers where the gains say so (the region already decides widths by gain),"
-        " and the next draft begun while the GPU verifies, which hides whatever is shorter.\n"
+        " and the next draft begun while the GPU verifies, which hides whatever is shorter."
     )
