@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from aerie.fpga.blocks import WIDE, CallImage, block_named
+from aerie.fpga.blocks import WIDE, block_named
 from aerie.fpga.build_verilator import build_card
 from aerie.fpga.page import written
 from aerie.fpga.rtl.card import CardEngine
 from aerie.fpga.rtl.floats import FLOAT
 from aerie.fpga.rtl.layer import LayerScores
 from aerie.fpga.sim.calls import define
+from aerie.fpga.sim.images import CallImage
 from aerie.fpga.sim.largest import LARGEST
 from aerie.fpga.synth import RESOURCES, Instance, synthesise
 
