@@ -66,7 +66,7 @@ class Graphs:
     ) -> bool:
         """Have `call` recorded unless it was met before; kept only if it was then whole.
 
-        The first of a kind is run as well: what cannot run fails before anybody waits for it.
+        The first of a kind is run as well: what cannot run fails before any request waits for it.
         """
         if self.has(key):
             return True
@@ -148,9 +148,9 @@ class Graphs:
 
 @contextmanager
 def _waiting_allowed() -> Iterator[None]:
-    """To begin a recording waits by itself; who watches for waits means those of the rounds."""
+    """To begin a recording waits by itself; a watch for waits means those of the rounds."""
     mode = torch.cuda.get_sync_debug_mode()
-    # To set it warns, whatever it is set to: not where nobody watches.
+    # To set it warns, whatever it is set to: not where no watch is on.
     if mode:
         torch.cuda.set_sync_debug_mode("default")
     yield
@@ -159,7 +159,7 @@ def _waiting_allowed() -> Iterator[None]:
 
 
 def _ignore(key: Any) -> None:
-    """Nobody watches an ordinary run."""
+    """The watch of an ordinary run."""
 
 
 def smallest(sizes: Sequence[int], needed: int) -> int:

@@ -176,10 +176,10 @@ class Reader:
 
     def recordings(self, n_seats: int, columns: int) -> list[Recording]:
         """Every size of chunk that so many requests of so many positions may read."""
-        self._fill([])  # nobody's rows, should one be run
+        self._fill([])  # no request's rows, should one be run
         sizes, most = self._sizes, self._sizes.chunk_rows(self._sizes.max_chunk)
         totals = {n for n in map(sizes.chunk_rows, sizes.graphs.chunks) if n <= most}
-        # Nobody reads more tokens than it may have positions.
+        # No request reads more tokens than it may have positions.
         fitting = (n for n in sorted({*totals, most}) if n <= n_seats * columns)
         buckets = [Bucket(n_seats, n, columns) for n in fitting]
         return [(("read", own), partial(read, self._parts, own, self._chunk)) for own in buckets]

@@ -79,7 +79,7 @@ class Loader:
 def find_offences(files: Checkpoint, specs: Sequence[TensorSpec]) -> list[Offence]:
     """Compare headers with the specifications; on any offence the data is searched as well.
 
-    One report is worth the reading: whoever repairs the checkpoint sees everything at once.
+    One report is worth the reading: a repair sees everything at once.
     """
     offences = compare(specs, files.entries)
     if not offences:

@@ -15,7 +15,7 @@ def add_aliases(app: FastAPI, service: Service) -> None:
 
     @app.get("/get_model_info", include_in_schema=False)
     async def model() -> dict[str, Any]:
-        """By the name it is served under; where its files are is nobody's business."""
+        """By the name it is served under; where its files are is not told."""
         worker.ready()
         return {
             "model_path": name,

@@ -1,4 +1,4 @@
-"""How many names a body and its objects may have, before anybody complains about each of them."""
+"""How many names a body and its objects may have, before each of them is complained about."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._look: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Whoever connects has something to say."""
+        """A connection begins with a head."""
         super().connection_made(transport)
         self._expect_head()
 

@@ -27,7 +27,7 @@ class ReloadRequest(Strict):
 
 
 class Candidate:
-    """An engine that loads; nobody's requests depend on it."""
+    """An engine that loads; no request depends on it."""
 
     def __init__(self, host: Host) -> None:
         self.host = host

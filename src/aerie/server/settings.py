@@ -76,8 +76,8 @@ class ServerSettings:
     def answers_to(self, host: str) -> bool:
         """Whether a request may be addressed so; `host` is in small letters, without its port.
 
-        An address is no name: whoever makes a browser resolve his own name to this machine cannot
-        make it send an address.
+        An address is no name: a page that makes a browser resolve its own name to this machine
+        cannot make it send an address.
         """
         return host in self.hosts or is_address(host) or (ANY_HOST in self.hosts and host != "")
 

@@ -47,7 +47,7 @@ class Tokenizer:
     """A model's tokenizer: a value, safe to share between threads.
 
     Ids of a model beyond `vocab_size` are padding of its embedding: it may emit them, and they
-    have no text. To decode one that somebody sent is an error.
+    have no text. To decode one that a client sent is an error.
     """
 
     backend: tokenizers.Tokenizer

@@ -1,4 +1,4 @@
-"""Saves and reads the pair in the format everyone loads: config.json and safetensors shards."""
+"""Saves and reads the pair in the common format: config.json and safetensors shards."""
 
 from __future__ import annotations
 

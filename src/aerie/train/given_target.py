@@ -123,7 +123,7 @@ def shape_for(geometry: Geometry, n_draft: int, window: int) -> HeadShape:
 
 
 def choose_taps(n_layers: int) -> tuple[int, ...]:
-    """What everyone trains with, 2, N//2, N-3; in shallow targets an even spread ending at N."""
+    """The usual choice, 2, N//2, N-3; in shallow targets an even spread ending at N."""
     usual = (2, n_layers // 2, n_layers - 3)
     if usual[0] < usual[1] < usual[2]:
         return usual

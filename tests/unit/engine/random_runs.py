@@ -117,7 +117,7 @@ class Run:
     jobs: tuple[Job, ...]
     settings: dict[str, Any]
     most_stops: int  # that the device knows of one request
-    chance: random.Random  # of who arrives and who leaves when
+    chance: random.Random  # of when requests arrive and leave
 
 
 @dataclass

@@ -204,7 +204,7 @@ def test_cancelled_requests_leave_at_once(pair: Pair, launcher: str) -> None:
 
 
 def test_finished_requests_cost_nothing(pair: Pair, launcher: str) -> None:
-    """Rows of a step belong to requests that still decode, and to nobody else."""
+    """Rows of a step belong to requests that still decode, and to no others."""
     engine = core(pair, speculation=TREE, engine=launcher)
     for max_tokens in (2, 6, 20, 40):
         engine.submit([1, 2, 3], SamplingParams(max_tokens=max_tokens, ignore_eos=True))
@@ -269,7 +269,7 @@ def test_a_prompt_can_be_scored_alone(pair: Pair, launcher: str) -> None:
 
 
 def test_a_prompt_is_scored_once_though_it_is_read_again(pair: Pair, launcher: str) -> None:
-    """Whoever gives memory back reads its output too: that is no part of the prompt."""
+    """A request that gave memory back reads its output too: that is no part of the prompt."""
     params = SamplingParams(max_tokens=30, prompt_logprobs=1, logprobs=1, ignore_eos=True)
     engine = core(pair, speculation=TREE, engine=launcher, n_pages=24)
     ids = [engine.submit([1, 2, 3, 4, 5], params) for _ in range(3)]

@@ -208,7 +208,7 @@ def test_tokens_are_conserved(pair: Pair, launcher: str) -> None:
 def test_speculation_saves_target_passes(pair: Pair) -> None:
     """On text the target writes itself the trained head is right more often than not.
 
-    And by the same trees whoever launches them: every round accepts as much.
+    And by the same trees with either launcher: every round accepts as much.
     """
     params = SamplingParams(max_tokens=40, ignore_eos=True)
     counted = []

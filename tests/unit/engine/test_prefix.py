@@ -63,7 +63,7 @@ def test_reuse_changes_nothing_but_the_work(
 
 
 def test_drafts_are_as_good_on_a_reused_prefix(pair: Pair, launcher: str) -> None:
-    """The draft's own KV is reused too: acceptance must not depend on who computed the prefix."""
+    """The draft's own KV is reused too: acceptance must not depend on its origin."""
     params = SamplingParams(max_tokens=30, ignore_eos=True)
     prompt = [1, 5, 9, 2, 6, 3, 8, 4, 7, 10, 12]
     engine = core(pair, speculation=TREE, page_size=2, engine=launcher)

@@ -45,7 +45,7 @@ def test_everything_is_recorded_and_leaves_no_trace(pair_directory: Path, is_idl
 
 @pytest.mark.parametrize("shape", ["tree", "planner"])
 def test_after_it_a_batch_with_grammars_records_nothing(pair: Pair, shape: str) -> None:
-    """Coarser sizes and shapes have to do, whoever comes and leaves."""
+    """Coarser sizes and shapes have to do, whatever requests come and leave."""
     engine = core(pair, speculation=SHAPES[shape], engine="graphs", max_batch=4)
     jobs = [*make_jobs("warm", "greedy"), *make_jobs("warmer", "nucleus")]
     plain = [request.output for request in run(core(pair, speculation=PLAIN), jobs)]

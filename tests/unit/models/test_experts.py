@@ -114,7 +114,7 @@ def test_fused_routing_is_the_definition(n_rows: int, n_experts: int, n_active: 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")  # shares are what they are
 @pytest.mark.parametrize("value", [0.0, float("nan"), -float("nan"), float("inf"), -float("inf")])
 def test_logits_that_say_nothing_route_somewhere(value: float) -> None:
-    """A place in the order that nobody wrote would be an address."""
+    """A place in the order that was never written would be an address."""
     logits = torch.full((5, 7), value, device=DEVICE)
     for ops in (fused_ops(), TORCH_OPS):
         assert_routing_is_whole(ops.route(logits, 3), 15)

@@ -97,7 +97,7 @@ def test_a_failed_engine_is_told_to_everybody_and_ends_the_server(
         status, told = server.call("GET", "/health")
         assert status == 200 and "template takes too long" in told["chats"]
 
-        # Whoever may send requests here may not replace what serves them.
+        # A client that may send requests here may not replace what serves them.
         status, told = server.call("POST", "/admin/reload", {})
         assert status == 403 and "--api-key" in told["error"]["message"]
 

@@ -1,4 +1,4 @@
-"""Tokenizer: encoding, decoding, who ends a text, and each broken directory refused by name."""
+"""Tokenizer: encoding, decoding, what ends a text, and each broken directory refused by name."""
 
 from __future__ import annotations
 

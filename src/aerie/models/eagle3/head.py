@@ -154,7 +154,7 @@ class Eagle3Head:
     ) -> HeadOutput:
         """Run rows whose hidden states [rows, hidden] this head returned for their parents.
 
-        `rotation` is one of `rotations`, for those who asked beforehand.
+        `rotation` is one of `rotations`, where they were computed beforehand.
         """
         wanted = (rows.n_rows, self.summary.geometry.hidden_size)
         if hidden.shape != wanted:
@@ -188,7 +188,7 @@ class Eagle3Head:
         # Not `functional.embedding`: for a few rows its kernel takes 6.3 µs, this one's 2.1 (H200).
         embedded = self.embedding[step.rows.tokens]
         if asked is not None and not len(asked) and not self.extra:
-            # Of a prompt only keys and values stay: three quarters of the layer are for nobody.
+            # Of a prompt only keys and values stay: three quarters of the layer are not needed.
             self.first.store(x, embedded, step)
             return HeadOutput(x[:0], self.output(x[:0]), x[:0])
         hidden, pending = self.first(x, embedded, step, observe)

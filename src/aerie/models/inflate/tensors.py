@@ -51,7 +51,7 @@ class MadeLoader(Loader):
         return self.maker.make(name, dtype or self.dtype)
 
     def has(self, name: str) -> bool:
-        """Whoever asks is told yes: a maker has every tensor its model's values call for."""
+        """Always: a maker has every tensor its model's values call for."""
         return True
 
 
