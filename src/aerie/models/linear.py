@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from aerie.errors import UsageError
-from aerie.models.tensors import TensorSource, TensorSpec
+from aerie.models.loader import Loader
+from aerie.models.tensors import TensorSpec
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class LinearFormat(Protocol):
         """The tensors of the layer called `prefix` in a checkpoint."""
         ...
 
-    def build(self, source: TensorSource, prefix: str, shape: LinearShape) -> Linear:
+    def build(self, loader: Loader, prefix: str, shape: LinearShape) -> Linear:
         """The layer, from tensors that already passed the checks."""
         ...
 
@@ -75,10 +76,10 @@ class DenseFormat:
         bias = TensorSpec(f"{prefix}.bias", (shape.n_out,))
         return (weight, bias) if shape.has_bias else (weight,)
 
-    def build(self, source: TensorSource, prefix: str, shape: LinearShape) -> Linear:
+    def build(self, loader: Loader, prefix: str, shape: LinearShape) -> Linear:
         """A layer over the stored weight itself: nothing is copied where it was mapped."""
-        bias = source.take(f"{prefix}.bias") if shape.has_bias else None
-        return self.make(source.take(f"{prefix}.weight"), bias)
+        bias = loader.take(f"{prefix}.bias") if shape.has_bias else None
+        return self.make(loader.take(f"{prefix}.weight"), bias)
 
     def n_bytes(self, prefix: str, shape: LinearShape, element_bytes: int) -> int:
         """Memory of weight and bias."""

@@ -12,7 +12,7 @@ from aerie.models.weights import Checkpoint
 
 
 class Loader:
-    """A TensorSource over a checkpoint.
+    """Takes tensors from a checkpoint.
 
     On a CPU and in the file's own dtype a tensor is the mapped file itself. Otherwise one copy
     is made and the file's pages are given back, so that peak memory is the model plus one tensor.
