@@ -105,13 +105,13 @@ def pair(
     seed: Seed = 1,
 ) -> None:
     """Train the target and then its head, and write both with their model cards."""
-    from aerie.train.run_pair import PairBudget, train_pair, train_toy_pair
+    from aerie.train.run_pair import train_pair, train_toy_pair
     from aerie.train.toy import ToySteps
 
     if toy:
         train_toy_pair(out, ToySteps(), seed)
     else:
-        train_pair(out, PairBudget(target_seconds, head_seconds), found_device(device), seed)
+        train_pair(out, target_seconds, head_seconds, found_device(device), seed)
 
 
 @app.command("cards")

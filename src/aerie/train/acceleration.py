@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aerie.train.progress import Progress
@@ -27,6 +27,8 @@ from aerie.train.target_model import (
 )
 
 Result = TypeVar("Result")
+Candidate = TypeVar("Candidate")
+Loss = Callable[[], Tensor]
 
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 TRIALS = 3
@@ -48,19 +50,35 @@ def accelerated_pieces(
         mean_loss=compile_function(mean_loss),
         attend=attend,
     )
-    seconds = {}
-    for name, pieces in (("plain", plain), ("compiled", compiled)):
+
+    def losses(pieces: Pieces) -> list[Loss]:
         trial = TargetRunner(runner.model, runner.turns, pieces, runner.dtype)
+        return [partial(trial.loss, example, example)]
+
+    return fastest_pieces((plain, compiled), losses, runner.model, progress)
+
+
+def fastest_pieces(
+    candidates: tuple[Candidate, Candidate],
+    losses: Callable[[Candidate], Sequence[Loss]],
+    model: nn.Module,
+    progress: Progress,
+) -> Candidate:
+    """Of plain and compiled pieces the faster ones; every loss must work with them."""
+    seconds: dict[str, float] = {}
+    by_name = dict(zip(("plain", "compiled"), candidates, strict=True))
+    for name, candidate in by_name.items():
+        begun = time.monotonic()
         try:
-            seconds[name] = time_step(partial(trial.loss, example, example))
+            times = [time_step(loss) for loss in losses(candidate)]
+            seconds[name] = sum(times) / len(times)
         except Exception as error:
             progress.say(f"{name} pieces failed and are not used: {error!r:.300}")
-        for param in runner.model.parameters():
+        progress.say(f"tried {name} pieces in {time.monotonic() - begun:.1f} s")
+        for param in model.parameters():
             param.grad = None
-    progress.say(f"a step of {example.numel()} tokens: {format_seconds(seconds)}")
-    if seconds.get("compiled", float("inf")) < seconds.get("plain", float("inf")):
-        return compiled
-    return plain
+    progress.say(f"a step: {format_seconds(seconds)}")
+    return by_name[min(seconds, key=lambda name: seconds[name], default="plain")]
 
 
 def compile_function(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -137,7 +155,7 @@ def check_attention(attend: Attend, inputs: list[Tensor]) -> None:
             raise ArithmeticError(f"relative error {error:.3f}")
 
 
-def time_step(loss: Callable[[], Tensor]) -> float:
+def time_step(loss: Loss) -> float:
     """Seconds of one forward and backward, warmed up."""
     loss().backward()
     best = float("inf")

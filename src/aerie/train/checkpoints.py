@@ -11,7 +11,8 @@ from torch import Tensor
 
 from aerie.errors import UsageError
 from aerie.models.geometry import Geometry, read_geometry
-from aerie.models.weights import INDEX, SINGLE, open_checkpoint, save_tensors
+from aerie.models.weights import INDEX, open_checkpoint
+from aerie.models.weights_stream import PlannedTensor, write_shards
 from aerie.train.target_model import Layer, TargetModel, TargetShape
 from aerie.train.tokenizer import END_ID
 
@@ -110,36 +111,15 @@ def trainable_shape(geometry: Geometry) -> TargetShape:
 
 def save_sharded(tensors: Mapping[str, Tensor], directory: Path, dtype: torch.dtype) -> None:
     """One file if it is small, else shards of at most SHARD_BYTES with an index."""
-    ready = {
-        name: (t.to(dtype) if t.is_floating_point() else t).detach().cpu().contiguous().clone()
-        for name, t in tensors.items()
-    }
-    shards: list[dict[str, Tensor]] = [{}]
-    used = 0
-    for name, tensor in ready.items():
-        if shards[-1] and used + tensor.nbytes > SHARD_BYTES:
-            shards.append({})
-            used = 0
-        shards[-1][name] = tensor
-        used += tensor.nbytes
     for stale in (*directory.glob("model*.safetensors"), *directory.glob(INDEX)):
         stale.unlink()
-    if len(shards) == 1:
-        _save(directory / SINGLE, shards[0])
-        return
-    weight_map: dict[str, str] = {}
-    for number, shard in enumerate(shards, 1):
-        file_name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        _save(directory / file_name, shard)
-        weight_map |= dict.fromkeys(shard, file_name)
-    total = sum(tensor.nbytes for tensor in ready.values())
-    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-    write_json(directory / INDEX, index)
-
-
-def _save(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    save_tensors(path, tensors, {"format": "pt"})
-    path.chmod(0o644)  # the library makes files for their owner alone; these are to be shared
+    planned = [
+        PlannedTensor(name, tuple(t.shape), dtype if t.is_floating_point() else t.dtype)
+        for name, t in tensors.items()
+    ]
+    write_shards(
+        directory, planned, lambda own: tensors[own.name].detach().to(own.dtype), SHARD_BYTES
+    )
 
 
 def write_json(path: Path, value: object) -> None:

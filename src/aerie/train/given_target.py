@@ -14,6 +14,8 @@ from torch import Tensor
 from aerie.attention import pytorch
 from aerie.errors import UsageError
 from aerie.models.decoder import Decoder
+from aerie.models.draft_vocabulary import choose_ids, count_ids
+from aerie.models.eagle3.values import usual_boundaries
 from aerie.models.geometry import Geometry
 from aerie.models.linear import DenseLinear
 from aerie.models.load import LoadOptions, load_decoder
@@ -96,10 +98,10 @@ def choose_draft_ids(tokens: NDArray[np.uint32], vocab_size: int) -> Tensor | No
     """The most frequent ids, ascending, where the vocabulary is too large to draft from whole."""
     if vocab_size <= MAX_DRAFT_VOCAB:
         return None
-    counts = np.bincount(tokens, minlength=vocab_size)
-    # Stable: among equally frequent ids the smaller ones win.
-    best = np.argsort(-counts, kind="stable")[:MAX_DRAFT_VOCAB]
-    return torch.from_numpy(np.sort(best))
+    counts = count_ids(
+        [torch.from_numpy(tokens.astype(np.int64))], vocab_size, "the text to train on"
+    )
+    return choose_ids(counts, MAX_DRAFT_VOCAB)
 
 
 def shape_for(geometry: Geometry, n_draft: int, window: int) -> HeadShape:
@@ -124,7 +126,7 @@ def shape_for(geometry: Geometry, n_draft: int, window: int) -> HeadShape:
 
 def choose_taps(n_layers: int) -> tuple[int, ...]:
     """The usual choice, 2, N//2, N-3; in shallow targets an even spread ending at N."""
-    usual = (2, n_layers // 2, n_layers - 3)
+    usual = usual_boundaries(n_layers)
     if usual[0] < usual[1] < usual[2]:
         return usual
     return tuple(sorted({max(1, n_layers // 3), max(1, 2 * n_layers // 3), n_layers}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from aerie.train.acceleration import compile_function, format_seconds, time_step
+from aerie.train.acceleration import Loss, compile_function, fastest_pieces
 from aerie.train.batches import Batches, Stage
 from aerie.train.features import Features, FeatureSource
 from aerie.train.head_model import (
@@ -197,24 +196,13 @@ def accelerated_job(job: HeadJob, progress: Progress) -> HeadJob:
         ),
         draft_loss=compile_function(draft_loss),
     )
-    seconds: dict[str, float] = {}
     stream = job.batches[0]
     examples = [stream.draw_length(n)[0] for n in sorted(stream.sources)]
-    for name, candidate in (("plain", job), ("compiled", compiled)):
-        begun = time.monotonic()
-        try:
-            for example in examples:  # every length must work before one is relied upon
-                by_length = time_step(partial(_first, candidate.loss, example))
-                seconds[name] = seconds.get(name, 0.0) + by_length / len(examples)
-        except Exception as error:
-            seconds.pop(name, None)
-            progress.say(f"{name} pieces of the head failed and are not used: {error!r:.300}")
-        progress.say(f"head: tried {name} pieces in {time.monotonic() - begun:.1f} s")
-        for param in job.model.parameters():
-            param.grad = None
-    progress.say(f"head: a step of {stream.n_rows} tokens: {format_seconds(seconds)}")
-    is_better = seconds.get("compiled", float("inf")) < seconds.get("plain", float("inf"))
-    return compiled if is_better else job
+
+    def losses(candidate: HeadJob) -> list[Loss]:
+        return [partial(_first, candidate.loss, example) for example in examples]
+
+    return fastest_pieces((job, compiled), losses, job.model, progress)
 
 
 def _first(loss: Callable[[Tensor], tuple[Tensor, Tensor]], tokens: Tensor) -> Tensor:
