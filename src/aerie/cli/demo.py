@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
+from aerie.cli.checks import Json
 from aerie.cli.output import console, finish
 
 if TYPE_CHECKING:
     from rich.tree import Tree
 
     from aerie.cli.demo_round import Round
-
-Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 
 def demo(as_json: Json = False) -> None:

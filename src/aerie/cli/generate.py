@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aerie.cli.checks import amount, count
+from aerie.cli.checks import Json, amount, count
 from aerie.cli.engine_options import EngineOptions, takes_engine_options
 from aerie.cli.output import console, finish, progress_console
 from aerie.errors import UsageError
@@ -43,7 +43,6 @@ ShowTree = Annotated[bool, typer.Option("--show-tree", help="Draw each round's t
 Rounds = Annotated[int, count(0, "Rounds --show-tree draws; 0: all.")]
 Compare = Annotated[bool, typer.Option("--compare", help="Also decode plainly, interleaved.")]
 Repeats = Annotated[int, count(1, "Interleaved pairs of --compare.")]
-Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 
 @takes_engine_options
