@@ -23,6 +23,7 @@ from tests.unit.engine.cores import (
     BUCKETS,
     CHEAP,
     DEAR,
+    PLAIN,
     Pair,
     assert_pool_is_unheld,
     captured,
@@ -31,7 +32,7 @@ from tests.unit.engine.cores import (
     outputs,
 )
 from tests.unit.engine.test_engine import assert_kv_is_fresh
-from tests.unit.engine.test_lossless import PLAIN, make_jobs
+from tests.unit.engine.test_lossless import make_jobs
 
 SHAPES = {
     "none": PLAIN,

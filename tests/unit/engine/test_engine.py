@@ -21,6 +21,7 @@ from aerie.requests.request import Request, State
 from tests.unit.engine.cores import (
     BUCKETS,
     LIMITS,
+    PLAIN,
     Pair,
     assert_pool_is_unheld,
     core,
@@ -30,7 +31,6 @@ from tests.unit.engine.cores import (
 )
 
 TREE = SpeculationConfig(top_k=3, depth=3, nodes=10)
-PLAIN = SpeculationConfig(method="none")
 
 
 def fresh_kv(pair: Pair, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:

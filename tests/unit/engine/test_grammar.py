@@ -26,6 +26,8 @@ from tests.unit.engine.automata import END, Automaton, AutomatonMatcher, submit
 from tests.unit.engine.cores import (
     LAUNCHERS,
     LIMITS,
+    PLAIN,
+    SPECULATION,
     Pair,
     assert_pool_is_unheld,
     captured,
@@ -33,7 +35,7 @@ from tests.unit.engine.cores import (
     finish_all,
 )
 from tests.unit.engine.test_captured import graphs_core, watch
-from tests.unit.engine.test_lossless import PLAIN, SAMPLING, SPECULATION, Job, speculating
+from tests.unit.engine.test_lossless import SAMPLING, Job, speculating
 
 FREE = SamplingParams(max_tokens=40, ignore_eos=True)
 

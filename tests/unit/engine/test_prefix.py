@@ -16,6 +16,9 @@ from aerie.requests.request import Holding, Request
 from tests.unit.engine.cores import (
     CHEAP,
     LIMITS,
+    PLAIN,
+    PLANNERS,
+    SPECULATION,
     Pair,
     assert_pool_is_unheld,
     core,
@@ -23,10 +26,8 @@ from tests.unit.engine.cores import (
     outputs,
 )
 from tests.unit.engine.test_engine import assert_kv_is_fresh
-from tests.unit.engine.test_lossless import PLANNERS, SPECULATION
 
 TREE = SpeculationConfig(top_k=3, depth=3, nodes=10)
-PLAIN = SpeculationConfig(method="none")
 
 
 @pytest.mark.parametrize(("method", "page_size"), [("eagle3", 1), ("eagle3", 3), ("none", 4)])

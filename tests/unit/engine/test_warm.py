@@ -12,10 +12,9 @@ from aerie.engine import captured as captured_module
 from aerie.requests.params import SamplingParams
 from aerie.tune.grid import silent
 from aerie.tune.warm import Idle, warm
-from tests.unit.engine.cores import Pair, core, load_pair, outputs
+from tests.unit.engine.cores import PLAIN, Pair, core, load_pair, outputs
 from tests.unit.engine.test_captured import SHAPES
 from tests.unit.engine.test_grammar import make_jobs, run
-from tests.unit.engine.test_lossless import PLAIN
 
 JOBS = [([1, 2, 3], SamplingParams(max_tokens=12, ignore_eos=True))]
 
