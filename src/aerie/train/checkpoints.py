@@ -38,17 +38,17 @@ def target_tensors(model: TargetModel) -> dict[str, Tensor]:
     return named | {"model.norm.weight": model.norm, "lm_head.weight": model.lm_head}
 
 
-def save_target(model: TargetModel, directory: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write config.json, generation_config.json and the weights in `dtype`."""
+def save_target(model: TargetModel, directory: Path) -> None:
+    """Write config.json, generation_config.json and the weights in bfloat16."""
     directory.mkdir(parents=True, exist_ok=True)
-    write_json(directory / "config.json", target_config(model.shape, dtype))
+    write_json(directory / "config.json", target_config(model.shape))
     write_json(
         directory / "generation_config.json", {"bos_token_id": END_ID, "eos_token_id": END_ID}
     )
-    save_sharded(target_tensors(model), directory, dtype)
+    save_sharded(target_tensors(model), directory)
 
 
-def target_config(shape: TargetShape, dtype: torch.dtype) -> dict[str, object]:
+def target_config(shape: TargetShape) -> dict[str, object]:
     """config.json of the target."""
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -69,7 +69,7 @@ def target_config(shape: TargetShape, dtype: torch.dtype) -> dict[str, object]:
         "mlp_bias": False,
         "bos_token_id": END_ID,
         "eos_token_id": END_ID,
-        "torch_dtype": str(dtype).removeprefix("torch."),
+        "torch_dtype": "bfloat16",
     }
 
 
@@ -109,14 +109,11 @@ def trainable_shape(geometry: Geometry) -> TargetShape:
     )
 
 
-def save_sharded(tensors: Mapping[str, Tensor], directory: Path, dtype: torch.dtype) -> None:
-    """One file if it is small, else shards of at most SHARD_BYTES with an index."""
+def save_sharded(tensors: Mapping[str, Tensor], directory: Path) -> None:
+    """In bfloat16: one file if it is small, else shards of at most SHARD_BYTES with an index."""
     for stale in (*directory.glob("model*.safetensors"), *directory.glob(INDEX)):
         stale.unlink()
-    planned = [
-        PlannedTensor(name, tuple(t.shape), dtype if t.is_floating_point() else t.dtype)
-        for name, t in tensors.items()
-    ]
+    planned = [PlannedTensor(name, tuple(t.shape), torch.bfloat16) for name, t in tensors.items()]
     write_shards(
         directory, planned, lambda own: tensors[own.name].detach().to(own.dtype), SHARD_BYTES
     )

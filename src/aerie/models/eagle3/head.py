@@ -148,7 +148,6 @@ class Eagle3Head:
         rows: Rows,
         hidden: Tensor,
         pool: KVPool,
-        asked: Tensor | None = None,
         observe: Observe = ignore,
         rotation: Rotation | None = None,
     ) -> HeadOutput:
@@ -160,7 +159,7 @@ class Eagle3Head:
         if hidden.shape != wanted:
             raise UsageError(f"hidden has shape {list(hidden.shape)}, must be {list(wanted)}")
         step = self._forward(rows, pool, rotation)
-        return self._run(hidden.to(self.embedding.dtype), step, asked, observe)
+        return self._run(hidden.to(self.embedding.dtype), step, None, observe)
 
     def rotations(self, positions: Sequence[Tensor]) -> list[Rotation]:
         """What steps at several positions [rows] i64 need of them, computed together."""
