@@ -130,8 +130,6 @@ def test_unknown_configuration_keys_are_errors() -> None:
 
 
 def test_names_other_engines_use_are_understood() -> None:
-    made = SpeculationConfig.from_sglang(num_steps=5, topk=4, num_draft_tokens=16)
-    assert (made.depth, made.top_k, made.nodes) == (5, 4, 16)
     text = '{"method": "eagle3", "model": "some/head", "num_speculative_tokens": 3}'
     chain, draft = SpeculationConfig.from_vllm(text)
     assert (chain.depth, chain.top_k, chain.nodes, draft) == (3, 1, 4, "some/head")
