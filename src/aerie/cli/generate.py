@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -97,7 +98,7 @@ def _standard_input() -> str:
 
 def _stream(engine: Engine, text: str, params: SamplingParams, most_drawn: int) -> dict[str, Any]:
     """Print the text as it is decided, or draw each round's tree and print the text at the end."""
-    from aerie.cli.tree_view import draw_round
+    from aerie.cli.tree_view import draw_round, label
 
     out = console()
     request_id = engine.submit(text, params)
@@ -110,7 +111,7 @@ def _stream(engine: Engine, text: str, params: SamplingParams, most_drawn: int) 
         if most_drawn and tree is not None:
             number += 1
             if number <= most_drawn:
-                out.print(draw_round(tree, number, engine.tokenizer))
+                out.print(draw_round(tree, f"round {number}", partial(label, engine.tokenizer)))
             elif number == most_drawn + 1:
                 out.print("[dim]later rounds are not drawn (--rounds 0 draws all)[/]")
         elif not most_drawn:
