@@ -102,7 +102,7 @@ def pack_layer(
     n_groups, n_in = found.scales.shape[0], codes.shape[1]
     size = n_in // n_groups
     weights = {
-        "codes": in_halves(codes, step_of(size)),
+        "codes": _in_halves(codes, step_of(size)),
         "scales": found.scales.contiguous(),
         "zeros": found.zeros.contiguous(),
     }
@@ -110,7 +110,7 @@ def pack_layer(
     return replace(layer, bias=bias, order=found.order)
 
 
-def in_halves(codes: Tensor, step: int) -> Tensor:
+def _in_halves(codes: Tensor, step: int) -> Tensor:
     """[..., n_in] codes to [..., n_in / 2] bytes: of each step the second half above the first."""
     low, high = codes.unflatten(-1, (-1, 2, step // 2)).unbind(-2)
     both: Tensor = low | (high << BITS)

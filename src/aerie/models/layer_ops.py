@@ -89,13 +89,13 @@ def rotate_store(
     return rotate(queries, *rotation)
 
 
-def turn_signed(positions: Tensor, frequencies: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+def _turn_signed(positions: Tensor, frequencies: Tensor, factor: float) -> tuple[Tensor, Tensor]:
     """Both as wide as a head, the sine of its first half negated: [rows, 1, head_dim] f32."""
     cos, sin = turn(positions, frequencies, factor)
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
-def rotate_whole(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotate_whole(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """`rotate` by a signed cosine and sine: a head times one, its halves exchanged times the other.
 
     The same products and sums, hence the same bits, in half the operations.
@@ -105,15 +105,15 @@ def rotate_whole(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return (wide * cos).add_(exchanged.mul_(sin)).to(heads.dtype)
 
 
-def rotate_whole_store(
+def _rotate_whole_store(
     heads: Heads, rotation: tuple[Tensor, Tensor], slots: Tensor, stored: tuple[Tensor, Tensor]
 ) -> Tensor:
     """`rotate_store` with a signed rotation."""
     queries, keys, values = heads
-    stored[0].index_copy_(0, slots, rotate_whole(keys, *rotation))
+    stored[0].index_copy_(0, slots, _rotate_whole(keys, *rotation))
     stored[1].index_copy_(0, slots, values)
-    return rotate_whole(queries, *rotation)
+    return _rotate_whole(queries, *rotation)
 
 
 TORCH_OPS = LayerOps(normalise, add_normalise, gate, rotate_store)
-CPU_OPS = LayerOps(normalise, add_normalise, gate, rotate_whole_store, turn_signed)
+CPU_OPS = LayerOps(normalise, add_normalise, gate, _rotate_whole_store, _turn_signed)

@@ -56,12 +56,12 @@ class CallParser(Protocol):
         ...
 
 
-def refuse_constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     """NaN and infinities, which Python's reader takes, are no JSON."""
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=refuse_constant)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 _BLANK = re.compile(r"[ \t\n\r]*")
 _ARGUMENTS = ("arguments", "parameters")
 # A call begins with one of these; an object that begins otherwise is an answer.

@@ -23,18 +23,18 @@ FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
 NORMS = ("input_layernorm", "post_attention_layernorm")
 
 
-def layer_tensors(layer: Layer, prefix: str) -> dict[str, Tensor]:
+def _layer_tensors(layer: Layer, prefix: str) -> dict[str, Tensor]:
     """A layer's weights by their names in a checkpoint."""
     named = {f"{prefix}.self_attn.{name}.weight": getattr(layer, name) for name in ATTENTION}
     named |= {f"{prefix}.mlp.{name}.weight": getattr(layer, name) for name in FEED_FORWARD}
     return named | {f"{prefix}.{name}.weight": getattr(layer, name) for name in NORMS}
 
 
-def target_tensors(model: TargetModel) -> dict[str, Tensor]:
+def _target_tensors(model: TargetModel) -> dict[str, Tensor]:
     """All weights of the target by their names in a checkpoint."""
     named: dict[str, Tensor] = {"model.embed_tokens.weight": model.embed_tokens}
     for index, layer in enumerate(model.decoder_layers()):
-        named |= layer_tensors(layer, f"model.layers.{index}")
+        named |= _layer_tensors(layer, f"model.layers.{index}")
     return named | {"model.norm.weight": model.norm, "lm_head.weight": model.lm_head}
 
 
@@ -45,7 +45,7 @@ def save_target(model: TargetModel, directory: Path) -> None:
     write_json(
         directory / "generation_config.json", {"bos_token_id": END_ID, "eos_token_id": END_ID}
     )
-    save_sharded(target_tensors(model), directory)
+    _save_sharded(_target_tensors(model), directory)
 
 
 def target_config(shape: TargetShape) -> dict[str, object]:
@@ -75,15 +75,15 @@ def target_config(shape: TargetShape) -> dict[str, object]:
 
 def load_target(directory: Path, device: torch.device | str, dtype: torch.dtype) -> TargetModel:
     """A target for running or further training, from a directory `save_target` wrote."""
-    model = TargetModel(trainable_shape(read_geometry(directory)))
+    model = TargetModel(_trainable_shape(read_geometry(directory)))
     files = open_checkpoint(directory)
     with torch.no_grad():
-        for name, tensor in target_tensors(model).items():
+        for name, tensor in _target_tensors(model).items():
             tensor.copy_(files.view(name))
     return model.to(device=device, dtype=dtype)
 
 
-def trainable_shape(geometry: Geometry) -> TargetShape:
+def _trainable_shape(geometry: Geometry) -> TargetShape:
     """The shape of a plain decoder, or an error that names what training does not cover."""
     attention = geometry.attention
     extras = {
@@ -109,7 +109,7 @@ def trainable_shape(geometry: Geometry) -> TargetShape:
     )
 
 
-def save_sharded(tensors: Mapping[str, Tensor], directory: Path) -> None:
+def _save_sharded(tensors: Mapping[str, Tensor], directory: Path) -> None:
     """In bfloat16: one file if it is small, else shards of at most SHARD_BYTES with an index."""
     for stale in (*directory.glob("model*.safetensors"), *directory.glob(INDEX)):
         stale.unlink()

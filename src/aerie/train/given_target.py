@@ -50,10 +50,10 @@ def train_for_given(given: GivenTarget, seconds: float, is_resumed: bool) -> Hea
     decoder = load_decoder(given.model, pytorch.prepare, options)
     tokens = read_tokens(given)
     geometry = decoder.geometry
-    draft_ids = choose_draft_ids(tokens, geometry.vocab_size)
+    draft_ids = _choose_draft_ids(tokens, geometry.vocab_size)
     n_draft = geometry.vocab_size if draft_ids is None else draft_ids.shape[0]
     window = min(WINDOW, _power_of_two_below(tokens.shape[0] // 4))
-    shape = shape_for(geometry, n_draft, window)
+    shape = _shape_for(geometry, n_draft, window)
     lengths = [
         n for n in LENGTHS if window <= n <= min(tokens.shape[0] // 3, geometry.max_positions)
     ]
@@ -89,12 +89,12 @@ def read_tokens(given: GivenTarget) -> NDArray[np.uint32]:
     if not (given.model / "tokenizer.json").is_file():
         raise UsageError(f"{given.model} has no tokenizer.json; the text cannot be read without it")
     tokenizer = load_tokenizer(given.model)
-    texts = [path.read_text(encoding="utf-8") for path in list_files(given.text)]
+    texts = [path.read_text(encoding="utf-8") for path in _list_files(given.text)]
     ids = [np.array(tokenizer.encode(text).ids, dtype=np.uint32) for text in texts]
     return np.concatenate(ids)
 
 
-def choose_draft_ids(tokens: NDArray[np.uint32], vocab_size: int) -> Tensor | None:
+def _choose_draft_ids(tokens: NDArray[np.uint32], vocab_size: int) -> Tensor | None:
     """The most frequent ids, ascending, where the vocabulary is too large to draft from whole."""
     if vocab_size <= MAX_DRAFT_VOCAB:
         return None
@@ -104,7 +104,7 @@ def choose_draft_ids(tokens: NDArray[np.uint32], vocab_size: int) -> Tensor | No
     return choose_ids(counts, MAX_DRAFT_VOCAB)
 
 
-def shape_for(geometry: Geometry, n_draft: int, window: int) -> HeadShape:
+def _shape_for(geometry: Geometry, n_draft: int, window: int) -> HeadShape:
     """A head like one layer of the target."""
     attention = geometry.attention
     width = geometry.mlp_width if geometry.experts is None else 4 * geometry.hidden_size
@@ -117,14 +117,14 @@ def shape_for(geometry: Geometry, n_draft: int, window: int) -> HeadShape:
         mlp_width=width,
         vocab_size=geometry.vocab_size,
         draft_vocab_size=n_draft,
-        taps=choose_taps(geometry.n_layers),
+        taps=_choose_taps(geometry.n_layers),
         window=window,
         norm_eps=geometry.norm_eps,
         rope_theta=geometry.rope.theta,
     )
 
 
-def choose_taps(n_layers: int) -> tuple[int, ...]:
+def _choose_taps(n_layers: int) -> tuple[int, ...]:
     """The usual choice, 2, N//2, N-3; in shallow targets an even spread ending at N."""
     usual = usual_boundaries(n_layers)
     if usual[0] < usual[1] < usual[2]:
@@ -145,7 +145,7 @@ def _power_of_two_below(limit: int) -> int:
     return int(1 << (int(limit).bit_length() - 1))
 
 
-def list_files(paths: Sequence[Path]) -> tuple[Path, ...]:
+def _list_files(paths: Sequence[Path]) -> tuple[Path, ...]:
     """Files as given, folders as all `.txt`, `.md` and `.py` files below them, sorted."""
     out: list[Path] = []
     for path in paths:

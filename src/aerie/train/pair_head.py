@@ -87,7 +87,7 @@ def make_head(
 ) -> dict[str, object]:
     """Train the head, save it, measure it; every part is on disk before the next begins."""
     plan = stage.head
-    model = first_weights(target, stage, progress)
+    model = _first_weights(target, stage, progress)
     state = None
     if plan.seconds or plan.steps:
         state = _train(corpus, target, stage, model, progress)
@@ -96,13 +96,13 @@ def make_head(
     if state is not None:
         write_json(folders.out / HEAD_RECORD, _record(stage, state, progress))
     with progress.phase("evaluation"):
-        result = measure(corpus, target, rounded_runner(model, target), stage, folders, progress)
+        result = measure(corpus, target, _rounded_runner(model, target), stage, folders, progress)
     if state is not None:
         write_json(folders.out / HEAD_RECORD, _record(stage, state, progress))
     return result
 
 
-def first_weights(target: TargetRunner, stage: HeadStage, progress: Progress) -> HeadModel:
+def _first_weights(target: TargetRunner, stage: HeadStage, progress: Progress) -> HeadModel:
     """Fresh weights, or those of a trained head of the same shape."""
     plan = stage.head
     torch.manual_seed(plan.seed)
@@ -135,7 +135,7 @@ def _train(
         return train_head(RunnerFeatures(target), (own, own, real), model, plan, progress)
 
 
-def rounded_runner(model: HeadModel, target: TargetRunner) -> HeadRunner:
+def _rounded_runner(model: HeadModel, target: TargetRunner) -> HeadRunner:
     """The head as shipped: weights rounded to bf16, arithmetic in float32."""
     rounded = copy.deepcopy(model).to(torch.bfloat16).float().requires_grad_(False)
     return HeadRunner(rounded, target.model.embed_tokens.float(), torch.float32, PLAIN_HEAD)

@@ -54,7 +54,7 @@ def train_for_built_in(run: HeadRun) -> dict[str, object]:
     tokenizer = (BUILT_IN / "target" / "tokenizer.json").read_text(encoding="utf-8")
     with progress.phase("corpus"):
         corpus = build_corpus(CorpusSettings(tokenizer_json=tokenizer), progress)
-    trained = trained_head(out, run.is_resumed)
+    trained = _trained_head(out, run.is_resumed)
     is_same = check_corpus(corpus, BUILT_IN, progress)
     if trained is not None and not is_same:
         raise UsageError(
@@ -68,7 +68,7 @@ def train_for_built_in(run: HeadRun) -> dict[str, object]:
     plan = default_plan(target, seconds, device)
     text = SelfTextPlan(SELF_TEXT_SECONDS)
     if trained is not None:
-        text, plan = replace(text, seed=text.seed + 100), later_plan(plan)
+        text, plan = replace(text, seed=text.seed + 100), _later_plan(plan)
     plan = replace(plan, checkpoints=out / CHECKPOINT, is_resumed=run.is_resumed)
     stage = HeadStage(
         plan,
@@ -80,13 +80,13 @@ def train_for_built_in(run: HeadRun) -> dict[str, object]:
     return make_head(corpus, target, stage, folders, progress)
 
 
-def later_plan(plan: HeadPlan) -> HeadPlan:
+def _later_plan(plan: HeadPlan) -> HeadPlan:
     """Other batches than the first time, longer ones, from half the rate."""
     slower = replace(plan.optimizer, matrix_rate=0.01, other_rate=1e-3)
     return replace(plan, seed=plan.seed + 100, optimizer=slower, stages=LATER_STAGES)
 
 
-def trained_head(out: Path, is_resumed: bool) -> Path | None:
+def _trained_head(out: Path, is_resumed: bool) -> Path | None:
     """The shipped head, if a run is to go on and has no checkpoint of its own."""
     shipped = BUILT_IN / "head"
     if not is_resumed or (out / CHECKPOINT / STATE_FILE).is_file() or not shipped.is_dir():

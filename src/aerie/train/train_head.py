@@ -73,7 +73,7 @@ class Labels:
     best: Tensor  # [rows] i64
 
 
-def make_labels(logits: Tensor) -> Labels:
+def _make_labels(logits: Tensor) -> Labels:
     """Normaliser and best token of each row."""
     return Labels(logits, torch.logsumexp(logits.float(), dim=-1), logits.argmax(-1))
 
@@ -122,13 +122,13 @@ class HeadJob:
 
     def loss(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Loss of [batch, length] tokens, and the share of rows alive after each step."""
-        return unrolled_loss(self, tokens, self.source.features(tokens, self.model.shape.taps))
+        return _unrolled_loss(self, tokens, self.source.features(tokens, self.model.shape.taps))
 
 
-def unrolled_loss(job: HeadJob, tokens: Tensor, features: Features) -> tuple[Tensor, Tensor]:
+def _unrolled_loss(job: HeadJob, tokens: Tensor, features: Features) -> tuple[Tensor, Tensor]:
     """Weighted mean loss over all steps, and the share of rows alive after each step."""
     batch, length = tokens.shape
-    plan, labels = job.unroll, make_labels(features.logits)
+    plan, labels = job.unroll, _make_labels(features.logits)
     weights = (job.model.norm, job.model.lm_head)
     hard_share = torch.tensor(plan.hard_share, device=tokens.device)
     row = torch.arange(length, device=tokens.device).repeat(batch)
@@ -167,7 +167,7 @@ def train_head(
     runner = HeadRunner(model, source.embedding, dtype, PLAIN_HEAD)
     job = HeadJob(model, runner, source, streams, plan.unroll, draft_loss, draft_ids)
     with progress.phase("choose pieces of the head"):
-        job = accelerated_job(job, progress)
+        job = _accelerated_job(job, progress)
     optimizers = Optimizers(model, plan.optimizer)
     loop = LoopPlan("head", Budget(plan.seconds, plan.steps), plan.checkpoints, plan.is_resumed)
     state = train(job, optimizers, loop, progress)
@@ -177,7 +177,7 @@ def train_head(
     return state
 
 
-def accelerated_job(job: HeadJob, progress: Progress) -> HeadJob:
+def _accelerated_job(job: HeadJob, progress: Progress) -> HeadJob:
     """Compile the row functions on a GPU if that works and pays."""
     if not job.source.embedding.is_cuda:
         return job
