@@ -83,14 +83,14 @@ def head(
     """
     device = found_device(device)
     if model is not None:
-        from aerie.train.given_target import GivenTarget, train_for_given
+        from aerie.train.given_target import train_for_given
 
-        train_for_given(GivenTarget(model, tuple(text or ()), out, device), seconds, resume)
+        train_for_given(model, text or (), out, device, seconds, resume)
         return
     from aerie.bench.provenance import provenance
-    from aerie.train.run_head import HeadRun, train_for_built_in
+    from aerie.train.run_head import train_for_built_in
 
-    train_for_built_in(HeadRun(out, device, seconds, wall, resume, provenance(device)))
+    train_for_built_in(out, device, seconds, wall, resume, provenance(device))
 
 
 @app.command("pair")

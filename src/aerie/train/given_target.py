@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -33,22 +32,14 @@ MAX_DRAFT_VOCAB = 32_000
 LENGTHS = (512, 2048, 8192)  # those that fit the text and the target are used, equally often
 
 
-@dataclass(frozen=True)
-class GivenTarget:
-    """A target of the user's, the text to learn from, and where the head goes."""
-
-    model: Path
-    text: tuple[Path, ...]
-    out: Path
-    device: str
-
-
-def train_for_given(given: GivenTarget, seconds: float, is_resumed: bool) -> HeadShape:
+def train_for_given(
+    model: Path, text: Sequence[Path], out: Path, device: str, seconds: float, is_resumed: bool
+) -> HeadShape:
     """Train and save a head; returns its shape. Every architecture the decoder runs will do."""
     progress = Progress()
-    options = LoadOptions(dtype=activation_dtype(given.device), device=given.device)
-    decoder = load_decoder(given.model, pytorch.prepare, options)
-    tokens = read_tokens(given)
+    options = LoadOptions(dtype=activation_dtype(device), device=device)
+    decoder = load_decoder(model, pytorch.prepare, options)
+    tokens = read_tokens(model, text)
     geometry = decoder.geometry
     draft_ids = _choose_draft_ids(tokens, geometry.vocab_size)
     n_draft = geometry.vocab_size if draft_ids is None else draft_ids.shape[0]
@@ -63,34 +54,34 @@ def train_for_given(given: GivenTarget, seconds: float, is_resumed: bool) -> Hea
         shape=shape,
         n_rows=max(lengths or [window]),
         stages=stages,
-        device=given.device,
-        checkpoints=given.out / "head-checkpoint",
+        device=device,
+        checkpoints=out / "head-checkpoint",
         is_resumed=is_resumed,
     )
     progress.say(f"head for {geometry.architecture}: {shape}")
     torch.manual_seed(plan.seed)
-    model = HeadModel(shape).to(given.device)
-    _begin(model, decoder, draft_ids)
-    ids = None if draft_ids is None else draft_ids.to(given.device)
-    batches = Batches(tokens, plan.n_rows, stages, plan.seed, given.device, first_token=None)
-    train_head(DecoderFeatures(decoder, ids), (batches,), model, plan, progress, ids)
-    save_head(model, given.out / "head", geometry.max_positions, draft_ids)
-    progress.say(f"head: saved to {given.out / 'head'}")
+    head = HeadModel(shape).to(device)
+    _begin(head, decoder, draft_ids)
+    ids = None if draft_ids is None else draft_ids.to(device)
+    batches = Batches(tokens, plan.n_rows, stages, plan.seed, device, first_token=None)
+    train_head(DecoderFeatures(decoder, ids), (batches,), head, plan, progress, ids)
+    save_head(head, out / "head", geometry.max_positions, draft_ids)
+    progress.say(f"head: saved to {out / 'head'}")
     return shape
 
 
-def read_tokens(given: GivenTarget) -> NDArray[np.uint32]:
+def read_tokens(model: Path, text: Sequence[Path]) -> NDArray[np.uint32]:
     """All files through the target's tokenizer, each as it would be prompted."""
-    if not given.text:
+    if not text:
         raise UsageError(
             "--model needs --text: files to train the head on, best of all text like "
             "what the target will write"
         )
-    if not (given.model / "tokenizer.json").is_file():
-        raise UsageError(f"{given.model} has no tokenizer.json; the text cannot be read without it")
-    tokenizer = load_tokenizer(given.model)
-    texts = [path.read_text(encoding="utf-8") for path in _list_files(given.text)]
-    ids = [np.array(tokenizer.encode(text).ids, dtype=np.uint32) for text in texts]
+    if not (model / "tokenizer.json").is_file():
+        raise UsageError(f"{model} has no tokenizer.json; the text cannot be read without it")
+    tokenizer = load_tokenizer(model)
+    texts = [path.read_text(encoding="utf-8") for path in _list_files(text)]
+    ids = [np.array(tokenizer.encode(own).ids, dtype=np.uint32) for own in texts]
     return np.concatenate(ids)
 
 

@@ -22,7 +22,6 @@ from aerie.train.evaluate import (
     LOOP_RULE,
     PromptResult,
     evaluate,
-    say_summary,
     summaries,
     write_table,
 )
@@ -179,7 +178,7 @@ def measure(
             progress.say(f"acceptance at {bucket} failed: {error!r:.300}")
             continue
         results += found
-        say_summary(bucket, summaries(found)[bucket], progress)
+        progress.say(f"acceptance at {bucket}: {summaries(found)[bucket]}")
         write_table(results, folders.out / TABLE)
         write_json(folders.out / EVALUATION, evaluation(loss, results, head, provenance))
     return evaluation(loss, results, head, provenance)

@@ -64,20 +64,6 @@ class HeadPlan:
     is_resumed: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Labels:
-    """The target's distribution at every position, ready for the loss."""
-
-    logits: Tensor  # [rows, draft vocab]
-    log_sum: Tensor  # [rows] f32
-    best: Tensor  # [rows] i64
-
-
-def _make_labels(logits: Tensor) -> Labels:
-    """Normaliser and best token of each row."""
-    return Labels(logits, torch.logsumexp(logits.float(), dim=-1), logits.argmax(-1))
-
-
 def draft_loss(
     hidden: Tensor, weights: tuple[Tensor, Tensor], labels: tuple[Tensor, ...], eps: float
 ) -> tuple[Tensor, Tensor]:
@@ -128,7 +114,8 @@ class HeadJob:
 def _unrolled_loss(job: HeadJob, tokens: Tensor, features: Features) -> tuple[Tensor, Tensor]:
     """Weighted mean loss over all steps, and the share of rows alive after each step."""
     batch, length = tokens.shape
-    plan, labels = job.unroll, _make_labels(features.logits)
+    plan, logits = job.unroll, features.logits
+    log_sum, best = torch.logsumexp(logits.float(), dim=-1), logits.argmax(-1)
     weights = (job.model.norm, job.model.lm_head)
     hard_share = torch.tensor(plan.hard_share, device=tokens.device)
     row = torch.arange(length, device=tokens.device).repeat(batch)
@@ -140,7 +127,7 @@ def _unrolled_loss(job: HeadJob, tokens: Tensor, features: Features) -> tuple[Te
         # Row i is judged at position i + 1 + step; rows without one there count nothing.
         is_inside = row < length - 1 - step
         label = torch.where(is_inside, index + 1 + step, 0)
-        teacher = (labels.logits, labels.log_sum, labels.best, label, hard_share)
+        teacher = (logits, log_sum, best, label, hard_share)
         losses, guess = job.draft_loss(hidden, weights, teacher, job.model.shape.norm_eps)
         weight = (alive + plan.stray * (1 - alive)) * is_inside
         total = total + plan.decay**step * (losses * weight).sum()
