@@ -5,6 +5,7 @@ The functions here are the definition: PyTorch, any device. `LoadOptions.ops` sw
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -117,3 +118,26 @@ def _rotate_whole_store(
 
 TORCH_OPS = LayerOps(normalise, add_normalise, gate, rotate_store)
 CPU_OPS = LayerOps(normalise, add_normalise, gate, _rotate_whole_store, _turn_signed)
+
+
+def fused_ops() -> LayerOps:
+    """One launch per operation; needs triton, and a GPU unless Triton interprets."""
+    # Late: a machine without a GPU may have no triton.
+    fused = importlib.import_module("aerie.kernels.triton_gpu.fused")
+    routed = importlib.import_module("aerie.kernels.triton_gpu.routing")
+
+    def route_few(logits: Tensor, n_active: int) -> Routing:
+        if logits.shape[0] > routed.MOST_ROWS:  # a prompt's rows: what takes long are its products
+            return route(logits, n_active)
+        order, starts, shares = routed.route(logits, n_active)
+        return Routing(order, starts, shares, n_active)
+
+    return LayerOps(
+        fused.normalise,
+        fused.add_normalise,
+        fused.gate,
+        fused.rotate_store,
+        fused.turn,
+        route=route_few,
+        mix=routed.mix,
+    )

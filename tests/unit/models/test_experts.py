@@ -17,8 +17,7 @@ from aerie.kernels import load
 from aerie.kernels.triton_gpu.experts_plan import FEWEST_OUTPUTS, TILES, tile_for
 from aerie.models import routing
 from aerie.models.feed_forward import ClampedGate, ExpertLinear, Experts
-from aerie.models.fused_ops import fused_ops
-from aerie.models.layer_ops import TORCH_OPS
+from aerie.models.layer_ops import TORCH_OPS, fused_ops
 from aerie.models.linear import DenseLinear
 from aerie.models.mxfp4 import PackedExpertLinear, dequantise
 from aerie.models.routing import Routing
