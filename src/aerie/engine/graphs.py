@@ -8,7 +8,6 @@ CPU proves what a GPU replays.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ class GraphCounts:
     captures: int = 0
     replays: int = 0
     direct: int = 0  # calls that ran operation by operation
-    prepared_seconds: float = 0.0  # spent on recording ahead of any use
 
 
 class Graphs:
@@ -70,7 +68,6 @@ class Graphs:
         """
         if self.has(key):
             return True
-        begin = time.perf_counter()
         graph = self._record(call) if self._is_captured else None
         is_kept = is_whole()
         if is_kept:
@@ -79,7 +76,6 @@ class Graphs:
             if graph is not None:
                 self._keep(key, graph)
             self.keys.add(key)
-        self.counts.prepared_seconds += time.perf_counter() - begin
         return is_kept
 
     def run(self, key: Hashable, call: Callable[[], Result]) -> Result | None:
