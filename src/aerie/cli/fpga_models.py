@@ -9,11 +9,10 @@ from typing import Annotated
 
 import typer
 
-from aerie.cli.checks import out_folder
+from aerie.cli.checks import Json, out_folder
 from aerie.cli.output import console, finish
 
 Out = Annotated[Path, out_folder(help="Folder of the reports.")]
-Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 
 def as_lines(record: Mapping[str, object]) -> str:

@@ -219,8 +219,7 @@ def time_kernels(
 
 def time_operations(n_rows: tuple[int, ...]) -> Iterator[GraphTime]:
     """Fused layer operations against PyTorch's, and the draft's top K, at some numbers of rows."""
-    from aerie.models.fused_ops import fused_ops
-    from aerie.models.layer_ops import TORCH_OPS
+    from aerie.models.layer_ops import TORCH_OPS, fused_ops
 
     for rows in n_rows:
         for variant, ops in (("pytorch", TORCH_OPS), ("triton", fused_ops())):
