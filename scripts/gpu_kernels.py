@@ -154,12 +154,11 @@ def gemm(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
 
 def times(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
     """Device time of kernels and fused operations, PyTorch beside Triton."""
-    from aerie.bench.kernels.times import time_kernels, time_layer, time_operations
+    from aerie.bench.kernels.times import time_kernels, time_operations
 
     def rows() -> Any:
         yield from time_kernels(BACKENDS, POINTS)
         yield from time_operations((1, 8, 64))
-        yield from time_layer((1, 8, 32))
 
     path = options.out / "triton_kernel_times_h200.csv"
     with path.open("w", encoding="utf-8", newline="") as file:

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from aerie.api import Completion, Engine, Prompt
 from aerie.attention.rows import Bounds, causal_rows
 from aerie.bench.provenance import provenance
+from aerie.bench.turns import in_turns
 from aerie.config import SpeculationConfig
 from aerie.kernels.noise import gumbel
 from aerie.models.decoder import Decoder
@@ -77,25 +79,24 @@ class Comparison:
         pairs = list(zip(self.plain, self.speculative, strict=True))
         ratio = statistics.median(s.tokens_per_second / p.tokens_per_second for p, s in pairs)
         tax = statistics.median(s.seconds_per_pass / p.seconds_per_pass for p, s in pairs)
-        speeds = {
-            "plain": statistics.median(run.tokens_per_second for run in self.plain),
-            "speculative": statistics.median(run.tokens_per_second for run in self.speculative),
-        }
-        one, other = self.plain[0].completion, self.speculative[0].completion
+        sides = {"plain": self.plain, "speculative": self.speculative}
+        one, other = (runs[0].completion for runs in sides.values())
         return {
             "ok": self.is_identical,
             "identical": self.is_identical,
             "first_difference": None if self.difference is None else asdict(self.difference),
             "policy": self.policy,
             "tokens": len(one.token_ids),
-            "tokens_per_second": {name: round(value, 2) for name, value in speeds.items()},
+            "tokens_per_second": {
+                name: round(statistics.median(run.tokens_per_second for run in runs), 2)
+                for name, runs in sides.items()
+            },
             "ratio": round(ratio, 4),
             "mean_acceptance_length": round(other.statistics.mean_acceptance_length, 4),
             "acceptance_by_context": other.statistics.by_context.lengths(),
             "round_tax": round(tax, 4),
             "target_passes": {
-                "plain": one.statistics.target_passes,
-                "speculative": other.statistics.target_passes,
+                name: runs[0].completion.statistics.target_passes for name, runs in sides.items()
             },
             "repeats": len(self.plain),
             "provenance": provenance(self.device),
@@ -110,25 +111,22 @@ def compare_decoding(
     repeats: int,
     on_run: Callable[[], None],
 ) -> Comparison:
-    """Warm both engines, then alternate them; the order flips so that drift hits both alike."""
-    for engine in (plain, speculative):
-        engine.generate([prompt], params)
+    """Warm both engines, then alternate them."""
+
+    def generate(engine: Engine) -> Timed:
+        begin = time.perf_counter()
+        completion = engine.generate([prompt], params)[0]
+        found = Timed(completion, time.perf_counter() - begin)
         on_run()
-    runs: dict[Engine, list[Timed]] = {plain: [], speculative: []}
-    for repeat in range(repeats):
-        order = (plain, speculative) if repeat % 2 == 0 else (speculative, plain)
-        for engine in order:
-            start = time.perf_counter()
-            completion = engine.generate([prompt], params)[0]
-            runs[engine].append(Timed(completion, time.perf_counter() - start))
-            on_run()
-    difference = first_difference(
-        plain, prompt, params, runs[plain][0].completion, runs[speculative][0].completion
-    )
+        return found
+
+    engines = {"plain": plain, "speculative": speculative}
+    runs = in_turns({name: partial(generate, own) for name, own in engines.items()}, repeats)
+    first = [runs[name][0].completion for name in engines]
     return Comparison(
-        tuple(runs[plain]),
-        tuple(runs[speculative]),
-        difference,
+        tuple(runs["plain"]),
+        tuple(runs["speculative"]),
+        first_difference(plain, prompt, params, *first),
         policy_of(speculative.core.config.speculation),
         speculative.config.model.device,
     )
@@ -166,12 +164,17 @@ def where_texts_part(
     """The same of token ids; `params` has the seed."""
     if list(plain) == list(other):
         return None
-    shared = min(len(plain), len(other))
-    index = next((i for i in range(shared) if plain[i] != other[i]), shared)
+    index = n_shared(plain, other)
     decided = _decided_by(target, [*prompt, *plain[:index]], params)
     left, right = (own[index] if index < len(own) else ENDED for own in (plain, other))
     best = torch.topk(decided, 2).values if ENDED in (left, right) else decided[[left, right]]
     return Difference(index, left, right, logit_gap=float((best[0] - best[1]).abs()))
+
+
+def n_shared(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """Tokens or characters that two texts share from the beginning."""
+    shared = min(len(one), len(other))
+    return next((i for i in range(shared) if one[i] != other[i]), shared)
 
 
 @torch.inference_mode()

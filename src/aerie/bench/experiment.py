@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from aerie.bench.bed import Bed, Prompt, PromptBook, Run, StrictSetup
+from aerie.bench.bytes import step_bytes
 from aerie.bench.ceilings import copy_bandwidth
 from aerie.bench.contract import PLAIN, Contract, Place
 from aerie.bench.provenance import device_facts, open_meter
 from aerie.bench.record import Origin
-from aerie.bench.round.speed import step_bytes
 from aerie.bench.rows import Row, append_rows, figures, read_rows
 from aerie.engine.captured import Captured
 from aerie.errors import PerfModeError

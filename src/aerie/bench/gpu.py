@@ -17,6 +17,7 @@ from aerie.bench.experiment import Experiment, Note
 from aerie.bench.gates.gate import Verdict, read_gates
 from aerie.bench.gates.run import run_suite
 from aerie.bench.gpu_checks import CHECKS
+from aerie.bench.provenance import device_label
 from aerie.bench.record import (
     Interval,
     Origin,
@@ -125,7 +126,7 @@ def run_checks(session: Experiment, names: Sequence[str], out: Path) -> dict[str
             "kernel_sha256": session.kernel_sha256,
             "provenance": {**session.facts, "contract": session.contract.digest},
         }
-        write_json(out / f"{label(device)}_check_{name}.json", record)
+        write_json(out / f"{device_label(device)}_check_{name}.json", record)
     return found
 
 
@@ -146,22 +147,16 @@ def closing(
     }
 
 
-def label(device: str) -> str:
-    """A device's own name as files carry it: `NVIDIA H200` is h200, any CPU is cpu."""
-    known = device.lower().replace("nvidia", "").split()
-    return known[0] if device.lower().startswith("nvidia") and known else "cpu"
-
-
 def raw_path(out: Path, device: str) -> Path:
     """Where raw rows of a device are."""
-    return out / f"{label(device)}_baseline_raw.csv.xz"
+    return out / f"{device_label(device)}_baseline_raw.csv.xz"
 
 
 def write_summary(out: Path, device: str) -> dict[str, Any]:
     """Summary of all rows measured on a device, as JSON and as a page."""
     rows = read_rows(raw_path(out, device))
     found = summarise(rows)
-    stem = f"{label(device)}_baseline_summary"
+    stem = f"{device_label(device)}_baseline_summary"
     if rows:
         last = rows[-1]
         commits = sorted({row.commit for row in rows})
@@ -169,7 +164,7 @@ def write_summary(out: Path, device: str) -> dict[str, Any]:
         found["provenance"] = {name: getattr(last, name) for name in (*names, "date")}
         found["commits"] = commits
         write_json(out / f"{stem}.json", found)
-        slots = _slots_page(out / f"{label(device)}_check_slots.json")
+        slots = _slots_page(out / f"{device_label(device)}_check_slots.json")
         (out / f"{stem}.md").write_text(summary_page(found, rows) + slots, encoding="utf-8")
     return found
 

@@ -47,6 +47,12 @@ def provenance(device: str) -> dict[str, Any]:
     return found
 
 
+def device_label(device: str) -> str:
+    """A device's own name as files carry it: `NVIDIA H200` is h200, any CPU is cpu."""
+    known = device.lower().replace("nvidia", "").split()
+    return known[0] if device.lower().startswith("nvidia") and known else "cpu"
+
+
 def source_hash() -> str:
     """SHA-256 over the package's own Python and C++ files: names and contents, sorted."""
     root = Path(aerie.__file__).parent

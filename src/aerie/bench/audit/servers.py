@@ -11,6 +11,7 @@ from typing import Any
 
 from aerie.bench.audit.cells import SAMPLINGS
 from aerie.bench.audit.transcript import LEAST_P, compare_samples
+from aerie.bench.comparison import n_shared
 from aerie.bench.serve.load import ask, read_json, read_whole
 from aerie.bench.serve.peer import (
     PromptTerms,
@@ -122,7 +123,7 @@ class ServerAudit:
         first = None
         if parted:
             n = parted[0]
-            index = _common(alone[n], texts[n])
+            index = n_shared(alone[n], texts[n])
             first = {
                 "prompt": n,
                 "character": index,
@@ -222,9 +223,3 @@ def _texts(server: Server, bodies: Sequence[Body], clients: int) -> list[str]:
     with ThreadPoolExecutor(clients) as pool:
         heard = pool.map(lambda body: ask(server.url, _named(server, body)), bodies)
         return [read_whole(one).text for one in heard]
-
-
-def _common(one: str, other: str) -> int:
-    """Characters that two texts share from the beginning."""
-    shared = min(len(one), len(other))
-    return next((i for i in range(shared) if one[i] != other[i]), shared)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,11 +12,12 @@ from torch import Tensor
 
 from aerie.attention.contract import LayerAttention, Reach
 from aerie.bench.kernels.attention_work import Heads, Point, Work, make_work
+from aerie.bench.turns import device_seconds, recorded
 
 if TYPE_CHECKING:
     from aerie.attention.triton import Tile, TritonAttention
 
-SAMPLES = 9
+SAMPLES, FEW_SAMPLES = 9, 5
 # Points of the published table: rows of a tree, columns of its request, requests.
 ROWS = (1, 16, 64, 128)
 COLUMNS = (1024, 8192, 16384, 32768)
@@ -70,31 +70,24 @@ def measure(
 def seconds_per_layer(
     work: Work, backend: TritonAttention, n_samples: int = SAMPLES
 ) -> list[float]:
-    """Capture all layers in one graph, as a forward runs them, and time its replays."""
+    """Of each replay of all layers in one graph, as a forward runs them."""
+    (spans,) = device_seconds([recorded(lambda: _forward(work, backend)).replay], n_samples)
+    return [seconds / work.keys.shape[0] for seconds in spans]
+
+
+def _forward(work: Work, backend: TritonAttention) -> None:
     rule = LayerAttention(work.queries.shape[2] ** -0.5, Reach())
-
-    def forward() -> None:
-        attend = backend(work.rows, [rule.reach])
-        for keys, values in zip(work.keys, work.values, strict=True):
-            attend(work.queries, keys, values, rule)
-
-    forward()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        forward()
-    return [t / work.keys.shape[0] for t in _samples(graph.replay, n_samples)]
+    attend = backend(work.rows, [rule.reach])
+    for keys, values in zip(work.keys, work.values, strict=True):
+        attend(work.queries, keys, values, rule)
 
 
 def kernel_microseconds(work: Work, backend: TritonAttention) -> dict[str, float]:
     """Mean time of each kernel of a forward, by the profiler: where a layer's time goes."""
     from torch.profiler import ProfilerActivity, profile
 
-    rule = LayerAttention(work.queries.shape[2] ** -0.5, Reach())
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        attend = backend(work.rows, [rule.reach])
-        for keys, values in zip(work.keys, work.values, strict=True):
-            attend(work.queries, keys, values, rule)
+        _forward(work, backend)
         torch.cuda.synchronize()
     return {
         event.key: round(event.device_time_total / event.count, 2)
@@ -112,7 +105,7 @@ def measure_prompt(
         for end in range(chunk, prompt + 1, chunk)
     ]
     parts = [
-        statistics.median(seconds_per_layer(make_work(point, storage), backend, 5))
+        statistics.median(seconds_per_layer(make_work(point, storage), backend, FEW_SAMPLES))
         for point in points
     ]
     operations = sum(point.operations for point in points)
@@ -169,19 +162,5 @@ def _flash_seconds(prompt: int, heads: Heads, storage: Tensor) -> float:
     shape = (3, 1, heads.n_heads, prompt, heads.head_dim)
     q, k, v = torch.randn(shape, dtype=storage.dtype, device=storage.device)
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        return statistics.median(
-            _samples(lambda: scaled_dot_product_attention(q, k, v, is_causal=True), 5)
-        )
-
-
-def _samples(call: Callable[[], object], n_samples: int = SAMPLES) -> list[float]:
-    """Seconds of each call by device events, after two warm-ups."""
-    for _ in range(2):
-        call()
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(n_samples + 1)]
-    marks[0].record()
-    for mark in marks[1:]:
-        call()
-        mark.record()
-    torch.cuda.synchronize()
-    return [a.elapsed_time(b) * 1e-3 for a, b in itertools.pairwise(marks)]
+        call = partial(scaled_dot_product_attention, q, k, v, is_causal=True)
+        return statistics.median(device_seconds([call], FEW_SAMPLES)[0])

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from aerie.bench.ceilings import copy_bandwidth
 from aerie.bench.kernels.gemm_stack import SHAPES, Shape, Timed, Tuned, plans_for, refine_all
 from aerie.bench.provenance import provenance
 from aerie.bench.record import read_json
+from aerie.bench.turns import device_seconds, recorded
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,11 +41,10 @@ MOST_ERROR = 4e-3
 
 @dataclass(frozen=True, eq=False)
 class Tuner:
-    """Buffers and a stream to time products with."""
+    """Buffers to time products with."""
 
     weights: Tensor  # flat bf16, random
     rows: Tensor  # [128, widest] bf16
-    stream: torch.cuda.Stream
     scratch: Any
     results: list[Tuned] = field(default_factory=list)
 
@@ -61,23 +60,13 @@ class Tuner:
         from aerie.kernels.triton_gpu.fused import gate
 
         call, up = self._call(plan), torch.ones_like(x)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(self.stream):
-            call(gate(x, up), weights[0])
-            self.stream.synchronize()
-            graph.capture_begin()
+
+        def walk() -> None:
             for weight in weights:
                 call(gate(x, up), weight)
-            graph.capture_end()
-            graph.replay()
-            marks = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
-            marks[0].record()
-            for mark in marks[1:]:
-                graph.replay()
-                mark.record()
-            marks[-1].synchronize()
-        spans = [float(a.elapsed_time(b)) for a, b in pairwise(marks)]
-        return 1e3 * statistics.median(spans) / len(weights)
+
+        (spans,) = device_seconds([recorded(walk).replay], replays)
+        return 1e6 * statistics.median(spans) / len(weights)
 
     def run(self, plan: Plan, x: Tensor, weight: Tensor) -> Tensor:
         """One product."""
@@ -101,7 +90,7 @@ def make_tuner(shapes: Iterable[Shape], device: str) -> Tuner:
     weights = torch.empty(size, dtype=torch.bfloat16, device=device).normal_(std=0.02)
     widest = max(shape.n_in for shape in shapes)
     rows = torch.randn(128, widest, device=device).bfloat16()
-    return Tuner(weights, rows, torch.cuda.Stream(), gemm_scratch(device))
+    return Tuner(weights, rows, gemm_scratch(device))
 
 
 def tune_shape(tuner: Tuner, shape: Shape, rows: int) -> Tuned:

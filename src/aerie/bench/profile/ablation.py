@@ -7,16 +7,18 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from aerie.api import find_pair
 from aerie.assemble.numerics import find_numerics, head_numerics
 from aerie.attention.contract import PrepareAttention
-from aerie.bench.profile.bytes import round_traffic, total_bytes
-from aerie.bench.profile.kernels import emitted
+from aerie.bench.bytes import round_traffic, total_bytes
 from aerie.bench.profile.session import POLICIES, Filled, Point, Session, release, room_at
 from aerie.bench.record import formatted, interval, page
 from aerie.bench.round.setup import PAGE, RoundSetup
+from aerie.bench.round.speed import LEAD_IN, Clocked, n_tokens_of
+from aerie.bench.turns import in_turns
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.models.draft_vocabulary import head_ids, slice_head
@@ -27,7 +29,6 @@ from aerie.models.load import LoadOptions
 
 FULL = "all on"
 TURNS = {False: 9, True: 2}  # interleaved, after one that warms up; in a rehearsal
-LEAD_IN = 2  # rounds that still share the device with the engine before
 ROUNDS = {False: 10, True: 3}  # timed in a turn; in a rehearsal
 FIRST_END = {False: 32, True: 4}  # tokens of the request that ends first, where slots finish
 KIND = "measured; bytes modelled"
@@ -161,12 +162,10 @@ class Contender:
 
     def rounds(self, n_rounds: int) -> Turn:
         """Rounds one after the other, the first ones not timed."""
-        for _ in range(LEAD_IN):
-            self.core.step()
-        begin = time.perf_counter()
-        n_tokens = sum(emitted(self.core) for _ in range(n_rounds))
-        seconds = time.perf_counter() - begin
-        return Turn(seconds, n_tokens, n_rounds, n_rounds * self.bytes(self.point.batch))
+        clocked = Clocked(self.core)
+        clocked.block(n_rounds)
+        n_bytes = n_rounds * self.bytes(self.point.batch)
+        return Turn(sum(clocked.wall) / 1e3, clocked.emitted, n_rounds, n_bytes)
 
     def to_the_end(self, filled: Filled, ends: Sequence[int]) -> Turn:
         """Requests that end one after the other, from their first round to the last one's end."""
@@ -174,7 +173,7 @@ class Contender:
         turn, begin = Turn(0.0, 0, 0, 0.0), time.perf_counter()
         while not self.core.is_idle:
             n_live = sum(self.core.request(i).ended is None for i in ids)
-            turn.n_tokens += emitted(self.core)
+            turn.n_tokens += n_tokens_of(self.core.step())
             turn.n_rounds += 1
             turn.n_bytes += self.bytes(n_live)
         turn.seconds = time.perf_counter() - begin
@@ -271,11 +270,8 @@ def _levers(session: Session, filled: Filled, n_new: int) -> list[Contender]:
     found = [Contender.open(session, filled.point, own, n_new) for own in variants(session)]
     for contender in found:
         filled.open(contender.core, [n_new] * filled.point.batch)
-    for turn in range(TURNS[session.is_rehearsal] + 1):
-        for contender in found:
-            made = contender.rounds(ROUNDS[session.is_rehearsal])
-            contender.turns += [made] if turn else []
-    return found
+    n_rounds = ROUNDS[session.is_rehearsal]
+    return _run(session, found, lambda contender: contender.rounds(n_rounds))
 
 
 def _compaction(session: Session, filled: Filled, n_new: int) -> list[Contender]:
@@ -290,8 +286,14 @@ def _compaction(session: Session, filled: Filled, n_new: int) -> list[Contender]
     found = [Contender.open(session, point, own, n_new) for own in pairing]
     first = FIRST_END[session.is_rehearsal]
     ends = [first * (1 + number % 4) for number in range(point.batch)]
-    for turn in range(TURNS[session.is_rehearsal] + 1):
-        for contender in found:
-            made = contender.to_the_end(filled, ends)
-            contender.turns += [made] if turn else []
+    return _run(session, found, lambda contender: contender.to_the_end(filled, ends))
+
+
+def _run(
+    session: Session, found: list[Contender], play: Callable[[Contender], Turn]
+) -> list[Contender]:
+    ways = {str(number): partial(play, contender) for number, contender in enumerate(found)}
+    turns = in_turns(ways, TURNS[session.is_rehearsal])
+    for contender, own in zip(found, turns.values(), strict=True):
+        contender.turns = own
     return found

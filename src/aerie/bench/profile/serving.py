@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from aerie.bench.profile.bytes import prompt_flops, weight_bytes
+from aerie.bench.bytes import prompt_flops, weight_bytes
 from aerie.bench.profile.session import CHUNK, POLICIES, Session, release
 from aerie.bench.record import formatted, page, percentiles, write_json
 from aerie.bench.round.setup import Room, read_prompts

@@ -6,22 +6,25 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+from aerie.assemble.device import device_name
 from aerie.attention.pool import KVPool
-from aerie.bench.ceilings import Ceilings, copy_bandwidth, matmul_tflops, synchronise
-from aerie.bench.profile.bytes import Load
-from aerie.bench.provenance import Meter, open_meter
+from aerie.bench.bytes import Load
+from aerie.bench.ceilings import Ceilings, copy_bandwidth, matmul_tflops
+from aerie.bench.provenance import Meter, device_label, open_meter
 from aerie.bench.record import Origin
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start
+from aerie.bench.turns import synchronise
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.graphs import smallest
 from aerie.models.inflate.embed import LargePair
 from aerie.requests.params import SamplingParams
 
+T = TypeVar("T")
 WARM_ROUNDS = 6
 POLICIES = {
     "plain": SpeculationConfig(method="none"),
@@ -63,27 +66,22 @@ class Session:
     @property
     def pair(self) -> LargePair:
         """The pair, loaded once."""
-        pair: LargePair = self.shared("pair", self.setup.load)
-        return pair
+        return self.shared("pair", self.setup.load)
 
     @property
     def ceilings(self) -> Ceilings:
         """Measured once, and printed before anything is held against them."""
-        found: Ceilings = self.shared("ceilings", self._measure)
-        return found
+        return self.shared("ceilings", self._measure)
 
     @property
     def meter(self) -> Meter | None:
         """The device's energy counter."""
-        meter: Meter | None = self.shared("meter", lambda: open_meter(self.setup.device))
-        return meter
+        return self.shared("meter", lambda: open_meter(self.setup.device))
 
     @property
     def device_name(self) -> str:
-        """As files are named by: the last word of the device's own name, or cpu."""
-        if not self.setup.device.startswith("cuda"):
-            return "cpu"
-        return torch.cuda.get_device_name(self.setup.device).split()[-1].lower()
+        """As files are named by."""
+        return device_label(device_name(self.setup.device))
 
     def origin(self, stage: str) -> Origin:
         """Provenance of a stage."""
@@ -95,10 +93,7 @@ class Session:
             "sizes": asdict(self.sizes),
             "is_rehearsal": self.is_rehearsal,
         }
-        found: Origin = self.shared(
-            f"origin {stage}", lambda: Origin.of(options, self.setup.device)
-        )
-        return found
+        return self.shared(f"origin {stage}", lambda: Origin.of(options, self.setup.device))
 
     def _measure(self) -> Ceilings:
         device = self.setup.device
@@ -110,11 +105,12 @@ class Session:
         )
         return found
 
-    def shared(self, name: str, make: Callable[[], Any]) -> Any:
+    def shared(self, name: str, make: Callable[[], T]) -> T:
         """What stages share, made when it is first asked for."""
         if name not in self.kept:
             self.kept[name] = make()
-        return self.kept[name]
+        found: T = self.kept[name]
+        return found
 
 
 def release() -> None:
@@ -189,8 +185,8 @@ class Filled:
 
 def room_at(point: Point, new_tokens: int, graphs: GraphConfig | None = None) -> Room:
     """Memory for a point and what is generated at it."""
-    room = Room(point.batch, point.context + new_tokens, chunk=CHUNK)
-    return room if graphs is None else Room(room.batch, room.context, CHUNK, graphs=graphs)
+    context, own = point.context + new_tokens, GraphConfig() if graphs is None else graphs
+    return Room(point.batch, context, CHUNK, graphs=own)
 
 
 def _table_rows(core: EngineCore, ids: Sequence[int]) -> list[int]:

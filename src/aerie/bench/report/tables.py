@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable
@@ -16,7 +15,6 @@ from types import ModuleType
 from aerie.bench import gpu as gpu_report
 from aerie.bench.contract import read_contract
 from aerie.bench.gates.data import HISTORY, content_hash
-from aerie.bench.profile.report import busy_shares
 from aerie.bench.record import as_csv, page, read_json
 from aerie.bench.report import traffic
 from aerie.bench.report.baseline import BASELINE
@@ -25,7 +23,6 @@ from aerie.bench.report.traffic import BYTES, PAGE
 from aerie.bench.rows import read_rows
 
 CONTRACT = "evidence/contracts/h200.toml"
-PROFILE = "reports/profile_kernels.json"
 Render = Callable[[Path], str]
 # The operating point the kernels' page shows; the raw file holds all of them.
 _BATCH, _VERIFY = 8, 32
@@ -120,17 +117,6 @@ def _summaries(raw: Path, digest: str) -> dict[str, str]:
         return {path.name: path.read_text(encoding="utf-8") for path in written}
 
 
-def _busy(root: Path) -> str:
-    points = busy_shares(root / "reports")
-    record = {
-        "points": points,
-        "least_of_round": min(point["of_round"] for point in points),
-        "kind": "measured",
-        "provenance": read_json(root / PROFILE)["provenance"],
-    }
-    return json.dumps(record, indent=1) + "\n"
-
-
 def _kernels(root: Path) -> str:
     raw = read_json(root / "reports/kernel_bench_cpu.json")
     points = {
@@ -166,7 +152,6 @@ TABLES = (
     ),
     Table("reports/h200_baseline_summary.md", (BASELINE,), _baseline("h200_baseline_summary.md")),
     Table("reports/kernel_bench_cpu.md", ("reports/kernel_bench_cpu.json",), _kernels),
-    Table("reports/profile_busy.json", (PROFILE, "reports/cuda_timeline.csv.xz"), _busy),
     Table(f"{PAGE}.json", (BYTES,), traffic.render_json),
     Table(f"{PAGE}.md", (BYTES,), traffic.render_page),
     Table("reports/precision.md", ("reports/precision.json",), _precision),

@@ -47,7 +47,14 @@ def row(
 def cases(kernel: str, build: Build, rows: Iterable[Row]) -> tuple[Case, ...]:
     """The cases of a kernel; `build(rng, **options)` makes the inputs of a row."""
     return tuple(
-        Case(kernel, line.name, line.features, partial(_inputs, kernel, build, line), line.expects)
+        Case(
+            kernel,
+            line.name,
+            line.features,
+            partial(_inputs, kernel, build, line),
+            line.expects,
+            build,
+        )
         for line in rows
     )
 

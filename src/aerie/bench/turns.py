@@ -1,0 +1,78 @@
+"""What is compared takes turns; and what a call takes, on the host or inside a CUDA graph."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+def in_turns(
+    ways: Mapping[str, Callable[[], T]], n_turns: int, n_warm: int = 1
+) -> dict[str, list[T]]:
+    """What each way returns in so many turns; those before them, that warm up, are not kept.
+
+    Every turn begins with another way: clocks drift, and what ran before, for all alike.
+    """
+    names = list(ways)
+    found: dict[str, list[T]] = {name: [] for name in names}
+    for turn in range(-n_warm, n_turns):
+        first = turn % len(names)
+        for name in (*names[first:], *names[:first]):
+            result = ways[name]()
+            if turn >= 0:
+                found[name].append(result)
+    return found
+
+
+def synchronise(device: str) -> None:
+    """Wait for a device, where there is one to wait for."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def timed(call: Callable[[], object], device: str = "cpu") -> Callable[[], float]:
+    """A call that returns its seconds by the host's clock, the device's work included."""
+
+    def run() -> float:
+        synchronise(device)
+        begin = time.perf_counter()
+        call()
+        synchronise(device)
+        return time.perf_counter() - begin
+
+    return run
+
+
+def recorded(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    """A call's kernels as a graph, so that Python and launches are not timed with them."""
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())  # what the call reads may just be made
+    with torch.cuda.stream(side):
+        call()  # compiled, and warm
+        side.synchronize()
+        graph.capture_begin()
+        call()
+        graph.capture_end()
+    return graph
+
+
+def device_seconds(calls: Sequence[Callable[[], object]], n_turns: int) -> list[list[float]]:
+    """Seconds of each call by the device's own clock, in turns behind one that warms up.
+
+    What is launched next is in line before a call has ended: the host is not waited for.
+    """
+    n_calls = len(calls)
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range((n_turns + 1) * n_calls + 1)]
+    marks[0].record()
+    for place, mark in enumerate(marks[1:]):
+        calls[place % n_calls]()
+        mark.record()
+    marks[-1].synchronize()
+    spans = [before.elapsed_time(after) / 1e3 for before, after in pairwise(marks)]
+    return [spans[n_calls + own :: n_calls] for own in range(n_calls)]
