@@ -20,7 +20,6 @@ from aerie.config import (
     CacheConfig,
     EngineConfig,
     GraphConfig,
-    ModelConfig,
     PlannerConfig,
     SchedulerConfig,
     SpeculationConfig,
@@ -75,18 +74,6 @@ class PromptBook:
         if document.name not in self._tokens:
             self._tokens[document.name] = tuple(self.encode(document.text))
         return self._tokens[document.name]
-
-
-@dataclass(frozen=True)
-class StrictSetup(RoundSetup):
-    """A setup whose engine aborts where a fast path is missing, if the contract says so."""
-
-    perf_mode: bool = False
-
-    @property
-    def model(self) -> ModelConfig:
-        """The slice of the configuration."""
-        return replace(super().model, perf_mode=self.perf_mode)
 
 
 @dataclass

@@ -29,7 +29,7 @@ from aerie.bench.contract import (
 )
 from aerie.bench.experiment import Experiment, Note
 from aerie.bench.plots import draw_engine
-from aerie.bench.record import Interval, as_csv, shown, write_csv, write_json
+from aerie.bench.record import Interval, shown, write_csv, write_json
 from aerie.bench.rivals import best_choice, record
 from aerie.bench.rows import Row
 from aerie.bench.summary import against, best_fixed, pairs, point
@@ -183,7 +183,6 @@ class Found:
     def write(self, folder: Path, name: str) -> None:
         """Raw rows, result, cost table and picture."""
         write_json(folder / f"{name}.json", self.record)
-        (folder / f"{name}.csv").write_text(as_csv(self.record["points"], "\r\n"), "utf-8")
         write_csv(folder / f"{name}_runs.csv.xz", [asdict(row) for row in self.rows])
         self.costs.save(folder / f"{name}_costs.json")
         draw_engine(self.record, folder / f"{name}.png")

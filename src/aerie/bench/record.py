@@ -84,6 +84,25 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def figures(values: Any, path: str) -> list[Any]:
+    """Every value of a record that a path of names with dots leads to.
+
+    `*` stands for all entries of a list or table, `key=text,…` for those with these values, a
+    number for one entry of a list.
+    """
+    if not path:
+        return [values]
+    key, _, rest = path.partition(".")
+    if key == "*" or "=" in key:
+        entries = values.values() if isinstance(values, dict) else values
+        wanted = [pair.split("=") for pair in key.split(",") if pair != "*"]
+        chosen = [e for e in entries if all(str(e.get(name)) == text for name, text in wanted)]
+        return [figure for entry in chosen for figure in figures(entry, rest)]
+    if isinstance(values, list) and key.isdigit() and int(key) < len(values):
+        return figures(values[int(key)], rest)
+    return figures(values[key], rest) if isinstance(values, dict) and key in values else []
+
+
 def append_row(path: Path, row: Row) -> None:
     """One more JSON line; a run that is broken off keeps what it has measured."""
     with path.open("a", encoding="utf-8") as out:
@@ -105,10 +124,10 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def as_csv(rows: Sequence[Row], end: str = "\n", columns: Sequence[str] = ()) -> str:
-    """Rows of equal fields; `end` is the line end the file was first written with."""
+def as_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
+    """Rows of equal fields."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(columns or rows[0]), lineterminator=end)
+    writer = csv.DictWriter(out, list(columns or rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
@@ -118,7 +137,7 @@ def write_csv(path: Path, rows: Sequence[Row], columns: Sequence[str] = ()) -> N
     """The same as a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_rows(path, "wt") as stream:
-        stream.write(as_csv(rows, columns=columns))
+        stream.write(as_csv(rows, columns))
 
 
 @dataclass(frozen=True)

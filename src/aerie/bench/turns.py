@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -19,15 +20,19 @@ def in_turns(
 
     Every turn begins with another way: clocks drift, and what ran before, for all alike.
     """
-    names = list(ways)
-    found: dict[str, list[T]] = {name: [] for name in names}
+    found: dict[str, list[T]] = {name: [] for name in ways}
     for turn in range(-n_warm, n_turns):
-        first = turn % len(names)
-        for name in (*names[first:], *names[:first]):
+        for name in rotated(list(ways), turn):
             result = ways[name]()
             if turn >= 0:
                 found[name].append(result)
     return found
+
+
+def rotated(names: Sequence[str], turn: int) -> list[str]:
+    """All names, of every turn another one first."""
+    first = turn % len(names)
+    return [*names[first:], *names[:first]]
 
 
 def synchronise(device: str) -> None:
@@ -76,3 +81,21 @@ def device_seconds(calls: Sequence[Callable[[], object]], n_turns: int) -> list[
     marks[-1].synchronize()
     spans = [before.elapsed_time(after) / 1e3 for before, after in pairwise(marks)]
     return [spans[n_calls + own :: n_calls] for own in range(n_calls)]
+
+
+class Spread(NamedTuple):
+    """Microseconds of a call: the median, and the 20th and 80th of a hundred."""
+
+    median: float
+    p20: float
+    p80: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Spread:
+        """Of all calls."""
+        fifths = statistics.quantiles(seconds, n=5)
+        return cls(1e6 * statistics.median(seconds), 1e6 * fifths[0], 1e6 * fifths[3])
+
+    def columns(self) -> dict[str, float]:
+        """As rows have it."""
+        return {f"{name}_us": round(us, 2) for name, us in self._asdict().items()}

@@ -12,7 +12,7 @@ import pytest
 from aerie.attention.triton import TileKey, load_tiles
 from aerie.bench.bytes import Load, round_traffic, step_bytes, total_bytes
 from aerie.bench.kernels.attention import label
-from aerie.bench.profile.session import POLICIES, Filled, Point, Session, Sizes, room_at
+from aerie.bench.profile.session import POLICIES, Point, Session, Sizes, room_at
 from aerie.bench.profile.stages import run_stage
 from aerie.bench.profile.tuning import check_tiles
 from aerie.bench.ranges import NAMES, with_ranges
@@ -110,32 +110,14 @@ def test_buckets_of_a_batch_that_shrinks() -> None:
     assert [point.load(shape, kept, n).batch for n in (4, 1)] == [4, 4]
 
 
-@pytest.mark.parametrize("policy", ["plain", "tree3"])
-def test_an_engine_that_takes_over_kv_writes_the_same_text(policy: str, pair: LargePair) -> None:
-    point, n_new = Point(40, 2), 12
-    filled = Filled.read(SETUP, pair, point, n_new)
-    core = SETUP.core(pair, POLICIES[policy], room_at(point, n_new))
-    for _ in range(2):  # the second time in slots that the first has given back
-        ids = filled.open(core, [n_new, n_new // 2])
-        while not core.is_idle:
-            core.step()
-        taken = [core.forget(i).output for i in ids]
-        while not filled.source.is_idle:
-            filled.source.step()
-        own = [filled.source.request(i).output for i in filled.ids]
-        assert taken == [own[0], own[1][: n_new // 2]]
-        filled = Filled.read(SETUP, pair, point, n_new)
-
-
 @pytest.mark.parametrize("engine", ["direct", "graphs"])
 def test_ranges_are_named_and_change_nothing(engine: str, pair: LargePair) -> None:
     setup = RoundSetup("cpu", "float32", None, "pytorch", engine)
     point = Point(24, 1)
-    filled = Filled.read(setup, pair, point, 16)
     texts = []
     for wrap in (with_ranges, lambda core: core):
         core = wrap(setup.core(pair, POLICIES["tree3"], room_at(point, 16)))
-        (request_id,) = filled.open(core, [16])
+        (request_id,) = point.open(core, [16])
         core.step()
         trace = trace_rounds(core, 2)
         texts.append(core.request(request_id).output)

@@ -149,13 +149,16 @@ class Folder:
     least_pairs: int = LEAST_PAIRS
     ages: Ages = UNTOLD
 
+    def origins(self, gate: Gate) -> list[Mapping[str, Any]]:
+        """Where a gate's figure comes from: commit and hashes of every row or record."""
+        if gate.file.endswith((".csv", ".csv.xz")):
+            return [vars(row) for own in self.places(gate).values() for row in own]
+        records = [self.record(name) for name in gate.file.split()]
+        return [{**record, **record["provenance"]} for record in records]
+
     def measured(self, gate: Gate) -> set[Measured]:
         """The sources a gate's figure was measured with."""
-        if gate.file.endswith((".csv", ".csv.xz")):
-            rows = [row for own in self.places(gate).values() for row in own]
-            return {Measured(row.commit, row.source_sha256) for row in rows}
-        made = [self.record(name)["provenance"] for name in gate.file.split()]
-        return {Measured(origin["commit"], origin["source_sha256"]) for origin in made}
+        return {Measured(own["commit"], own["source_sha256"]) for own in self.origins(gate)}
 
     def record(self, name: str) -> Any:
         """A JSON file that names its commit, sources and device."""

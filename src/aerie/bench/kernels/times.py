@@ -6,11 +6,10 @@ device leaves between them, not Python. Inputs are small and stay in the cache, 
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,7 +17,7 @@ from aerie.bench.ceilings import copy_bandwidth
 from aerie.bench.kernels.workload import Shape, workload
 from aerie.bench.provenance import provenance
 from aerie.bench.record import shown
-from aerie.bench.turns import device_seconds, recorded, timed
+from aerie.bench.turns import Spread, device_seconds, recorded, timed
 from aerie.kernels import load
 from aerie.kernels.arrays import on_device
 from aerie.kernels.binding import bind
@@ -46,20 +45,6 @@ REPLAYS = 9
 DECODER_VOCABULARY = 128_256  # of the decoder whose operations are timed inside graphs
 
 
-class Spread(NamedTuple):
-    """Microseconds of a call: the median, and the 20th and 80th of a hundred."""
-
-    median: float
-    p20: float
-    p80: float
-
-    @classmethod
-    def of(cls, seconds: Sequence[float]) -> Spread:
-        """Of all calls."""
-        fifths = statistics.quantiles(seconds, n=5)
-        return cls(1e6 * statistics.median(seconds), 1e6 * fifths[0], 1e6 * fifths[3])
-
-
 @dataclass(frozen=True)
 class Point:
     """One operating point: a backend at a batch size and a number of rows per request."""
@@ -69,75 +54,43 @@ class Point:
     verify: int
 
 
-@dataclass(frozen=True)
-class Timing:
-    """One kernel at one point."""
-
-    kernel: str
-    backend: str
-    batch: int
-    verify: int
-    median_us: float
-    p20_us: float
-    p80_us: float
-    calls: int
-    bytes_moved: int
-    gbps: float
-    ratio_to_ceiling: float
-    kind: str = "measured"
-
-
-@dataclass(frozen=True)
-class KernelBench:
-    """All timings of a run, with the ceiling they are held against."""
-
-    device: str
-    ceiling_gbps: float
-    timings: tuple[Timing, ...]
-
-    def table(self) -> Table:
-        """The timings for a terminal."""
-        return shown(COLUMNS, map(asdict, self.timings))
-
-    def payload(self) -> dict[str, Any]:
-        """The machine-readable result."""
-        return {
-            "ok": bool(self.timings),
-            "ceiling_gbps": round(self.ceiling_gbps, 2),
-            "provenance": provenance(self.device),
-            "shape": {"context": CONTEXT, "vocabulary": VOCABULARY, "hidden": HIDDEN},
-            "points": [asdict(entry) for entry in self.timings],
-        }
-
-
 def measure_all(
     points: list[Point], device: str, repeats: int, on_point: Callable[[], None]
-) -> KernelBench:
-    """Measure the ceiling, then every kernel at every point."""
+) -> dict[str, Any]:
+    """Measure the ceiling, then every kernel at every point; JSON values."""
     ceiling = copy_bandwidth(device)["gbps"]
-    timings: list[Timing] = []
+    rows: list[dict[str, Any]] = []
     for point in points:
         shape = Shape(point.batch, point.verify, CONTEXT, VOCABULARY, HIDDEN)
-        kernels = load(point.backend, device=device)
-        for kernel, inputs in _calls(kernels, shape, device):
+        for kernel, inputs in _calls(load(point.backend, device=device), shape, device):
             seconds = _times(timed(partial(kernel, **inputs), device), repeats)
             moved, spread = _bytes_moved(kernel, inputs), Spread.of(seconds)
             gbps = moved / spread.median / 1e3
-            timings.append(
-                Timing(
-                    kernel.card.name,
-                    **asdict(point),
-                    median_us=round(spread.median, 2),
-                    p20_us=round(spread.p20, 2),
-                    p80_us=round(spread.p80, 2),
-                    calls=len(seconds),
-                    bytes_moved=moved,
-                    gbps=round(gbps, 4),
-                    ratio_to_ceiling=round(gbps / ceiling, 6),
-                )
+            rows.append(
+                {
+                    "kernel": kernel.card.name,
+                    **vars(point),
+                    **spread.columns(),
+                    "calls": len(seconds),
+                    "bytes_moved": moved,
+                    "gbps": round(gbps, 4),
+                    "ratio_to_ceiling": round(gbps / ceiling, 6),
+                    "kind": "measured",
+                }
             )
         on_point()
-    return KernelBench(device, ceiling, tuple(timings))
+    return {
+        "ok": bool(rows),
+        "ceiling_gbps": round(ceiling, 2),
+        "provenance": provenance(device),
+        "shape": {"context": CONTEXT, "vocabulary": VOCABULARY, "hidden": HIDDEN},
+        "points": rows,
+    }
+
+
+def table_of(found: dict[str, Any]) -> Table:
+    """The timings for a terminal."""
+    return shown(COLUMNS, found["points"])
 
 
 def _calls(kernels: Kernels, shape: Shape, device: str) -> Iterator[tuple[Kernel, dict[str, Any]]]:

@@ -14,7 +14,7 @@ from aerie.api import find_pair
 from aerie.assemble.numerics import find_numerics, head_numerics
 from aerie.attention.contract import PrepareAttention
 from aerie.bench.bytes import round_traffic, total_bytes
-from aerie.bench.profile.session import POLICIES, Filled, Point, Session, release, room_at
+from aerie.bench.profile.session import POLICIES, Point, Session, release, room_at
 from aerie.bench.record import formatted, interval, page
 from aerie.bench.round.setup import PAGE, RoundSetup
 from aerie.bench.round.speed import LEAD_IN, Clocked, n_tokens_of
@@ -31,6 +31,7 @@ FULL = "all on"
 TURNS = {False: 9, True: 2}  # interleaved, after one that warms up; in a rehearsal
 ROUNDS = {False: 10, True: 3}  # timed in a turn; in a rehearsal
 FIRST_END = {False: 32, True: 4}  # tokens of the request that ends first, where slots finish
+SPARE_ROUNDS = 32  # of those who are read first, while the others are read
 KIND = "measured; bytes modelled"
 COLUMNS = {
     "point": "{context}x{batch}",
@@ -167,9 +168,9 @@ class Contender:
         n_bytes = n_rounds * self.bytes(self.point.batch)
         return Turn(sum(clocked.wall) / 1e3, clocked.emitted, n_rounds, n_bytes)
 
-    def to_the_end(self, filled: Filled, ends: Sequence[int]) -> Turn:
+    def to_the_end(self, ends: Sequence[int]) -> Turn:
         """Requests that end one after the other, from their first round to the last one's end."""
-        ids = filled.open(self.core, ends)
+        ids = self.point.open(self.core, ends)
         turn, begin = Turn(0.0, 0, 0, 0.0), time.perf_counter()
         while not self.core.is_idle:
             n_live = sum(self.core.request(i).ended is None for i in ids)
@@ -212,13 +213,10 @@ def run_ablation(session: Session) -> dict[str, Any]:
     points: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
     for point in session.points:
-        n_new = _new_tokens(session)
-        filled = Filled.read(session.setup, session.pair, point, n_new)
-        found = [_levers(session, filled, n_new)]
+        found = [_levers(session, point)]
         release()
         if point.batch > 1:
-            found.append(_compaction(session, filled, n_new))
-        del filled
+            found.append(_compaction(session, point))
         release()
         for base, *others in found:
             for own in (base, *others):
@@ -261,22 +259,22 @@ def _new_tokens(session: Session) -> int:
     """Tokens every request may write in all its turns."""
     is_small = session.is_rehearsal
     deepest = POLICIES[session.policy].limits.depth + 1
-    rounds = (TURNS[is_small] + 1) * (LEAD_IN + ROUNDS[is_small])
+    rounds = (TURNS[is_small] + 1) * (LEAD_IN + ROUNDS[is_small]) + SPARE_ROUNDS
     return max(deepest * rounds, 4 * FIRST_END[is_small])
 
 
-def _levers(session: Session, filled: Filled, n_new: int) -> list[Contender]:
+def _levers(session: Session, point: Point) -> list[Contender]:
     """Engines side by side in turns of some rounds each; the first is all on."""
-    found = [Contender.open(session, filled.point, own, n_new) for own in variants(session)]
+    n_new, n_rounds = _new_tokens(session), ROUNDS[session.is_rehearsal]
+    found = [Contender.open(session, point, own, n_new) for own in variants(session)]
     for contender in found:
-        filled.open(contender.core, [n_new] * filled.point.batch)
-    n_rounds = ROUNDS[session.is_rehearsal]
+        point.open(contender.core, [n_new] * point.batch)
     return _run(session, found, lambda contender: contender.rounds(n_rounds))
 
 
-def _compaction(session: Session, filled: Filled, n_new: int) -> list[Contender]:
+def _compaction(session: Session, point: Point) -> list[Contender]:
     """Slots that finish one after the other: given up, or kept inert in the full batch's graphs."""
-    point, setup, pair = filled.point, session.setup, session.pair
+    setup, pair, n_new = session.setup, session.pair, _new_tokens(session)
     full = point.load(POLICIES[session.policy], GraphConfig(), point.batch)
     kept = GraphConfig(slots=(full.batch,), rows=(full.verify_rows,))
     pairing = (
@@ -286,7 +284,7 @@ def _compaction(session: Session, filled: Filled, n_new: int) -> list[Contender]
     found = [Contender.open(session, point, own, n_new) for own in pairing]
     first = FIRST_END[session.is_rehearsal]
     ends = [first * (1 + number % 4) for number in range(point.batch)]
-    return _run(session, found, lambda contender: contender.to_the_end(filled, ends))
+    return _run(session, found, lambda contender: contender.to_the_end(ends))
 
 
 def _run(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aerie.bench.bytes import Traffic, round_traffic, total_bytes
-from aerie.bench.profile.session import POLICIES, WARM_ROUNDS, Filled, Point, Session, room_at
+from aerie.bench.profile.session import POLICIES, WARM_ROUNDS, Point, Session, room_at
 from aerie.bench.provenance import Spent, spend
 from aerie.bench.ranges import with_ranges
 from aerie.bench.round.speed import Clocked, n_tokens_of, step_to_room
@@ -87,11 +87,11 @@ class Profiled:
         }
 
 
-def profile_point(session: Session, filled: Filled, policy: str) -> Profiled:
-    """Time, trace and weigh a policy; the prompts are read already."""
-    point, shape, sizes = filled.point, POLICIES[policy], session.sizes
+def profile_point(session: Session, point: Point, policy: str) -> Profiled:
+    """Time, trace and weigh a policy."""
+    shape, sizes = POLICIES[policy], session.sizes
     core = session.setup.core(session.pair, shape, room_at(point, sizes.new_tokens))
-    filled.open(core, [sizes.new_tokens] * point.batch)
+    point.open(core, [sizes.new_tokens] * point.batch)
     for _ in range(WARM_ROUNDS):
         core.step()
     clocked = Clocked(core)
@@ -100,17 +100,17 @@ def profile_point(session: Session, filled: Filled, policy: str) -> Profiled:
     trace = trace_rounds(core, sizes.traced)
     spent = spend(session.meter, sizes.energy_seconds, lambda: n_tokens_of(core.step()))
     traffic = round_traffic(session.pair, shape, point.load(shape, GraphConfig(), point.batch))
-    ranges = direct_ranges(session, filled, policy) if shape.method != "none" else {}
+    ranges = direct_ranges(session, point, policy) if shape.method != "none" else {}
     return Profiled(point, policy, clocked, trace, traffic, spent, ranges)
 
 
-def direct_ranges(session: Session, filled: Filled, policy: str) -> dict[str, float]:
+def direct_ranges(session: Session, point: Point, policy: str) -> dict[str, float]:
     """Device time of every named range, from rounds that are called one by one."""
     n_new = 8 * 4 * DIRECT_ROUNDS
     direct = replace(session.setup, engine="direct")
-    made = direct.core(session.pair, POLICIES[policy], room_at(filled.point, n_new))
+    made = direct.core(session.pair, POLICIES[policy], room_at(point, n_new))
     core = with_ranges(made)
-    filled.open(core, [n_new] * filled.point.batch)
+    point.open(core, [n_new] * point.batch)
     for _ in range(DIRECT_ROUNDS):
         core.step()
     return trace_rounds(core, DIRECT_ROUNDS).ranges_us

@@ -12,6 +12,7 @@ from typing import Any
 
 from aerie.bench.bytes import prompt_flops, weight_bytes
 from aerie.bench.profile.session import CHUNK, POLICIES, Session, release
+from aerie.bench.provenance import metered
 from aerie.bench.record import formatted, page, percentiles, write_json
 from aerie.bench.round.setup import Room, read_prompts
 from aerie.config import GraphConfig
@@ -250,12 +251,10 @@ def mixed(session: Session, plan: Plan, policy: str) -> Served:
     core = session.setup.core(session.pair, POLICIES[policy], room)
     vocabulary = session.pair.target.geometry.vocab_size
     drive(core, arrivals(plan, vocabulary, plan.mean_gap / HURRY), plan.new_tokens)
-    captures, joules = core.launcher.graphs.counts.captures, meter.joules() if meter else None
-    stamps, seconds = drive(core, arrivals(plan, vocabulary, plan.mean_gap), plan.new_tokens)
-    after = meter.joules() if meter else None
-    spent = None if joules is None or after is None else after - joules
-    captures = core.launcher.graphs.counts.captures - captures
-    served = Served(policy, stamps, seconds, spent, captures)
+    coming, before = arrivals(plan, vocabulary, plan.mean_gap), core.launcher.graphs.counts.captures
+    (stamps, seconds), joules = metered(meter, lambda: drive(core, coming, plan.new_tokens))
+    captures = core.launcher.graphs.counts.captures - before
+    served = Served(policy, stamps, seconds, joules, captures)
     print(served.summary(), flush=True)
     return served
 

@@ -10,7 +10,7 @@ from aerie.bench.profile.ablation import run_ablation
 from aerie.bench.profile.kernels import Profiled, profile_point
 from aerie.bench.profile.report import COVERED, hotspots, write_profile
 from aerie.bench.profile.serving import run_serving
-from aerie.bench.profile.session import Filled, Session, release
+from aerie.bench.profile.session import Session, release
 from aerie.bench.profile.tuning import check_tuning
 from aerie.bench.record import write_json
 
@@ -30,13 +30,11 @@ def run_kernels(session: Session) -> dict[str, Any]:
     """Kernel times, bytes, hotspots, busy share and energy of every point."""
     ceilings, found = session.ceilings, list[Profiled]()
     for point in session.points:
-        filled = Filled.read(session.setup, session.pair, point, session.sizes.new_tokens)
         for policy in dict.fromkeys(("plain", session.policy)):
-            found.append(profile_point(session, filled, policy))
+            found.append(profile_point(session, point, policy))
             print(found[-1].summary(ceilings.copy_gbps), flush=True)
+            release()
         write_profile(session.out, found, session.origin("kernels"), ceilings.copy_gbps)
-        del filled
-        release()
     covered = [hotspots(entry)[1] for entry in found]
     busy = min(entry.busy_share for entry in found)
     return {

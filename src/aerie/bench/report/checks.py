@@ -11,7 +11,7 @@ from typing import Any
 from aerie.bench.contract import read_contract
 from aerie.bench.gates.data import UNTOLD, Ages
 from aerie.bench.gates.gate import Verdict
-from aerie.bench.record import read_json
+from aerie.bench.record import figures, read_json
 from aerie.bench.report.baseline import BASELINE, hold
 from aerie.bench.report.origin import Origin, changed_since, origin_of
 from aerie.bench.report.rows import (
@@ -165,19 +165,19 @@ def _record(check: Check, evidence: Evidence) -> list[Finding]:
     if found.status != PASS:
         return [found]
     values = read_json(evidence.root / check.target)
-    figures = list(_figures(values, check.field.split(".")))
+    said = figures(values, check.field)
     place, origin = check.target, found.origin
-    if not figures:
+    if not said:
         return [Finding(OPEN, f"{check.target} has no field {check.field}", place, origin)]
-    measured = [figure for figure in figures if figure is not None]
+    measured = [figure for figure in said if figure is not None]
     wrong = [figure for figure in measured if not _holds(check, figure)]
     if wrong:
         return [Finding(FAIL, f"{check}: found {wrong[0]}", place, origin)]
-    if len(measured) < len(figures):
-        n_absent = len(figures) - len(measured)
-        note = f"{check.field} of {place} was not measured at {n_absent} of {len(figures)}"
+    if len(measured) < len(said):
+        n_absent = len(said) - len(measured)
+        note = f"{check.field} of {place} was not measured at {n_absent} of {len(said)}"
         return [Finding(OPEN, note, place, origin)]
-    return [Finding(PASS, _shown(check, figures), place, origin, found.changed)]
+    return [Finding(PASS, _shown(check, said), place, origin, found.changed)]
 
 
 def _holds(check: Check, figure: object) -> bool:
@@ -193,27 +193,6 @@ def _shown(check: Check, figures: Sequence[object]) -> str:
     worst = min if check.bound == "at_least" else max
     limit = {"at_least": "≥", "at_most": "≤", "equals": "="}[check.bound]
     return f"{check.field} {worst(figures)} ({limit} {check.value})"  # type: ignore[type-var]
-
-
-def _figures(values: Any, path: Sequence[str]) -> Iterable[Any]:
-    """Every value a dotted path leads to.
-
-    `*` stands for all entries of a list or table, `key=text,…` for those with these values, a
-    number for one entry of a list.
-    """
-    if not path:
-        return [values]
-    key, rest = path[0], path[1:]
-    if key == "*" or "=" in key:
-        inner = values.values() if isinstance(values, dict) else values
-        wanted = [pair.split("=") for pair in key.split(",") if pair != "*"]
-        chosen = [e for e in inner if all(str(e.get(name)) == text for name, text in wanted)]
-        return [figure for entry in chosen for figure in _figures(entry, rest)]
-    if isinstance(values, list) and key.isdigit() and int(key) < len(values):
-        return _figures(values[int(key)], rest)
-    if not isinstance(values, dict) or key not in values:
-        return []
-    return _figures(values[key], rest)
 
 
 def _gate(check: Check, evidence: Evidence) -> list[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import re
 import struct
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aerie.bench.gates.data import PACKAGE, WHOLE, Ages, Measured, content_hash, read_history
-from aerie.bench.provenance import files_at, whole_name
+from aerie.bench.provenance import HASHED, files_at, hash_of, whole_name
 from aerie.bench.record import open_rows, read_json
 from aerie.bench.report.rows import Artifact, read_artifacts
 from aerie.sources import hash_parts, part_of
@@ -27,7 +26,6 @@ UNKNOWN = ("", "unknown")
 # An artifact whose sources are told by hash: the same sources give the same bytes.
 BY_HASH, GENERATED = "by source hash", "generated"
 _INSIDE = f"{PACKAGE}/"
-_HASHED = (".py", ".hpp", ".cpp")  # as `bench.provenance.source_hash` takes them
 
 
 @dataclass(frozen=True)
@@ -201,12 +199,7 @@ def _evidence_commits(root: Path) -> set[str]:
 
 def hashes_of(files: Mapping[str, bytes]) -> dict[str, str]:
     """Hashes of the parts, and of all sources byte for byte; files by their path in the package."""
-    whole = hashlib.sha256()
-    # Sorted as paths, not as texts: so the hash in a record was made.
-    for name in sorted(files, key=Path):
-        if name.endswith(_HASHED):
-            whole.update(name.encode() + files[name])
-    return {WHOLE: whole.hexdigest(), **hash_parts(files.items())}
+    return {WHOLE: hash_of(files), **hash_parts(files.items())}
 
 
 def _sources(root: Path, commit: str) -> dict[str, bytes]:
@@ -216,4 +209,4 @@ def _sources(root: Path, commit: str) -> dict[str, bytes]:
 
 
 def _is_hashed(name: str) -> bool:
-    return name.endswith(_HASHED) or part_of(name) is not None
+    return name.endswith(HASHED) or part_of(name) is not None

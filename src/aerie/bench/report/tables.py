@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -15,7 +15,7 @@ from types import ModuleType
 from aerie.bench import gpu as gpu_report
 from aerie.bench.contract import read_contract
 from aerie.bench.gates.data import HISTORY, content_hash
-from aerie.bench.record import as_csv, page, read_json
+from aerie.bench.record import read_json
 from aerie.bench.report import traffic
 from aerie.bench.report.baseline import BASELINE
 from aerie.bench.report.origin import render_history
@@ -24,8 +24,6 @@ from aerie.bench.rows import read_rows
 
 CONTRACT = "evidence/contracts/h200.toml"
 Render = Callable[[Path], str]
-# The operating point the kernels' page shows; the raw file holds all of them.
-_BATCH, _VERIFY = 8, 32
 
 
 @dataclass(frozen=True)
@@ -44,21 +42,6 @@ class Table:
 def rebuild(root: Path, tables: Iterable[Table]) -> dict[str, str]:
     """The text of every table whose raw data is there."""
     return {table.path: table.render(root) for table in tables if table.has_raw(root)}
-
-
-def _engine_rows(path: str, root: Path) -> str:
-    points = read_json(root / path)["points"]
-    # JSON knows no integer keys.
-    depths = [{int(k): v for k, v in point["accepted_by_depth"].items()} for point in points]
-    rows = [
-        {**point, "accepted_by_depth": by_depth}
-        for point, by_depth in zip(points, depths, strict=True)
-    ]
-    return as_csv(rows, "\r\n")
-
-
-def _attention(part: str) -> Render:
-    return lambda root: as_csv(read_json(root / "reports/attention_h200.json")[part], "\n")
 
 
 def _script(root: Path, name: str) -> ModuleType:
@@ -117,41 +100,13 @@ def _summaries(raw: Path, digest: str) -> dict[str, str]:
         return {path.name: path.read_text(encoding="utf-8") for path in written}
 
 
-def _kernels(root: Path) -> str:
-    raw = read_json(root / "reports/kernel_bench_cpu.json")
-    points = {
-        (point["kernel"], point["backend"]): point
-        for point in raw["points"]
-        if point["batch"] == _BATCH and point["verify"] == _VERIFY
-    }
-    rows = [
-        f"| `{kernel}` | {points[kernel, 'reference']['median_us']:,.0f} µs |"
-        f" {fast['median_us']:,.0f} µs | {100 * fast['ratio_to_ceiling']:.2f} % |"
-        for (kernel, backend), fast in points.items()
-        if backend == "pytorch"
-    ]
-    place = {"batch": _BATCH, "verify": _VERIFY, "ceiling": raw["ceiling_gbps"]}
-    return page("kernels", made=raw["provenance"], rows=rows, **place)
-
-
 TABLES = (
     Table(HISTORY, ("evidence/scorecard/artifacts.toml",), render_history),
-    *(
-        Table(f"{stem}.csv", (f"{stem}.json",), partial(_engine_rows, f"{stem}.json"))
-        for stem in ("reports/engine_bench_cpu", "reports/engine_bench_cpu_8k")
-    ),
-    Table("reports/attention_h200.csv", ("reports/attention_h200.json",), _attention("trees")),
-    Table(
-        "reports/attention_prompts_h200.csv",
-        ("reports/attention_h200.json",),
-        _attention("prompts"),
-    ),
     Table("reports/benchmark_contract.md", (CONTRACT,), _contract),
     Table(
         "reports/h200_baseline_summary.json", (BASELINE,), _baseline("h200_baseline_summary.json")
     ),
     Table("reports/h200_baseline_summary.md", (BASELINE,), _baseline("h200_baseline_summary.md")),
-    Table("reports/kernel_bench_cpu.md", ("reports/kernel_bench_cpu.json",), _kernels),
     Table(f"{PAGE}.json", (BYTES,), traffic.render_json),
     Table(f"{PAGE}.md", (BYTES,), traffic.render_page),
     Table("reports/precision.md", ("reports/precision.json",), _precision),

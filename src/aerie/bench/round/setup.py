@@ -51,6 +51,7 @@ class RoundSetup:
     linear: str = "auto"
     draft_products: str = "auto"
     numerics: str = "fast"
+    perf_mode: bool = False  # a missing fast path ends the run
     costs: str | None = None  # what a planner plans from; None: what an engine finds by itself
     foreign_costs: bool = False  # they may be of another device or pair
 
@@ -65,6 +66,7 @@ class RoundSetup:
             linear=self.linear,
             draft_products=self.draft_products,
             numerics=self.numerics,
+            perf_mode=self.perf_mode,
         )
 
     def load(self) -> LargePair:
@@ -136,11 +138,20 @@ def tokenizer_of_pair() -> Tokenizer:
 
 
 def start(
-    core: EngineCore, prompts: Sequence[Sequence[int]], max_tokens: int, **options: Any
+    core: EngineCore,
+    prompts: Sequence[Sequence[int]],
+    max_tokens: int | Sequence[int],
+    **options: Any,
 ) -> list[int]:
-    """Submit prompts and step until all of them decode; returns their ids."""
-    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True, **options)
-    ids = [core.submit(prompt, params) for prompt in prompts]
+    """Submit prompts and step until all of them decode; returns their ids.
+
+    They may write so many tokens, all alike or each its own number.
+    """
+    n_new = [max_tokens] * len(prompts) if isinstance(max_tokens, int) else max_tokens
+    ids = [
+        core.submit(prompt, SamplingParams(max_tokens=n, ignore_eos=True, **options))
+        for prompt, n in zip(prompts, n_new, strict=True)
+    ]
     while any(core.request(i).state in (State.WAITING, State.READING) for i in ids):
         core.step()
     return ids
