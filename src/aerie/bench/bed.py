@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -90,8 +89,7 @@ class Run:
     statistics: list[Statistics] = field(default_factory=list)
     texts: list[list[int]] = field(default_factory=list)
     waits: str | None = None  # a wait beside the read, where rounds were watched
-    phases: dict[str, float] = field(default_factory=dict)  # seconds, where a bed observes them
-    modelled_seconds: float = 0.0  # what the cost table says the rounds cost; the same
+    modelled_seconds: float = 0.0  # what the cost table says the rounds cost, where a bed asks it
 
 
 class Bed:
@@ -200,17 +198,12 @@ class Bed:
         begin = time.perf_counter()
         last = dict.fromkeys(ids, begin)
         wanted = new_tokens * len(ids)
-        with self.observed(run):
-            while run.tokens < wanted and all(core.request(i).ended is None for i in ids):
-                events = [event for event in core.step() if isinstance(event, TokenEvent)]
-                self._count(run, events, last)
-            run.seconds = time.perf_counter() - begin
+        while run.tokens < wanted and all(core.request(i).ended is None for i in ids):
+            events = [event for event in core.step() if isinstance(event, TokenEvent)]
+            self._count(run, events, last)
+        run.seconds = time.perf_counter() - begin
         self._leave(ids, run)
         return run
-
-    def observed(self, run: Run) -> AbstractContextManager[object]:
-        """What looks on while rounds are timed: nothing, where it would cost time."""
-        return nullcontext()
 
     def _count(self, run: Run, events: list[TokenEvent], last: dict[int, float]) -> None:
         now = time.perf_counter()

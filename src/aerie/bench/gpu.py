@@ -23,7 +23,6 @@ from aerie.bench.record import (
     Origin,
     formatted,
     page,
-    read_json,
     table,
     write_json,
 )
@@ -135,13 +134,11 @@ def closing(
 ) -> dict[str, Any]:
     """One JSON object: the points of everything recorded so far, checks and gates of this call."""
     device = str(session.facts["device"])
-    own = read_rows(raw_path(out, device))
-    found = write_summary(out, device) if own else {"points": [], "min_planner_ratio": None}
     return {
         "ok": all(check["ok"] for check in checks.values()) and all(v.passed for v in verdicts),
         "contract": session.contract.digest,
         "device": device,
-        **found,
+        **write_summary(out, device),
         "checks": {name: check["ok"] for name, check in checks.items()},
         "gates": [asdict(verdict) for verdict in verdicts],
     }
@@ -155,30 +152,22 @@ def raw_path(out: Path, device: str) -> Path:
 def write_summary(out: Path, device: str) -> dict[str, Any]:
     """Summary of all rows measured on a device, as JSON and as a page."""
     rows = read_rows(raw_path(out, device))
-    found = summarise(rows)
-    stem = f"{device_label(device)}_baseline_summary"
-    if rows:
-        last = rows[-1]
-        commits = sorted({row.commit for row in rows})
-        names = ("contract", "commit", "source_sha256", "device", "driver", "torch", "triton")
-        found["provenance"] = {name: getattr(last, name) for name in (*names, "date")}
-        found["commits"] = commits
-        write_json(out / f"{stem}.json", found)
-        slots = _slots_page(out / f"{device_label(device)}_check_slots.json")
-        (out / f"{stem}.md").write_text(summary_page(found, rows) + slots, encoding="utf-8")
+    if not rows:
+        return {"points": [], "min_planner_ratio": None}
+    found, stem = summary_of(rows), f"{device_label(device)}_baseline_summary"
+    write_json(out / f"{stem}.json", found)
+    (out / f"{stem}.md").write_text(summary_page(found, rows), encoding="utf-8")
     return found
 
 
-def _slots_page(path: Path) -> str:
-    """What rounds of a batch still compute as its requests end; empty where it was not counted."""
-    if not path.is_file():
-        return ""
-    record = read_json(path)
-    last: dict[int, Mapping[str, Any]] = {row["active"]: row for row in record["rounds"]}
-    names = ("active", "slots", "verify_rows", "draft_rows", "attention_tokens")
-    rows = table(names, ([row[name] for name in names] for row in last.values()))
-    place = {"name": path.name, "commit": record["provenance"]["commit"][:10], "rows": rows}
-    return page("slots", policy=record["policy"], active_count=record["active_count"], **place)
+def summary_of(rows: Sequence[Row]) -> dict[str, Any]:
+    """What rows say, and where the last of them comes from."""
+    names = ("contract", "commit", "source_sha256", "device", "driver", "torch", "triton", "date")
+    return {
+        **summarise(rows),
+        "provenance": {name: getattr(rows[-1], name) for name in names},
+        "commits": sorted({row.commit for row in rows}),
+    }
 
 
 def summary_page(found: Mapping[str, Any], rows: Sequence[Row]) -> str:

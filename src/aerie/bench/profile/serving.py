@@ -158,7 +158,6 @@ def run_serving(session: Session) -> dict[str, Any]:
         "plan": {**vars(plan)},
         "ttft": _first(first),
         "mixed": [entry.summary() for entry in served],
-        "itl_raw_ms": {entry.policy: entry.itl_ms for entry in served},
         "kind": "measured",
         "ok": all(len(entry.stamps) == plan.n_requests for entry in served),
     }

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import ModuleType
 
 from aerie.bench import gpu as gpu_report
 from aerie.bench.contract import read_contract
 from aerie.bench.gates.data import HISTORY, content_hash
-from aerie.bench.record import read_json
-from aerie.bench.report import traffic
+from aerie.bench.record import as_lines, read_json
 from aerie.bench.report.baseline import BASELINE
 from aerie.bench.report.origin import render_history
-from aerie.bench.report.traffic import BYTES, PAGE
 from aerie.bench.rows import read_rows
 
 CONTRACT = "evidence/contracts/h200.toml"
@@ -81,34 +77,27 @@ def _contract(root: Path) -> str:
     return gpu_report.contract_page(read_contract(root / CONTRACT), CONTRACT)
 
 
-def _baseline(name: str) -> Render:
-    """A summary of the baseline, by the code that wrote it beside its raw rows."""
+def _summary_json(root: Path) -> str:
+    return _summaries(root / BASELINE, content_hash(root / BASELINE))[0]
 
-    def render(root: Path) -> str:
-        return _summaries(root / BASELINE, content_hash(root / BASELINE))[name]
 
-    return render
+def _summary_page(root: Path) -> str:
+    return _summaries(root / BASELINE, content_hash(root / BASELINE))[1]
 
 
 @lru_cache(maxsize=4)
-def _summaries(raw: Path, digest: str) -> dict[str, str]:
+def _summaries(raw: Path, digest: str) -> tuple[str, str]:
     """Both summaries of one raw file, made once for the same contents."""
-    with TemporaryDirectory() as folder:
-        shutil.copy(raw, folder)
-        gpu_report.write_summary(Path(folder), read_rows(raw)[-1].device)
-        written = Path(folder).glob("*_summary.*")
-        return {path.name: path.read_text(encoding="utf-8") for path in written}
+    rows = read_rows(raw)
+    found = gpu_report.summary_of(rows)
+    return as_lines(found), gpu_report.summary_page(found, rows)
 
 
 TABLES = (
     Table(HISTORY, ("evidence/scorecard/artifacts.toml",), render_history),
     Table("reports/benchmark_contract.md", (CONTRACT,), _contract),
-    Table(
-        "reports/h200_baseline_summary.json", (BASELINE,), _baseline("h200_baseline_summary.json")
-    ),
-    Table("reports/h200_baseline_summary.md", (BASELINE,), _baseline("h200_baseline_summary.md")),
-    Table(f"{PAGE}.json", (BYTES,), traffic.render_json),
-    Table(f"{PAGE}.md", (BYTES,), traffic.render_page),
+    Table("reports/h200_baseline_summary.json", (BASELINE,), _summary_json),
+    Table("reports/h200_baseline_summary.md", (BASELINE,), _summary_page),
     Table("reports/precision.md", ("reports/precision.json",), _precision),
     Table("reports/fpga_backend_e2e.md", ("reports/fpga_backend_e2e_*.json",), _end_to_end),
     Table("reports/draft_vocabulary.md", ("reports/draft_vocabulary.json",), _draft_vocabulary),

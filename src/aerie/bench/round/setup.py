@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from aerie.api import find_pair
-from aerie.assemble.core import build_core
+from aerie.assemble.core import build_core, load_draft, load_target
 from aerie.assemble.numerics import find_numerics, head_numerics
 from aerie.config import (
     CacheConfig,
@@ -20,8 +20,11 @@ from aerie.config import (
     PlannerConfig,
     SchedulerConfig,
     SpeculationConfig,
+    require,
 )
 from aerie.engine.engine import EngineCore, Limits
+from aerie.models.decoder import Decoder
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.models.eagle3.load import load_head
 from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.inflate.embed import InflateOptions, LargePair, inflate_to_device
@@ -32,6 +35,7 @@ from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request, State
 from aerie.text.heldout import CODE, read_tokens
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
+from aerie.tune.grid import Progress
 
 PAGE = 16
 SPARE_PAGES = 512  # so that pages are taken ahead, as in an engine that is not short of memory
@@ -69,8 +73,11 @@ class RoundSetup:
             perf_mode=self.perf_mode,
         )
 
-    def load(self) -> LargePair:
-        """The pair in memory; inflated tensors are made where they stay."""
+    def load(self, draft_vocabulary: int | None = None) -> LargePair:
+        """The pair in memory; inflated tensors are made where they stay.
+
+        An inflated head may have a vocabulary of another size.
+        """
         target_dir, draft_dir = find_pair(None, None)
         assert draft_dir is not None, "the built-in pair has a head"
         numerics, draft = find_numerics(self.model, PAGE), head_numerics(self.model, PAGE)
@@ -81,7 +88,9 @@ class RoundSetup:
         )  # fmt: skip
         if self.geometry is not None:
             pair = read_pair(target_dir, draft_dir)
-            geometry = find_geometry(self.geometry)
+            own = find_geometry(self.geometry)
+            size = draft_vocabulary or own.draft_vocab_size
+            geometry = replace(own, draft_vocab_size=size)
             made = InflateOptions(
                 options, head_dense=draft.dense, head_attention=draft.prepare_attention
             )
@@ -108,6 +117,21 @@ class RoundSetup:
         geometry = pair.target.geometry
         limits = Limits(room.context + room.margin, geometry.vocab_size, ())
         return build_core(config, pair.target, pair.head, limits)
+
+
+def load_pair(
+    config: EngineConfig, geometry: str | None, progress: Progress
+) -> tuple[Decoder, Eagle3Head | None]:
+    """The pair of a settled configuration; with a geometry, the built-in one inflated to it."""
+    own, page = config.model, config.cache.page_size
+    if geometry is not None:
+        require(own.model is None, "--geometry inflates the built-in pair: leave --model out")
+        setup = RoundSetup(own.device, own.dtype, geometry, numerics=own.numerics)
+        pair = replace(setup, draft_products=own.draft_products).load()
+        return pair.target, pair.head
+    target_dir, draft_dir = find_pair(own.model, own.draft)
+    target = load_target(target_dir, own, page, progress)
+    return target, None if draft_dir is None else load_draft(draft_dir, target, own, page)
 
 
 @dataclass(frozen=True)
