@@ -73,7 +73,8 @@ def stamp_of(path: Path) -> str:
     return rest[:64].decode("ascii", "replace") if found else ""
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """The library, without a screen."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -90,7 +91,7 @@ def save(figure: Any, path: Path, dpi: int) -> None:
 
 def draw_engine(record: dict[str, Any], path: Path) -> None:
     """Speed over plain decoding by batch size, one panel a context, and the planner's regret."""
-    plt = _pyplot()
+    plt = pyplot()
     places = sorted(record["planner"], key=lambda place: place["batch"])
     ratios = {
         (own["batch"], own["context"], own["policy"]): own["ratio_to_plain"]

@@ -118,12 +118,6 @@ def read_rows(paths: Iterable[Path]) -> list[Row]:
     return found
 
 
-def read_csv(path: Path) -> list[dict[str, str]]:
-    """Every row of a file, as texts."""
-    with open_rows(path, "rt") as stream:
-        return list(csv.DictReader(stream))
-
-
 def as_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
     """Rows of equal fields."""
     out = io.StringIO()
