@@ -27,7 +27,7 @@ from aerie.attention.triton import (  # noqa: E402
 )
 from aerie.bench.ceilings import copy_bandwidth  # noqa: E402
 from aerie.bench.kernels import attention, attention_sweep  # noqa: E402
-from aerie.bench.kernels.attention_work import (  # noqa: E402
+from aerie.bench.kernels.attention import (  # noqa: E402
     N_LAYERS,
     PRODUCTION,
     Heads,

@@ -19,7 +19,7 @@ from aerie.attention.contract import LayerAttention, PrepareAttention, Reach
 from aerie.attention.rows import Bounds, Rows
 from aerie.attention.triton import TritonAttention, load_tiles
 from aerie.attention.triton.exact import ExactAttention
-from aerie.bench.kernels.attention_work import PRODUCTION, Heads
+from aerie.bench.kernels.attention import PRODUCTION, Heads
 from aerie.bench.kernels.workload import Shape, workload
 from aerie.chips import MEASURED, DeviceRecord
 from aerie.config import GraphConfig

@@ -33,7 +33,7 @@ from aerie.requests.events import TokenEvent
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import State, Statistics
 from aerie.speculation.policy import Policy
-from aerie.text.heldout import Document, read_documents
+from aerie.text.heldout import read_documents
 
 RULE = (
     "the beginnings of held-out documents of code, no two of one document: those of the shortest "
@@ -64,15 +64,12 @@ class PromptBook:
 
     def choose(self, context: int, n_prompts: int, offset: int = 0) -> list[Prompt]:
         """So many different prompts of a context, by `RULE`, behind the first `offset`."""
-        return [
-            Prompt(document.name, self._encoded(document)[:context])
-            for document in read_documents(context, n_prompts, offset=offset)
-        ]
-
-    def _encoded(self, document: Document) -> tuple[int, ...]:
-        if document.name not in self._tokens:
-            self._tokens[document.name] = tuple(self.encode(document.text))
-        return self._tokens[document.name]
+        found = []
+        for document in read_documents(context, n_prompts, offset=offset):
+            if document.name not in self._tokens:
+                self._tokens[document.name] = tuple(self.encode(document.text))
+            found.append(Prompt(document.name, self._tokens[document.name][:context]))
+        return found
 
 
 @dataclass
@@ -121,7 +118,9 @@ class Bed:
     def take(self, name: str) -> Launcher:
         """Switch the idle engine to a policy."""
         if name not in self._made:
-            self._made[name] = self._launcher(self.contract.policies[name])
+            terms = self.contract.policies[name]
+            speculation = terms.speculation()
+            self._made[name] = self._lanes.make(self.policy(terms, speculation), speculation)
         self._lanes.take(self._made[name])
         return self._made[name]
 
@@ -139,10 +138,6 @@ class Bed:
         require(same, f"contract {contract.name} needs another engine: run it by itself")
         self._made.clear()
         self.contract = contract
-
-    def _launcher(self, terms: PolicyTerms) -> Launcher:
-        speculation = terms.speculation()
-        return self._lanes.make(self.policy(terms, speculation), speculation)
 
     def policy(self, terms: PolicyTerms, speculation: SpeculationConfig) -> Policy:
         """What decides on the trees of a lane."""
@@ -202,7 +197,9 @@ class Bed:
             events = [event for event in core.step() if isinstance(event, TokenEvent)]
             self._count(run, events, last)
         run.seconds = time.perf_counter() - begin
-        self._leave(ids, run)
+        left = abandon(core, ids)  # back to the prompts
+        run.statistics = [request.statistics for request in left]
+        run.texts = [request.output for request in left]
         return run
 
     def _count(self, run: Run, events: list[TokenEvent], last: dict[int, float]) -> None:
@@ -216,12 +213,6 @@ class Bed:
             run.itl.append(gap / n_tokens)
             run.lengths.append(n_tokens)
             run.tokens += n_tokens
-
-    def _leave(self, ids: Sequence[int], run: Run) -> None:
-        """Roll back to the prompts."""
-        requests = abandon(self.core, ids)
-        run.statistics = [request.statistics for request in requests]
-        run.texts = [request.output for request in requests]
 
     def _params(self, max_tokens: int) -> SamplingParams:
         decode = self.contract.decode

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from aerie.bench.experiment import Experiment, Note
 from aerie.bench.gates.gate import Verdict, read_gates
 from aerie.bench.gates.run import run_suite
 from aerie.bench.gpu_checks import CHECKS
-from aerie.bench.provenance import device_label
+from aerie.bench.provenance import device_label, installed
 from aerie.bench.record import (
     Interval,
     Origin,
@@ -201,20 +199,11 @@ def write_contract(out: Path, contract: Contract, source: str, origin: Origin) -
     out.mkdir(parents=True, exist_ok=True)
     (out / "benchmark_contract.md").write_text(contract_page(contract, source), encoding="utf-8")
     facts = {**origin.facts, "platform": platform.platform(), "machine": platform.machine()}
-    known = [f"{name}=={version}" for name, version in _installed().items()]
+    known = [f"{name}=={version}" for name in PACKAGES if (version := installed(name))]
     lines = [f"contract_digest: {contract.digest}"]
     lines += [f"{name}: {value}" for name, value in facts.items() if name != "contract"]
     lines += ["", "packages:", *known]
     (out / "env_manifest.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _installed() -> dict[str, str]:
-    """Versions of what a run stands on."""
-    found = {}
-    for name in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
 
 
 def contract_page(contract: Contract, source: str) -> str:

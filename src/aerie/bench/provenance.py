@@ -79,10 +79,11 @@ def _commit() -> str:
 
 def peer_provenance() -> dict[str, Any]:
     """As of any measured row; the GPU is asked from outside, where no library has opened it yet."""
-    return {**provenance("cpu"), **{name: _version(name) for name in PEERS}, **_gpu()}
+    return {**provenance("cpu"), **{name: installed(name) for name in PEERS}, **_gpu()}
 
 
-def _version(package: str) -> str | None:
+def installed(package: str) -> str | None:
+    """Its version; None where it is not there."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

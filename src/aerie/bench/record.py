@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import importlib.util
 import io
 import json
 import lzma
@@ -12,12 +11,11 @@ import random
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from aerie.bench.provenance import device_facts, provenance
+from aerie.bench.provenance import device_facts, installed, provenance
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -145,11 +143,10 @@ class Origin:
     def of(cls, options: Row, device: str) -> Origin:
         """Read here and now."""
         text = json.dumps(options, sort_keys=True)
-        has_triton = importlib.util.find_spec("triton") is not None
         facts = {
             **provenance(device),
             **device_facts(device),
-            "triton": metadata.version("triton") if has_triton else None,
+            "triton": installed("triton"),
             "contract": hashlib.sha256(text.encode()).hexdigest(),
         }
         return cls(dict(options), facts)

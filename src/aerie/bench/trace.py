@@ -227,14 +227,11 @@ def _interval(event: Event, launched: Mapping[Any, str]) -> Interval:
 
 def _launches(events: Sequence[Event], keys: Sequence[str]) -> dict[Any, str]:
     """Phase of every launch of a graph, by the number that its kernels carry too."""
-    found = sorted((float(e["ts"]), e["args"]["correlation"]) for e in events if _is_launch(e))
+    launches = (event for event in events if event["name"] == GRAPH_LAUNCH)
+    found = sorted((float(e["ts"]), e["args"]["correlation"]) for e in launches if "args" in e)
     if len(found) != len(keys):
         return {}  # a graph was captured meanwhile: which launch was which is not known
     return {number: key for (_, number), key in zip(found, keys, strict=True)}
-
-
-def _is_launch(event: Event) -> bool:
-    return event["name"] == GRAPH_LAUNCH and "correlation" in event.get("args", {})
 
 
 def _ranges(events: Sequence[Event], is_gpu: bool, n_rounds: int) -> dict[str, float]:

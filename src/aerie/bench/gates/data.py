@@ -187,8 +187,10 @@ class Folder:
         }
         if not found:
             raise Refused(f"{gate.file} has no rows of {gate.policy} there")
-        for own in found.values():
-            _require_origin(gate.file, own)
+        traced = ("commit", "source_sha256", "kernel_sha256", "device", "torch", "date", "contract")
+        for row in (row for own in found.values() for row in own):
+            for key in traced:
+                _require_known(gate.file, key, getattr(row, key))
         return found
 
 
@@ -205,13 +207,6 @@ def _newest(path: Path, digest: str) -> dict[tuple[str, int, int], list[Row]]:
 def content_hash(path: Path) -> str:
     """What tells whether a file must be read again; its time may not, within one tick."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _require_origin(name: str, rows: Sequence[Row]) -> None:
-    for row in rows:
-        for key in ("commit", "source_sha256", "kernel_sha256", "device", "torch", "date"):
-            _require_known(name, key, getattr(row, key))
-        _require_known(name, "contract", row.contract)
 
 
 def _require_known(name: str, key: str, value: Any) -> None:
