@@ -136,7 +136,7 @@ def gemm(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
 
     say(f"compiled in {compile_all(SHAPES, ROW_BUCKETS, options.workers):.1f} s")
     ceiling = copy_bandwidth("cuda")["gbps"]
-    _, alone = tune_all(SHAPES, ROW_BUCKETS, "cuda", options.seconds, say)
+    alone = tune_all(SHAPES, ROW_BUCKETS, "cuda", options.seconds, say)
     say(f"copy {ceiling:.0f} GB/s; buckets done {sorted({t.key.rows for t in alone})}")
     tuned, stack = refine_all(SHAPES, alone, ceiling, say)
     provenance_of_table = {**origin, "copy_gbps": round(ceiling, 1), "dtype": "bfloat16"}
