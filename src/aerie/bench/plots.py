@@ -9,7 +9,7 @@ import hashlib
 import struct
 import sys
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,11 +50,6 @@ class Plot:
 
 def _hash(raw: Path) -> str:
     return hashlib.sha256(raw.read_bytes()).hexdigest()
-
-
-def stale_plots(folder: Path, plots: Iterable[Plot]) -> list[Plot]:
-    """Pictures to be drawn."""
-    return [plot for plot in plots if plot.is_stale(folder)]
 
 
 def stamp(path: Path, text: str) -> None:

@@ -7,9 +7,10 @@ import hashlib
 import io
 import json
 import lzma
+import operator
 import random
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +26,12 @@ SUFFIX = ".xz"  # many rows say nearly the same: packed they are twenty times sm
 COLUMNS = ("contract", "commit", "source_sha256", "device", "driver", "torch", "triton", "sm_mhz",
            "memory_mhz", "date")  # fmt: skip
 RESAMPLES = 2000
+# What a figure is held against: the sign that pages write, and whether it holds.
+BOUNDS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "at_least": ("≥", operator.ge),
+    "at_most": ("≤", operator.le),
+    "equals": ("=", operator.eq),
+}
 PAGES = Path(__file__).parent / "pages"
 
 Row = Mapping[str, Any]

@@ -11,7 +11,7 @@ from typing import Any
 
 from aerie.bench.contract import LEAST_SHARE, PLAIN, strict
 from aerie.bench.gates.data import KINDS, Folder, Gate, Refused
-from aerie.bench.record import figures, read_json
+from aerie.bench.record import BOUNDS, figures, read_json
 from aerie.bench.rows import Row
 from aerie.bench.summary import (
     Pairs,
@@ -28,10 +28,6 @@ from aerie.text.loops import is_loop_free
 MATRIX = "p0_parity_matrix.json"
 # Columns of kernels that were measured and have changed since stay beside the matrix.
 EARLIER = "parity_earlier_*.json"
-SENSES: dict[str, Callable[[float, float], bool]] = {
-    "at_least": lambda value, bound: value >= bound,
-    "at_most": lambda value, bound: value <= bound,
-}
 
 
 def require_parity(gate: Gate, folder: Folder) -> None:
@@ -224,7 +220,7 @@ def read_gates(folder: Path) -> list[Gate]:
                 raise UnknownNameError(f"key of {path.name}", name, ("gates",))
         found += [strict(Gate, own) for own in values["gates"]]
     for gate in found:
-        known = {"check": CHECKS, "sense": SENSES, "sources": KINDS}
+        known = {"check": CHECKS, "sense": BOUNDS, "sources": KINDS}
         for name, names in known.items():
             if getattr(gate, name) not in names:
                 raise UnknownNameError(f"{name} of {gate.name!r}", getattr(gate, name), names)
@@ -246,7 +242,7 @@ def _verdict(gate: Gate, folder: Folder) -> Verdict:
         changed = folder.ages.changed(folder.measured(gate), gate.sources)
     except Refused as error:
         reason = str(error)
-    is_met = value is not None and not reason and SENSES[gate.sense](value, gate.floor)
+    is_met = value is not None and not reason and BOUNDS[gate.sense][1](value, gate.floor)
     if value is not None and not reason and not is_met:
         reason = f"{value:.4g} is not {gate.sense.replace('_', ' ')} {gate.floor:g}"
     shown = None if value is None else round(value, 4)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aerie.kernels.cases.case import Inputs, generator
@@ -201,8 +202,12 @@ SIZES: dict[str, Callable[[Shape], dict[str, Any]]] = {
 
 def workload(shape: Shape) -> dict[str, Inputs]:
     """Named inputs of every kernel for one round of this shape; the same on every call."""
-    # Of a kernel's families the last counts: of the walk's, the rule that requests get.
-    families = {case.kernel: case.family for case in all_cases() if case.family is not None}
+    families: dict[str, Callable[..., Inputs]] = {}
+    for case in all_cases():
+        # Cases are rows of tables: each is a call of its family, and the row. Of several families
+        # of a kernel the last counts: of the walk's, the rule that requests get.
+        assert isinstance(case.build, partial)
+        _, families[case.kernel], _ = case.build.args
     return {
         name: families[name](generator(name, "round"), **sizes(shape))
         for name, sizes in SIZES.items()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 from aerie.bench import gpu as gpu_report
 from aerie.bench.contract import read_contract
@@ -40,25 +40,24 @@ def rebuild(root: Path, tables: Iterable[Table]) -> dict[str, str]:
     return {table.path: table.render(root) for table in tables if table.has_raw(root)}
 
 
-def _script(root: Path, name: str) -> ModuleType:
-    """A script as a module: what measures also knows how its page is written."""
+def _by_script(root: Path, name: str, record: Any) -> str:
+    """A page by the script that measured it: what measures also knows how its page is written."""
     spec = importlib.util.spec_from_file_location(name, root / "scripts" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up by name
     spec.loader.exec_module(module)
-    return module
+    made: str = module.render(record)
+    return made
 
 
 def _precision(root: Path) -> str:
-    page: str = _script(root, "precision_study").render(read_json(root / "reports/precision.json"))
-    return page
+    return _by_script(root, "precision_study", read_json(root / "reports/precision.json"))
 
 
 def _end_to_end(root: Path) -> str:
     files = sorted((root / "reports").glob("fpga_backend_e2e_*.json"))
-    page: str = _script(root, "fpga_backend_e2e").render([read_json(path) for path in files])
-    return page
+    return _by_script(root, "fpga_backend_e2e", [read_json(path) for path in files])
 
 
 def _draft_vocabulary(root: Path) -> str:

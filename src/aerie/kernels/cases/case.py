@@ -19,8 +19,7 @@ class Case:
     """One axis point of a kernel: a shape or a feature no other case of it has.
 
     `build` makes fresh NumPy arrays (and host scalars) on every call, the same ones each time.
-    bfloat16 rows are uint16 bit patterns. `expects` is the error a CPU backend must raise. `family`
-    makes inputs of the same kind at other sizes: of a generator, and options of its own.
+    bfloat16 rows are uint16 bit patterns. `expects` is the error a CPU backend must raise.
     """
 
     kernel: str
@@ -28,7 +27,6 @@ class Case:
     features: tuple[str, ...]
     build: Callable[[], Inputs]
     expects: type[KernelError] | None = None
-    family: Callable[..., Inputs] | None = None
 
 
 def generator(kernel: str, name: str) -> np.random.Generator:

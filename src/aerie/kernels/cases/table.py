@@ -47,14 +47,7 @@ def row(
 def cases(kernel: str, build: Build, rows: Iterable[Row]) -> tuple[Case, ...]:
     """The cases of a kernel; `build(rng, **options)` makes the inputs of a row."""
     return tuple(
-        Case(
-            kernel,
-            line.name,
-            line.features,
-            partial(_inputs, kernel, build, line),
-            line.expects,
-            build,
-        )
+        Case(kernel, line.name, line.features, partial(_inputs, kernel, build, line), line.expects)
         for line in rows
     )
 
