@@ -27,24 +27,6 @@ ENDED = -1  # in place of a token: that text is shorter
 
 
 @dataclass(frozen=True)
-class Timed:
-    """One generation and how long it took."""
-
-    completion: Completion
-    seconds: float
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Emitted tokens over wall clock, prefill included."""
-        return len(self.completion.token_ids) / self.seconds
-
-    @property
-    def seconds_per_pass(self) -> float:
-        """Wall clock of one verify round."""
-        return self.seconds / max(self.completion.statistics.target_passes, 1)
-
-
-@dataclass(frozen=True)
 class Difference:
     """Where two outputs part, and how close the two tokens were to the target there.
 
@@ -59,50 +41,6 @@ class Difference:
     logit_gap: float
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The interleaved runs of one prompt."""
-
-    plain: tuple[Timed, ...]
-    speculative: tuple[Timed, ...]
-    difference: Difference | None
-    policy: dict[str, Any]  # of the speculative runs
-    device: str = "cpu"
-
-    @property
-    def is_identical(self) -> bool:
-        """Same tokens with and without speculation."""
-        return self.difference is None
-
-    def payload(self) -> dict[str, Any]:
-        """The machine-readable result; ratios are medians over the interleaved pairs."""
-        pairs = list(zip(self.plain, self.speculative, strict=True))
-        ratio = statistics.median(s.tokens_per_second / p.tokens_per_second for p, s in pairs)
-        tax = statistics.median(s.seconds_per_pass / p.seconds_per_pass for p, s in pairs)
-        sides = {"plain": self.plain, "speculative": self.speculative}
-        one, other = (runs[0].completion for runs in sides.values())
-        return {
-            "ok": self.is_identical,
-            "identical": self.is_identical,
-            "first_difference": None if self.difference is None else asdict(self.difference),
-            "policy": self.policy,
-            "tokens": len(one.token_ids),
-            "tokens_per_second": {
-                name: round(statistics.median(run.tokens_per_second for run in runs), 2)
-                for name, runs in sides.items()
-            },
-            "ratio": round(ratio, 4),
-            "mean_acceptance_length": round(other.statistics.mean_acceptance_length, 4),
-            "acceptance_by_context": other.statistics.by_context.lengths(),
-            "round_tax": round(tax, 4),
-            "target_passes": {
-                name: runs[0].completion.statistics.target_passes for name, runs in sides.items()
-            },
-            "repeats": len(self.plain),
-            "provenance": provenance(self.device),
-        }
-
-
 def compare_decoding(
     plain: Engine,
     speculative: Engine,
@@ -110,26 +48,47 @@ def compare_decoding(
     params: SamplingParams,
     repeats: int,
     on_run: Callable[[], None],
-) -> Comparison:
-    """Warm both engines, then alternate them."""
+) -> dict[str, Any]:
+    """Warm both engines, then alternate them; JSON values, ratios medians over the pairs."""
 
-    def generate(engine: Engine) -> Timed:
+    def generate(engine: Engine) -> tuple[float, Completion]:
         begin = time.perf_counter()
         completion = engine.generate([prompt], params)[0]
-        found = Timed(completion, time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
         on_run()
-        return found
+        return seconds, completion
 
     engines = {"plain": plain, "speculative": speculative}
     runs = in_turns({name: partial(generate, own) for name, own in engines.items()}, repeats)
-    first = [runs[name][0].completion for name in engines]
-    return Comparison(
-        tuple(runs["plain"]),
-        tuple(runs["speculative"]),
-        first_difference(plain, prompt, params, *first),
-        policy_of(speculative.core.config.speculation),
-        speculative.config.model.device,
+    # Emitted tokens over wall clock, prefill included; wall clock of a round.
+    speeds = {name: [len(c.token_ids) / s for s, c in own] for name, own in runs.items()}
+    rounds = {
+        name: [s / max(c.statistics.target_passes, 1) for s, c in own] for name, own in runs.items()
+    }
+    ratio, tax = (
+        statistics.median(s / p for s, p in zip(own["speculative"], own["plain"], strict=True))
+        for own in (speeds, rounds)
     )
+    first = {name: own[0][1] for name, own in runs.items()}
+    difference = first_difference(plain, prompt, params, *first.values())
+    counted = first["speculative"].statistics
+    return {
+        "ok": difference is None,
+        "identical": difference is None,
+        "first_difference": None if difference is None else asdict(difference),
+        "policy": policy_of(speculative.core.config.speculation),
+        "tokens": len(first["plain"].token_ids),
+        "tokens_per_second": {
+            name: round(statistics.median(own), 2) for name, own in speeds.items()
+        },
+        "ratio": round(ratio, 4),
+        "mean_acceptance_length": round(counted.mean_acceptance_length, 4),
+        "acceptance_by_context": counted.by_context.lengths(),
+        "round_tax": round(tax, 4),
+        "target_passes": {name: own.statistics.target_passes for name, own in first.items()},
+        "repeats": repeats,
+        "provenance": provenance(speculative.config.model.device),
+    }
 
 
 def policy_of(speculation: SpeculationConfig) -> dict[str, Any]:
