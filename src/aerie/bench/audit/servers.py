@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from aerie.bench.audit.cells import SAMPLINGS
 from aerie.bench.audit.transcript import LEAST_P, compare_samples
 from aerie.bench.comparison import n_shared
-from aerie.bench.serve.load import ask, read_json, read_whole
+from aerie.bench.serve.load import ask, ask_all, read_json, read_whole
 from aerie.bench.serve.peer import (
     PromptTerms,
     Server,
@@ -220,6 +219,5 @@ def _take(step: Step, bodies: Sequence[Body]) -> tuple[dict[str, Any], list[str]
 
 def _texts(server: Server, bodies: Sequence[Body], clients: int) -> list[str]:
     """Answers in the order of the requests; one that fails ends the audit with its reason."""
-    with ThreadPoolExecutor(clients) as pool:
-        heard = pool.map(lambda body: ask(server.url, _named(server, body)), bodies)
-        return [read_whole(one).text for one in heard]
+    heard = ask_all(server.url, [_named(server, body) for body in bodies], clients)
+    return [read_whole(one).text for one in heard]

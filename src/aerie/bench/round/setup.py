@@ -50,8 +50,6 @@ class RoundSetup:
     geometry: str | None = "llama-3.1-8b"
     backend: str = "pytorch"
     engine: str = "graphs"
-    attention: str = "auto"
-    layer_ops: str = "auto"
     linear: str = "auto"
     draft_products: str = "auto"
     numerics: str = "fast"
@@ -65,8 +63,6 @@ class RoundSetup:
         return ModelConfig(
             device=self.device,
             dtype=self.dtype,
-            attention=self.attention,
-            layer_ops=self.layer_ops,
             linear=self.linear,
             draft_products=self.draft_products,
             numerics=self.numerics,
@@ -126,8 +122,14 @@ def load_pair(
     own, page = config.model, config.cache.page_size
     if geometry is not None:
         require(own.model is None, "--geometry inflates the built-in pair: leave --model out")
-        setup = RoundSetup(own.device, own.dtype, geometry, numerics=own.numerics)
-        pair = replace(setup, draft_products=own.draft_products).load()
+        setup = RoundSetup(
+            own.device,
+            own.dtype,
+            geometry,
+            draft_products=own.draft_products,
+            numerics=own.numerics,
+        )
+        pair = setup.load()
         return pair.target, pair.head
     target_dir, draft_dir = find_pair(own.model, own.draft)
     target = load_target(target_dir, own, page, progress)

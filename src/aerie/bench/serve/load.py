@@ -112,6 +112,12 @@ def ask(url: str, body: Mapping[str, Any], page: str = "/v1/completions") -> Hea
         connection.close()
 
 
+def ask_all(url: str, bodies: Sequence[Mapping[str, Any]], clients: int) -> list[Heard]:
+    """Answers in the order of the requests, so many of which are under way at a time."""
+    with ThreadPoolExecutor(clients) as pool:
+        return list(pool.map(partial(ask, url), bodies))
+
+
 def read_json(heard: Heard) -> Any:
     """An answer without a stream, as it is."""
     return json.loads(b"".join(line for _, line in heard.lines))
@@ -278,8 +284,7 @@ def _served(load: Load, prompts: Sequence[str], is_stream: bool) -> Turn:
         "stream": is_stream,
     }
     start = time.perf_counter()
-    with ThreadPoolExecutor(len(prompts)) as pool:
-        heard = list(pool.map(lambda prompt: ask(load.url, {"prompt": prompt, **asked}), prompts))
+    heard = ask_all(load.url, [{"prompt": prompt, **asked} for prompt in prompts], len(prompts))
     seconds = time.perf_counter() - start
     replies = [read_stream(one) if is_stream else read_whole(one) for one in heard]
     firsts = tuple(reply.first_seconds for reply in replies)
