@@ -8,24 +8,20 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from aerie.assemble.core import build_core, build_policy
+from aerie.assemble.core import build_policy
 from aerie.bench.contract import Contract, PolicyTerms
 from aerie.bench.lane import Lanes, shape_config
-from aerie.bench.round.setup import PAGE, RoundSetup, abandon, tokenizer_of_pair
+from aerie.bench.round.setup import Room, RoundSetup, abandon, tokenizer_of_pair
 from aerie.bench.round.speed import run_without_waiting
 from aerie.config import (
     LIMITS,
     MAX_VERIFY,
-    CacheConfig,
-    EngineConfig,
     GraphConfig,
     PlannerConfig,
-    SchedulerConfig,
     SpeculationConfig,
     require,
 )
 from aerie.engine.captured import Captured
-from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.launch import Launcher
 from aerie.engine.sampler import EVERYTHING, GREEDY
 from aerie.models.inflate.embed import LargePair
@@ -100,18 +96,18 @@ class Bed:
         )
         self.contract = contract
         self.pair = pair
-        self.config = EngineConfig(
-            model=setup.model,
-            cache=CacheConfig(memory.kv_tokens // PAGE + 1, PAGE),
-            scheduler=SchedulerConfig(memory.max_batch, memory.prefill_chunk),
-            graphs=GraphConfig(slots=memory.slots, record_every=0),
-            speculation=largest,
-            backend=setup.backend,
-            engine=setup.engine,
+        graphs = GraphConfig(slots=memory.slots, record_every=0)
+        room = Room(
+            memory.max_batch,
+            memory.longest,
+            memory.prefill_chunk,
+            margin=0,
+            graphs=graphs,
+            prefix_reuse=True,
+            kv_tokens=memory.kv_tokens,
         )
-        vocabulary = pair.target.geometry.vocab_size
-        self.limits = Limits(memory.longest, vocabulary, ())
-        self.core: EngineCore = build_core(self.config, pair.target, pair.head, self.limits)
+        self.core = setup.core(pair, largest, room)
+        self.config, self.limits = self.core.config, self.core.limits
         self._lanes = Lanes(self.core)
         self._made: dict[str, Launcher] = {}
 

@@ -25,12 +25,10 @@ from aerie.config import (
 from aerie.engine.engine import EngineCore, Limits
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3.head import Eagle3Head
-from aerie.models.eagle3.load import load_head
-from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.inflate.embed import InflateOptions, LargePair, inflate_to_device
 from aerie.models.inflate.geometry import find_geometry
 from aerie.models.inflate.pair import read_pair
-from aerie.models.load import LoadOptions, load_decoder
+from aerie.models.load import LoadOptions
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request, State
 from aerie.text.heldout import CODE, read_tokens
@@ -76,32 +74,31 @@ class RoundSetup:
         """
         target_dir, draft_dir = find_pair(None, None)
         assert draft_dir is not None, "the built-in pair has a head"
+        if self.geometry is None:
+            target = load_target(target_dir, self.model, PAGE)
+            return LargePair(target, load_draft(draft_dir, target, self.model, PAGE))
         numerics, draft = find_numerics(self.model, PAGE), head_numerics(self.model, PAGE)
-        dtype = getattr(torch, self.dtype)
+        own = find_geometry(self.geometry)
+        geometry = replace(own, draft_vocab_size=draft_vocabulary or own.draft_vocab_size)
         options = LoadOptions(
-            dtype, self.device, numerics.dense, numerics.is_fused, numerics.ops,
+            getattr(torch, self.dtype),
+            self.device,
+            numerics.dense,
+            numerics.is_fused,
+            numerics.ops,
             packed=numerics.packed,
-        )  # fmt: skip
-        if self.geometry is not None:
-            pair = read_pair(target_dir, draft_dir)
-            own = find_geometry(self.geometry)
-            size = draft_vocabulary or own.draft_vocab_size
-            geometry = replace(own, draft_vocab_size=size)
-            made = InflateOptions(
-                options, head_dense=draft.dense, head_attention=draft.prepare_attention
-            )
-            return inflate_to_device(pair, geometry, numerics.prepare_attention, made)
-        target = load_decoder(target_dir, numerics.prepare_attention, options)
-        chosen = HeadOptions(dense=draft.dense, is_fused=draft.is_head_fused, packed=draft.packed)
-        return LargePair(target, load_head(draft_dir, target, draft.prepare_attention, chosen))
+        )
+        made = InflateOptions(
+            options, head_dense=draft.dense, head_attention=draft.prepare_attention
+        )
+        pair = read_pair(target_dir, draft_dir)
+        return inflate_to_device(pair, geometry, numerics.prepare_attention, made)
 
     def core(self, pair: LargePair, speculation: SpeculationConfig, room: Room) -> EngineCore:
         """An engine over the pair with memory for what is about to be measured."""
-        per_request = -(-(room.context + room.margin) // PAGE) + 1
-        n_pages = room.batch * per_request + SPARE_PAGES
         config = EngineConfig(
             model=self.model,
-            cache=CacheConfig(n_pages, PAGE, prefix_reuse=room.prefix_reuse),
+            cache=CacheConfig(room.n_pages, PAGE, prefix_reuse=room.prefix_reuse),
             graphs=room.graphs,
             scheduler=SchedulerConfig(max_batch=room.batch, prefill_chunk=room.chunk),
             speculation=speculation,
@@ -147,6 +144,15 @@ class Room:
     graphs: GraphConfig = field(default_factory=GraphConfig)
     prefix_reuse: bool = False
     partial: PartialConfig = field(default_factory=PartialConfig)
+    kv_tokens: int | None = None  # of all texts together; None: what so many requests need
+
+    @property
+    def n_pages(self) -> int:
+        """Pages of the KV."""
+        if self.kv_tokens is not None:
+            return self.kv_tokens // PAGE + 1
+        per_request = -(-(self.context + self.margin) // PAGE) + 1
+        return self.batch * per_request + SPARE_PAGES
 
 
 def read_prompts(
