@@ -41,7 +41,9 @@ class Profiled:
 
     point: Point
     policy: str
-    clocked: Clocked
+    wall: list[float]  # milliseconds of every round
+    emitted: int
+    idle_us: float | None  # of a round, between one graph's end and the next one's start
     trace: Trace
     traffic: list[Traffic]
     spent: Spent
@@ -50,19 +52,17 @@ class Profiled:
     @property
     def ms(self) -> float:
         """Median of a round."""
-        return statistics.median(self.clocked.wall)
+        return statistics.median(self.wall)
 
     @property
     def tokens_per_round(self) -> float:
         """Of all requests together."""
-        return self.clocked.emitted / len(self.clocked.wall)
+        return self.emitted / len(self.wall)
 
     @property
     def busy_share(self) -> float:
         """The kernels' busy time, from the trace, in rounds that were timed without a profiler."""
-        return (
-            self.trace.busy_us / self.trace.n_rounds / (1e3 * statistics.fmean(self.clocked.wall))
-        )
+        return self.trace.busy_us / self.trace.n_rounds / (1e3 * statistics.fmean(self.wall))
 
     @property
     def n_bytes(self) -> float:
@@ -91,10 +91,10 @@ class Profiled:
             "tokens_per_second": round(1e3 * self.tokens_per_round / self.ms, 1),
             "bytes_per_round": round(self.n_bytes),
             "effective_bytes_per_token": round(self.bytes_per_token),
-            "round_mean_ms": round(statistics.fmean(self.clocked.wall), 4),
+            "round_mean_ms": round(statistics.fmean(self.wall), 4),
             "busy_share": round(self.busy_share, 4),
             "busy_share_traced": round(self.trace.busy_share, 4),
-            "idle_between_graphs_us": self.clocked.idle_us(),
+            "idle_between_graphs_us": self.idle_us,
             "traced_rounds": self.trace.n_rounds,
             "joules_per_token": self.spent.joules_per_token,
             "watts": self.spent.watts,
@@ -141,7 +141,9 @@ def profile_point(session: Session, point: Point, policy: str) -> Profiled:
     spent = spend(session.meter, sizes.energy_seconds, lambda: n_tokens_of(core.step()))
     traffic = round_traffic(session.pair, shape, point.load(shape, GraphConfig(), point.batch))
     ranges = direct_ranges(session, point, policy) if shape.method != "none" else {}
-    return Profiled(point, policy, clocked, trace, traffic, spent, ranges)
+    # Nothing of the engine stays: its memory is the next one's.
+    timed = (clocked.wall, clocked.emitted, clocked.idle_us())
+    return Profiled(point, policy, *timed, trace, traffic, spent, ranges)
 
 
 def direct_ranges(session: Session, point: Point, policy: str) -> dict[str, float]:
@@ -241,7 +243,6 @@ def hotspot_section(entry: Profiled, gbps: float) -> str:
         floor=entry.n_bytes / gbps / 1e6,
         copy=gbps,
         busy_us=trace.busy_us / trace.n_rounds,
-        idle_us=entry.clocked.idle_us(),
         gigabytes=entry.bytes_per_token / 1e9,
         share=share,
         floor_share=COVERED,
