@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import ProfilerActivity, profile
 
 from aerie.bench.ranges import NAMES
 from aerie.bench.record import read_json
 from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore
+from aerie.tune.clock import HostClock, marked
 
 # By part of the model, pieces of the names of its kernels; the first that fits. What fits nothing
 # is counted as bookkeeping, so that its share is never understated.
@@ -46,14 +46,14 @@ COUNTED = {
     "host_copies": ("cudaMemcpyAsync", "cudaMemcpy"),
     "host_waits": ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"),
 }  # fmt: skip
-PHASE = "phase "  # before the name of a graph's mark
 OUTSIDE = "outside graphs"
 Event = Mapping[str, Any]
+Span = tuple[str, tuple[Any, Any]]  # a graph by its first word, and the host's clock around it
 NAME_LENGTH = 96  # of a kernel in a table; a C++ kernel's is its whole type
 
 
 @dataclass(frozen=True)
-class Interval:
+class KernelSpan:
     """One kernel on the device's clock, in microseconds."""
 
     phase: str
@@ -73,7 +73,7 @@ class Trace:
     """So many rounds of an engine: its kernels in order of their start, its ranges, its calls."""
 
     n_rounds: int
-    intervals: tuple[Interval, ...]
+    intervals: tuple[KernelSpan, ...]
     ranges_us: dict[str, float]  # of a round, by name; empty where ranges are off
     calls: Mapping[str, int]  # of the host to the device's library, by name
 
@@ -170,10 +170,10 @@ def trace_rounds(core: EngineCore, n_rounds: int) -> Trace:
     is_captured = is_gpu and isinstance(core.launcher, Captured)
     activities = [] if is_captured else [ProfilerActivity.CPU]
     activities += [ProfilerActivity.CUDA] if is_gpu else []
-    keys: list[str] = []
     if is_gpu:
         torch.cuda.synchronize()  # what was launched before is not in the trace
-    with _phases_noted(core, keys), profile(activities=activities) as profiler:
+    graphs = marked(core.launcher.graphs, HostClock())
+    with graphs as spans, profile(activities=activities) as profiler:
         for _ in range(n_rounds):
             core.step()
         if is_gpu:
@@ -182,47 +182,25 @@ def trace_rounds(core: EngineCore, n_rounds: int) -> Trace:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         events = read_json(path)["traceEvents"]
-    return read_trace(events, keys, n_rounds)
+    return read_trace(events, spans, n_rounds)
 
 
-@contextmanager
-def _phases_noted(core: EngineCore, keys_out: list[str]) -> Iterator[None]:
-    """The phase of every graph that runs meanwhile: as a list, and as a mark on the host."""
-    graphs: Any = core.launcher.graphs
-    run = graphs.run
-
-    def marked_run(key: Any, call: Callable[[], Any]) -> Any:
-        keys_out.append(str(key[0]))
-        with record_function(PHASE + str(key[0])):
-            return run(key, call)
-
-    graphs.run = marked_run
-    try:
-        yield
-    finally:
-        del graphs.run  # the method shows again
-
-
-def read_trace(events: Sequence[Event], keys: Sequence[str], n_rounds: int) -> Trace:
-    """Intervals of an exported trace; `keys` are the phases in the order they were launched."""
+def read_trace(events: Sequence[Event], spans: Sequence[Span], n_rounds: int) -> Trace:
+    """Intervals of an exported trace; `spans` are the graphs in the order they were launched."""
     whole = [event for event in events if event.get("ph") == "X"]
     kernels = [event for event in whole if event.get("cat") in DEVICE_EVENTS]
-    marks = [event for event in whole if str(event["name"]).startswith(PHASE)]
-    launched = _launches(whole, keys)
-    # Without a device the graphs themselves stand for kernels: a rehearsal.
-    intervals = [_interval(event, launched) for event in kernels or marks]
+    launched = _launches(whole, [name for name, _ in spans])
+    intervals = []
+    for event in kernels:
+        name, start = str(event["name"]), float(event["ts"])
+        phase = launched.get(event.get("args", {}).get("correlation"), OUTSIDE)
+        end = start + float(event["dur"])
+        intervals.append(KernelSpan(phase, part_of(name), short(name), start, end))
+    if not kernels:  # without a device the graphs themselves stand for kernels: a rehearsal
+        intervals = [KernelSpan(n, BOOKKEEPING, n, 1e6 * a, 1e6 * b) for n, (a, b) in spans]
     ordered = tuple(sorted(intervals, key=lambda entry: entry.start))
     calls = Counter(event["name"] for event in whole if event.get("cat") in HOST_CALLS)
     return Trace(n_rounds, ordered, _ranges(whole, bool(kernels), n_rounds), calls)
-
-
-def _interval(event: Event, launched: Mapping[Any, str]) -> Interval:
-    name, start = str(event["name"]), float(event["ts"])
-    if name.startswith(PHASE):
-        phase = name.removeprefix(PHASE)
-    else:
-        phase = launched.get(event.get("args", {}).get("correlation"), OUTSIDE)
-    return Interval(phase, part_of(name), short(name), start, start + float(event["dur"]))
 
 
 def _launches(events: Sequence[Event], keys: Sequence[str]) -> dict[Any, str]:

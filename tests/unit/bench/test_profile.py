@@ -47,7 +47,8 @@ EVENTS = [
 
 
 def test_kernels_belong_to_the_graph_that_launched_them() -> None:
-    trace = read_trace(EVENTS, ["verify", "draft"], 1)
+    spans = [("verify", (0.0, 0.1)), ("draft", (0.1, 0.2))]
+    trace = read_trace(EVENTS, spans, 1)
     assert [entry.phase for entry in trace.intervals] == ["verify", "verify", "draft", OUTSIDE]
     assert [entry.part for entry in trace.intervals[:3]] == ["linear", "attention", "linear"]
     assert trace.span_us == 100
@@ -58,7 +59,7 @@ def test_kernels_belong_to_the_graph_that_launched_them() -> None:
         ("attention",): (1.0, 10.0),
         ("bookkeeping",): (1.0, 20.0),
     }
-    assert {e.phase for e in read_trace(EVENTS, ["verify"], 1).intervals} == {OUTSIDE}
+    assert {e.phase for e in read_trace(EVENTS, spans[:1], 1).intervals} == {OUTSIDE}
     found = trace.summary()
     assert found["shares"] == {"attention": 0.2, "bookkeeping": 0.2, "linear": 0.6}
     assert (found["busy_us_per_round"], found["device_to_host_reads"]) == (100, 1)
