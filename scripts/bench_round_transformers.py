@@ -20,11 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aerie.bench.ceilings import copy_bandwidth, synchronise
+from aerie.bench.bytes import step_bytes
+from aerie.bench.ceilings import copy_bandwidth
 from aerie.bench.provenance import provenance
 from aerie.bench.record import write_json
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start
-from aerie.bench.round.speed import PLAIN, Clocked, step_bytes
+from aerie.bench.round.speed import PLAIN, Clocked
+from aerie.bench.turns import synchronise
 from aerie.models.decoder import Decoder
 from scripts import ROOT
 

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from aerie.assemble.numerics import find_numerics
-from aerie.bench.ceilings import copy_bandwidth, synchronise
+from aerie.bench.ceilings import copy_bandwidth
 from aerie.bench.provenance import provenance
 from aerie.bench.record import write_json
 from aerie.bench.round.mixture import (
@@ -47,6 +47,7 @@ from aerie.bench.round.mixture import (
 )
 from aerie.bench.round.setup import PAGE, Room, RoundSetup, abandon, start
 from aerie.bench.round.speed import LEAD_IN, PLAIN, Clocked
+from aerie.bench.turns import synchronise
 from aerie.config import GraphConfig
 from aerie.kernels import catalogue
 from aerie.kernels import load as load_kernels

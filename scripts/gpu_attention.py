@@ -22,16 +22,15 @@ from aerie.attention.triton import (
 )
 from aerie.bench.ceilings import copy_bandwidth
 from aerie.bench.kernels import attention, attention_sweep
-from aerie.bench.kernels.attention_work import (
+from aerie.bench.kernels.attention import (
     N_LAYERS,
     PRODUCTION,
     Heads,
-    make_work,
     random_storage,
     storage_elements,
 )
 from aerie.bench.provenance import provenance
-from aerie.bench.record import write_csv, write_json
+from aerie.bench.record import write_json
 from scripts import ROOT
 
 DEVICE = "cuda"
@@ -119,40 +118,19 @@ def sweep(stages: list[str], seconds: float) -> list[attention_sweep.Trial]:
 
 
 def measure(out: Path, table: TileTable, origin: dict[str, Any]) -> None:
-    """The published table: trees against their bytes, prompts against flash attention."""
+    """The published table: trees against their bytes."""
     bandwidth = 1e9 * copy_bandwidth(DEVICE)["gbps"]
     print(f"copy bandwidth {bandwidth / 1e12:.3f} TB/s (read + written)", flush=True)
     points = attention.tree_points()
     storage = random_storage(storage_elements(points, N_LAYERS), torch.bfloat16, DEVICE)
     backend = TritonAttention(table)
-    trees = attention.rows_of(attention.measure(points, backend, storage, bandwidth))
-    prompts = attention.rows_of(
-        [
-            attention.measure_prompt(prompt, chunk, PRODUCTION, backend, storage)
-            for prompt, chunk in attention.PROMPTS
-        ]
-    )
-    kernels = [
-        {
-            "rows": point.rows,
-            "columns": point.columns,
-            "batch": point.batch,
-            **attention.kernel_microseconds(make_work(point, storage), backend),
-        }
-        for point in points
-        if point.columns in (1024, 32768)
-    ]
-    show(kernels)
-    for name, rows in (("attention_h200", trees), ("attention_prompts_h200", prompts)):
-        show(rows)
-        write_csv(out / f"{name}.csv", rows)
+    trees = attention.measure(points, backend, storage, bandwidth)
+    show(trees)
     record = {
         "provenance": origin,
         "copy_bytes_per_second": round(bandwidth),
         "geometry": vars(PRODUCTION),
         "trees": trees,
-        "prompts": prompts,
-        "kernel_microseconds": kernels,
     }
     write_json(out / "attention_h200.json", record)
 

