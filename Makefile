@@ -27,10 +27,12 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(TE
 FULL   := -p tests.results --results $(RESULTS)
 SLOW_LOG := reports/slow_tests.log
 
-# What `make quick` runs: of losslessness one kind of batch, of the backends the one a CPU takes.
+# What `make quick` runs: of losslessness one kind of batch, of captured rounds those of a tree that is
+# always drafted, of the backends the one a CPU takes, with refusals as it meets them in rounds.
 QUICK := tests/laws tests/unit/speculation tests/unit/engine/test_engine.py \
 	tests/unit/engine/test_lossless.py tests/unit/engine/test_captured.py tests/parity/test_backends.py
-CHOSEN := (not test_lossless or greedy-3) and (not test_captured or tree) and (not test_backends or numpy) and not distribution
+CHOSEN := (not test_lossless or greedy-3) and (not test_captured or (tree and not dear)) \
+	and (not test_backends or (numpy and not raise-)) and not distribution
 
 .DEFAULT_GOAL := test
 .PHONY: demo quick test check slow interop clean

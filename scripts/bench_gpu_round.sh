@@ -45,7 +45,7 @@ if has costs; then
         --repeats 4 --out "$table" || status=1
 fi
 rounds speed options exact || status=1
-if has transformers; then "$python" scripts/bench_round_transformers.py --out "$out" || status=1; fi
+if has transformers; then "$python" -m scripts.bench_round_transformers --out "$out" || status=1; fi
 rounds lossless sampled sizes > "$out/round_texts.log" 2>&1 &
 texts=$!
 rounds near_ties stress > "$out/round_long.log" 2>&1 &
@@ -60,7 +60,7 @@ if has sanitize; then
         for part in $parts; do
             (PYTORCH_NO_CUDA_MEMORY_CACHING=1 timeout "${SANITIZE_SECONDS:-180}" \
                 compute-sanitizer --tool "$tool" "$python" -X faulthandler \
-                scripts/gpu_sanitize.py "$part" ||
+                -m scripts.gpu_sanitize "$part" ||
                 echo "$part: the checker ended with $?") > "$log.$part" 2>&1 &
             checks="$checks $!"
         done

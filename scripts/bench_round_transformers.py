@@ -1,6 +1,6 @@
 """Plain decoding of the inflated pair here and in transformers, same weights, same run.
 
-    PYTHONPATH=src python scripts/bench_round_transformers.py --out reports [--device cuda]
+    python3 -m scripts.bench_round_transformers --out reports [--device cuda]
 
 transformers runs with its static cache and a compiled forward (mode reduce-overhead, which replays
 CUDA graphs). Its weights are views of ours. The last line is JSON; exit status 1 below the floor.
@@ -20,17 +20,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ROOT = Path(__file__).resolve().parents[1]
-# A bare machine has no installed package: the source is beside us.
-sys.path[:0] = [str(ROOT / "src")]
-
-from aerie.bench.bytes import step_bytes  # noqa: E402
-from aerie.bench.ceilings import copy_bandwidth  # noqa: E402
-from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start  # noqa: E402
-from aerie.bench.round.speed import PLAIN, Clocked  # noqa: E402
-from aerie.bench.turns import synchronise  # noqa: E402
-from aerie.models.decoder import Decoder  # noqa: E402
+from aerie.bench.bytes import step_bytes
+from aerie.bench.ceilings import copy_bandwidth
+from aerie.bench.provenance import provenance
+from aerie.bench.record import write_json
+from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start
+from aerie.bench.round.speed import PLAIN, Clocked
+from aerie.bench.turns import synchronise
+from aerie.models.decoder import Decoder
+from scripts import ROOT
 
 FLOOR = 1.4
 N_WARM = 8
@@ -75,9 +73,7 @@ def main() -> int:
         "kind": "measured",
         "provenance": provenance(options.device),
     }
-    options.out.mkdir(parents=True, exist_ok=True)
-    text_out = json.dumps(record, indent=1) + "\n"
-    (options.out / "round_transformers.json").write_text(text_out, encoding="utf-8")
+    write_json(options.out / "round_transformers.json", record)
     print(json.dumps(record))
     return 0 if record["ok"] else 1
 

@@ -1,6 +1,6 @@
-"""Inflates a pair on a GPU and writes reports/inflation.json: same tokens, same time as random.
+"""Inflates the built-in pair on a GPU: same tokens, same time as random; writes inflation.json.
 
-    PYTHONPATH=src python scripts/check_inflation.py --model DIR --draft DIR [--text FILE ...]
+    python3 -m scripts.check_inflation [--geometry NAME or FILE.json] [--device cpu]
 
 Needs about 36 GB of GPU memory for the geometry of an 8B model. The last line is the verdict.
 """
@@ -14,20 +14,19 @@ from pathlib import Path
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
-# A bare machine has no installed package: the source is beside us.
-sys.path[:0] = [str(ROOT / "src")]
-
-from aerie.attention import pytorch  # noqa: E402
-from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.bench.round.inflation import CheckSettings, InflationCheck  # noqa: E402
-from aerie.models.eagle3.load import load_head  # noqa: E402
-from aerie.models.eagle3.resolve import HeadOptions  # noqa: E402
-from aerie.models.inflate.embed import LargePair  # noqa: E402
-from aerie.models.inflate.geometry import find_geometry  # noqa: E402
-from aerie.models.inflate.pair import read_pair  # noqa: E402
-from aerie.models.load import LoadOptions, load_decoder  # noqa: E402
-from aerie.text.tokenizer import load_tokenizer  # noqa: E402
+from aerie.attention import pytorch
+from aerie.bench.provenance import provenance
+from aerie.bench.record import write_json
+from aerie.bench.round.inflation import CheckSettings, InflationCheck
+from aerie.bench.round.setup import read_prompts
+from aerie.models.eagle3.load import load_head
+from aerie.models.eagle3.resolve import HeadOptions
+from aerie.models.hub import find_pair
+from aerie.models.inflate.embed import LargePair
+from aerie.models.inflate.geometry import find_geometry
+from aerie.models.inflate.pair import read_pair
+from aerie.models.load import LoadOptions, load_decoder
+from scripts import ROOT
 
 N_PROMPTS, PROMPT_TOKENS = 16, 64
 
@@ -35,38 +34,27 @@ N_PROMPTS, PROMPT_TOKENS = 16, 64
 def main() -> int:
     """Check, write the record, say whether all is well."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--draft", type=Path, required=True)
-    parser.add_argument(
-        "--text", type=Path, nargs="*", default=sorted((ROOT / "src").rglob("*.py"))
-    )
     parser.add_argument("--geometry", default="llama-3.1-8b")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--out", type=Path, default=ROOT / "reports" / "inflation.json")
     options = parser.parse_args()
+    model, draft = find_pair(None, None)
+    assert draft is not None, "the built-in pair has a head"
 
     def load_small(dtype: torch.dtype) -> LargePair:
         chosen = LoadOptions(dtype=dtype, device=options.device)
-        target = load_decoder(options.model, pytorch.prepare, chosen)
-        return LargePair(target, load_head(options.draft, target, pytorch.prepare, HeadOptions()))
+        target = load_decoder(model, pytorch.prepare, chosen)
+        return LargePair(target, load_head(draft, target, pytorch.prepare, HeadOptions()))
 
-    pair, geometry = read_pair(options.model, options.draft), find_geometry(options.geometry)
+    pair, geometry = read_pair(model, draft), find_geometry(options.geometry)
     settings = CheckSettings(device=options.device)
     check = InflationCheck(pair, geometry, load_small, pytorch.prepare, settings)
-    found = check.run(prompts(options.model, options.text))
+    prompts = read_prompts(N_PROMPTS, PROMPT_TOKENS, geometry.vocab_size)
+    found = check.run([torch.tensor(ids) for ids in prompts])
     record = {**found, "geometry": options.geometry, "provenance": provenance(options.device)}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_json(options.out, record)
     print(json.dumps(found))
     return 0 if found["ok"] else 1
-
-
-def prompts(model: Path, texts: list[Path]) -> list[torch.Tensor]:
-    """The beginnings of text files, spread over those given."""
-    tokenizer = load_tokenizer(model)
-    chosen = texts[:: max(1, len(texts) // N_PROMPTS)][:N_PROMPTS]
-    ids = [tokenizer.encode(path.read_text(encoding="utf-8"))[:PROMPT_TOKENS] for path in chosen]
-    return [torch.tensor(entry) for entry in ids if entry]
 
 
 if __name__ == "__main__":

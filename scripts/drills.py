@@ -1,7 +1,8 @@
-"""Fault drills: what is promised, what happened, what was lost. scripts/drills.sh runs them.
+"""Fault drills: what is promised, what happened, what was lost. python -m scripts.drills runs them.
 
-Real servers of the built-in pair under clients that know their texts. Writes reports/drills.md and
-reports/drills.jsonl; exits 1 where anybody was met with silence or wrong text, or a promise broke.
+Real servers of the built-in pair under clients that know their texts: some minutes on two cores.
+With Ray installed a replica is lost, too. Writes reports/drills.md and drills.jsonl; exits 1 where
+anybody was met with silence or wrong text, or a promise broke.
 """
 
 from __future__ import annotations
@@ -27,8 +28,22 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from server_asks import CLOSED, EVENT, SILENT, TOKENS, UNREACHED, Known, ask, known_asks
-from server_under_test import EXACT, HEADERS, ROOT, Server, origin, serving
+from aerie.bench.provenance import provenance
+from scripts import ROOT
+from scripts.server_under_test import (
+    CLOSED,
+    EVENT,
+    EXACT,
+    HEADERS,
+    SILENT,
+    TOKENS,
+    UNREACHED,
+    Known,
+    ask,
+    known_asks,
+    serving,
+)
+from tests.e2e.server_process import Served
 
 SEED = 20261116
 N_CLIENTS, N_TOKENS = 6, 40
@@ -135,16 +150,18 @@ def _runs(pid: int) -> bool:
 
 
 @contextmanager
-def patched(source: str) -> Iterator[Path]:
-    """A folder whose code runs when an interpreter starts that finds it."""
+def serving_patched(source: str, *options: str) -> Iterator[tuple[Served, Path]]:
+    """A server whose interpreters run some code when they start, and the folder of that code."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "sitecustomize.py").write_text(source)
-        yield Path(folder)
+        path = os.pathsep.join((folder, str(ROOT / "src")))
+        with serving(*options, PYTHONPATH=path) as server:
+            yield server, Path(folder)
 
 
-def whole_again(drill: Drill, server: Server, asks: Sequence[Known]) -> None:
+def whole_again(drill: Drill, server: Served, asks: Sequence[Known]) -> None:
     """After it all: nothing runs, nothing is held, texts are right."""
-    server.settle()
+    server.wait_for_nobody(60.0)
     drill.require(server.metric("aerie_kv_cache_usage_perc") == 0, "KV memory is free again")
     kinds = {drill.take(known, server.port) for known in asks[:2]}
     drill.require(kinds == {TOKENS}, "the next texts are right")
@@ -154,7 +171,7 @@ def clients_vanish(drill: Drill, asks: Sequence[Known]) -> None:
     rng = random.Random(SEED)
     waits = [rng.choice([0.0, 0.0, 0.01, 0.05, 0.2]) for _ in range(N_VANISHING)]
 
-    def vanish(server: Server, seconds: float) -> None:
+    def vanish(server: Served, seconds: float) -> None:
         connection = server.connect()
         body = {**asks[0].body, "max_tokens": 2000, "stream": rng.random() < 0.7}
         connection.request("POST", "/v1/completions", json.dumps(body), HEADERS)
@@ -181,11 +198,11 @@ def killed(whom: str) -> Callable[[Drill, Sequence[Known]], None]:
                 status, began = first.process.wait(30), time.monotonic()
                 if whom == "engine":
                     drill.require(status == 2, f"the server ended with status {status}")
-                with serving(*OPTIONS, port=port) as second:
+                with serving(*OPTIONS, "--port", str(port)) as second:
                     drill.happened.append(f"served again {time.monotonic() - began:.1f} s later")
                     drill.require(_within(SOON, lambda: not _runs(engine)), "no engine is left")
                     time.sleep(2.0)
-                    drill.require(second.call("GET", "/health")[0] == 200, "healthy under load")
+                    drill.require(second.call("GET", "/health").status == 200, "healthy under load")
                     whole_again_later = second.metric("aerie_generation_tokens_total")
                     drill.require(whole_again_later > 0, "clients that ask again are served")
         must = EVENT if whom == "engine" else CLOSED
@@ -209,7 +226,8 @@ def poisoned(drill: Drill, asks: Sequence[Known]) -> None:
     ]
     with serving(*OPTIONS) as server:
         with load(drill, server.port, asks):
-            answers = Counter(server.call("POST", "/v1/completions", body)[0] for body in poison)
+            replies = [server.call("POST", "/v1/completions", body) for body in poison]
+        answers = Counter(reply.status for reply in replies)
         drill.require(set(answers) <= {400, 413}, f"statuses {_listed(answers)}")
         drill.require(answers[400] > 5, "refused by name")
         whole_again(drill, server, asks)
@@ -226,9 +244,10 @@ def kv_exhausted(drill: Drill, asks: Sequence[Known]) -> None:
         n_given_back = server.metric("aerie_num_preemptions_total")
         drill.require(is_full, f"more than {NEARLY_FULL:.0%} of KV memory was in use")
         drill.require(n_given_back > 0, f"{n_given_back:.0f} samples gave theirs back for a while")
-        status, told = server.call("POST", "/v1/completions", {"prompt": "a", "max_tokens": 5000})
-        code = told["error"]["code"]
-        drill.require((status, code) == (400, "context_length_exceeded"), "what never fits is 400")
+        reply = server.call("POST", "/v1/completions", {"prompt": "a", "max_tokens": 5000})
+        code = reply.body["error"]["code"]
+        is_named = (reply.status, code) == (400, "context_length_exceeded")
+        drill.require(is_named, "what never fits is 400")
         whole_again(drill, server, asks)
     drill.require(set(drill.endings) == {TOKENS}, "all texts are whole")
 
@@ -239,7 +258,7 @@ def slow_readers(drill: Drill, asks: Sequence[Known]) -> None:
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(sent)}\r\n"
     options = (*EXACT, "--log-level", "warning", "--request-seconds", "2")
     readers = [socket.socket() for _ in range(3)]
-    with patched(SMALL_BUFFERS) as folder, serving(*options, before=folder) as server:
+    with serving_patched(SMALL_BUFFERS, *options) as (server, _):
         with load(drill, server.port, asks[:2]):
             for reader in readers:
                 reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
@@ -248,9 +267,9 @@ def slow_readers(drill: Drill, asks: Sequence[Known]) -> None:
                 reader.connect(("127.0.0.1", server.port))
                 reader.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + sent)
             until = time.monotonic() + 60
-            while server.log.read_text().count("cut off") < 3 and time.monotonic() < until:
+            while server.log.count("cut off") < 3 and time.monotonic() < until:
                 time.sleep(0.2)
-        n_cut = server.log.read_text().count("cut off")
+        n_cut = server.log.count("cut off")
         drill.require(n_cut == 3, f"{n_cut} of 3 were cut off")
         for reader in readers:
             drill.endings[_drained(reader)] += 1
@@ -286,14 +305,14 @@ def terminated(drill: Drill, asks: Sequence[Known]) -> None:
 
 
 def broken_step(drill: Drill, asks: Sequence[Known]) -> None:
-    with patched(BROKEN_STEP) as folder, serving(*OPTIONS, before=folder) as server:
+    with serving_patched(BROKEN_STEP, *OPTIONS) as (server, folder):
         with load(drill, server.port, asks, lasts=False):
             (folder / "now").touch()
-        status, told = server.call("GET", "/health")
-        is_said = status == 503 and "injected into a step" in told.get("reason", "")
+        health = server.call("GET", "/health")
+        is_said = health.status == 503 and "injected into a step" in health.body.get("reason", "")
         drill.require(is_said, "/health says 503 and why")
         drill.require(server.process.wait(30) == 2, "the server ended with status 2")
-        drill.require("Traceback" in server.log.read_text(), "its log has the traceback")
+        drill.require("Traceback" in server.log, "its log has the traceback")
     drill.require(drill.endings[EVENT] > 0, "those who were served saw an error event")
 
 
@@ -301,7 +320,7 @@ def replica_lost(drill: Drill, asks: Sequence[Known]) -> None:
     """Two on one machine; one is killed three times, and Ray replaces it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with serving(*OPTIONS, "--replicas", "2", port=port) as server:
+    with serving(*OPTIONS, "--replicas", "2", "--port", str(port)) as server:
         for turn in range(3):
             until = time.monotonic() + 60
             while len(_answering(server)) < 2 and time.monotonic() < until:
@@ -316,7 +335,7 @@ def replica_lost(drill: Drill, asks: Sequence[Known]) -> None:
                 drill.require(
                     is_soon, f"loss {turn + 1}: a new request had {kind} {seconds:.1f} s later"
                 )
-        said = server.log.read_text()
+        said = server.log
     drill.require(
         drill.endings[EVENT] > 0, "streams of the lost replicas ended with an error event"
     )
@@ -325,7 +344,7 @@ def replica_lost(drill: Drill, asks: Sequence[Known]) -> None:
     (ROOT / "reports/interop/ray-replicas.txt").write_text(_transcript(drill, kept))
 
 
-def replicas(server: Server) -> list[int]:
+def replicas(server: Served) -> list[int]:
     """Processes of Ray's replicas that this server has started."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -344,15 +363,15 @@ def _ancestors(pid: int) -> Iterator[int]:
         yield pid
 
 
-def _answering(server: Server) -> set[str]:
+def _answering(server: Served) -> set[str]:
     """Replicas that answer, by how long theirs took to load: requests meet now one, now another."""
-    pages = (server.call("GET", "/metrics")[1] for _ in range(16))
+    pages = (server.call("GET", "/metrics").body for _ in range(16))
     return {re.findall(r'aerie_load_seconds{phase="building"} (.*)', page)[0] for page in pages}
 
 
 def _transcript(drill: Drill, said: Sequence[str]) -> str:
     plain = [re.sub(r"\x1b\[[0-9;]*m|\b\d+\.\d+\.\d+\.\d+\b", "", line)[:200] for line in said]
-    head = f"ray {metadata.version('ray')}: aerie serve --replicas 2, by scripts/drills.sh"
+    head = f"ray {metadata.version('ray')}: aerie serve --replicas 2, by scripts/drills.py"
     return "\n".join([head, _listed(drill.endings), *drill.happened, *drill.broken, *plain, ""])
 
 
@@ -382,7 +401,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", help="drills that hold this text; writes no page")
     only = parser.parse_args().only
-    made, asks = origin(), known_asks(N_CLIENTS, N_TOKENS, SEED)
+    made, asks = provenance("cpu"), known_asks(N_CLIENTS, N_TOKENS, SEED)
     drills = []
     for name, (promised, run) in DRILLS.items():
         if only is not None and only not in name:
@@ -433,7 +452,7 @@ def _page(made: dict[str, Any], drills: Sequence[Drill]) -> str:
     origin_line = (
         f"aerie {made['aerie']}, commit {made['commit']}, {made['date']}, {made['device']}"
     )
-    how = f"Written by `scripts/drills.sh` ({origin_line})."
+    how = f"Written by `scripts/drills.py` ({origin_line})."
     return f"# Fault drills\n\n{how}\n\n{words}\n\n{table}\n"
 
 

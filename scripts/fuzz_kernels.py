@@ -25,22 +25,22 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from aerie.kernels import catalogue, host, load
+from aerie.bench.provenance import provenance
+from aerie.kernels import catalogue, load
 from aerie.kernels.hls.bind import CSimulation
 from aerie.kernels.hls.build import FLAGS, FOLDER, SANITIZED, Sources, build, compiler_version
-from aerie.kernels.hls.signature import FAMILIES, has_check, hls_card, ported_cards
+from aerie.kernels.hls.signature import FAMILIES, hls_card
 from aerie.kernels.hls.table import PORTED
-from aerie.kernels.implementation import Implementation
-from aerie.kernels.kernel import Kernel
-from aerie.kernels.registry import Kernels
+from scripts import ROOT
+from scripts.mutate_hls import kernels_of
 from tests.parity.fuzz import Loaded, Tally, run_calls
 from tests.parity.mutations import ARRAY_MUTATIONS, MOST_ENTRIES, Call, Mutate, mutated_call
 
-ROOT = Path(__file__).resolve().parents[1]
 MODES = ("raise", "status")
 # The interpreter takes a millisecond for each operation of a program.
 MOST_INTERPRETED = 150
@@ -76,15 +76,10 @@ def heading(options: argparse.Namespace) -> list[str]:
     folder = ROOT / "src/aerie/kernels"
     for path in sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".hpp", ".cpp")):
         digest.update(f"\0{path.relative_to(folder)}\0".encode() + path.read_bytes())
-    git = ["git", "rev-parse", "HEAD"]
-    commit = (
-        os.environ.get("AERIE_COMMIT")
-        or subprocess.run(git, capture_output=True, text=True, check=False, cwd=ROOT).stdout.strip()
-    )
     backend = "hls, sanitized" if options.sanitize else options.backend
     made = [
         f"mutated kernel calls, {datetime.now(UTC):%Y-%m-%d}",
-        f"commit {commit}",
+        f"commit {provenance('cpu')['commit']}",
         f"kernels sha256 {digest.hexdigest()}",
         f"backends {backend}; calls {options.calls} each, seed {options.seed}",
         f"Python {platform.python_version()}, NumPy {np.__version__}, {platform.machine()}",
@@ -173,10 +168,11 @@ def run_child(command: list[str], environment: dict[str, str]) -> subprocess.Com
 
 def watched(options: argparse.Namespace) -> int:
     """In the child: all calls, or the control."""
-    kernels = {mode: compiled(options.libraries, mode) for mode in MODES}
+    library = partial(library_of, options.libraries)
+    cards = [catalogue()[name] for name in PORTED]
+    kernels = {mode: kernels_of(cards, library, mode) for mode in MODES}
     if options.control:
-        card = hls_card(catalogue()["calculate_work_deltas"])
-        simulated = CSimulation(card, lambda family: library_of(options.libraries, family))
+        simulated = CSimulation(hls_card(catalogue()["calculate_work_deltas"]), library)
         # Behind the binding's back: the kernel is told of one row more than there is.
         simulated._sizes = lambda inputs: {"B": 2, "C": 4, "node_top_k": 3, "verify_num": 4}
         simulated.run(work_scores=np.zeros((1, 4), np.float32), node_top_k=3, verify_num=4)
@@ -189,17 +185,6 @@ def watched(options: argparse.Namespace) -> int:
 def library_of(folder: Path, family: str) -> Path:
     """The sanitized library of a family, built by the parent."""
     return build(Sources(family, FOLDER, (*FLAGS, *SANITIZED)), folder)
-
-
-def compiled(folder: Path, mode: str) -> Kernels:
-    """The kernels of the hls backend with sanitized libraries."""
-    kernels: dict[str, Kernel] = {}
-    for card in ported_cards():
-        simulated = CSimulation(card, lambda family: library_of(folder, family))
-        check = simulated.check if has_check(card) else None
-        entry = Implementation(simulated.run, check)
-        kernels[card.name] = Kernel(card, entry, host.adopt, mode == "raise")
-    return Kernels("hls", "cpu", mode, kernels)
 
 
 def table(tally: Tally) -> list[str]:

@@ -1,4 +1,4 @@
-"""Thousands of requests, good, bad and abandoned: scripts/fuzz_server.py [REQUESTS [SEED]].
+"""Thousands of requests, good, bad and abandoned: python -m scripts.fuzz_server [REQUESTS [SEED]].
 
 Nobody may be answered 500, the engine may not end, memory may not grow, and completions asked for
 in between must have the tokens of an engine of their own. Writes server_fuzz.log.
@@ -16,8 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from server_asks import STARTS, Known, known_asks, streamed
-from server_under_test import EXACT, HEADERS, ROOT, Server, origin, serving
+from aerie.bench.provenance import provenance
+from scripts import ROOT
+from scripts.server_under_test import EXACT, HEADERS, STARTS, Known, known_asks, serving, verdict
+from tests.e2e.server_process import Served
 
 CLIENTS = 8
 PART = 1000
@@ -142,7 +144,7 @@ def left_case(rng: random.Random) -> Case:
     return Case("left", "/v1/completions", content, leaves=rng.random() * 0.3)
 
 
-def ask(server: Server, case: Case) -> str:
+def ask(server: Served, case: Case) -> str:
     """What came of it, in a word: a status, left, or cut."""
     connection = server.connect(case.leaves or 120.0)
     try:
@@ -164,14 +166,12 @@ def ask(server: Server, case: Case) -> str:
         connection.close()
 
 
-def one(server: Server, seed: int, index: int, known: list[Known]) -> tuple[str, str]:
+def one(server: Served, seed: int, index: int, known: list[Known]) -> tuple[str, str]:
     """Request `index` of a run: its kind and what came of it."""
     rng = random.Random(seed * 1_000_003 + index)
     (kind,) = rng.choices(list(SHARES), list(SHARES.values()))
     if kind == "known":
-        chosen = rng.choice(known)
-        text = streamed(server, chosen)
-        return kind, "lost" if text is None else "equal" if text == chosen.text else "wrong"
+        return kind, verdict(server, rng.choice(known))
     case = {"good": good_case, "bad": bad_case, "left": left_case}[kind](rng)
     return kind, ask(server, case)
 
@@ -202,7 +202,7 @@ def judge(counts: Counter[tuple[str, str]], first: float, last: float) -> dict[s
 def main() -> None:
     n_requests = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 20261116
-    lines = [f"provenance: {origin()}"]
+    lines = [f"provenance: {provenance('cpu')}"]
     lines.append(f"request i is made by random.Random({seed} * 1_000_003 + i), i < {n_requests}")
     known = known_asks(40, 24, seed)
     counts: Counter[tuple[str, str]] = Counter()
@@ -211,16 +211,16 @@ def main() -> None:
         for start in range(0, n_requests, PART):
             part = range(start, min(start + PART, n_requests))
             counts.update(pool.map(lambda index: one(server, seed, index, known), part))
-            server.settle()
+            server.wait_for_nobody()
             sizes[part.stop] = server.resident()
             told = {" ".join(key): n for key, n in sorted(counts.items())}
             lines.append(f"{part.stop}: {sizes[part.stop]:.1f} MB resident, {told}")
             print(lines[-1], flush=True)
-            if server.process.poll() is not None or server.call("GET", "/health")[0] != 200:
+            if server.process.poll() is not None or server.call("GET", "/health").status != 200:
                 lines.append("the engine ended")
                 break
         ended = server.metric("aerie_kv_cache_usage_perc")
-        said = server.log.read_text().splitlines()[3:13]
+        said = server.log.splitlines()[3:13]
     found = judge(counts, sizes.get(FIRST_LOOK, sizes[min(sizes)]), sizes[max(sizes)])
     found["ok"] = found["ok"] and ended == 0 and max(sizes) == n_requests
     lines += [f"server's log: {said}", json.dumps({**found, "kv_in_use": ended})]

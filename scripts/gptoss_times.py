@@ -1,6 +1,6 @@
 """Times a mixture of packed experts at the size of gpt-oss-120b: writes gptoss_times.json.
 
-    PYTHONPATH=src python3 scripts/gptoss_times.py --out DIR [--device cpu] [--tiles]
+    python3 -m scripts.gptoss_times --out DIR [--device cpu] [--tiles]
 
 Random weights from a seed, made on the device, nothing written but the result. First the grouped
 expert product is compared with its definition. Then the engine's own captured rounds: plain steps
@@ -30,14 +30,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-ROOT = Path(__file__).resolve().parents[1]
-# A bare machine has no installed package: the source is beside us.
-sys.path[:0] = [str(ROOT / "src")]
-
-from aerie.assemble.numerics import find_numerics  # noqa: E402
-from aerie.bench.ceilings import copy_bandwidth  # noqa: E402
-from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.bench.round.mixture import (  # noqa: E402
+from aerie.assemble.numerics import find_numerics
+from aerie.bench.ceilings import copy_bandwidth
+from aerie.bench.provenance import provenance
+from aerie.bench.record import write_json
+from aerie.bench.round.mixture import (
     PUBLISHED,
     TOY,
     UNIFORM,
@@ -48,23 +45,23 @@ from aerie.bench.round.mixture import (  # noqa: E402
     step_bytes,
     with_forced_routing,
 )
-from aerie.bench.round.setup import PAGE, Room, RoundSetup, abandon, start  # noqa: E402
-from aerie.bench.round.speed import LEAD_IN, PLAIN, Clocked  # noqa: E402
-from aerie.bench.turns import synchronise  # noqa: E402
-from aerie.config import GraphConfig  # noqa: E402
-from aerie.kernels import catalogue  # noqa: E402
-from aerie.kernels import load as load_kernels  # noqa: E402
-from aerie.kernels.arrays import on_device  # noqa: E402
-from aerie.kernels.cards.experts import BLOCK, padded_pitch  # noqa: E402
-from aerie.kernels.cases import cases_for  # noqa: E402
-from aerie.kernels.cases.experts import GATE, draw_experts  # noqa: E402
-from aerie.models.decoder import Decoder  # noqa: E402
-from aerie.models.inflate.embed import LargePair  # noqa: E402
-from aerie.models.load import LoadOptions  # noqa: E402
-from aerie.models.routing import route  # noqa: E402
-from aerie.parity.compare import compare_outputs  # noqa: E402
-from aerie.requests.request import State  # noqa: E402
-from aerie.tune.clock import clock_of, marked  # noqa: E402
+from aerie.bench.round.setup import PAGE, Room, RoundSetup, abandon, start
+from aerie.bench.round.speed import LEAD_IN, PLAIN, Clocked
+from aerie.bench.turns import synchronise
+from aerie.config import GraphConfig
+from aerie.kernels import catalogue
+from aerie.kernels import load as load_kernels
+from aerie.kernels.arrays import on_device
+from aerie.kernels.cards.experts import BLOCK, padded_pitch
+from aerie.kernels.cases import cases_for
+from aerie.kernels.cases.experts import GATE, draw_experts
+from aerie.models.decoder import Decoder
+from aerie.models.inflate.embed import LargePair
+from aerie.models.load import LoadOptions
+from aerie.models.routing import route
+from aerie.parity.compare import compare_outputs
+from aerie.requests.request import State
+from aerie.tune.clock import clock_of, marked
 
 KERNEL = "multiply_experts"
 SEED = 120
@@ -347,20 +344,15 @@ def main() -> int:
     device, scale = options.device, SCALES[options.device]
     if options.tiles and device == "cpu":
         parser.error("--tiles needs a GPU")
-    options.out.mkdir(parents=True, exist_ok=True)
-    record: dict[str, Any] = {
-        "provenance": provenance(device),
-        "seed": SEED,
-        "scale": asdict(scale),
-    }
+    record: dict[str, Any] = {"provenance": provenance(device), "seed": SEED}
+    record["scale"] = asdict(scale)
     began = time.perf_counter()
 
     def done(name: str, value: Any) -> Any:
         """Kept as soon as it is known: a run that is cut off has told what it knew."""
         record[name] = value
         record["seconds"] = round(time.perf_counter() - began, 1)
-        path = options.out / "gptoss_times.json"
-        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_json(options.out / "gptoss_times.json", record)
         print(f"{record['seconds']:6.1f} s  {name}: {json.dumps(value)[:1200]}", flush=True)
         return value
 

@@ -6,7 +6,6 @@ Run it from the repository root: `scripts/gpu_attention.sh OUT COMMIT [stages] [
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -16,25 +15,23 @@ from typing import Any
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
-# A bare machine has no installed package: the source and the shared test modules are beside us.
-sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
-
-from aerie.attention.triton import (  # noqa: E402
+from aerie.attention.triton import (
     TileTable,
     TritonAttention,
     load_tiles,
 )
-from aerie.bench.ceilings import copy_bandwidth  # noqa: E402
-from aerie.bench.kernels import attention, attention_sweep  # noqa: E402
-from aerie.bench.kernels.attention import (  # noqa: E402
+from aerie.bench.ceilings import copy_bandwidth
+from aerie.bench.kernels import attention, attention_sweep
+from aerie.bench.kernels.attention import (
     N_LAYERS,
     PRODUCTION,
     Heads,
     random_storage,
     storage_elements,
 )
-from aerie.bench.provenance import provenance  # noqa: E402
+from aerie.bench.provenance import provenance
+from aerie.bench.record import write_json
+from scripts import ROOT
 
 DEVICE = "cuda"
 STAGES = ("check", "sweep", "sweep64", "sweep32", "time")
@@ -62,8 +59,10 @@ def main() -> int:
         where = f"{origin['device']}, {origin['commit']}"
         # A sweep of one geometry leaves the entries of the others as they were.
         table = table.updated(attention_sweep.choose(trials, where))
-        save(options.out / "attention_tiles.json", table.document())
-        save(options.out / "attention_sweep_h200.json", attention_sweep.record(trials, origin))
+        write_json(options.out / "attention_tiles.json", table.document())
+        write_json(
+            options.out / "attention_sweep_h200.json", attention_sweep.record(trials, origin)
+        )
     if "time" in stages:
         measure(options.out, table, origin)
     return 0 if is_ok else 1
@@ -81,7 +80,8 @@ def check(out: Path, origin: dict[str, Any]) -> bool:
         print(f"  {name:<32}{error:10.2e}  {reason or 'ok'}"[:400], flush=True)
     print(f"checks {'ok' if is_ok else 'FAILED'} in {time.monotonic() - start:.1f} s", flush=True)
     rows = [{"check": n, "error": e, "failure": reason} for n, e, reason in outcomes]
-    save(out / "attention_checks_h200.json", {"provenance": origin, "ok": is_ok, "checks": rows})
+    record = {"provenance": origin, "ok": is_ok, "checks": rows}
+    write_json(out / "attention_checks_h200.json", record)
     return is_ok
 
 
@@ -126,25 +126,19 @@ def measure(out: Path, table: TileTable, origin: dict[str, Any]) -> None:
     backend = TritonAttention(table)
     trees = attention.measure(points, backend, storage, bandwidth)
     show(trees)
-    save(
-        out / "attention_h200.json",
-        {
-            "provenance": origin,
-            "copy_bytes_per_second": round(bandwidth),
-            "geometry": vars(PRODUCTION),
-            "trees": trees,
-        },
-    )
+    record = {
+        "provenance": origin,
+        "copy_bytes_per_second": round(bandwidth),
+        "geometry": vars(PRODUCTION),
+        "trees": trees,
+    }
+    write_json(out / "attention_h200.json", record)
 
 
 def show(rows: list[dict[str, Any]]) -> None:
     print("  ".join(rows[0]))
     for row in rows:
         print("  ".join(str(value) for value in row.values()), flush=True)
-
-
-def save(path: Path, document: dict[str, Any]) -> None:
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

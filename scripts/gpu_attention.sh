@@ -11,5 +11,5 @@ export AERIE_COMMIT="${2:-${AERIE_COMMIT:-}}"
 # Many processes compile at once; one thread pool each of all cores would only take turns.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-2}"
 stages=${3:-check,sweep,sweep64,sweep32,time}
-PYTHONPATH=src exec "${PYTHON:-python3}" scripts/gpu_attention.py --out "$out" \
+exec "${PYTHON:-python3}" -m scripts.gpu_attention --out "$out" \
 	--stages "$stages" --seconds "${4:-25}"

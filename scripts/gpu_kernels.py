@@ -1,16 +1,14 @@
 """Kernels on a GPU machine: parity with capture, times inside graphs, tuned products.
 
-Run it from the repository root with `src` on PYTHONPATH: `scripts/gpu_kernels.sh reports`. The
-last line is the verdict; the exit status is 0 if every case of every kernel passes.
+Run it from the repository root: `scripts/gpu_kernels.sh reports`. The last line is the verdict; the
+exit status is 0 if every case of every kernel passes.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import os
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -20,15 +18,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from aerie.bench.provenance import COMMIT_VARIABLE, device_facts, provenance
+from aerie.bench.record import write_json
+from scripts import ROOT
+
 BACKENDS = ("pytorch", "triton")
 STAGES = ("parity", "gemm", "times")
 POINTS = ((1, 64), (32, 8))
-
-# A bare machine has no installed package: the source and the shared test modules are beside us.
-sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
-
-from aerie.bench.provenance import COMMIT_VARIABLE, provenance  # noqa: E402
 
 
 def main() -> int:
@@ -48,7 +44,7 @@ def main() -> int:
         print(f"torch {torch.__version__} finds no CUDA device; nothing was run", file=sys.stderr)
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
-    origin = {**provenance("cuda"), "driver": driver_version()}
+    origin = {**provenance("cuda"), "driver": device_facts("cuda")["driver"]}
     say(f"{origin['device']}, torch {origin['torch']}, commit {origin['commit']}")
     is_ok = True
     for stage in options.stages.split(","):
@@ -62,12 +58,6 @@ def main() -> int:
 def say(line: str) -> None:
     """A line for whoever watches."""
     print(line, flush=True)
-
-
-def write(path: Path, record: dict[str, Any]) -> None:
-    """A record as JSON, one entry a line so that a diff can be read."""
-    text = json.dumps(record, indent=1) + "\n"
-    path.write_text(text, encoding="utf-8")
 
 
 def parity(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
@@ -96,7 +86,7 @@ def parity(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
         totals.update({key: row[key] for key in ("cases", "captured", "replays")})
     is_ok = all(row["ok"] for row in rows)
     record = {"provenance": origin, "ok": is_ok, **totals, "kernels": rows}
-    write(options.out / "triton_parity_h200.json", record)
+    write_json(options.out / "triton_parity_h200.json", record)
     return is_ok
 
 
@@ -141,14 +131,14 @@ def gemm(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
     tuned, stack = refine_all(SHAPES, alone, ceiling, say)
     provenance_of_table = {**origin, "copy_gbps": round(ceiling, 1), "dtype": "bfloat16"}
     chosen = [(t.key, t.plan, {"us": t.us, "cublas_us": t.cublas_us}) for t in tuned]
-    write(options.out / "gemm_h200.json", table_record(chosen, provenance_of_table))
+    write_json(options.out / "gemm_h200.json", table_record(chosen, provenance_of_table))
     record = {
         "provenance": provenance_of_table,
         "shapes": [asdict(shape) for shape in SHAPES],
         "products": [asdict(replace(entry, others=())) for entry in tuned],
         "stack": [asdict(entry) for entry in stack],
     }
-    write(options.out / "gemm_tuning_h200.json", record)
+    write_json(options.out / "gemm_tuning_h200.json", record)
     return bool(tuned) and max(entry.error for entry in tuned) < 4e-3
 
 
@@ -173,17 +163,6 @@ def times(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
             what = f"{entry.what:<40}{entry.variant:<9}{entry.batch:>4}{entry.rows:>5}"
             say(f"{what}{entry.us:>10.2f} us")
     return True
-
-
-def driver_version() -> str:
-    """The driver's version as its own tool tells it, or unknown."""
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    lines = asked.stdout.split()
-    return lines[0] if lines else "unknown"
 
 
 if __name__ == "__main__":

@@ -7,5 +7,5 @@ set -eu
 cd "$(dirname "$0")/.."
 out=${1:-reports}
 export AERIE_COMMIT="${2:-${AERIE_COMMIT:-}}"
-PYTHONPATH=src exec "${PYTHON:-python3}" scripts/gpu_kernels.py \
+exec "${PYTHON:-python3}" -m scripts.gpu_kernels \
     --out "$out" --seconds "${3:-40}" --stages "${4:-parity,gemm,times}"

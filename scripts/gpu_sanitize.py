@@ -1,8 +1,8 @@
 """A few small launches of every Triton kernel, for a memory checker to watch.
 
     export PYTORCH_NO_CUDA_MEMORY_CACHING=1
-    compute-sanitizer --tool memcheck python3 scripts/gpu_sanitize.py kernels
-    TRITON_INTERPRET=1 python3 scripts/gpu_sanitize.py kernels cpu   # a rehearsal, checks nothing
+    compute-sanitizer --tool memcheck python3 -m scripts.gpu_sanitize kernels
+    TRITON_INTERPRET=1 python3 -m scripts.gpu_sanitize kernels cpu   # a rehearsal, checks nothing
 
 Parts: `kernels` (every card's and the operations between products), `attention`, and the whole
 rounds of an engine under each policy, `plain`, `tree`, `planner` and `ngram`. A process each, so
@@ -17,29 +17,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
-
-from aerie.attention.contract import LayerAttention, Reach  # noqa: E402
-from aerie.attention.triton import Tile, TritonAttention, one_tile  # noqa: E402
-from aerie.bench.kernels.attention import on  # noqa: E402
-from aerie.bench.lane import captured  # noqa: E402
-from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.bench.round.setup import Room, RoundSetup, read_prompts  # noqa: E402
-from aerie.config import GraphConfig, SpeculationConfig  # noqa: E402
-from aerie.kernels import load  # noqa: E402
-from aerie.kernels.arrays import on_device  # noqa: E402
-from aerie.kernels.cases import cases_for  # noqa: E402
-from aerie.kernels.triton_gpu import KERNELS, fused  # noqa: E402
-from aerie.kernels.triton_gpu.gemm import gemm_scratch, product  # noqa: E402
-from aerie.kernels.triton_gpu.gemm_plan import Plan  # noqa: E402
-from aerie.requests.params import SamplingParams  # noqa: E402
-from tests.unit.attention.trees import packed_slots, random_parents, tree_batch  # noqa: E402
+from aerie.attention.contract import LayerAttention, Reach
+from aerie.attention.triton import Tile, TritonAttention, one_tile
+from aerie.bench.kernels.attention import on
+from aerie.bench.lane import captured
+from aerie.bench.provenance import provenance
+from aerie.bench.round.setup import Room, RoundSetup, read_prompts
+from aerie.config import GraphConfig, SpeculationConfig
+from aerie.kernels import load
+from aerie.kernels.arrays import on_device
+from aerie.kernels.cases import cases_for
+from aerie.kernels.triton_gpu import KERNELS, fused
+from aerie.kernels.triton_gpu.gemm import gemm_scratch, product
+from aerie.kernels.triton_gpu.gemm_plan import Plan
+from aerie.requests.params import SamplingParams
+from scripts import ROOT
+from tests.unit.attention.trees import packed_slots, random_parents, tree_batch
 
 ORIGIN = ("device", "commit", "source_sha256", "date", "torch")
 PER_KERNEL = 4

@@ -1,10 +1,10 @@
 """What grammars cost rounds: a batch with them against the same one without, and bystanders.
 
-    PYTHONPATH=src python scripts/grammar_times.py --device cuda --geometry llama-3.1-8b \
+    python3 -m scripts.grammar_times --device cuda --geometry llama-3.1-8b \
         --out reports/grammar_times_h200.json
 
 A rehearsal: --device cpu --geometry none --batch 2 --rounds 3 --turns 2 --out FILE.json. On a bare
-machine PYTHONPATH also names the folder that holds llguidance, and AERIE_COMMIT the commit.
+machine PYTHONPATH names the folder that holds llguidance, and AERIE_COMMIT the commit.
 
 The built-in pair is inflated in memory, in exact numerics; its tokenizer is grown to the vocabulary
 of the geometry, text for every id, so that masks are as large as a real model's. Ids beyond the
@@ -33,29 +33,25 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-# A bare machine has no installed package: the source is beside us.
-sys.path[:0] = [str(ROOT / "src")]
-
-from mask_times import grown_tokenizer  # noqa: E402
-
-from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.bench.record import interval  # noqa: E402
-from aerie.bench.round.setup import (  # noqa: E402
+from aerie.bench.provenance import provenance
+from aerie.bench.record import interval, write_json
+from aerie.bench.round.setup import (
     Room,
     RoundSetup,
     abandon,
     read_prompts,
     tokenizer_of_pair,
 )
-from aerie.bench.round.speed import Clocked, launch_counts  # noqa: E402
-from aerie.config import GraphConfig, SpeculationConfig  # noqa: E402
-from aerie.engine.engine import EngineCore  # noqa: E402
-from aerie.models.inflate.embed import LargePair  # noqa: E402
-from aerie.requests.params import SamplingParams  # noqa: E402
-from aerie.requests.request import State  # noqa: E402
-from aerie.text.grammar import Compiled, Grammars, JsonSchema  # noqa: E402
-from aerie.text.walker import Walker  # noqa: E402
+from aerie.bench.round.speed import Clocked, launch_counts
+from aerie.config import GraphConfig, SpeculationConfig
+from aerie.engine.engine import EngineCore
+from aerie.models.inflate.embed import LargePair
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import State
+from aerie.text.grammar import Compiled, Grammars, JsonSchema
+from aerie.text.walker import Walker
+from scripts import ROOT
+from scripts.grown_tokenizer import grown_tokenizer
 
 SHAPES = {
     "chain7": SpeculationConfig(top_k=1, depth=7, nodes=8),
@@ -315,8 +311,7 @@ def main() -> None:
         "kind": "measured",
         "provenance": provenance(args.device),
     }
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_json(args.out, record)
     # A CPU calls every function of a round and masks 4,096 tokens: its times say nothing.
     judged = met if is_gpu else {name: is_met for name, is_met in met.items() if "texts" in name}
     print(json.dumps({"ok": all(judged.values()), "met": met, "seconds": record["seconds"]}))

@@ -1,6 +1,6 @@
 """Make the held-out documents: pinned source archives, cut into documents that share nothing.
 
-    python scripts/make_heldout.py FOLDER [--out src/aerie/assets/heldout]
+    python -m scripts.make_heldout FOLDER [--out src/aerie/assets/heldout]
 
 The packages are those of sources.json beside the archive: name, version, licence and the SHA-256 of
 the source archive. What FOLDER lacks is downloaded from PyPI and held against its hash; the
@@ -30,14 +30,12 @@ from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "src"))
-
-from aerie.text.heldout import ARCHIVE, CODE, KINDS, PROSE, Document  # noqa: E402
-from aerie.text.tokenizer import load_tokenizer  # noqa: E402
-from aerie.train.cleaning import strip_header, why_not  # noqa: E402
-from aerie.train.overlap import Tokens, window_hashes  # noqa: E402
-from aerie.train.sources import is_permissive  # noqa: E402
+from aerie.text.heldout import ARCHIVE, CODE, KINDS, PROSE, Document
+from aerie.text.tokenizer import load_tokenizer
+from aerie.train.cleaning import strip_header, why_not
+from aerie.train.overlap import Tokens, window_hashes
+from aerie.train.sources import is_permissive
+from scripts import ROOT
 
 ASSETS = ROOT / "src/aerie/assets"
 SOURCES = "sources.json"

@@ -1,6 +1,6 @@
 """Acceptance of a head by context: with its window, without one, and with a window and sinks.
 
-    PYTHONPATH=src python scripts/measure_draft_window.py reports/draft_window_cpu.json
+    python -m scripts.measure_draft_window reports/draft_window_cpu.json
 
 Prompts are the last 512, 1K, ... tokens before one place of held-out documents, so that contexts
 differ and what is written hardly does. The target continues each greedily, once; every reach of
@@ -26,14 +26,14 @@ from aerie.assemble.core import load_draft, load_target
 from aerie.attention.pool import KVPool
 from aerie.attention.rows import Bounds, Rows, causal_rows
 from aerie.bench.provenance import provenance
-from aerie.bench.record import as_lines
+from aerie.bench.record import write_json
 from aerie.config import ModelConfig
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3.head import Eagle3Head
 from aerie.models.hub import find_pair
 from aerie.text.heldout import read_tokens
 from aerie.text.loops import is_loop_free, repeated_share
-from aerie.text.tokenizer import Tokenizer, load_tokenizer
+from aerie.text.tokenizer import load_tokenizer
 from aerie.train.acceptance import Walked, bootstrap_interval, mean_length
 
 CHUNK = 512  # prompt tokens of a pass
@@ -162,12 +162,18 @@ def measure(args: argparse.Namespace) -> None:
         name: load_draft(head_folder, target, ModelConfig(device="cpu", numerics="fast", **own))
         for name, own in REACHES.items()
     }
-    documents = _documents(tokenizer, args)
+    taps, ends = next(iter(heads.values())).taps, tokenizer.eos_ids
+    documents = read_tokens(tokenizer.encode, max(args.contexts), args.documents)
+    head: dict[str, Any] = {
+        "what": "chains along greedy texts that do not loop; 95 % intervals over prompts",
+        "chain": args.depth,
+        "new_tokens": args.new,
+        "prompts": f"the last tokens before position {max(args.contexts)} of held-out code",
+        "provenance": provenance("cpu"),
+    }
     points = []
     for context in args.contexts:
         began = time.perf_counter()
-        taps = next(iter(heads.values())).taps
-        ends = tokenizer.eos_ids
         texts = [write(target, taps, own[-context:], args.new, ends) for own in documents]
         kept = [text for text in texts if is_loop_free(text.repeated)]
         print(f"{context}: {len(kept)} of {len(texts)} texts do not loop", flush=True)
@@ -187,21 +193,7 @@ def measure(args: argparse.Namespace) -> None:
             }
         )
         print(json.dumps(points[-1]), flush=True)
-        args.out.write_text(as_lines({**_head(args), "points": points}), encoding="utf-8")
-
-
-def _head(args: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "what": "chains along greedy texts that do not loop; 95 % intervals over prompts",
-        "chain": args.depth,
-        "new_tokens": args.new,
-        "prompts": f"the last tokens before position {max(args.contexts)} of held-out code",
-        "provenance": provenance("cpu"),
-    }
-
-
-def _documents(tokenizer: Tokenizer, args: argparse.Namespace) -> list[list[int]]:
-    return read_tokens(tokenizer.encode, max(args.contexts), args.documents)
+        write_json(args.out, {**head, "points": points})
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Prompt-suffix paths on an editing workload: files typed again with an identifier renamed.
 
-    PYTHONPATH=src python scripts/measure_editing.py reports/editing_cpu.json
+    python -m scripts.measure_editing reports/editing_cpu.json
 
 A prompt is a held-out file, a line that says what is to be renamed, and the first quarter of the
 edited copy; the target goes on typing. Plain decoding, the head alone, copied paths alone and both
@@ -30,7 +30,7 @@ import numpy as np
 
 from aerie import Engine, SamplingParams
 from aerie.bench.provenance import provenance
-from aerie.bench.record import as_lines, interval
+from aerie.bench.record import interval, write_json
 from aerie.kernels.numpy_cpu.round_text import find_text_path
 from aerie.models.hub import find_pair
 from aerie.text.heldout import read_documents
@@ -185,6 +185,13 @@ def measure(args: argparse.Namespace) -> None:
         for name, method in METHODS.items()
     }
     any_engine, points = engines["plain"], []
+    head: dict[str, Any] = {
+        "what": "held-out files typed again with an identifier renamed; greedy, batch 1, exact",
+        "new_tokens": args.new,
+        "prompts": args.documents,
+        "turns": args.turns,
+        "provenance": provenance("cpu"),
+    }
     for length in args.lengths:
         prompts = edits(any_engine.tokenizer, length, args.documents)
         cells: dict[str, list[Run]] = {name: [] for name in engines}
@@ -200,7 +207,7 @@ def measure(args: argparse.Namespace) -> None:
         print(json.dumps(points[-1]), flush=True)
         parted = [name for name, own in points[-1]["methods"].items() if own["differing"]]
         assert not parted, f"{parted} part from plain decoding at {length}"
-        args.out.write_text(as_lines({**_head(args), "points": points}), encoding="utf-8")
+        write_json(args.out, {**head, "points": points})
 
 
 def measure_lookups(args: argparse.Namespace) -> None:
@@ -216,17 +223,7 @@ def measure_lookups(args: argparse.Namespace) -> None:
         "path_tokens": PATH,
         "provenance": provenance("cpu"),
     }
-    args.out.write_text(as_lines({**head, "points": points}), encoding="utf-8")
-
-
-def _head(args: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "what": "held-out files typed again with an identifier renamed; greedy, batch 1, exact",
-        "new_tokens": args.new,
-        "prompts": args.documents,
-        "turns": args.turns,
-        "provenance": provenance("cpu"),
-    }
+    write_json(args.out, {**head, "points": points})
 
 
 def main() -> None:

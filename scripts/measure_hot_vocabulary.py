@@ -1,6 +1,6 @@
 """Draft vocabularies by size, with and without the ids of the prompt: acceptance, and where cut.
 
-    PYTHONPATH=src:. python -m scripts.measure_hot_vocabulary reports/hot_vocabulary_cpu.json
+    python -m scripts.measure_hot_vocabulary reports/hot_vocabulary_cpu.json
 
 The target continues held-out prompts greedily; the built-in head then drafts chains along the text
 with its whole vocabulary and with the most frequent ids alone, counted on other held-out code.
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from aerie.assemble.core import load_draft, load_target
 from aerie.bench.provenance import provenance
-from aerie.bench.record import as_lines
+from aerie.bench.record import write_json
 from aerie.config import ModelConfig
 from aerie.models.draft_vocabulary import TokenCounts, choose_ids, count_ids, head_ids, slice_head
 from aerie.models.eagle3.head import Eagle3Head
@@ -35,11 +35,6 @@ from aerie.train.acceptance import bootstrap_interval, mean_length
 from scripts.measure_draft_window import Round, Written, rounds_along, walked, write
 
 Ids = Callable[[Written], Tensor]  # the vocabulary a text is drafted with
-
-
-def static(ids: Tensor, text: Written) -> Tensor:
-    """The same for every text."""
-    return ids
 
 
 def with_prompt(shared: Tensor, most: int, known: Tensor, text: Written) -> Tensor:
@@ -97,10 +92,11 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         prompts = read_tokens(tokenizer.encode, args.context, args.documents, kind)
         texts = [write(target, head.taps, prompt, args.new, ends) for prompt in prompts]
         kept = [text for text in texts if is_loop_free(text.repeated)]
-        cells = {"full": cell(head, kept, partial(static, known), known, args.depth)}
+        cells = {"full": cell(head, kept, lambda text: known, known, args.depth)}
         for size in args.sizes:
             ids = choose_ids(counts, size, ends, known)
-            cells[f"static {size}"] = cell(head, kept, partial(static, ids), ids, args.depth)
+            static = partial(with_prompt, ids, 0, known)
+            cells[f"static {size}"] = cell(head, kept, static, ids, args.depth)
             hot = partial(with_prompt, ids, args.most, known)
             cells[f"static {size} + prompt"] = cell(head, kept, hot, ids, args.depth)
         found[kind] = {"texts": len(texts), "used": len(kept), "cells": cells}
@@ -130,7 +126,7 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=5)
     parser.add_argument("--new", type=int, default=96)
     args = parser.parse_args()
-    args.out.write_text(as_lines(measure(args)), encoding="utf-8")
+    write_json(args.out, measure(args))
 
 
 if __name__ == "__main__":

@@ -19,11 +19,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from aerie.errors import BackendUnavailableError
 from aerie.kernels import catalogue, load
+from aerie.kernels.card import Card
 from aerie.kernels.cases import cases_for
 from aerie.kernels.cases.case import Case
 from aerie.kernels.hls.bind import CSimulation
@@ -68,11 +70,11 @@ def expectations() -> dict[str, list[Expected]]:
     return made
 
 
-def kernels_of(family: str, library: Path, mode: str) -> Kernels:
-    """The kernels of a compiled family."""
+def kernels_of(cards: Iterable[Card], library: Callable[[str], Path], mode: str) -> Kernels:
+    """Kernels of the hls backend, by the compiled library of their family."""
     kernels: dict[str, Kernel] = {}
-    for card in (hls_card(card) for card in catalogue().values() if card.family == family):
-        simulated = CSimulation(card, lambda _: library)
+    for card in map(hls_card, cards):
+        simulated = CSimulation(card, library)
         check = simulated.check if has_check(card) else None
         entry = Implementation(simulated.run, check)
         kernels[card.name] = Kernel(card, entry, adopt, mode == "raise")
@@ -81,10 +83,11 @@ def kernels_of(family: str, library: Path, mode: str) -> Kernels:
 
 def first_failure(family: str, library: Path, expected: list[Expected]) -> str | None:
     """The first case that notices, or None."""
-    kernels = {mode: kernels_of(family, library, mode) for mode in ("raise", "status")}
-    for name in kernels["raise"]:
-        if wrong_code(hls_card(catalogue()[name]), library):
-            return f"{name} / its own bounds"
+    cards = [card for card in catalogue().values() if card.family == family]
+    kernels = {mode: kernels_of(cards, lambda _: library, mode) for mode in ("raise", "status")}
+    for card in cards:
+        if wrong_code(hls_card(card), library):
+            return f"{card.name} / its own bounds"
     for entry in expected:
         case, loaded = entry.case, kernels[entry.mode]
         if not judge_case(loaded, case, entry.outcome, catalogue()[case.kernel]).ok:

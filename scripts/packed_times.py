@@ -1,7 +1,7 @@
 """What products with packed weights cost on a GPU: by shape, in plain steps and in wide rounds.
 
-    PYTHONPATH=src python3 scripts/packed_times.py --out DIR
-    PYTHONPATH=src python3 scripts/packed_times.py --out DIR --stages parity,tiles
+    python3 -m scripts.packed_times --out DIR
+    python3 -m scripts.packed_times --out DIR --stages parity,tiles
 
 A rehearsal: --device cpu, with toy shapes, kernels in Triton's interpreter and the built-in pair as
 it is. Stages, each of which writes DIR/packed_times.json anew as it ends:
@@ -42,15 +42,41 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-ROOT = Path(__file__).resolve().parents[1]
-# A bare machine has no installed package: the source is beside us.
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "scripts")]
-ON_CPU = "cpu" in sys.argv
-if ON_CPU:  # before Triton is there
-    os.environ["TRITON_INTERPRET"] = "1"
+# Before Triton is there.
+os.environ.update({"TRITON_INTERPRET": "1"} if "cpu" in sys.argv else {})
 
-import torch  # noqa: E402
-from packed_bed import (  # noqa: E402
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from aerie.assemble.numerics import find_numerics, head_numerics
+from aerie.bench.ceilings import copy_bandwidth
+from aerie.bench.provenance import provenance
+from aerie.bench.record import as_lines, write_json
+from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start
+from aerie.bench.round.speed import (
+    PLAIN,
+    WIDE_TREE,
+    Clocked,
+    launch_counts,
+    step_bytes,
+)
+from aerie.chips import CHIPS, DeviceRecord, record_of
+from aerie.config import SpeculationConfig
+from aerie.kernels import load
+from aerie.kernels.cases import cases_for
+from aerie.kernels.cases.case import Case
+from aerie.kernels.cases.products import fp8_inputs, int4_inputs
+from aerie.kernels.cases.table import cases, row
+from aerie.kernels.triton_gpu import packed_plan
+from aerie.kernels.triton_gpu.fused import gate
+from aerie.kernels.triton_gpu.gemm_plan import shipped_table
+from aerie.kernels.triton_gpu.packed_plan import Key, Tile
+from aerie.kernels.triton_gpu.table import KERNELS
+from aerie.kernels.triton_gpu.tuned_linear import tuned_linears
+from aerie.models.inflate.embed import LargePair
+from aerie.parity.run import call_case, run_case
+from scripts.packed_bed import (
     FORMATS,
     NAMES,
     SHAPES,
@@ -68,36 +94,8 @@ from packed_bed import (  # noqa: E402
     packed_target,
     written_out,
 )
-from torch import Tensor  # noqa: E402
-from torch.nn import functional  # noqa: E402
 
-from aerie.assemble.numerics import find_numerics, head_numerics  # noqa: E402
-from aerie.bench.bytes import step_bytes  # noqa: E402
-from aerie.bench.ceilings import copy_bandwidth  # noqa: E402
-from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start  # noqa: E402
-from aerie.bench.round.speed import (  # noqa: E402
-    PLAIN,
-    WIDE_TREE,
-    Clocked,
-    launch_counts,
-)
-from aerie.chips import CHIPS, DeviceRecord, record_of  # noqa: E402
-from aerie.config import SpeculationConfig  # noqa: E402
-from aerie.kernels import load  # noqa: E402
-from aerie.kernels.cases import cases_for  # noqa: E402
-from aerie.kernels.cases.case import Case  # noqa: E402
-from aerie.kernels.cases.products import fp8_inputs, int4_inputs  # noqa: E402
-from aerie.kernels.cases.table import cases, row  # noqa: E402
-from aerie.kernels.triton_gpu import packed_plan  # noqa: E402
-from aerie.kernels.triton_gpu.fused import gate  # noqa: E402
-from aerie.kernels.triton_gpu.gemm_plan import shipped_table  # noqa: E402
-from aerie.kernels.triton_gpu.packed_plan import Key, Tile  # noqa: E402
-from aerie.kernels.triton_gpu.table import KERNELS  # noqa: E402
-from aerie.kernels.triton_gpu.tuned_linear import tuned_linears  # noqa: E402
-from aerie.models.inflate.embed import LargePair  # noqa: E402
-from aerie.parity.run import call_case, run_case  # noqa: E402
-
+ON_CPU = "cpu" in sys.argv
 SEED = 23
 ROWS, TOY_ROWS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 2048), (1, 3, 20)
 LEAST_OUT, TOY_LEAST_OUT = 128, 20  # rows for which a weight is written out, too
@@ -228,10 +226,10 @@ def tiles(run: Run) -> dict[str, Any]:
             table.append((key, Tile(**found["best"]), {"us": found["us"]}))
     origin = {**provenance(run.bed.device), "dtype": str(run.bed.dtype).removeprefix("torch.")}
     record = packed_plan.table_record(table, origin)
-    text = json.dumps(record, separators=(",", ":")).replace("},{", "},\n{").replace("[{", "[\n{")
+    text = as_lines(record).replace("[{", "[\n{")
     chosen = packed_plan.parse_table(json.loads(text), "the table just made")
     name = next((n for n, chip in CHIPS.items() if chip == run.chip), "other")
-    (run.args.out / f"packed_{name}.json").write_text(text + "\n", encoding="utf-8")
+    (run.args.out / f"packed_{name}.json").write_text(text, encoding="utf-8")
     run.held.enter_context(mock.patch.object(packed_plan, "tuned", lambda device: chosen))
     left_out = [f"{w.shape.name} {w.kind} x{n}" for w, n, _ in tried[len(rows) :]]
     return {"compiled_s": round(seconds, 1), "rows": rows, "out_of_time": left_out}
@@ -492,8 +490,7 @@ def run_stages(run: Run, names: Sequence[str]) -> dict[str, str]:
             "kind": "measured" if run.bed.is_gpu else "rehearsal",
             "provenance": provenance(run.bed.device),
         }
-        text = json.dumps(record, separators=(",", ":")).replace("},{", "},\n{")
-        (run.args.out / "packed_times.json").write_text(text + "\n", encoding="utf-8")
+        write_json(run.args.out / "packed_times.json", record)
     return failed
 
 

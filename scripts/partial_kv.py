@@ -1,6 +1,6 @@
 """How often the full KV holds what a part of it said, on held-out documents, on a CPU.
 
-    PYTHONPATH=src python scripts/partial_kv.py reports/partial_kv_cpu.json --documents 4
+    python -m scripts.partial_kv reports/partial_kv_cpu.json --documents 4
 
 The built-in pair decodes greedily with a chain of 5 in fast numerics, float32, one thread: with
 full KV, then with previews (lossless) of several sizes and both ways to choose blocks, a document
@@ -20,6 +20,7 @@ import torch
 
 from aerie.api import Engine
 from aerie.bench.provenance import provenance
+from aerie.bench.record import write_json
 from aerie.bench.round.setup import read_prompts, start
 from aerie.text.loops import repeated_share
 
@@ -105,7 +106,7 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = [row for n in asked.contexts for row in measure(n, asked.documents, asked.new)]
     made = {"provenance": provenance("cpu"), "summary": summed(rows), "rows": rows}
-    asked.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    write_json(asked.out, made)
     print(json.dumps(made["summary"]))
 
 

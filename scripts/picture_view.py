@@ -1,6 +1,6 @@
 """Photograph the live page as a visitor finds it, light and dark, for the documentation.
 
-    python scripts/picture_view.py
+    python -m scripts.picture_view
 
 Starts a server with a fixed tree and a browser (apt-get install chromium); writes
 docs/images/view.png and docs/images/view-dark.png.
@@ -15,11 +15,9 @@ from pathlib import Path
 
 from PIL import Image
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
-
-from tests.e2e.browser import browsed, find_browser  # noqa: E402
-from tests.e2e.server_process import served  # noqa: E402
+from scripts import ROOT
+from tests.e2e.browser import browsed, find_browser
+from tests.e2e.server_process import served
 
 SHAPE = {"num-steps": 5, "eagle-topk": 3, "num-draft-tokens": 16}
 PICTURES = {"light": "view.png", "dark": "view-dark.png"}

@@ -1,36 +1,32 @@
-"""What approximate arithmetic costs in accepted tokens: writes reports/precision.json and .md.
+"""What approximate arithmetic costs in accepted tokens: writes reports/precision.json.
 
-    PYTHONPATH=src python scripts/precision_study.py [--prompts 16] [--tokens 96] [--render]
+    python -m scripts.precision_study [--prompts 16] [--tokens 96]
 
 Decodes held-out prompts with the built-in pair once per approximation of
-`aerie.parity.precision` and once without. `--render` only rewrites the page from the JSON.
+`aerie.parity.precision` and once without. `aerie report` makes the page of it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
-# A bare machine has no installed package: the source is beside us.
-sys.path[:0] = [str(ROOT / "src")]
-
-from aerie.api import Engine  # noqa: E402
-from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.bench.round.setup import tokenizer_of_pair  # noqa: E402
-from aerie.kernels.registry import Kernels  # noqa: E402
-from aerie.parity.precision import SOFTMAX, VARIANTS, Variant  # noqa: E402
-from aerie.parity.precision_watch import Watch  # noqa: E402
-from aerie.requests.params import SamplingParams  # noqa: E402
-from aerie.text.heldout import read_tokens  # noqa: E402
+from aerie.api import Engine
+from aerie.bench.provenance import provenance
+from aerie.bench.record import line, write_json
+from aerie.bench.round.setup import tokenizer_of_pair
+from aerie.kernels.registry import Kernels
+from aerie.parity.precision import SOFTMAX, VARIANTS, Variant
+from aerie.parity.precision_watch import Watch
+from aerie.requests.params import SamplingParams
+from aerie.text.heldout import read_tokens
 
 TREE = {"top_k": 4, "depth": 4, "nodes": 12}
 BATCH = 8
@@ -54,6 +50,14 @@ class Setting:
         return f"{self.rule}, T = {self.temperature:g}"
 
 
+SETTINGS = (
+    Setting("coins", WARM),
+    Setting("coins", GREEDY),
+    Setting("match", GREEDY),
+    Setting("match", WARM),
+)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """One run over all prompts."""
@@ -63,33 +67,22 @@ class Outcome:
     tokens: list[tuple[int, ...]]
 
 
-def main() -> int:
-    """Measure, write both files."""
+def main() -> None:
+    """Measure, write the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--out", type=Path, default=ROOT / "reports" / "precision.json")
-    parser.add_argument("--render", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("reports/precision.json"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if not options.render:
-        record = study(options.prompts, options.tokens)
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    record = json.loads(options.out.read_text(encoding="utf-8"))
-    options.out.with_suffix(".md").write_text(render(record), encoding="utf-8")
-    return 0
+    write_json(options.out, study(options.prompts, options.tokens))
 
 
 def study(n_prompts: int, n_tokens: int) -> dict[str, Any]:
     """Every approximation in every setting it matters in."""
     prompts = read_tokens(tokenizer_of_pair().encode, 512, n_prompts)
     rows: list[dict[str, Any]] = []
-    for setting in (
-        Setting("coins", WARM),
-        Setting("coins", GREEDY),
-        Setting("match", GREEDY),
-        Setting("match", WARM),
-    ):
+    for setting in SETTINGS:
         exact = decode(prompts, n_tokens, setting, lambda kernels: kernels)
         rows.append(row("exact", "", setting, exact, exact, Watch()))
         if setting.rule == "coins" and setting.temperature:
@@ -136,15 +129,11 @@ def decode(
         speculation={**TREE, "rule": setting.rule},
         scheduler={"max_batch": BATCH},
     )
-    ids = []
-    for number, prompt in enumerate(prompts):
-        params = SamplingParams(
-            max_tokens=n_tokens,
-            temperature=setting.temperature,
-            seed=1000 * setting.seed + number,
-            ignore_eos=True,
-        )
-        ids.append(engine.submit(prompt, params))
+    params = SamplingParams(n_tokens, setting.temperature, ignore_eos=True)
+    ids = [
+        engine.submit(prompt, replace(params, seed=1000 * setting.seed + number))
+        for number, prompt in enumerate(prompts)
+    ]
     while any(engine.core.request(request_id).ended is None for request_id in ids):
         engine.step()
     done = [engine.collect(request_id) for request_id in ids]
@@ -262,7 +251,7 @@ def _table(setting: str, entries: list[dict[str, Any]]) -> list[str]:
         cells.append("" if is_exact else _signed(e["difference"], e["difference_interval"]))
         cells.append("" if is_exact else f"{e['same_texts']} of {e['texts']}")
         cells += _softmax_cells(e) if is_softmax else _layer_cells(e)
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(line(cells))
     return [*lines, ""]
 
 
@@ -311,4 +300,4 @@ _READING = [
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,6 +1,6 @@
 """Decode the page's examples with the built-in pair, one for each kind of draft, and keep them.
 
-    python scripts/record_view_examples.py
+    python -m scripts.record_view_examples
 
 Writes src/aerie/server/static/view/examples.json: what the live page shows before anybody has
 asked it for anything. Rounds are written as the server tells them.
@@ -9,16 +9,13 @@ asked it for anything. Rounds are written as the server tells them.
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "src")]
-
-from aerie import Engine, SamplingParams  # noqa: E402
-from aerie.bench.provenance import provenance  # noqa: E402
-from aerie.server.rounds import describe_round  # noqa: E402
+from aerie import Engine, SamplingParams
+from aerie.bench.provenance import provenance
+from aerie.server.rounds import describe_round
+from scripts import ROOT
 
 OUT = ROOT / "src/aerie/server/static/view/examples.json"
 PROMPT = '''import json
@@ -38,20 +35,18 @@ DRAFTS: dict[str, dict[str, Any]] = {
 def main() -> None:
     """Decode every example; they differ in their rounds, never in their text."""
     examples = [decode(name, drafts) for name, drafts in DRAFTS.items()]
-    assert len({example["text"] for example in examples}) == 1, "the texts differ"
+    assert len({head["text"] for head, _ in examples}) == 1, "the texts differ"
     made = provenance("cpu")
     kept = {name: made[name] for name in ("aerie", "commit", "date", "device", "torch")}
     asked = {"prompt": PROMPT, **SAMPLING}
-    # A round on a line: short, and a change can be read.
-    lines = json.dumps(
-        {"made": kept, "asked": asked, "examples": []}, ensure_ascii=False, separators=(",", ":")
-    )[:-2]
-    OUT.write_text(lines + ",\n".join(map(_written, examples)) + "]}\n", encoding="utf-8")
+    written = [_with_list(head, "rounds", map(_compact, rounds)) for head, rounds in examples]
+    text = _with_list({"made": kept, "asked": asked}, "examples", written)
+    OUT.write_text(text + "\n", encoding="utf-8")
     print(f"{OUT.relative_to(ROOT)}: {OUT.stat().st_size} bytes")
 
 
-def decode(name: str, drafts: dict[str, Any]) -> dict[str, Any]:
-    """One example: its text, and every round."""
+def decode(name: str, drafts: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """One example with its text, and every round."""
     engine = Engine.load(numerics="exact", speculation=drafts)
     request_id = engine.submit(PROMPT, SamplingParams(**SAMPLING))
     rounds, text, n_tokens = [], "", 0
@@ -63,21 +58,16 @@ def decode(name: str, drafts: dict[str, Any]) -> dict[str, Any]:
         n_tokens += sum(len(update.token_ids) for update in updates)
     limits = engine.core.config.speculation.limits
     tree = {"top_k": limits.top_k, "depth": limits.depth, "nodes": limits.nodes}
-    return {"name": name, "tree": tree, "text": text, "tokens": n_tokens, "rounds": rounds}
+    return {"name": name, "tree": tree, "text": text, "tokens": n_tokens}, rounds
 
 
-def _written(example: dict[str, Any]) -> str:
-    head = {**example, "rounds": []}
-    rounds = (
-        json.dumps(told, ensure_ascii=False, separators=(",", ":")) for told in example["rounds"]
-    )
-    return (
-        "\n"
-        + json.dumps(head, ensure_ascii=False, separators=(",", ":"))[:-2]
-        + "\n"
-        + ",\n".join(rounds)
-        + "]}"
-    )
+def _with_list(head: dict[str, Any], name: str, lines: Iterable[str]) -> str:
+    """An object with a list behind, an entry on a line: short, and a change can be read."""
+    return f'{_compact(head)[:-1]},"{name}":[\n' + ",\n".join(lines) + "]}"
+
+
+def _compact(values: dict[str, Any]) -> str:
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
 
 if __name__ == "__main__":

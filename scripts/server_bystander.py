@@ -1,7 +1,7 @@
-"""What clients that send too much do to one that does not: scripts/server_bystander.py [FOLDER].
+"""What clients that send too much do to one that does not: python -m scripts.server_bystander.
 
 One client streams, one asks /health; six others send a large body and hang up half a second later.
-The largest pause of the first two and the server's memory are written to server_bystander.json.
+The largest pause of the first two and the server's memory go to reports/server_bystander.json.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from server_under_test import EXACT, HEADERS, Server, origin, serving
+from aerie.bench.provenance import provenance
+from aerie.bench.record import write_json
+from scripts import ROOT
+from scripts.server_under_test import EXACT, serving
+from tests.e2e.server_process import Served
 
 CLIENTS, HANG_UP_SECONDS = 6, 0.5
 WATCH_SECONDS = 8.0  # from the first client on
@@ -50,31 +52,27 @@ BODIES: dict[str, tuple[str, Callable[[], Any]]] = {
 }
 
 
-def watch_stream(server: Server, until: float, gaps: list[float]) -> None:
+def watch_stream(server: Served, until: float, gaps: list[float]) -> None:
     """Seconds between two chunks of one stream."""
-    asked = {"prompt": "x = 1\n", "max_tokens": 30_000, "ignore_eos": True, "stream": True}
-    connection = server.connect()
-    connection.request("POST", "/v1/completions", json.dumps(asked), HEADERS)
-    stream = connection.getresponse()
-    stream.readline()
-    last = time.monotonic()
-    while last < until and stream.readline():
-        now = time.monotonic()
-        gaps.append(now - last)
-        last = now
-    stream.close()
-    connection.close()
+    asked = {"prompt": "x = 1\n", "max_tokens": 30_000, "ignore_eos": True}
+    with server.stream(asked) as stream:
+        stream.readline()
+        last = time.monotonic()
+        while last < until and stream.readline():
+            now = time.monotonic()
+            gaps.append(now - last)
+            last = now
 
 
-def watch_health(server: Server, until: float, waits: list[float]) -> None:
+def watch_health(server: Served, until: float, waits: list[float]) -> None:
     """Seconds that /health takes."""
     while (began := time.monotonic()) < until:
-        assert server.call("GET", "/health")[0] == 200
+        assert server.call("GET", "/health").status == 200
         waits.append(time.monotonic() - began)
         time.sleep(0.1)
 
 
-def send_and_leave(server: Server, path: str, content: bytes) -> None:
+def send_and_leave(server: Served, path: str, content: bytes) -> None:
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.settimeout(HANG_UP_SECONDS)
@@ -85,7 +83,7 @@ def send_and_leave(server: Server, path: str, content: bytes) -> None:
             return  # refused while it was still sending
 
 
-def measure(server: Server, name: str, seconds: float) -> dict[str, Any]:
+def measure(server: Served, name: str, seconds: float) -> dict[str, Any]:
     path, make = BODIES[name]
     made = make()
     content = None if made is None else json.dumps(made).encode()
@@ -113,7 +111,7 @@ def measure(server: Server, name: str, seconds: float) -> dict[str, Any]:
         time.sleep(0.05)
     for thread in (*clients, *watchers):
         thread.join()
-    server.settle()
+    server.wait_for_nobody(60.0)
     return {
         "body": name,
         "bytes": 0 if content is None else len(content),
@@ -127,7 +125,6 @@ def measure(server: Server, name: str, seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    out = Path(sys.argv[1] if len(sys.argv) > 1 else "reports")
     rows = []
     with serving(*EXACT, "--log-level", "warning") as server:
         for name in BODIES:
@@ -140,8 +137,9 @@ def main() -> None:
     limits = {"seconds": MOST_SECONDS, "megabytes": MOST_MEGABYTES}
     load = {"clients": CLIENTS, "hang_up_s": HANG_UP_SECONDS, "watched_s": WATCH_SECONDS}
     found = {"slowest_s": slowest, "kept_mb": round(kept, 1), "limits": limits, "load": load}
-    report = {**found, "load_average": os.getloadavg()[0], "rows": rows, "provenance": origin()}
-    (out / "server_bystander.json").write_text(json.dumps(report, indent=1) + "\n")
+    report = {**found, "load_average": os.getloadavg()[0], "rows": rows}
+    report["provenance"] = provenance("cpu")
+    write_json(ROOT / "reports/server_bystander.json", report)
     print(json.dumps(found))
     if slowest >= MOST_SECONDS or kept >= MOST_MEGABYTES:
         raise SystemExit("a bystander waited too long, or memory did not come back")

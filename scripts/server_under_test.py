@@ -1,124 +1,130 @@
-"""A server of this checkout for the scripts that try it: started, watched, ended."""
+"""Servers that scripts try, and completions whose tokens are known: an engine alone wrote them."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import os
+import random
 import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-HEADERS = {"content-type": "application/json"}
-READY_SECONDS = 300
-# For scripts that decode beside it, too: on a busy machine threads that await each other spin.
+# An engine decodes beside the server: on a busy machine threads that await each other spin.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from aerie import Engine, SamplingParams
+from tests.e2e.server_process import TREE, Served, served
+
+HEADERS = {"content-type": "application/json"}
 # The same tokens whoever else is served, and a tree that is drafted whatever was measured.
-EXACT = (
-    *("--device", "cpu", "--numerics", "exact", "--speculative-num-steps", "3"),
-    *("--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "8"),
+EXACT = ("--device", "cpu", "--numerics", "exact", *TREE)
+SPECULATION = {"top_k": 2, "depth": 3, "nodes": 8}  # as TREE has it
+STARTS = (
+    "def read_lines(path):\n",
+    "class Stack:\n    def __init__(self):\n",
+    "import os\n\n\ndef walk(top):\n",
+    "for index, name in enumerate(names):\n",
+    "x = [",
+    "# a comment\n" * 12,
 )
-
-
-@dataclass(frozen=True)
-class Server:
-    """A process that answers at a port of this machine."""
-
-    process: subprocess.Popen[bytes]
-    port: int
-    log: Path
-
-    def connect(self, timeout: float = 120.0) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-
-    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        connection = self.connect()
-        try:
-            connection.request(method, path, None if body is None else json.dumps(body), HEADERS)
-            answer = connection.getresponse()
-            content = answer.read()
-        finally:
-            connection.close()
-        is_json = "json" in (answer.headers["content-type"] or "")
-        return answer.status, json.loads(content) if is_json else content.decode()
-
-    @property
-    def engine_pid(self) -> int:
-        """Of the process its engine runs in, the first that it starts."""
-        pid = self.process.pid
-        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
-
-    def metric(self, name: str) -> float:
-        lines = self.call("GET", "/metrics")[1].splitlines()
-        return next(float(line.split()[-1]) for line in lines if line.startswith(name + " "))
-
-    def resident(self) -> float:
-        """Megabytes of memory: of the server, its engine's process and its chats'."""
-        pid = self.process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return sum(map(_megabytes, (pid, *children)))
-
-    def settle(self, seconds: float = 60.0) -> None:
-        """Until nothing runs and nothing waits."""
-        until = time.monotonic() + seconds
-        names = ("num_requests_running", "num_requests_waiting", "reading_characters")
-        while any(self.metric(f"aerie_{name}") for name in names):
-            if time.monotonic() > until:
-                raise SystemExit("requests of clients that left still run")
-            time.sleep(0.1)
-
-
-def _megabytes(pid: int | str) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1024
+# How a stream ends, beside `status N`.
+TOKENS, EVENT, CLOSED, SILENT = "all its tokens", "an error event", "a closed connection", "silence"
+UNREACHED = "no server"
+END_SECONDS = 60
 
 
 @contextmanager
-def serving(
-    *options: str,
-    port: int = 0,
-    before: Path | None = None,
-    module: str = "aerie serve --port {port}",
-) -> Iterator[Server]:
-    """From this checkout's sources, one thread; ended with the block.
-
-    Port 0 is any free one; what is imported from the folder `before` wins.
-    """
-    path = os.pathsep.join(map(str, filter(None, (before, ROOT / "src"))))
-    own = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", *module.format(port=port).split(), *options]
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        with log.open("wb") as target:
-            process = subprocess.Popen(command, env=own, cwd=ROOT, stderr=target)
+def serving(*options: str, **how: str) -> Iterator[Served]:
+    """A server of this checkout's sources, told to end at the end of the block."""
+    with served(*options, **how) as server:
         try:
-            until = time.monotonic() + READY_SECONDS
-            while "is served" not in (said := log.read_text()):
-                if process.poll() is not None or time.monotonic() > until:
-                    raise SystemExit(f"the server did not start:\n{said}")
-                time.sleep(0.05)
-            port = int(said.split("127.0.0.1:")[1].split("/")[0])
-            yield Server(process, port, log)
+            yield server
         finally:
-            process.terminate()
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            server.process.terminate()
+            with suppress(subprocess.TimeoutExpired):  # then it is killed
+                server.process.wait(END_SECONDS)
 
 
-def origin() -> dict[str, Any]:
-    """Where the numbers come from."""
-    sys.path.insert(0, str(ROOT / "src"))
-    from aerie.bench.provenance import provenance
+@dataclass(frozen=True)
+class Known:
+    """A request and the text that an engine alone gives for it."""
 
-    return provenance("cpu")
+    body: dict[str, Any]
+    text: str
+
+
+def known_asks(n_asks: int, n_tokens: int, seed: int) -> list[Known]:
+    """Greedy and sampled, with and without penalties, stops and drafts."""
+    rng = random.Random(seed)
+    engine = Engine.load(numerics="exact", speculation=SPECULATION)
+    found = []
+    for index in range(n_asks):
+        own: dict[str, Any] = {
+            "temperature": rng.choice([0.0, 0.7, 1.0]),
+            "seed": rng.randrange(1 << 40),
+            "top_p": rng.choice([1.0, 0.9]),
+            "top_k": rng.choice([0, 0, 20]),
+            "repetition_penalty": rng.choice([1.0, 1.0, 1.2]),
+            "ignore_eos": True,
+            "speculative": rng.random() < 0.8,
+        }
+        prompt = f"# {index}\n{rng.choice(STARTS)}"
+        most = rng.randint(max(1, n_tokens // 2), n_tokens)
+        (completion,) = engine.generate(prompt, SamplingParams(max_tokens=most, **own))
+        body = {"prompt": prompt, "max_tokens": most, **own}
+        found.append(Known(body, completion.text))
+    return found
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a stream ended, as its client saw it."""
+
+    kind: str  # one of the above
+    text: str = ""
+
+
+def verdict(server: Served, known: Known) -> str:
+    """Whether a stream that must end has the text it must have."""
+    ending = ask(server.port, known.body)
+    if ending.kind != TOKENS:
+        return "lost"
+    return "equal" if ending.text == known.text else "wrong"
+
+
+def ask(port: int, body: dict[str, Any], patience: float = 120.0) -> Ending:
+    """Stream a completion to its end; silence is `patience` seconds without a byte."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=patience)
+    try:
+        connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True}), HEADERS)
+        answer = connection.getresponse()
+        if answer.status != 200:
+            answer.read()
+            return Ending(f"status {answer.status}")
+        return _read(answer)
+    except TimeoutError:
+        return Ending(SILENT)
+    except ConnectionRefusedError:
+        return Ending(UNREACHED)
+    except (OSError, http.client.HTTPException):
+        return Ending(CLOSED)
+    finally:
+        connection.close()
+
+
+def _read(answer: http.client.HTTPResponse) -> Ending:
+    text, reason = "", None
+    for line in answer:
+        data = line.strip().removeprefix(b"data: ")
+        if data == b"[DONE]":
+            return Ending(TOKENS if reason == "length" else CLOSED, text)
+        if data:
+            told = json.loads(data)
+            if "error" in told:
+                return Ending(EVENT, text)
+            (choice,) = told["choices"]
+            text, reason = text + choice["text"], choice["finish_reason"] or reason
+    return Ending(CLOSED, text)

@@ -1,6 +1,6 @@
 """Where the device's time goes while requests come and go: every graph, and what lies between.
 
-    PYTHONPATH=src python scripts/trace_load.py OUT.json [--clients 8,32,64] [--profile N]
+    python3 -m scripts.trace_load OUT.json [--clients 8,32,64] [--profile N]
 
 A closed loop in this process: so many clients, each of which asks again as soon as it is answered,
 prompts that no cache knows, no text and no server. Marks of the device stand before and behind
@@ -27,7 +27,7 @@ from typing import Any
 
 from aerie.assemble.core import build_core
 from aerie.bench.provenance import provenance
-from aerie.bench.record import percentiles
+from aerie.bench.record import percentiles, write_json
 from aerie.bench.round.setup import PAGE, RoundSetup, read_prompts
 from aerie.bench.round.speed import launch_counts
 from aerie.config import CacheConfig, EngineConfig, GraphConfig, SchedulerConfig, SpeculationConfig
@@ -208,7 +208,7 @@ def main() -> None:
         print(json.dumps(row), text.getvalue())
     record = {"loads": found, "numerics": asked.numerics, "kind": "measured"}
     record |= {"provenance": provenance(setup.device)}
-    asked.out.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    write_json(asked.out, record)
 
 
 if __name__ == "__main__":

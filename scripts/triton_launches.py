@@ -221,56 +221,40 @@ def of_packed() -> Iterator[Launch]:
     """Products with packed weights: few rows, a tree's and a chunk; weights written out; short
     steps; float32."""
     wide, narrow = (2 * FFN, HIDDEN), (HIDDEN, FFN)
-    for n_rows in (1, 64, 2048):
-        yield partial(_four_bits, n_rows, *wide, 128, torch.bfloat16)
-        yield partial(_eight_bits, n_rows, *wide, 128, torch.bfloat16)
-    for group_size, dtype in ((32, torch.bfloat16), (128, torch.float32)):
-        yield partial(_four_bits, 1, *narrow, group_size, dtype)
-        yield partial(_eight_bits, 1, *narrow, group_size, dtype)
-        yield partial(_four_bits_out, *wide, group_size, dtype)
-        yield partial(_eight_bits_out, *wide, group_size, dtype)
-    yield partial(_four_bits_out, *wide, 128, torch.bfloat16)
-    yield partial(_eight_bits_out, *wide, 128, torch.bfloat16)
+    unusual = ((32, torch.bfloat16), (128, torch.float32))
+    for weight, multiply, write_out in PACKED:
+        for n_rows in (1, 64, 2048):
+            x = _empty(n_rows, HIDDEN, dtype=torch.bfloat16)
+            yield partial(multiply, x=x, **weight(*wide, 128))
+        for group_size, dtype in unusual:
+            yield partial(multiply, x=_empty(1, FFN, dtype=dtype), **weight(*narrow, group_size))
+        for group_size, dtype in (*unusual, (128, torch.bfloat16)):
+            into = _empty(*wide, dtype=dtype)
+            yield partial(write_out, weight=into, **weight(*wide, group_size))
 
 
-def _four_bits(n_rows: int, n_out: int, n_in: int, group_size: int, dtype: torch.dtype) -> None:
+def _four_bits(n_out: int, n_in: int, group_size: int) -> Inputs:
     by_group = (n_in // group_size, n_out)
-    packed.multiply_int4(
-        x=_empty(n_rows, n_in, dtype=dtype),
-        codes=_empty(n_out, n_in // 2, dtype=torch.uint8),
-        scales=_empty(*by_group),
-        zeros=_empty(*by_group, dtype=torch.uint8),
-        group_size=group_size,
-    )
+    return {
+        "codes": _empty(n_out, n_in // 2, dtype=torch.uint8),
+        "scales": _empty(*by_group),
+        "zeros": _empty(*by_group, dtype=torch.uint8),
+        "group_size": group_size,
+    }
 
 
-def _eight_bits(n_rows: int, n_out: int, n_in: int, group_size: int, dtype: torch.dtype) -> None:
-    packed_floats.multiply_fp8(
-        x=_empty(n_rows, n_in, dtype=dtype),
-        codes=_empty(n_out, n_in, dtype=torch.uint8),
-        scales=_empty(n_in // group_size, n_out),
-        group_size=group_size,
-    )
+def _eight_bits(n_out: int, n_in: int, group_size: int) -> Inputs:
+    return {
+        "codes": _empty(n_out, n_in, dtype=torch.uint8),
+        "scales": _empty(n_in // group_size, n_out),
+        "group_size": group_size,
+    }
 
 
-def _four_bits_out(n_out: int, n_in: int, group_size: int, dtype: torch.dtype) -> None:
-    by_group = (n_in // group_size, n_out)
-    unpack.unpack_int4(
-        weight=_empty(n_out, n_in, dtype=dtype),
-        codes=_empty(n_out, n_in // 2, dtype=torch.uint8),
-        scales=_empty(*by_group),
-        zeros=_empty(*by_group, dtype=torch.uint8),
-        group_size=group_size,
-    )
-
-
-def _eight_bits_out(n_out: int, n_in: int, group_size: int, dtype: torch.dtype) -> None:
-    unpack.unpack_fp8(
-        weight=_empty(n_out, n_in, dtype=dtype),
-        codes=_empty(n_out, n_in, dtype=torch.uint8),
-        scales=_empty(n_in // group_size, n_out),
-        group_size=group_size,
-    )
+PACKED = (
+    (_four_bits, packed.multiply_int4, unpack.unpack_int4),
+    (_eight_bits, packed_floats.multiply_fp8, unpack.unpack_fp8),
+)
 
 
 def of_drafts() -> Iterator[Launch]:

@@ -22,8 +22,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from aerie.bench.provenance import provenance
+from scripts import ROOT
 from scripts.interop.clients import Client, clients
-from scripts.server_under_test import EXACT, ROOT, origin, serving
+from scripts.server_under_test import EXACT, serving
 
 REPORTS = ROOT / "reports/interop"
 PROGRAMS = ".interop/bin"
@@ -222,7 +224,7 @@ def run_group(dialect: str, group: list[Client], made: Mapping[str, object]) -> 
             verdict = "passed" if outcome.has_passed else f"FAILED, missing {outcome.missing}"
             print(f"{client.name}: {verdict}, {outcome.seconds:.0f} s", flush=True)
             outcomes.append(outcome)
-        assert server.call("GET", "/health")[0] == 200, f"the server died: {server.log.read_text()}"
+        assert server.call("GET", "/health").status == 200, f"the server died: {server.log}"
     return outcomes
 
 
@@ -232,7 +234,7 @@ def main() -> int:
     only = parser.parse_args().only
     chosen = [client for client in clients() if not only or client.name in only]
     assert chosen, f"there are: {', '.join(client.name for client in clients())}"
-    made = origin()
+    made = provenance("cpu")
     REPORTS.mkdir(parents=True, exist_ok=True)
     outcomes = []
     for dialect, group in itertools.groupby(chosen, lambda client: client.dialect):

@@ -1,8 +1,9 @@
-"""A real `aerie serve` process for tests, and plain HTTP to talk to it."""
+"""A real `aerie serve` process for tests and scripts, and plain HTTP to talk to it."""
 
 import http.client
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ TREE = (
     "8",
 )
 READY_SECONDS = 120
+QUIET = ("num_requests_running", "num_requests_waiting", "reading_characters")
 
 
 @dataclass
@@ -52,13 +54,22 @@ class Served:
         return f"http://127.0.0.1:{self.port}/v1"
 
     @property
-    def engine_pid(self) -> int:
-        """Of the process its engine runs in, the first that it starts."""
+    def children(self) -> list[int]:
+        """Processes that it has started, its engine's first."""
         pid = self.process.pid
-        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        return [int(own) for own in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
-    def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+    @property
+    def engine_pid(self) -> int:
+        """Of the process its engine runs in."""
+        return self.children[0]
+
+    def resident(self) -> float:
+        """Megabytes of memory: its own, its engine's, and those of what renders chats."""
+        return sum(map(_megabytes, (self.process.pid, *self.children)))
+
+    def connect(self, timeout: float = 60.0) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
     def call(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
@@ -92,18 +103,24 @@ class Served:
         (line,) = (line for line in page.splitlines() if line.startswith(name + " "))
         return float(line.split()[-1])
 
-    def wait_for_nobody(self) -> None:
-        """Until no request runs; those whose clients left must end soon."""
-        until = time.monotonic() + 20
-        while self.metric("aerie_num_requests_running"):
+    def wait_for_nobody(self, seconds: float = 20.0) -> None:
+        """Until nothing runs, waits or is read; requests whose clients left must end soon."""
+        until = time.monotonic() + seconds
+        while any(self.metric(f"aerie_{name}") for name in QUIET):
             assert time.monotonic() < until, "a request whose client left still runs"
             time.sleep(0.05)
 
 
+def _megabytes(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
 @contextmanager
-def served(*arguments: str, program: str = sys.executable, **environment: str) -> Iterator[Served]:
-    """Started by the project's own command, on a free port, ready to answer."""
-    with started(*arguments, program=program, **environment) as server:
+def served(*arguments: str, **how: str) -> Iterator[Served]:
+    """Started by the project's own command, on a free port, ready to answer; `how` as below."""
+    with started(*arguments, **how) as server:
         until = time.monotonic() + READY_SECONDS
         while server.call("GET", "/health").status != 200:
             is_up = time.monotonic() < until and server.process.poll() is None
@@ -113,10 +130,15 @@ def served(*arguments: str, program: str = sys.executable, **environment: str) -
 
 
 @contextmanager
-def started(*arguments: str, program: str = sys.executable, **environment: str) -> Iterator[Served]:
+def started(
+    *arguments: str,
+    program: str = sys.executable,
+    module: str = "aerie serve --port 0",
+    **environment: str,
+) -> Iterator[Served]:
     """As above, as soon as it listens; what it writes goes to a file, which never fills up."""
     own = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", **environment}
-    command = [program, "-m", "aerie", "serve", "--port", "0", *arguments]
+    command = [program, "-m", *module.split(), *arguments]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stderr"
         with path.open("w") as log:
@@ -131,8 +153,9 @@ def started(*arguments: str, program: str = sys.executable, **environment: str) 
 def _port(process: subprocess.Popen[str], log: Path) -> int:
     """The one it says it listens on."""
     until = time.monotonic() + READY_SECONDS
-    while "/health" not in (said := log.read_text(encoding="utf-8")):
+    while not (found := re.search(r"127\.0\.0\.1:(\d+)/", said := log.read_text("utf-8"))):
         assert time.monotonic() < until and process.poll() is None, said
         time.sleep(0.02)
-    assert "loading" in said, said
-    return int(said.split("127.0.0.1:")[1].split("/")[0])
+    # Before anything is loaded; only replicas are spoken of when they are there.
+    assert "loading" in said or "replicas" in said, said
+    return int(found.group(1))

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
-from pathlib import Path
 
 import pytest
 
@@ -53,16 +52,6 @@ def _ask(connection: http.client.HTTPConnection, rng: random.Random) -> int:
         connection.close()
 
 
-def _resident_megabytes(server: Served) -> float:
-    """Of both its processes."""
-    found = 0
-    for pid in (server.process.pid, server.engine_pid):
-        status = Path(f"/proc/{pid}/status").read_text()
-        (line,) = (line for line in status.splitlines() if line.startswith("VmRSS"))
-        found += int(line.split()[1])
-    return found / 1024
-
-
 @pytest.mark.slow
 def test_nothing_is_left_behind() -> None:
     with served(*TREE) as server:
@@ -74,7 +63,7 @@ def test_nothing_is_left_behind() -> None:
                 seeds = range(100 * part, 100 * part + CLIENTS)
                 for seen in pool.map(visit, repeat(server), seeds, repeat(until)):
                     counts += seen
-            sizes.append(_resident_megabytes(server))
+            sizes.append(server.resident())
         assert set(counts) == {200, 400, -1}, counts
         assert min(counts.values()) > 10, counts
         server.wait_for_nobody()

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from tests.laws.tree import Law, Module, report, source
+from tests.laws.tree import Law, Module, dotted, report, source
 
 CONFIG = "src/aerie/config/"
 # Lines of the whole package; 120 of them read values as people write them. 60 lines and 10 fields
@@ -43,13 +43,13 @@ def many_fields(modules: Iterable[Module]) -> list[str]:
 
 def environment_keys(module: Module) -> Iterator[tuple[ast.expr, int]]:
     """The key of every access to the process environment."""
-    for node in module.nodes:
+    for node in (*module.of(ast.Subscript), *module.of(ast.Call), *module.of(ast.Compare)):
         match node:
-            case ast.Subscript(value=value, slice=key) if ast.unparse(value) in READERS:
+            case ast.Subscript(value=value, slice=key) if dotted(value) in READERS:
                 yield key, node.lineno
-            case ast.Call(func=func, args=[key, *_]) if ast.unparse(func) in CALLS:
+            case ast.Call(func=func, args=[key, *_]) if dotted(func) in CALLS:
                 yield key, node.lineno
-            case ast.Compare(left=key, comparators=[place]) if ast.unparse(place) in READERS:
+            case ast.Compare(left=key, comparators=[place]) if dotted(place) in READERS:
                 yield key, node.lineno
 
 

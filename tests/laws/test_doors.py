@@ -6,7 +6,17 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.laws.tree import Import, Law, Module, edges, matches, reachable, report, source
+from tests.laws.tree import (
+    Import,
+    Law,
+    Module,
+    dotted,
+    edges,
+    matches,
+    reachable,
+    report,
+    source,
+)
 
 
 @dataclass(frozen=True)
@@ -107,17 +117,15 @@ def is_part(name: str, of: str) -> bool:
 def uses(module: Module) -> Iterable[tuple[str, int]]:
     """Every import, and every dotted name that is called or passed on (`torch.load`)."""
     yield from ((item.target, item.line) for item in module.imports)
-    for node in module.nodes:
-        if isinstance(node, ast.Attribute):
-            yield ast.unparse(node), node.lineno
+    yield from ((dotted(node), node.lineno) for node in module.of(ast.Attribute))
 
 
 def pickled_arrays(modules: Iterable[Module]) -> list[str]:
     return [
         f"{module.at(node.value.lineno)}: allow_pickle is {ast.unparse(node.value)}, must be False"
         for module in modules
-        for node in module.nodes
-        if isinstance(node, ast.keyword) and node.arg == "allow_pickle"
+        for node in module.of(ast.keyword)
+        if node.arg == "allow_pickle"
         if not (isinstance(node.value, ast.Constant) and node.value.value is False)
     ]
 

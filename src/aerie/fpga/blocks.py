@@ -16,34 +16,12 @@ from aerie.fpga.rtl.gather import RowGather
 from aerie.fpga.rtl.layer import ID, LayerScores
 from aerie.fpga.rtl.mask import TreeMask
 from aerie.fpga.rtl.merge import ScoreMerge
-from aerie.fpga.sim.images import Array, Image, flush, image_of
-from aerie.fpga.sim.round_image import padded_rows
+from aerie.fpga.sim.images import Array, CallImage, Image, flush, image_of, padded_rows
 from aerie.kernels.binding import bind
 from aerie.kernels.catalogue import catalogue
 
 Call = Mapping[str, Any]
 WIDE = ("m_axi", "g_axi")
-
-
-@dataclass(frozen=True, eq=False)
-class CallImage:
-    """Memory and registers of one call, and what must stand there afterwards."""
-
-    image: Image
-    registers: dict[str, int]
-    wanted: Mapping[str, Array]
-
-    def differing(self, memory: bytes | bytearray) -> list[str]:
-        """Results that are not bit for bit what they must be; subnormals count as zero."""
-        return [
-            name
-            for name, wanted in self.wanted.items()
-            if not np.array_equal(_bits(flush(self.image.get(name, memory))), _bits(wanted))
-        ]
-
-
-def _bits(array: Array) -> Array:
-    return np.ascontiguousarray(array).view(np.uint8)
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aerie.errors import BackendUnavailableError
+from aerie.fpga.build_tools import run_tool
 from aerie.fpga.build_verilator import verilator_root
-from aerie.fpga.build_yosys import INSTALL
 from aerie.fpga.rtl.card import CardEngine
 from aerie.fpga.sim.images import Image
 from aerie.fpga.verilog import verilog_of
@@ -75,17 +74,12 @@ def run_cocotb(
     most = max(len(call.image.memory) for call in calls)
     wanted = {"prefixes": list(prefixes), "calls": asked, "most_bytes": most}
     (folder / "calls.json").write_text(json.dumps(wanted), "utf-8")
-    _started(folder)
+    command = [sys.executable, "-c", _PROGRAM, BENCH, str(verilator_root()), str(SOURCE)]
+    said = run_tool("cocotb", command, folder)
+    if not (folder / "counters.json").is_file():
+        raise BackendUnavailableError(f"cocotb left no counters:\n{said[-4000:]}")
     counters = json.loads((folder / "counters.json").read_text("utf-8"))
     return [
         CosimResult((folder / f"{number}.out").read_bytes(), counted)
         for number, counted in enumerate(counters)
     ]
-
-
-def _started(folder: Path) -> None:
-    command = [sys.executable, "-c", _PROGRAM, BENCH, str(verilator_root()), str(SOURCE)]
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if run.returncode or not (folder / "counters.json").is_file():
-        said = (run.stdout + run.stderr).strip()[-4000:]
-        raise BackendUnavailableError(f"cocotb did not end well ({INSTALL} brings it):\n{said}")

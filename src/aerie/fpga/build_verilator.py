@@ -6,14 +6,13 @@ import ctypes
 import hashlib
 import os
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from aerie.errors import BackendUnavailableError
-from aerie.fpga.build_yosys import INSTALL
+from aerie.fpga.build_tools import INSTALL, run_tool
 from aerie.fpga.rtl.card import CardEngine
 from aerie.fpga.rtl.registers import (
     CONTROL,
@@ -225,7 +224,7 @@ def _compile(folder: Path, verilog: str, around: str) -> None:
         # The package's makefile was configured without the compiler's name for this.
         "-MAKEFLAGS", "CFG_CXXFLAGS_PCH_I=-include", "card.v",
     ]  # fmt: skip
-    _checked(command, folder, environment)
+    run_tool("verilator", command, folder, environment)
     objects = sorted(str(path) for path in (folder / "obj").glob("*.a"))
     include = root / "include"
     link = [
@@ -233,14 +232,5 @@ def _compile(folder: Path, verilog: str, around: str) -> None:
         f"-I{folder / 'obj'}", f"-I{include}", f"-I{include / 'vltstd'}", f"-I{HARNESS.parent}",
         *objects,
     ]  # fmt: skip
-    _checked(link, folder, environment)
+    run_tool("g++", link, folder)
     os.replace(folder / "card.part", folder / "card.so")
-
-
-def _checked(command: list[str], folder: Path, environment: dict[str, str]) -> None:
-    run = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    if run.returncode:
-        said = (run.stderr or run.stdout).strip()[-4000:]
-        raise BackendUnavailableError(f"{Path(command[0]).name} refused the card:\n{said}")

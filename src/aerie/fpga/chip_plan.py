@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from aerie.errors import UsageError
+from aerie.fpga.page import written
 from aerie.fpga.race import BAND, CANDIDATES, DSP
 from aerie.perf.buffers import BRAM, URAM, Buffer, ChipPlan, Tile, cycles_of, spread
 from aerie.perf.device import Device
@@ -21,7 +21,6 @@ TILE_WORDS = 256  # of each memory channel
 KEY_POSITIONS = 16  # of a tile of keys and values
 NODE_BYTES = 44  # token, score, delta and three links, as the kernels store them
 EXP_BYTES = 4096
-_HEAD = Path(__file__).parent / "pages" / "plan.md"
 
 
 def quantised_groups(sizes: Sizes) -> dict[str, int]:
@@ -177,8 +176,4 @@ def page(found: Mapping[str, Any]) -> str:
                 f" | {one['compute']:,} | {one['evict']:,} | {one['single']:,} | {one['double']:,}"
                 f" | {one['single'] / one['double']:.2f} |"
             )
-    origin = found["provenance"]
-    return (
-        _HEAD.read_text("utf-8") + "\n".join(lines)
-        + f"\n\nCommit `{origin['commit']}`, {origin['date']}.\n"
-    )  # fmt: skip
+    return written("plan", lines, found)

@@ -9,12 +9,12 @@ from typing import Any
 
 from aerie.fpga.blocks import Block
 from aerie.fpga.build_cocotb import CosimCall, run_cocotb
+from aerie.fpga.page import written
 from aerie.fpga.rtl.registers import COUNTERS
 from aerie.fpga.sim.calls import SimCall, dump_calls, random_calls
 
 RATES = {"free": 0.0, "paused": 0.3}
 MOST_BYTES = 400_000  # of an image: a simulated beat takes long in Python
-_HEAD = Path(__file__).parent / "pages" / "cosim.md"
 
 
 def calls_of(block: Block, dumps: Path, n_random: int) -> list[SimCall]:
@@ -51,11 +51,9 @@ def study(block: Block, calls: Sequence[SimCall], folder: Path) -> list[dict[str
     return rows
 
 
-def page(
-    rows: Sequence[Mapping[str, Any]], tools: Mapping[str, str], origin: Mapping[str, Any]
-) -> str:
+def page(record: Mapping[str, Any]) -> str:
     """The table."""
-    lines = []
+    rows, lines = record["rows"], []
     for row in rows:
         stalls = sum(row[name] for name in COUNTERS if name.startswith(("stall", "up", "down")))
         lines.append(
@@ -63,10 +61,6 @@ def page(
             f" | {row['cycles']:,} | {row['bytes_in']:,} | {row['bytes_out']:,}"
             f" | {100 * stalls / row['cycles']:.1f} % |"
         )
-    said = ", ".join(f"{name} {version}" for name, version in tools.items())
     left = sum(row["left_out"] for row in rows if row["memory"] == "free")
-    return (
-        _HEAD.read_text("utf-8") + "\n".join(lines)
-        + f"\n\n{left} calls with more than {MOST_BYTES:,} bytes of memory were left out."
-        f"\n\nCommit `{origin['commit']}`, {origin['date']}; {said}.\n"
-    )  # fmt: skip
+    tail = f"\n\n{left} calls with more than {MOST_BYTES:,} bytes of memory were left out."
+    return written("cosim", lines, record, tail)

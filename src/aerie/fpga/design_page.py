@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from aerie.fpga.page import head_of
+
 Row = Mapping[str, Any]
-
-_HEAD = Path(__file__).parent / "pages" / "fusion_design.md"
-
 
 T_FLOOR, D_FLOOR, ACCEPTANCE_FLOOR = 2.0, 4.0, 0.97
 
@@ -25,11 +23,8 @@ def judged(found: Mapping[str, Any]) -> bool | None:
 
 def render(found: Mapping[str, Any]) -> str:
     """The page from its record."""
-    text = (
-        _HEAD.read_text("utf-8").rstrip()
-        + "\n"
-        + _trees(found["scope_t"], "## Scope T, by the rule of coins: the gate (at least 2.0)")
-    )
+    text = head_of("fusion_design").rstrip() + "\n"
+    text += _trees(found["scope_t"], "## Scope T, by the rule of coins: the gate (at least 2.0)")
     text += _trees(
         found["scope_t_match"],
         "## Beside it: the rule of matching tokens, which has no K5",

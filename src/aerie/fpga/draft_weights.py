@@ -51,6 +51,12 @@ class SmallTables:
     cosines: Array  # [positions, head_dim / 2] f32
     sines: Array
 
+    @classmethod
+    def of(cls, norms: Array, eps: float, frequencies: Array, n_positions: int) -> SmallTables:
+        """With the angles of so many positions."""
+        angles = np.outer(np.arange(n_positions), frequencies).astype(np.float32)
+        return cls(norms.reshape(-1), np.array([eps], np.float32), np.cos(angles), np.sin(angles))
+
 
 @dataclass(frozen=True, eq=False)
 class HeadWeights:
@@ -142,7 +148,6 @@ def weights_of(
         reach.window or 0,
     )
     norms = (first.embedding_norm, first.hidden_norm, first.feed_forward_norm, head.final_norm)
-    angles = np.outer(np.arange(n_positions), head.rotary.frequencies.numpy()).astype(np.float32)
     fc = _weight(head.mixer.fc)
     attention, mlp = first.attention, first.feed_forward
     made = _Matrices(
@@ -154,15 +159,10 @@ def weights_of(
     )
     made = made.folded() if fold else made
     down = quantise(_weight(_part(mlp, "down")), GROUP)
-    tables = SmallTables(
-        made.norms.reshape(-1),
-        np.array([size.norm_eps], np.float32),
-        np.cos(angles),
-        np.sin(angles),
-    )
+    frequencies = head.rotary.frequencies.numpy()
     return DraftWeights(
         shape=shape,
-        tables=tables,
+        tables=SmallTables.of(made.norms, size.norm_eps, frequencies, n_positions),
         embedding=_half(_array(head.embedding)),
         fc=_half(fc),
         fc_q4=quantise(fc, GROUP),
@@ -217,20 +217,13 @@ def made_up_weights(sizes: Sizes, rank: int, n_positions: int, seed: int = 0) ->
     hidden, wide = sizes.hidden, shape.q_width + 2 * shape.kv_width
     head = _drawn_half(rng, (sizes.draft_vocab, hidden))
     frequencies = 1.0 / 500000.0 ** (np.arange(0, sizes.head_dim, 2) / sizes.head_dim)
-    angles = np.outer(np.arange(n_positions), frequencies).astype(np.float32)
     down = _drawn(rng, hidden, sizes.mlp_width, GROUP)
-    tables = SmallTables(
-        np.ones(4 * hidden, np.float32),
-        np.array([1e-5], np.float32),
-        np.cos(angles),
-        np.sin(angles),
-    )
     sketch = Sketch(
         _drawn(rng, rank, hidden, SKETCH_GROUP), _drawn(rng, sizes.draft_vocab, rank, SKETCH_GROUP)
     )
     return DraftWeights(
         shape=shape,
-        tables=tables,
+        tables=SmallTables.of(np.ones(4 * hidden, np.float32), 1e-5, frequencies, n_positions),
         embedding=head,  # bytes that are gathered a row at a time: any table will do
         fc=_drawn_half(rng, (hidden, shape.features)),
         fc_q4=_drawn(rng, hidden, shape.features, GROUP),

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from aerie.fpga.page import written
 from aerie.perf.hbm import Access, Hbm, Served, published, serve
 
 STRIPES = (256, 512, 1024, 4096)
 MISSES = (30.0, 45.0, 60.0)  # ns; not published for this card, so the answer must hold for all
 SPACE = 1 << 30
-_HEAD = Path(__file__).parent / "pages" / "memory.md"
 
 
 @dataclass(frozen=True)
@@ -117,10 +116,9 @@ def page(found: Mapping[str, Any]) -> str:
     ]
     check, speeds = found["published"], found["effective_gbps"]
     said = ", ".join(f"{speed:.0f} GB/s at {miss} ns" for miss, speed in speeds.items())
-    return (
-        _HEAD.read_text("utf-8") + "\n".join(lines)
-        + f"\n\nThe paper's card: {check['model_gbps']:.1f} GB/s modelled,"
+    tail = (
+        f"\n\nThe paper's card: {check['model_gbps']:.1f} GB/s modelled,"
         f" {check['paper_gbps']:.0f} measured. Chosen: stripes of {found['stripe']} bytes;"
-        f" a draft round then moves {said}, of"
-        f" {found['peak_gbps']:.0f} peak.\n\nCommit `{found['provenance']['commit']}`.\n"
-    )  # fmt: skip
+        f" a draft round then moves {said}, of {found['peak_gbps']:.0f} peak."
+    )
+    return written("memory", lines, found, tail)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,14 +25,13 @@ from aerie.fpga.command_queue import (
     place_of,
     queue_of,
 )
+from aerie.fpga.page import written
 from aerie.fpga.sim.calls import define, round_calls
 from aerie.fpga.sim.images import POISON, flush
 from aerie.fpga.sim.round_image import round_image
 from aerie.fpga.sim.study import BUS
 from aerie.fpga.tree_round import TreeRound
 from aerie.perf.point import Point, Sizes, Tree
-
-_HEAD = Path(__file__).parent / "pages" / "queue.md"
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,12 +141,11 @@ def page(found: Mapping[str, Any]) -> str:
         f"{n}: {' + '.join(f'{used} in {size}' for size, used in micro_batches(n))}"
         for n in (3, 24, 40, 128, 200, 300)
     )
-    ran, origin = found["rounds"], found["provenance"]
+    ran = found["rounds"]
     told = f"{ran['n']} recorded rounds of {ran['requests']} requests"
-    return (
-        _HEAD.read_text("utf-8") + "\n".join(lines)
-        + f"\n\nMicro-batches of so many requests: {split}.\n\nRun from the queue's bytes in"
+    tail = (
+        f"\n\nMicro-batches of so many requests: {split}.\n\nRun from the queue's bytes in"
         f" Verilator (kind: rtl-sim): {told} in an envelope of {ran['envelope']},"
         f" {ran['differing']} results differ."
-        f"\n\nCommit `{origin['commit']}`, {origin['date']}.\n"
-    )  # fmt: skip
+    )
+    return written("queue", lines, found, tail)

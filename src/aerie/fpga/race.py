@@ -20,6 +20,7 @@ from aerie.fpga.byte_study import fused_bytes
 from aerie.fpga.draft_round import DraftRound, FusedChoice
 from aerie.fpga.draft_weights import DraftWeights, HeadShape, made_up_weights
 from aerie.fpga.levers import RANK_SHARE
+from aerie.fpga.page import written
 from aerie.fpga.tree_round import Serving
 from aerie.perf.device import find_device
 from aerie.perf.point import find_sizes
@@ -185,10 +186,7 @@ def _row(point: Mapping[str, Any], draft: Draft, raced: Raced) -> dict[str, Any]
     }  # fmt: skip
 
 
-_HEAD = Path(__file__).parent / "pages" / "race.md"
-
-
-def page(found: Mapping[str, Any], origin: Mapping[str, Any]) -> str:
+def page(found: Mapping[str, Any]) -> str:
     """The summary: the table, which side wins where, the two bottlenecks, what would change it."""
     lines = [
         f"| {r['scenario']} | {r['policy']} | {r['context']} | {r['side']}"
@@ -199,10 +197,7 @@ def page(found: Mapping[str, Any], origin: Mapping[str, Any]) -> str:
         f" {r['hybrid_tokens_per_second']:.0f}, {r['card_alone_tokens_per_second']:.0f} |"
         for r in found["rows"]
     ]
-    return (
-        _HEAD.read_text("utf-8") + "\n".join(lines) + "\n\n## Who wins\n\n" + _verdict(found)
-        + f"\nCommit `{origin['commit']}`, {origin['date']}.\n"
-    )  # fmt: skip
+    return written("race", lines, found, f"\n\n## Who wins\n\n{_verdict(found)}")
 
 
 def _verdict(found: Mapping[str, Any]) -> str:
@@ -233,5 +228,5 @@ def _verdict(found: Mapping[str, Any]) -> str:
         f" {high['card_draft_memory_ms']:.2f} ms of memory; (2) memory: the weights of the"
         " feed-forward, four bits each, once a level. Next: 8-bit activations proven by acceptance,"
         " narrower frontiers where the gains say so (the region already decides widths by gain),"
-        " and the next draft begun while the GPU verifies, which hides whatever is shorter.\n"
+        " and the next draft begun while the GPU verifies, which hides whatever is shorter."
     )

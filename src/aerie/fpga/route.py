@@ -5,49 +5,37 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from amaranth.lib.wiring import Component
-
-from aerie.fpga.build_nextpnr import run_nextpnr
-from aerie.fpga.build_yosys import run_yosys
+from aerie.fpga.build_tools import run_nextpnr, run_yosys
+from aerie.fpga.page import written
 from aerie.fpga.rtl.deltas import MeanOf
 from aerie.fpga.rtl.floats import FLOAT, Multiplier
 from aerie.fpga.rtl.gather import Gather
 from aerie.fpga.rtl.merge import ScoreMerge
 from aerie.fpga.rtl.sorter import Sorter
+from aerie.fpga.synth import Instance
 from aerie.fpga.verilog import rtlil_of
 
 DEVICE = "LFE5U-85F, speed 6"
 _OPTIONS = ["--85k", "--package", "CABGA756", "--speed", "6", "--freq", "200"]
-_HEAD = Path(__file__).parent / "pages" / "route.md"
 _SCRIPT = "read_rtlil in.il\nsynth_ecp5 -top card -json card.json\n"
 _SOURCE = re.compile(r"src/aerie/fpga/rtl/(\w+\.py:\d+)")
 
 
-@dataclass(frozen=True)
-class SmallInstance:
-    """A circuit that fits the part."""
-
-    name: str
-    what: str
-    make: Callable[[], Component]
-
-
-INSTANCES: tuple[SmallInstance, ...] = (
-    SmallInstance("sorter-8", "8 records, a register a layer", lambda: Sorter(8, FLOAT + 3)),
-    SmallInstance(
-        "sorter-8-by-2", "8 records, a register every two", lambda: Sorter(8, FLOAT + 3, 2)
-    ),
-    SmallInstance("sorter-16", "16 records, a register a layer", lambda: Sorter(16, FLOAT + 4)),
-    SmallInstance("multiplier", "a float32 product", lambda: Multiplier(6)),
-    SmallInstance("mean", "K3's rounding division", MeanOf),
-    SmallInstance("gather", "rows of 1 KB, 64 bits", lambda: Gather(64, 128)),
-    SmallInstance("merge", "K2's merge, whole card", ScoreMerge),
+# Circuits that fit the part.
+INSTANCES: tuple[Instance, ...] = (
+    Instance("sorter-8", "8 records, a register a layer", lambda: Sorter(8, FLOAT + 3)),
+    Instance("sorter-8-by-2", "8 records, a register every two", lambda: Sorter(8, FLOAT + 3, 2)),
+    Instance("sorter-16", "16 records, a register a layer", lambda: Sorter(16, FLOAT + 4)),
+    Instance("multiplier", "a float32 product", lambda: Multiplier(6)),
+    Instance("mean", "K3's rounding division", MeanOf),
+    Instance("gather", "rows of 1 KB, 64 bits", lambda: Gather(64, 128)),
+    Instance("merge", "K2's merge, whole card", ScoreMerge),
 )
 
 
@@ -69,7 +57,7 @@ class Routed:
         return {**vars(self), "device": DEVICE, "kind": "place and route (nextpnr-ecp5)"}
 
 
-def route(instance: SmallInstance, seeds: Iterable[int]) -> list[Routed]:
+def route(instance: Instance, seeds: Iterable[int]) -> list[Routed]:
     """Map once, place and route once a seed."""
     found = []
     with TemporaryDirectory() as name:
@@ -112,22 +100,18 @@ def _longest(paths: Iterable[Mapping[str, Any]]) -> tuple[str, float, float]:
     return " ".join(lines), total - routing, routing
 
 
-def page(found: Iterable[Routed], tools: Mapping[str, str], origin: Mapping[str, Any]) -> str:
+def page(record: Mapping[str, Any]) -> str:
     """The table, one line an instance."""
-    by_name: dict[str, list[Routed]] = {}
-    for one in found:
-        by_name.setdefault(one.name, []).append(one)
+    by_name: dict[str, list[Mapping[str, Any]]] = {}
+    for row in record["rows"]:
+        by_name.setdefault(row["name"], []).append(row)
     lines = []
     for runs in by_name.values():
-        clocks = [one.megahertz for one in runs]
-        worst = min(runs, key=lambda one: one.megahertz)
+        clocks = [run["megahertz"] for run in runs]
+        worst = min(runs, key=lambda run: run["megahertz"])
         lines.append(
-            f"| {worst.name} | {worst.what} | {', '.join(f'{clock:.1f}' for clock in clocks)}"
-            f" | {min(clocks):.1f} | {worst.logic_ns:.2f} + {worst.routing_ns:.2f}"
-            f" | {worst.critical or 'inside one cell map'} |"
+            f"| {worst['name']} | {worst['what']} | {', '.join(f'{clock:.1f}' for clock in clocks)}"
+            f" | {min(clocks):.1f} | {worst['logic_ns']:.2f} + {worst['routing_ns']:.2f}"
+            f" | {worst['critical'] or 'inside one cell map'} |"
         )
-    said = ", ".join(f"{name} {version}" for name, version in tools.items())
-    return (
-        _HEAD.read_text("utf-8") + "\n".join(lines)
-        + f"\n\nCommit `{origin['commit']}`, {origin['date']}; {said}.\n"
-    )  # fmt: skip
+    return written("route", lines, record)

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from aerie.bench.record import as_csv
 from aerie.fpga.blocks import BLOCKS
+from aerie.fpga.page import written
 from aerie.fpga.sim.study import BlockStudy, Tally
 
-_HEAD = Path(__file__).parent / "pages" / "sim.md"
 WITHIN = {"free": 0.05, "paused": 0.15}  # of all cycles: what the model must hit
 MOST_OUTSIDE = 0.10  # share of dumps and live calls that may be beyond a block's bounds
 
 
 def counters_csv(tallies: Sequence[Tally]) -> str:
     """`hw_counters.csv`."""
-    out = io.StringIO()
-    rows = [tally.row() for tally in tallies]
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
+    return as_csv([tally.row() for tally in tallies])
 
 
 def judged(studies: Mapping[str, BlockStudy], tallies: Sequence[Tally]) -> dict[str, Any]:
@@ -76,13 +69,7 @@ def render(found: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
         )
     lines += ["", *_top([row for row in rows if row["block"] == "top"]), "", *_models(found)]
     lines += ["", "Beyond the bounds of a block, and so left to the host: " + _outside(found) + "."]
-    tools = ", ".join(f"{name} {version}" for name, version in found["tools"].items())
-    origin = found["provenance"]
-    return (
-        _HEAD.read_text("utf-8")
-        + "\n".join(lines)
-        + f"\n\nCommit `{origin['commit']}`, {origin['date']}; {tools}.\n"
-    )
+    return written("sim", lines, found)
 
 
 def _top(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -5,19 +5,21 @@ Both builds are synthesised and simulated on the same call, whose results must b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from aerie.fpga.blocks import WIDE, CallImage, block_named
+from aerie.fpga.blocks import WIDE, block_named
 from aerie.fpga.build_verilator import build_card
+from aerie.fpga.page import written
 from aerie.fpga.rtl.card import CardEngine
 from aerie.fpga.rtl.floats import FLOAT
 from aerie.fpga.rtl.layer import LayerScores
 from aerie.fpga.sim.calls import define
+from aerie.fpga.sim.images import CallImage
 from aerie.fpga.sim.largest import LARGEST
 from aerie.fpga.synth import RESOURCES, Instance, synthesise
 
@@ -25,7 +27,6 @@ BATCH = 8
 MAP_ENTRIES, TARGET_IDS = 4096, 128_256
 WIDTH = 4  # of K1's frontier here: 16 candidates are mapped in a tenth of the time of 64
 RECORD = FLOAT + 4  # a score and one of 16 places
-_HEAD = Path(__file__).parent / "pages" / "special.md"
 
 
 @dataclass(frozen=True)
@@ -137,22 +138,17 @@ def _built(
     return Build(found.takes, seen["cycles"], len(built.arguments), call.differing(memory))
 
 
-def page(found: Iterable[Compared], tools: Mapping[str, str], origin: Mapping[str, Any]) -> str:
+def page(record: Mapping[str, Any]) -> str:
     """The table."""
     lines = []
-    for one in found:
-        generic, special = one.generic, one.special
-        fixed = ", ".join(f"{name} {value}" for name, value in one.constants.items())
-        pairs = [(generic.takes[name], special.takes[name]) for name in RESOURCES[:4]]
-        pairs += [(generic.cycles, special.cycles)]
+    for row in record["rows"]:
+        fixed = ", ".join(f"{name} {value}" for name, value in row["constants"].items())
+        names = (*RESOURCES[:4], "cycles")
+        pairs = [(row[f"generic_{name}"], row[f"special_{name}"]) for name in names]
         cells = " | ".join(f"{a:,.10g} / {b:,.10g}" for a, b in pairs)
         shares = (_less(*pairs[0]), _less(*pairs[-1]))
-        lines.append(f"| {one.name} | {fixed} | {cells} | {shares[0]} | {shares[1]} |")
-    said = ", ".join(f"{name} {version}" for name, version in tools.items())
-    return (
-        _HEAD.read_text("utf-8") + "\n".join(lines)
-        + f"\n\nCommit `{origin['commit']}`, {origin['date']}; {said}.\n"
-    )  # fmt: skip
+        lines.append(f"| {row['card']} | {fixed} | {cells} | {shares[0]} | {shares[1]} |")
+    return written("special", lines, record)
 
 
 def _less(before: float, after: float) -> str:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from aerie.fpga.page import written
 from aerie.fpga.rtl.floats import FLOAT
 from aerie.fpga.rtl.gather import Gather
 from aerie.fpga.rtl.sorter import Sorter, layers_of
-from aerie.fpga.synth import Instance, Synthesised, synthesise
+from aerie.fpga.synth import Instance, synthesise
 
 WIDTHS = (8, 16, 32, 64)  # records a sorter takes at once
 UNROLLS = (1, 2, 4)  # layers of comparators between two registers
 BUSES = (64, 128, 256, 512)  # bits of the gather
 ROW_BYTES = 8192
-_HEAD = Path(__file__).parent / "pages" / "sweep.md"
+SPEED = "items_per_layer_time"
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -31,18 +34,14 @@ class SweepPoint:
     latency: int  # cycles of one vector, or of one row
     items_per_cycle: float
 
-    @property
-    def speed(self) -> float:
-        """Items in the time of one layer: a cycle is as long as the layers between registers."""
-        return self.items_per_cycle / self.unroll
-
     def row(self) -> dict[str, Any]:
         """For the table."""
         own = {name: getattr(self, name) for name in ("family", "width", "unroll", "latency")}
         return {
             **own,
             "items_per_cycle": round(self.items_per_cycle, 3),
-            "items_per_layer_time": round(self.speed, 3),
+            # A cycle is as long as the layers between two registers.
+            SPEED: round(self.items_per_cycle / self.unroll, 3),
             **dict(self.takes),
             "kind": "synthesis (yosys), cycles by construction",
         }
@@ -54,16 +53,11 @@ def sorter_points(folder: Path) -> list[SweepPoint]:
     for n in WIDTHS:
         record = FLOAT + (n - 1).bit_length()
         for unroll in UNROLLS:
-            made = _made(
-                Instance(f"sorter_{n}_{unroll}", "", _sorter(n, record, unroll), record), folder
-            )
+            make = partial(Sorter, n, record, unroll, instance=True)
+            takes = _takes(Instance(f"sorter_{n}_{unroll}", "", make, record), folder)
             latency = -(-len(layers_of(n)) // unroll)
-            found.append(SweepPoint("sorter", n, unroll, made.takes, latency, float(n)))
+            found.append(SweepPoint("sorter", n, unroll, takes, latency, float(n)))
     return found
-
-
-def _sorter(n: int, record: int, unroll: int) -> Any:
-    return lambda: Sorter(n, record, unroll, instance=True)
 
 
 def gather_points(folder: Path) -> list[SweepPoint]:
@@ -71,53 +65,47 @@ def gather_points(folder: Path) -> list[SweepPoint]:
     found = []
     for bus in BUSES:
         beats = ROW_BYTES * 8 // bus
-        made = _made(Instance(f"gather_{bus}", "", _gather(bus, beats)), folder)
-        found.append(SweepPoint("gather", bus, 1, made.takes, beats, bus / 8))
+        takes = _takes(Instance(f"gather_{bus}", "", partial(Gather, bus, beats)), folder)
+        found.append(SweepPoint("gather", bus, 1, takes, beats, bus / 8))
     return found
 
 
-def _gather(bus: int, beats: int) -> Any:
-    return lambda: Gather(bus, beats)
+def _takes(instance: Instance, folder: Path) -> Mapping[str, float]:
+    return synthesise(instance, folder / instance.name).takes
 
 
-def _made(instance: Instance, folder: Path) -> Synthesised:
-    return synthesise(instance, folder / instance.name)
-
-
-def knee(points: Sequence[SweepPoint]) -> SweepPoint:
+def knee(rows: Sequence[Row]) -> Row:
     """The last step along growing area that still buys more speed than it costs."""
-    ordered = sorted(points, key=lambda point: (_area(point), point.speed))
+    ordered = sorted(rows, key=lambda row: (_area(row), row[SPEED]))
     kept = ordered[0]
-    for point in ordered[1:]:
-        if point.speed / kept.speed > _area(point) / _area(kept):
-            kept = point
+    for row in ordered[1:]:
+        if row[SPEED] / kept[SPEED] > _area(row) / _area(kept):
+            kept = row
     return kept
 
 
-def _area(point: SweepPoint) -> float:
+def _area(row: Row) -> float:
     """A LUT and its two registers are one place."""
-    return max(point.takes["LUT"], point.takes["FF"] / 2)
+    return float(max(row["LUT"], row["FF"] / 2))
 
 
-def page(points: Iterable[SweepPoint], tools: Mapping[str, str], origin: Mapping[str, Any]) -> str:
+def page(record: Mapping[str, Any]) -> str:
     """Both tables, their knees, and what a wider sorter costs."""
-    every = list(points)
+    rows = record["rows"]
     lines = [
-        f"| {p.family} | {p.width} | {p.unroll} | {p.takes['LUT']:,.0f} | {p.takes['FF']:,.0f}"
-        f" | {p.takes['BRAM36']:g} | {p.latency} | {p.items_per_cycle:g} | {p.speed:g}"
-        f" | {1000 * p.speed / _area(p):.3f} |"
-        for p in every
+        f"| {r['family']} | {r['width']} | {r['unroll']} | {r['LUT']:,.0f} | {r['FF']:,.0f}"
+        f" | {r['BRAM36']:g} | {r['latency']} | {r['items_per_cycle']:g} | {r[SPEED]:g}"
+        f" | {1000 * r[SPEED] / _area(r):.3f} |"
+        for r in rows
     ]
-    sorters = {n: [p for p in every if p.family == "sorter" and p.width == n] for n in WIDTHS}
+    sorters = {n: [r for r in rows if r["family"] == "sorter" and r["width"] == n] for n in WIDTHS}
     knees = [knee(sorters[n]) for n in WIDTHS]
-    told = [f"{p.width} records: {p.unroll}" for p in knees]
+    told = [f"{r['width']} records: {r['unroll']}" for r in knees]
     steps = [f"{_area(new) / _area(old):.2f}" for old, new in pairwise(knees)]
-    bus = knee([p for p in every if p.family == "gather"])
-    said = ", ".join(f"{name} {version}" for name, version in tools.items())
-    return (
-        _HEAD.read_text("utf-8") + "\n".join(lines)
-        + f"\n\nKnee of the unroll, in layers a register: {'; '.join(told)}. Twice the width costs"
+    bus = knee([r for r in rows if r["family"] == "gather"])
+    tail = (
+        f"\n\nKnee of the unroll, in layers a register: {'; '.join(told)}. Twice the width costs"
         f" {', '.join(steps)} times the places, so a sorter is as wide as W*K and no wider. Knee of"
-        f" the gather's bus: {bus.width} bits."
-        f"\n\nCommit `{origin['commit']}`, {origin['date']}; {said}.\n"
-    )  # fmt: skip
+        f" the gather's bus: {bus['width']} bits."
+    )
+    return written("sweep", lines, record, tail)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from amaranth.lib.wiring import Component
 
-from aerie.fpga.build_yosys import run_yosys
+from aerie.fpga.build_tools import run_yosys
+from aerie.fpga.page import written
 from aerie.fpga.rtl.commit import VerifyResult
 from aerie.fpga.rtl.deltas import WorkDeltas
 from aerie.fpga.rtl.floats import FLOAT, Multiplier
@@ -22,7 +23,6 @@ from aerie.fpga.rtl.sorter import COMPARATOR, Sorter
 from aerie.fpga.rtl.top import TreeTop
 from aerie.fpga.verilog import rtlil_of
 
-_HEAD = Path(__file__).parent / "pages" / "synth.md"
 RESOURCES = ("LUT", "FF", "DSP", "BRAM36", "URAM")
 # AMD DS963, Alveo U280 (XCU280, an UltraScale+ part with HBM).
 PART = "xcu280"
@@ -136,19 +136,13 @@ def resources(cells: Mapping[str, int]) -> dict[str, float]:
     return takes
 
 
-def page(found: Iterable[Synthesised], tools: Mapping[str, str], origin: Mapping[str, Any]) -> str:
+def page(record: Mapping[str, Any]) -> str:
     """The table."""
     lines = []
-    for one in found:
-        row = one.row()
+    for row in record["rows"]:
         counts = " | ".join(f"{row[name]:,.10g}" for name in RESOURCES)
         lines.append(
-            f"| {one.name} | {one.what} | {counts} | {row['LUT_percent']:.2f} %"
+            f"| {row['instance']} | {row['what']} | {counts} | {row['LUT_percent']:.2f} %"
             f" | {row['BRAM36_percent']:.2f} % |"
         )
-    said = ", ".join(f"{name} {version}" for name, version in tools.items())
-    return (
-        _HEAD.read_text("utf-8")
-        + "\n".join(lines)
-        + f"\n\nCommit `{origin['commit']}`, {origin['date']}; {said}.\n"
-    )
+    return written("synth", lines, record)

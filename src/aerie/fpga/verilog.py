@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from amaranth.back import rtlil
 from amaranth.lib.wiring import Component
 
-from aerie.fpga.build_yosys import run_yosys
+from aerie.fpga.build_tools import run_yosys
 from aerie.fpga.rtl.sorter import COMPARATOR, CompareExchange
 
 

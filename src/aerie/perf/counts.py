@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -30,6 +30,12 @@ def _taken(outputs: Values) -> Array:
 
 def _row_counts(inputs: Values) -> Array:
     return np.diff(np.asarray(inputs["qo_indptr"]).astype(np.int64))
+
+
+def _rows_but(refused: Collection[Status], inputs: Values, outputs: Values) -> list[int]:
+    """Rows of each request that was not refused in one of these ways."""
+    pairs = zip(_row_counts(inputs).tolist(), _statuses(outputs), strict=True)
+    return [n_rows for n_rows, status in pairs if status not in refused]
 
 
 def _layer(inputs: Values, outputs: Values) -> Counts:
@@ -81,18 +87,15 @@ def _sound_rows(logits: Array, temperature: Any) -> Array:
 
 
 def _walk(inputs: Values, outputs: Values) -> Counts:
-    rows, statuses = _row_counts(inputs), _statuses(outputs)
-    loaded = [n for n, status in zip(rows, statuses, strict=True) if status not in _NO_ROWS]
-    walked = [n for n, status in zip(rows, statuses, strict=True) if status not in _BEFORE_WALK]
-    return {"loaded": int(sum(loaded)), "walked_rows": int(sum(walked)), "walked": len(walked)}
+    loaded, walked = (_rows_but(own, inputs, outputs) for own in (_NO_ROWS, _BEFORE_WALK))
+    return {"loaded": sum(loaded), "walked_rows": sum(walked), "walked": len(walked)}
 
 
 def _sampling(inputs: Values, outputs: Values) -> Counts:
-    rows, statuses = _row_counts(inputs), _statuses(outputs)
     early = (*_NO_ROWS, Status.BAD_PARAMETER, Status.OUT_OF_RANGE)
-    loaded = [n for n, status in zip(rows, statuses, strict=True) if status not in _NO_ROWS]
-    read = [n for n, status in zip(rows, statuses, strict=True) if status not in early and n > 0]
-    return {"loaded": int(sum(loaded)), "rows": int(sum(read)), "read": len(read)}
+    read = [n_rows for n_rows in _rows_but(early, inputs, outputs) if n_rows]
+    loaded = _rows_but(_NO_ROWS, inputs, outputs)
+    return {"loaded": sum(loaded), "rows": sum(read), "read": len(read)}
 
 
 def _commit(inputs: Values, outputs: Values) -> Counts:
@@ -161,14 +164,13 @@ def _fused_growth(inputs: Values, outputs: Values) -> Counts:
 
 def _fused_verdict(inputs: Values, outputs: Values) -> Counts:
     """Rows given as arrays; rows that lie on chip are the region's own."""
-    rows, statuses = _row_counts(inputs), _statuses(outputs)
+    rows = _row_counts(inputs)
     early = (*_BEFORE_WALK, Status.TABLE_ROW, Status.NEGATIVE_LENGTH)
-    loaded = [n for n, status in zip(rows, statuses, strict=True) if status not in _NO_ROWS]
-    read = [n for n, status in zip(rows, statuses, strict=True) if status not in early]
+    loaded = sum(_rows_but(_NO_ROWS, inputs, outputs))
     live = _taken(outputs) & (rows > 0)
     return {
-        "loaded": int(sum(loaded)) if "draft_tokens" in inputs else 0,
-        "read": int(sum(read)),
+        "loaded": loaded if "draft_tokens" in inputs else 0,
+        "read": sum(_rows_but(early, inputs, outputs)),
         "live": int(live.sum()),
         "rows": int(rows[live].sum()),
     }

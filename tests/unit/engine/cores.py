@@ -22,7 +22,7 @@ from aerie.models.decoder import Decoder
 from aerie.models.eagle3.head import Eagle3Head
 from aerie.requests.params import SamplingParams
 from tests.unit.models import pairs
-from tests.unit.models.trained_pair import BOUNDARIES, train
+from tests.unit.models.trained_pair import train
 
 DATA = Path(__file__).parents[2] / "data"
 CHEAP = PlannerConfig(str(DATA / "costs_cheap.json"), explore_every=3, foreign_costs=True)
@@ -52,6 +52,8 @@ BUCKETS = GraphConfig(
     record_every=0,
 )
 
+# As few layers as have three states between them: every pass of every test goes through all.
+LAYERS, BOUNDARIES = 4, (1, 2, 3)
 LIMITS = Limits(context=96, vocabulary=pairs.VOCAB, eos_ids=(5,))
 
 
@@ -66,7 +68,7 @@ class Pair:
 
 def write_pair(directory: Path) -> Path:
     """Train the tiny pair and write both checkpoints."""
-    trained = train(directory)
+    trained = train(directory, LAYERS, BOUNDARIES)
     ids = [boundary - 1 for boundary in BOUNDARIES]
     trained.write_head(directory / "head", eagle_config={"eagle_aux_hidden_state_layer_ids": ids})
     return directory

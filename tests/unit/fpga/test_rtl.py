@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ pytest.importorskip("amaranth", reason="no Amaranth (pip install 'aerie[fpga]')"
 
 from amaranth.sim import Simulator
 
+from aerie.fpga import cosim, queue_study, route, special, sweep, synth
 from aerie.fpga.blocks import BLOCKS, Block, block_named
 from aerie.fpga.cycles import COUNTS, fitted
 from aerie.fpga.rtl.card import CardEngine
@@ -156,11 +159,27 @@ def test_cells_are_counted_as_what_a_part_has() -> None:
 
 
 def test_the_knee_is_the_last_step_that_pays() -> None:
-    def point(unroll: int, n_luts: int, n_registers: int, items: float) -> SweepPoint:
+    def point(unroll: int, n_luts: int, n_registers: int, items: float) -> dict[str, Any]:
         takes = {"LUT": n_luts, "FF": n_registers, "BRAM36": 0}
-        return SweepPoint("sorter", 8, unroll, takes, 6, items)
+        return SweepPoint("sorter", 8, unroll, takes, 6, items).row()
 
     free = [point(1, 100, 200, 8), point(2, 100, 100, 8), point(4, 100, 50, 8)]
-    assert knee(free).unroll == 1, "registers beside a LUT cost nothing"
+    assert knee(free)["unroll"] == 1, "registers beside a LUT cost nothing"
     dear = [point(1, 100, 900, 8), point(2, 100, 200, 8)]
-    assert knee(dear).unroll == 2, "twice the speed for four and a half times the places"
+    assert knee(dear)["unroll"] == 2, "twice the speed for four and a half times the places"
+
+
+@pytest.mark.parametrize(
+    ("name", "writer"),
+    [
+        ("synth/synth", synth),
+        ("synth/sweep", sweep),
+        ("synth/route", route),
+        ("synth/special", special),
+        ("fpga_cosim", cosim),
+        ("fpga_queue", queue_study),
+    ],
+)
+def test_committed_pages_are_those_of_their_records(name: str, writer: ModuleType) -> None:
+    found = json.loads((ROOT / f"reports/{name}.json").read_text("utf-8"))
+    assert writer.page(found) == (ROOT / f"reports/{name}.md").read_text("utf-8")

@@ -70,14 +70,16 @@ def head_logits(w: dict[str, Tensor], features: Tensor, embedded: Tensor) -> Ten
     return norm(y, w["norm"]) @ w["lm_head"].T
 
 
-def train(directory: Path) -> TrainedPair:
+def train(
+    directory: Path, n_layers: int = pairs.LAYERS, boundaries: tuple[int, ...] = BOUNDARIES
+) -> TrainedPair:
     """Write the target, fit the head: less than a second on one core."""
-    pairs.write_target(directory / "target")
+    pairs.write_target(directory / "target", num_hidden_layers=n_layers)
     target = load_decoder(directory / "target", pytorch.prepare, LoadOptions())
     texts = torch.stack(write_freely(target).texts)  # [texts, tokens]
     rows = whole_texts(tuple(texts))
     out = target.forward(
-        rows, target.allocate_pool(rows.n_rows + 1), torch.arange(rows.n_rows), BOUNDARIES
+        rows, target.allocate_pool(rows.n_rows + 1), torch.arange(rows.n_rows), boundaries
     )
     features = out.taps.flatten(1).view(*texts.shape, -1)[:, :-1].clone()
     labels = out.logits.argmax(-1).view(texts.shape)[:, 1:].clone()

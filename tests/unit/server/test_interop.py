@@ -2,10 +2,10 @@
 
 import pytest
 
+from scripts import ROOT
 from scripts.interop.clients import SGLANG_BACKENDS, Client, clients
 from scripts.interop.run import REPORTS, Outcome, Row, cleaned
 from scripts.interop.scripted import MANNERS
-from scripts.server_under_test import ROOT
 
 CLIENTS = {client.name: client for client in clients()}
 TABLE = (REPORTS / "README.md").read_text(encoding="utf-8")

@@ -53,6 +53,33 @@ class Image:
         self.memory += bytes(2 * ALIGNMENT)
 
 
+@dataclass(frozen=True, eq=False)
+class CallImage:
+    """Memory and registers of one call, and what must stand there afterwards."""
+
+    image: Image
+    registers: dict[str, int]
+    wanted: Mapping[str, Array]
+
+    def differing(self, memory: bytes | bytearray) -> list[str]:
+        """Results that are not bit for bit what they must be; subnormals count as zero."""
+        return [
+            name
+            for name, wanted in self.wanted.items()
+            if flush(self.image.get(name, memory)).tobytes() != wanted.tobytes()
+        ]
+
+
+def padded_rows(rows: Array, bus: int) -> Array:
+    """Rows of bytes at the distance a bus of so many bits asks for."""
+    packed = np.ascontiguousarray(rows)
+    n_bytes = packed.shape[1] * packed.itemsize
+    stride = -(-n_bytes // (bus // 8)) * (bus // 8)
+    padded = np.zeros((len(packed), stride), np.uint8)
+    padded[:, :n_bytes] = packed.view(np.uint8).reshape(len(packed), n_bytes)
+    return padded
+
+
 def flush(array: Array) -> Array:
     """Subnormal floats as +0; other dtypes as they are."""
     if array.dtype != np.float32:

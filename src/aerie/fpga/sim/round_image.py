@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from aerie.fpga.sim.images import Array, Image, flush
+from aerie.fpga.sim.images import Array, CallImage, Image, flush, padded_rows
 from aerie.fpga.tree_round import TreeRound
 from aerie.fpga.tree_runs import grow_unfused
 from aerie.kernels.arrays import as_numpy
@@ -16,25 +15,6 @@ from aerie.kernels.registry import load
 
 LAYER = "draft_tree_layer_score_index_gen_op"
 STATE = "update_cumu_draft_state"
-
-
-@dataclass(frozen=True, eq=False)
-class RoundImage:
-    """Memory, registers, and the definition's answer by name."""
-
-    image: Image
-    registers: dict[str, int]
-    wanted: Mapping[str, Array]
-
-
-def padded_rows(rows: Array, bus: int) -> Array:
-    """Rows of bytes at the distance a bus of so many bits asks for."""
-    packed = np.ascontiguousarray(rows)
-    n_bytes = packed.shape[1] * packed.itemsize
-    stride = -(-n_bytes // (bus // 8)) * (bus // 8)
-    padded = np.zeros((len(packed), stride), np.uint8)
-    padded[:, :n_bytes] = packed.view(np.uint8).reshape(len(packed), n_bytes)
-    return padded
 
 
 def defined(one: TreeRound, bus: int) -> dict[str, Array]:
@@ -71,7 +51,7 @@ def defined(one: TreeRound, bus: int) -> dict[str, Array]:
     }
 
 
-def round_image(one: TreeRound, bus: int) -> RoundImage:
+def round_image(one: TreeRound, bus: int) -> CallImage:
     """Inputs of the top and room for its results."""
     wanted = defined(one, bus)
     image = Image()
@@ -90,4 +70,4 @@ def round_image(one: TreeRound, bus: int) -> RoundImage:
         "row_beats": hidden.shape[1] // (bus // 8),
     }
     registers |= {f"{name}_base": place for name, place in image.places.items()}
-    return RoundImage(image, registers, wanted)
+    return CallImage(image, registers, wanted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from aerie.fpga.sim.calls import (
     random_calls,
     round_calls,
 )
+from aerie.fpga.sim.images import CallImage
 from aerie.fpga.sim.largest import LARGEST
 from aerie.fpga.sim.pysim import Pauses
 from aerie.fpga.sim.round_image import round_image
@@ -46,6 +47,17 @@ class Tally:
     outside: dict[str, int] = field(default_factory=dict)  # by reason
     differing: list[str] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
+
+    def take(self, card: BuiltCard, made: CallImage, pauses: Pauses, vectors: int) -> int:
+        """Run one more call; the cycles it took."""
+        stored = bytearray(made.image.memory)
+        seen = card.run(stored, made.registers, pauses)
+        self.differing += [f"{self.calls}: {name}" for name in made.differing(stored)]
+        self.calls += 1
+        self.vectors += vectors
+        for counter in COUNTERS:
+            self.counters[counter] += seen[counter]
+        return seen["cycles"]
 
     def row(self) -> dict[str, object]:
         """For the table."""
@@ -117,15 +129,8 @@ def _run(
             tally.outside[reason] = tally.outside.get(reason, 0) + 1
             continue
         made = block.image(call.inputs, call.outputs)
-        own = Pauses(pauses.read, pauses.write, pauses.latency, seed=number)
-        seen = card.run(made.image.memory, made.registers, own)
-        tally.calls += 1
-        tally.vectors += call.vectors
-        tally.differing += [f"{call.name}: {name}" for name in made.differing(made.image.memory)]
-        for counter in COUNTERS:
-            tally.counters[counter] += seen[counter]
+        cycles.append(tally.take(card, made, replace(pauses, seed=number), call.vectors))
         counts.append(COUNTS[block.name](made.registers, call.outputs))
-        cycles.append(seen["cycles"])
     return tally, counts, cycles
 
 
@@ -147,17 +152,7 @@ def study_top(rounds: Iterable[TreeRound]) -> list[Tally]:
     for memory, pauses in (("free", FREE), ("paused", PAUSED)):
         tally = Tally("top", "live", memory)
         for made in images:
-            stored = bytearray(made.image.memory)
-            seen = card.run(stored, made.registers, pauses)
-            tally.calls += 1
-            tally.vectors += made.registers["B"]
-            tally.differing += [
-                name
-                for name, wanted in made.wanted.items()
-                if made.image.get(name, stored).tobytes() != wanted.tobytes()
-            ]
-            for counter in COUNTERS:
-                tally.counters[counter] += seen[counter]
+            tally.take(card, made, pauses, made.registers["B"])
         tallies.append(tally)
     return tallies
 
