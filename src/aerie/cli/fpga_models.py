@@ -100,7 +100,7 @@ def compare_with_gpu(
     origin = provenance("cpu")
     found = race.race(Path(), geometry)
     rows = [{**row, "commit": origin["commit"]} for row in found["rows"]]
-    (out / "fpga_vs_h200_raw.csv").write_text(as_csv(rows, "\n"), "utf-8")
+    (out / "fpga_vs_h200_raw.csv").write_text(as_csv(rows), "utf-8")
     (out / "fpga_vs_h200_summary.md").write_text(race.page(found, origin), "utf-8")
     for row in rows:
         told = ("gpu", "hybrid", "card_alone")

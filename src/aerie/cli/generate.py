@@ -173,10 +173,9 @@ def _compare(
 
     with Progress(console=progress_console(), transient=True) as progress:
         task = progress.add_task("comparing", total=2 * repeats + 2)
-        result = compare_decoding(
+        payload = compare_decoding(
             plain, engine, text, params, repeats, lambda: progress.advance(task)
         )
-    payload = result.payload()
     table = Table("", "plain", "speculative", box=None)
     speeds, passes = payload["tokens_per_second"], payload["target_passes"]
     table.add_row("tokens/s", f"{speeds['plain']:.1f}", f"{speeds['speculative']:.1f}")
