@@ -15,7 +15,7 @@ for kernel in KERNELS:
     report = run_parity(kernels, reference, cases_for(kernel))
     print(f"{kernel}: {len(report.results) - len(report.failed)} of {len(report.results)} equal")
 
-# Requests that end at different times: whoever is left is found by the chip (K13).
+# Requests that end at different times: the chip finds those that still run (K13).
 prompts = ["def add(a, b):\n", "import os\n", "class Stack:\n"]
 before = CHIP.n_uploaded
 tokens = {}

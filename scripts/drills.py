@@ -371,7 +371,7 @@ def _answering(server: Served) -> set[str]:
 
 def _transcript(drill: Drill, said: Sequence[str]) -> str:
     plain = [re.sub(r"\x1b\[[0-9;]*m|\b\d+\.\d+\.\d+\.\d+\b", "", line)[:200] for line in said]
-    head = f"ray {metadata.version('ray')}: aerie serve --replicas 2, by scripts/drills.py"
+    head = f"ray {metadata.version('ray')}: aerie serve --replicas 2, by scripts/drills.sh"
     return "\n".join([head, _listed(drill.endings), *drill.happened, *drill.broken, *plain, ""])
 
 
@@ -452,7 +452,7 @@ def _page(made: dict[str, Any], drills: Sequence[Drill]) -> str:
     origin_line = (
         f"aerie {made['aerie']}, commit {made['commit']}, {made['date']}, {made['device']}"
     )
-    how = f"Written by `scripts/drills.py` ({origin_line})."
+    how = f"Written by `scripts/drills.sh` ({origin_line})."
     return f"# Fault drills\n\n{how}\n\n{words}\n\n{table}\n"
 
 

@@ -11,7 +11,7 @@ MEMORY_BYTES = 1 << 16
 
 
 class Chip:
-    """Everything a program touches must have been uploaded; everything it says is downloaded."""
+    """A program reads what was uploaded and writes what is then downloaded."""
 
     def __init__(self) -> None:
         self.n_uploaded = self.n_downloaded = 0  # bytes, for reports

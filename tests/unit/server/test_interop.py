@@ -9,7 +9,7 @@ from scripts.interop.scripted import MANNERS
 
 CLIENTS = {client.name: client for client in clients()}
 TABLE = (REPORTS / "README.md").read_text(encoding="utf-8")
-PAGE = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/api.md").read_text(encoding="utf-8")
 GOOD = "Successful requests:      8   \nFailed requests:    0  \nAcceptance length:   2.25  \n"
 
 
