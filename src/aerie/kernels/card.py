@@ -7,8 +7,9 @@ and the budget model read its cost, and the documentation and the C++ config are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from aerie.kernels.formula import Dim, Formula
 from aerie.kernels.status import Status
@@ -70,6 +71,30 @@ class Port:
         return tuple(Formula(text) for text in self.shape)
 
 
+class Call:
+    """Ports and scalars of a card as fields, in ABI order; those of base classes come first.
+
+    An instance is one call: a field holds what was given. What was not is None, and a scalar its
+    default. Where a kernel has a check, `status` holds the words that it returned.
+    """
+
+    ports: ClassVar[tuple[Port, ...]] = ()
+    scalars: ClassVar[tuple[Scalar, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        bases = [base for base in cls.__bases__ if issubclass(base, Call)]
+        ports = [port for base in bases for port in base.ports]
+        scalars = [entry for base in bases for entry in base.scalars]
+        for name, field in list(vars(cls).items()):
+            if isinstance(field, Port):
+                ports.append(replace(field, name=name))
+                setattr(cls, name, None)
+            elif isinstance(field, Scalar):
+                scalars.append(replace(field, name=name))
+                setattr(cls, name, None if field.default is REQUIRED else field.default)
+        cls.ports, cls.scalars = tuple(ports), tuple(scalars)
+
+
 @dataclass(frozen=True)
 class Limit:
     """A host-checked inequality between formulas: `value <= bound`."""
@@ -119,13 +144,12 @@ class Card:
     number: str
     name: str
     family: str
-    version: int
     summary: str
     axes: tuple[Axis, ...]
-    ports: tuple[Port, ...]
+    call: type[Call]
     ties: str
     cost: Cost
-    scalars: tuple[Scalar, ...] = ()
+    version: int = 1
     limits: tuple[Limit, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     # By output name; integers, booleans and whatever is not listed are exact in every dtype.
@@ -138,6 +162,16 @@ class Card:
     # What a caller promises about the data, where a kernel of the round trusts those before it:
     # a call that breaks it has no defined result. Kernels that assume nothing refuse instead.
     assumes: str = ""
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        """Arrays that are read, written and returned, in ABI order."""
+        return self.call.ports
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """Values that live on the host."""
+        return self.call.scalars
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:

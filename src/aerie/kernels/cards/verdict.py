@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from aerie.kernels.card import Card, Refusal, Scalar, Ulps
-from aerie.kernels.cards.axes import (
-    BATCH,
-    F32,
-    I32,
-    I64,
-    MAX_VERIFY,
-    ROWS,
-    STATUS,
-    STOPS,
-    U32,
-    VOCAB,
-    cost,
-    may_read,
-    reads,
-    returns,
-)
+from aerie.kernels.card import Call, Card, Refusal, Ulps
+from aerie.kernels.cards.axes import BATCH, MAX_VERIFY, ROWS, STOPS, VOCAB
+from aerie.kernels.cards.dtypes import F32, I32, I64, U32
+from aerie.kernels.cards.fields import STATUS, cost, may_read, reads, returns, scalar
 from aerie.kernels.status import Status
 
 _ROW = ("R",)
 _EACH = ("B",)
-_LAYOUT = reads("qo_indptr", I32, ("B+1",), "first row of each request")
+_LAYOUT = reads(I32, ("B+1",), "first row of each request")
 _BROKEN_LAYOUT = Refusal(
     Status.BROKEN_LAYOUT, "R", "qo_indptr falls below an earlier entry, or passes the rows"
 )
@@ -34,24 +21,28 @@ _ALL_MASKED = Refusal(
     Status.ALL_MASKED, "1", "a row of -inf alone, given or after the division; value = the row"
 )
 
+
+class Probabilities(Call):
+    """Arrays and scalars of K5."""
+
+    logits = reads(F32, ("R", "V"), "target logits; -inf masks a token")
+    temperature = reads(F32, _EACH, "0 is greedy")
+    qo_indptr = _LAYOUT
+    target_probas = returns(F32, ("R", "V"), "probabilities of each row")
+    status = STATUS
+
+
 PROBABILITIES = Card(
     number="K5",
     name="convert_logits_to_probas",
     family="verdict",
-    version=1,
     summary=(
         "Softmax of ragged rows at each request's temperature: t = x/T and d = t - max t in"
         " float32, exp(d) summed in float64. T < 1e-6 is greedy: one-hot at the argmax. Rows of"
         " no request and of a refused one are 0."
     ),
     axes=(BATCH, ROWS, VOCAB),
-    ports=(
-        reads("logits", F32, ("R", "V"), "target logits; -inf masks a token"),
-        reads("temperature", F32, _EACH, "0 is greedy"),
-        _LAYOUT,
-        returns("target_probas", F32, ("R", "V"), "probabilities of each row"),
-        STATUS,
-    ),
+    call=Probabilities,
     refusals=(
         _BROKEN_LAYOUT,
         Refusal(Status.BAD_PARAMETER, "0", "temperature is negative, infinite or NaN"),
@@ -63,11 +54,28 @@ PROBABILITIES = Card(
     cost=cost("4*R*V + 8*B", "4*R*V", "5*R*V"),
 )
 
+
+class RejectSample(Call):
+    """Arrays and scalars of K6's draft_tree_reject_sample."""
+
+    tree_depth = scalar("int", 0, 127, "deepest node of any request")
+    qo_indptr = _LAYOUT
+    draft_tokens = reads(I64, _ROW, "token of each row")
+    first_child_row = reads(I64, _ROW, "row within the request, -1 for none")
+    next_sibling_row = reads(I64, _ROW, "row within the request, -1 for none")
+    target_probas = may_read(F32, ("R", "V"), "rule coins: from K5")
+    coins = may_read(F32, ("B", "tree_depth+2"), "rule coins: uniforms in [0, 1)")
+    target_tokens = may_read(I64, _ROW, "rule match: from sample_target_tokens")
+    accept_index = returns(I64, ("B", "tree_depth + 1"), "rows within the request, root first", -1)
+    accept_count = returns(I64, _EACH, "accepted draft tokens, root and bonus excluded")
+    bonus_token = returns(I64, _EACH, "the token after the accepted path", -1)
+    status = STATUS
+
+
 REJECT_SAMPLE = Card(
     number="K6",
     name="draft_tree_reject_sample",
     family="verdict",
-    version=1,
     summary=(
         "Walk each request's tree from the root and take what the target would have said. With"
         " target_probas and coins: at a node of depth d, coin d against the running float64 sum"
@@ -77,26 +85,7 @@ REJECT_SAMPLE = Card(
         " that carries the row's own token, else emit that token. A request of no rows gets -1."
     ),
     axes=(BATCH, ROWS, VOCAB),
-    scalars=(Scalar("tree_depth", "int", 0, 127, "deepest node of any request"),),
-    ports=(
-        _LAYOUT,
-        reads("draft_tokens", I64, _ROW, "token of each row"),
-        reads("first_child_row", I64, _ROW, "row within the request, -1 for none"),
-        reads("next_sibling_row", I64, _ROW, "row within the request, -1 for none"),
-        may_read("target_probas", F32, ("R", "V"), "rule coins: from K5"),
-        may_read("coins", F32, ("B", "tree_depth+2"), "rule coins: uniforms in [0, 1)"),
-        may_read("target_tokens", I64, _ROW, "rule match: from sample_target_tokens"),
-        returns(
-            "accept_index",
-            I64,
-            ("B", "tree_depth + 1"),
-            "rows within the request, root first",
-            -1,
-        ),
-        returns("accept_count", I64, _EACH, "accepted draft tokens, root and bonus excluded"),
-        returns("bonus_token", I64, _EACH, "the token after the accepted path", -1),
-        STATUS,
-    ),
+    call=RejectSample,
     alternatives=(("target_probas", "coins"), ("target_tokens",)),
     # The rule match reads no distribution.
     defaults={"V": 1},
@@ -119,29 +108,40 @@ REJECT_SAMPLE = Card(
     ),
 )
 
-# What a row's own token depends on.
-SAMPLED = (
-    reads("logits", F32, ("R", "V"), "target logits; -inf masks a token"),
-    reads("positions", I64, _ROW, "absolute position of each row"),
-    reads("temperature", F32, _EACH, "0 is greedy"),
-    _LAYOUT,
-    may_read("seed", I64, _EACH, "key of the noise; needed where temperature > 0"),
-    may_read("sample_index", I64, _EACH, "which of n samples; 0 when absent"),
-    may_read("top_k", I64, _EACH, "0 = off"),
-    may_read("top_p", F32, _EACH, "1 = off"),
-    may_read("min_p", F32, _EACH, "0 = off"),
-    may_read("repetition_penalty", F32, _EACH, "1 = off"),
-    may_read("presence_penalty", F32, _EACH, "0 = off"),
-    may_read("frequency_penalty", F32, _EACH, "0 = off"),
-    may_read("prompt_counts", I32, ("B", "V"), "prompt tokens by id"),
-    may_read("output_counts", I32, ("B", "V"), "committed output tokens by id"),
-    may_read("logit_bias", F32, ("B", "V"), "added to the logits"),
-    may_read("draft_tokens", I64, _ROW, "token of each row, for path penalties"),
-    may_read("ancestor_bits", U32, ("R", "4"), "from K10c, for path penalties"),
-    may_read("stop_tokens", I64, ("B", "S"), "ids that may not end a short output; -1 = none"),
-    may_read("floor_position", I64, _EACH, "first position that may hold a stop token"),
-)
+
+class Sampled(Call):
+    """What a row's own token depends on."""
+
+    logits = reads(F32, ("R", "V"), "target logits; -inf masks a token")
+    positions = reads(I64, _ROW, "absolute position of each row")
+    temperature = reads(F32, _EACH, "0 is greedy")
+    qo_indptr = _LAYOUT
+    seed = may_read(I64, _EACH, "key of the noise; needed where temperature > 0")
+    sample_index = may_read(I64, _EACH, "which of n samples; 0 when absent")
+    top_k = may_read(I64, _EACH, "0 = off")
+    top_p = may_read(F32, _EACH, "1 = off")
+    min_p = may_read(F32, _EACH, "0 = off")
+    repetition_penalty = may_read(F32, _EACH, "1 = off")
+    presence_penalty = may_read(F32, _EACH, "0 = off")
+    frequency_penalty = may_read(F32, _EACH, "0 = off")
+    prompt_counts = may_read(I32, ("B", "V"), "prompt tokens by id")
+    output_counts = may_read(I32, ("B", "V"), "committed output tokens by id")
+    logit_bias = may_read(F32, ("B", "V"), "added to the logits")
+    draft_tokens = may_read(I64, _ROW, "token of each row, for path penalties")
+    ancestor_bits = may_read(U32, ("R", "4"), "from K10c, for path penalties")
+    stop_tokens = may_read(I64, ("B", "S"), "ids that may not end a short output; -1 = none")
+    floor_position = may_read(I64, _EACH, "first position that may hold a stop token")
+
+
 SAMPLED_TOGETHER = (("draft_tokens", "ancestor_bits"), ("stop_tokens", "floor_position"))
+
+
+class TargetTokens(Sampled):
+    """Arrays of K6's sample_target_tokens."""
+
+    target_tokens = returns(I64, _ROW, "the token after each row", -1)
+    status = STATUS
+
 
 TARGET_TOKENS = Card(
     number="K6",
@@ -167,11 +167,7 @@ TARGET_TOKENS = Card(
         " int32, and are added in int64; positions, seed and sample_index may be any int64."
     ),
     axes=(BATCH, ROWS, VOCAB, STOPS),
-    ports=(
-        *SAMPLED,
-        returns("target_tokens", I64, _ROW, "the token after each row", -1),
-        STATUS,
-    ),
+    call=TargetTokens,
     companions=SAMPLED_TOGETHER,
     refusals=(
         _BROKEN_LAYOUT,
