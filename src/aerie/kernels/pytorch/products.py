@@ -13,7 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from aerie.kernels.cards.products import MOST_EXPONENT, step_of
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.products import (
+    MOST_EXPONENT,
+    EightBitRows,
+    EightBits,
+    FourBits,
+    UnpackedEightBits,
+    UnpackedFourBits,
+    step_of,
+)
 
 TILE = 16  # rows
 # Weights that are unpacked at a time: 4 MB of them stay in a core's caches.
@@ -22,25 +31,17 @@ MOST_UNPACKED = 1 << 20
 Unpack = Callable[[slice], Tensor]  # weights of some outputs, float32 [outputs, inputs]
 
 
-def multiply_int4(
-    *,
-    x: Tensor,
-    codes: Tensor,
-    scales: Tensor,
-    zeros: Tensor,
-    group_size: int,
-    bias: Tensor | None = None,
-) -> dict[str, Any]:
+@takes_call
+def multiply_int4(call: FourBits) -> dict[str, Any]:
     """R18: scale times code less zero, group by group."""
-    unpack = _of_codes(codes, scales, zeros, group_size)
-    return {"y": multiply_unpacked(x, codes.shape[0], unpack, bias)}
+    unpack = _of_codes(call.codes, call.scales, call.zeros, call.group_size)
+    return {"y": multiply_unpacked(call.x, call.codes.shape[0], unpack, call.bias)}
 
 
-def unpack_int4(
-    *, weight: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, group_size: int
-) -> dict[str, Any]:
+@takes_call
+def unpack_int4(call: UnpackedFourBits) -> dict[str, Any]:
     """R28: the weight of R18, in the dtype of what it is written to."""
-    _write(weight, _of_codes(codes, scales, zeros, group_size))
+    _write(call.weight, _of_codes(call.codes, call.scales, call.zeros, call.group_size))
     return {}
 
 
@@ -55,17 +56,17 @@ def _of_codes(codes: Tensor, scales: Tensor, zeros: Tensor, group_size: int) -> 
     return unpack
 
 
-def multiply_fp8(
-    *, x: Tensor, codes: Tensor, scales: Tensor, group_size: int, bias: Tensor | None = None
-) -> dict[str, Any]:
+@takes_call
+def multiply_fp8(call: EightBits) -> dict[str, Any]:
     """R19: scale times eight-bit float, group by group."""
-    unpack = _of_floats(codes, scales, group_size)
-    return {"y": multiply_unpacked(x, codes.shape[0], unpack, bias)}
+    unpack = _of_floats(call.codes, call.scales, call.group_size)
+    return {"y": multiply_unpacked(call.x, call.codes.shape[0], unpack, call.bias)}
 
 
-def unpack_fp8(*, weight: Tensor, codes: Tensor, scales: Tensor, group_size: int) -> dict[str, Any]:
+@takes_call
+def unpack_fp8(call: UnpackedEightBits) -> dict[str, Any]:
     """R29: the weight of R19, in the dtype of what it is written to."""
-    _write(weight, _of_floats(codes, scales, group_size))
+    _write(call.weight, _of_floats(call.codes, call.scales, call.group_size))
     return {}
 
 
@@ -82,16 +83,15 @@ def _of_floats(codes: Tensor, scales: Tensor, group_size: int) -> Unpack:
     return unpack
 
 
-def multiply_fp8_rows(
-    *, x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None = None
-) -> dict[str, Any]:
+@takes_call
+def multiply_fp8_rows(call: EightBitRows) -> dict[str, Any]:
     """R27: rows in eight bits, each with a scale of its own."""
-    floats, wide = codes.contiguous().view(torch.float8_e4m3fn), x.float()
+    floats, wide = call.codes.contiguous().view(torch.float8_e4m3fn), call.x.float()
     exponent = exponent_of(wide.abs().amax(dim=1))
     near = (wide * power_of_two(-exponent)[:, None]).to(torch.float8_e4m3fn).float()
-    y = multiply_unpacked(near, codes.shape[0], lambda outputs: floats[outputs].float(), None)
-    y = y * scales * power_of_two(exponent)[:, None]
-    return {"y": (y if bias is None else y + bias.float()).to(x.dtype)}
+    y = multiply_unpacked(near, call.codes.shape[0], lambda outputs: floats[outputs].float(), None)
+    y = y * call.scales * power_of_two(exponent)[:, None]
+    return {"y": (y if call.bias is None else y + call.bias.float()).to(call.x.dtype)}
 
 
 def exponent_of(largest: Tensor) -> Tensor:

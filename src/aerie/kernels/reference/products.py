@@ -7,31 +7,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aerie.kernels.cards.products import LARGEST_FLOAT, MOST_EXPONENT, step_of
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.products import (
+    LARGEST_FLOAT,
+    MOST_EXPONENT,
+    EightBitRows,
+    EightBits,
+    FourBits,
+    UnpackedEightBits,
+    UnpackedFourBits,
+    step_of,
+)
 
 Rows = NDArray[Any]
 Codes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
 
-def multiply_int4(
-    *,
-    x: Rows,
-    codes: Codes,
-    scales: Floats,
-    zeros: Codes,
-    group_size: int,
-    bias: Rows | None = None,
-) -> dict[str, Any]:
+@takes_call
+def multiply_int4(call: FourBits) -> dict[str, Any]:
     """R18: scale times code less zero, group by group."""
-    return {"y": _multiply(x, _of_codes(codes, scales, zeros, group_size), bias)}
+    return {
+        "y": _multiply(
+            call.x, _of_codes(call.codes, call.scales, call.zeros, call.group_size), call.bias
+        )
+    }
 
 
-def unpack_int4(
-    *, weight: Rows, codes: Codes, scales: Floats, zeros: Codes, group_size: int
-) -> dict[str, Any]:
+@takes_call
+def unpack_int4(call: UnpackedFourBits) -> dict[str, Any]:
     """R28: the weight of R18, in the dtype of what it is written to."""
-    weight[:] = rounded(_of_codes(codes, scales, zeros, group_size).astype(np.float64), weight)
+    call.weight[:] = rounded(
+        _of_codes(call.codes, call.scales, call.zeros, call.group_size).astype(np.float64),
+        call.weight,
+    )
     return {}
 
 
@@ -48,16 +57,18 @@ def _of_codes(codes: Codes, scales: Floats, zeros: Codes, group_size: int) -> Fl
     return weight
 
 
-def multiply_fp8(
-    *, x: Rows, codes: Codes, scales: Floats, group_size: int, bias: Rows | None = None
-) -> dict[str, Any]:
+@takes_call
+def multiply_fp8(call: EightBits) -> dict[str, Any]:
     """R19: scale times eight-bit float, group by group."""
-    return {"y": _multiply(x, _of_floats(codes, scales, group_size), bias)}
+    return {"y": _multiply(call.x, _of_floats(call.codes, call.scales, call.group_size), call.bias)}
 
 
-def unpack_fp8(*, weight: Rows, codes: Codes, scales: Floats, group_size: int) -> dict[str, Any]:
+@takes_call
+def unpack_fp8(call: UnpackedEightBits) -> dict[str, Any]:
     """R29: the weight of R19, in the dtype of what it is written to."""
-    weight[:] = rounded(_of_floats(codes, scales, group_size).astype(np.float64), weight)
+    call.weight[:] = rounded(
+        _of_floats(call.codes, call.scales, call.group_size).astype(np.float64), call.weight
+    )
     return {}
 
 
@@ -69,13 +80,12 @@ def _of_floats(codes: Codes, scales: Floats, group_size: int) -> Floats:
     return weight
 
 
-def multiply_fp8_rows(
-    *, x: Rows, codes: Codes, scales: Floats, bias: Rows | None = None
-) -> dict[str, Any]:
+@takes_call
+def multiply_fp8_rows(call: EightBitRows) -> dict[str, Any]:
     """R27: row by row, the scale, the nearest floats, and their product with the weight."""
-    weight = np.array(FLOATS)[codes] * scales.astype(np.float64)[:, None]
-    rows = widened(x)
-    y = np.zeros((len(rows), len(codes)))
+    weight = np.array(FLOATS)[call.codes] * call.scales.astype(np.float64)[:, None]
+    rows = widened(call.x)
+    y = np.zeros((len(rows), len(call.codes)))
     for row, own in zip(rows, y, strict=True):
         scale, largest = 1.0, np.abs(row).max()
         if largest:
@@ -83,7 +93,7 @@ def multiply_fp8_rows(
             fitting = (2.0**e for e in exponents if largest <= LARGEST_FLOAT * 2.0**e)
             scale = next(fitting, 2.0**MOST_EXPONENT)
         own[:] = scale * (weight @ _nearest(row / scale))
-    return {"y": rounded(y if bias is None else y + widened(bias), x)}
+    return {"y": rounded(y if call.bias is None else y + widened(call.bias), call.x)}
 
 
 def _value(code: int) -> float:

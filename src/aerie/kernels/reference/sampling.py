@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.kernels.cards.verdict import Sampled
 from aerie.kernels.noise import gumbel
 
 Floats = NDArray[np.float32]
@@ -41,19 +42,22 @@ class Sampler:
     floor_position: int
 
     @classmethod
-    def of_request(cls, b: int, temperature: Floats, given: Mapping[str, NDArray[Any]]) -> Sampler:
+    def of_request(cls, b: int, call: Sampled) -> Sampler:
         """Pick request b's entry of every option that was given."""
-        rows = {name: array[b] for name, array in given.items()}
-        seed = rows.get("seed")
+
+        def own(name: str, neutral: Any = None) -> Any:
+            array = getattr(call, name)
+            return neutral if array is None else array[b]
+
         return cls(
-            temperature=temperature[b],
-            seed=None if seed is None else int(seed),
-            options={name: rows.get(name, neutral) for name, neutral in _OFF.items()},
-            prompt_counts=rows.get("prompt_counts"),
-            output_counts=rows.get("output_counts"),
-            logit_bias=rows.get("logit_bias"),
-            stop_tokens=rows.get("stop_tokens"),
-            floor_position=int(rows.get("floor_position", 0)),
+            temperature=call.temperature[b],
+            seed=own("seed"),
+            options={name: own(name, neutral) for name, neutral in _OFF.items()},
+            prompt_counts=own("prompt_counts"),
+            output_counts=own("output_counts"),
+            logit_bias=own("logit_bias"),
+            stop_tokens=own("stop_tokens"),
+            floor_position=int(own("floor_position", 0)),
         )
 
     def is_greedy(self) -> bool:
@@ -123,7 +127,7 @@ class Sampler:
         if self.is_greedy():
             return scores
         assert self.seed is not None
-        noise = gumbel(len(scores), self.seed, position, int(self.options["sample_index"]))
+        noise = gumbel(len(scores), int(self.seed), position, int(self.options["sample_index"]))
         with np.errstate(over="ignore", invalid="ignore"):
             return scores + noise
 

@@ -69,6 +69,11 @@ def packed(array: Tensor) -> Tensor:
     return array if array.dim() < 2 or array.stride(-1) == 1 else array.contiguous()
 
 
+def contiguous(*arrays: Tensor) -> list[Tensor]:
+    """Arrays that are only read, or packed copies of those whose entries lie apart."""
+    return [array.contiguous() for array in arrays]
+
+
 def write_back(copies: Sequence[Tensor], arrays_out: Sequence[Tensor | None]) -> None:
     """Copies that stood for arrays written in place go back to where those lie."""
     for copy, array in zip(copies, arrays_out, strict=True):
