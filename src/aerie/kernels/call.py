@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Protocol, TypeVar, get_type_hints
 
 from aerie.kernels.card import Call
 
 Outputs = dict[str, Any]
 AnyCall = TypeVar("AnyCall", bound=Call)
+
+
+class InTable(Protocol):
+    """A call whose requests have their KV slots in rows of a table."""
+
+    req_to_token: Any
+    req_pool_indices: Any
+    seq_len: Any
 
 
 def takes_call(function: Callable[[AnyCall], Outputs]) -> Callable[..., Outputs]:

@@ -20,8 +20,6 @@ from aerie.kernels.status import Status
 
 _EACH = ("B",)
 _TABLE = ("P", "L")
-_START = reads(I64, _EACH, "first position to write")
-_END = reads(I64, _EACH, "one past the last position")
 _NO_SUCH_ROW = Refusal(Status.TABLE_ROW, "P", "req_pool_indices names no row of the table")
 _WRITE_REFUSALS = (
     _NO_SUCH_ROW,
@@ -70,13 +68,18 @@ KV_INDICES = Card(
 )
 
 
-class DraftCacheLocs(Call):
-    """Arrays and scalars of K10a."""
+class WrittenSpans(Call):
+    """Where K10a and K10b write."""
 
     req_to_token = updates(I32, _TABLE, "request-to-slot table")
     req_pool_indices = POOL_ROW
-    start = _START
-    end = _END
+    start = reads(I64, _EACH, "first position to write")
+    end = reads(I64, _EACH, "one past the last position")
+
+
+class DraftCacheLocs(WrittenSpans):
+    """Arrays and scalars of K10a."""
+
     out_cache_loc = reads(I32, ("B", "T"), "slots of each request")
     status = STATUS
 
@@ -101,13 +104,9 @@ DRAFT_CACHE_LOCS = Card(
 )
 
 
-class TokenPool(Call):
+class TokenPool(WrittenSpans):
     """Arrays and scalars of K10b."""
 
-    req_to_token = updates(I32, _TABLE, "request-to-slot table")
-    req_pool_indices = POOL_ROW
-    start = _START
-    end = _END
     out_cache_loc = reads(I32, ("C",), "slots of all requests, in request order")
     status = STATUS
 

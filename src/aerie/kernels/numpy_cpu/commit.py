@@ -53,18 +53,12 @@ def update_verify_result(call: VerifyResult) -> dict[str, Any]:
             zip(call.accept_index.tolist(), call.accept_count.tolist(), sizes, strict=True)
         )
     ]
-    check_table_span(refusals, call.req_to_token, call.req_pool_indices, call.seq_len, spans.count)
-    tokens, bonus, stops = (
-        call.draft_tokens.tolist(),
-        call.bonus_token.tolist(),
-        call.stop_tokens.tolist(),
-    )
+    check_table_span(refusals, call, spans.count)
+    tokens, bonus = call.draft_tokens.tolist(), call.bonus_token.tolist()
+    stops, limits = call.stop_tokens.tolist(), call.length_limit.tolist()
     lengths, table_rows = call.seq_len.tolist(), call.req_pool_indices.tolist()
     # seq_len tokens and the root are there already; Python's integers, for a limit may be any.
-    room = [
-        limit - length - 1
-        for limit, length in zip(call.length_limit.tolist(), lengths, strict=True)
-    ]
+    room = [limit - length - 1 for limit, length in zip(limits, lengths, strict=True)]
     new_lengths, finished = lengths.copy(), [False] * batch
     out = _Batch()
     for b, (first, size, path) in enumerate(zip(firsts, sizes, paths, strict=True)):

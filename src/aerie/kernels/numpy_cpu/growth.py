@@ -89,34 +89,29 @@ def update_cumu_draft_state(call: CumulativeState) -> dict[str, Any]:
     batch, width = call.frontier_indexs.shape
     candidates = call.curr_layer_scores.shape[1]
     top_k = candidates // width
-    n_old, n_new = (
-        min(call.verify_num, call.cumu_count),
-        min(call.verify_num, call.cumu_count + candidates),
-    )
+    count, most = call.cumu_count, call.verify_num
+    n_old, n_new = min(most, count), min(most, count + candidates)
     # Only requests that are not refused are computed; a slice makes views of all of them.
     kept = (call.status == 0).nonzero()[0] if call.status.any() else slice(None)
-    frontier, tokens, ranked = (
-        call.frontier_indexs[kept],
-        call.topk_tokens[kept],
-        call.sort_layer_scores[kept],
-    )
+    frontier, tokens = call.frontier_indexs[kept], call.topk_tokens[kept]
+    ranked = call.sort_layer_scores[kept]
     rows = np.arange(len(frontier))[:, None]
     requests = rows if isinstance(kept, slice) else kept[:, None]
     depths = np.repeat(call.cumu_deltas[requests, frontier] + 1, top_k, axis=1)
     scores = call.curr_layer_scores[kept]
     if call.compat:
         scores = np.where(depths > 1, scores * COMPAT_DISCOUNT, scores)
-    following = np.arange(call.cumu_count + 1, call.cumu_count + candidates + 1)
+    following = np.arange(count + 1, count + candidates + 1)
     following[top_k - 1 :: top_k] = -1
 
-    here = slice(call.cumu_count, call.cumu_count + candidates)
+    here = slice(count, count + candidates)
     call.cumu_tokens[kept, here] = tokens
     call.cumu_scores[kept, here] = scores
     call.cumu_deltas[kept, here] = depths
     call.prev_indexs[kept, here] = np.repeat(frontier, top_k, axis=1)
     call.side_indexs[kept, here] = following
     call.next_indexs[kept, here] = -1
-    call.next_indexs[requests, frontier] = np.arange(call.cumu_count, here.stop, top_k)
+    call.next_indexs[requests, frontier] = np.arange(count, here.stop, top_k)
 
     chosen = call.sort_layer_indices[kept, :top_k]
     old_scores = call.sort_scores[kept, :n_old]

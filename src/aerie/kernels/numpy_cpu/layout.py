@@ -62,7 +62,7 @@ def update_node_data(call: NodeData) -> dict[str, Any]:
     selected = call.selected
     refusals = Refusals(len(call.seq_len))
     chosen = _Chosen.of(selected, call.prev_indexs)
-    _check_trees(refusals, chosen, selected, call.cumu_tokens, call.node_count, call.seq_len)
+    _check_trees(refusals, chosen, call)
     if refusals.found or chosen.offsets.item(-1) > call.row_capacity:
         asked = running(chosen.count * (refusals.status == 0))[1:]
         refusals.add(Status.SLOT_CAPACITY, asked > call.row_capacity, asked)
@@ -83,31 +83,24 @@ def update_node_data(call: NodeData) -> dict[str, Any]:
     for _ in range((int(chosen.count.max(initial=1)) - 1).bit_length()):
         bits |= bits.take(up, axis=0)
         up = up.take(up)
+    tokens, capacity = call.cumu_tokens.take(chosen.place), call.row_capacity
     positions = call.seq_len[chosen.request] + call.cumu_deltas.take(chosen.place)
     return {
         "qo_indptr": chosen.offsets.astype(np.int32),
-        "draft_tokens": filled(
-            call.cumu_tokens.take(chosen.place), call.row_capacity, -1, np.int64
-        ),
-        "positions": filled(positions, call.row_capacity, 0, np.int64),
-        "parent_row": filled(parent_row, call.row_capacity, -1, np.int64),
-        "first_child_row": filled(first_child, call.row_capacity, -1, np.int64),
-        "next_sibling_row": filled(next_sibling, call.row_capacity, -1, np.int64),
-        "ancestor_bits": filled(bits, call.row_capacity, 0, np.uint32),
+        "draft_tokens": filled(tokens, capacity, -1, np.int64),
+        "positions": filled(positions, capacity, 0, np.int64),
+        "parent_row": filled(parent_row, capacity, -1, np.int64),
+        "first_child_row": filled(first_child, capacity, -1, np.int64),
+        "next_sibling_row": filled(next_sibling, capacity, -1, np.int64),
+        "ancestor_bits": filled(bits, capacity, 0, np.uint32),
         **refusals.words(),
     }
 
 
-def _check_trees(
-    refusals: Refusals,
-    chosen: _Chosen,
-    selected: Bools,
-    tokens: Ints,
-    node_count: Ints,
-    seq_len: Ints,
-) -> None:
+def _check_trees(refusals: Refusals, chosen: _Chosen, call: NodeData) -> None:
     """Every choice is a tree of existing nodes whose siblings differ, in the card's order."""
     request, node, parent = chosen.request, chosen.node, chosen.parent
+    selected, node_count, seq_len = call.selected, call.node_count, call.seq_len
     refusals.add(Status.OUT_OF_RANGE, outside(node_count - 1, selected.shape[1]), node_count)
     refusals.add(Status.NEGATIVE_LENGTH, seq_len < 0, seq_len)
     refusals.add(Status.BROKEN_TREE, ~selected[:, 0], np.zeros_like(seq_len))
@@ -118,7 +111,8 @@ def _check_trees(
     if not is_linked.all():
         refusals.add_at(Status.BROKEN_TREE, request[~is_linked], node[~is_linked])
     if node.any():  # roots have no siblings
-        check_siblings(refusals, request, chosen.place - node + parent, tokens.take(chosen.place))
+        tokens = call.cumu_tokens.take(chosen.place)
+        check_siblings(refusals, request, chosen.place - node + parent, tokens)
     refusals.add(Status.ROW_CAPACITY, chosen.count > MAX_VERIFY, chosen.count)
 
 
@@ -144,7 +138,7 @@ def fused_tree_mask_operator(call: TreeMask) -> dict[str, Any]:
     """K4: KV slot lists and visibility packed to bits, segment by segment."""
     refusals = Refusals(len(call.seq_len))
     spans = request_spans(refusals, call.qo_indptr, len(call.ancestor_bits))
-    check_table_span(refusals, call.req_to_token, call.req_pool_indices, call.seq_len, spans.count)
+    check_table_span(refusals, call, spans.count)
     is_kept = refusals.status == 0
     columns = np.where(is_kept, call.seq_len, 0) + spans.count * is_kept
     n_bytes = (spans.count * columns + 7) >> 3
@@ -155,10 +149,8 @@ def fused_tree_mask_operator(call: TreeMask) -> dict[str, Any]:
         is_kept = refusals.status == 0
         columns, n_bytes = columns * is_kept, n_bytes * is_kept
     mask_indptr, kv_indptr = running(n_bytes), running(columns)
-    kv_indices, packed = (
-        np.full(call.kv_capacity, -1, np.int32),
-        np.zeros(call.mask_capacity, np.uint8),
-    )
+    kv_indices = np.full(call.kv_capacity, -1, np.int32)
+    packed = np.zeros(call.mask_capacity, np.uint8)
     bits = np.unpackbits(
         np.ascontiguousarray(call.ancestor_bits).view(np.uint8), axis=1, bitorder="little"
     )

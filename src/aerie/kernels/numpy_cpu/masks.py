@@ -20,9 +20,8 @@ def forbid_tokens(call: Forbidden) -> dict[str, Any]:
     known = np.minimum(np.maximum(seat, 0), max(len(call.first) - 1, 0))
     begin = call.first[known] if len(call.first) else np.zeros(len(rows), np.int32)
     mask = begin.astype(np.int64) + rows - call.ends[known]
-    is_bound = (
-        (seat == known) & (begin > 0) & (mask > 0) & (mask < len(call.bits)) & (len(call.first) > 0)
-    )
+    is_mask = (begin > 0) & (mask > 0) & (mask < len(call.bits))
+    is_bound = is_mask & (seat == known) & (len(call.first) > 0)
     for r in np.flatnonzero(is_bound).tolist():
         # Bytes of a little-endian word stand in the order of its bits.
         words = np.ascontiguousarray(call.bits[mask[r]]).view(np.uint8)

@@ -22,7 +22,7 @@ def compute_kv_indices(call: KvIndices) -> dict[str, Any]:
     """K8: one slot list per request, or per (request, frontier slot) with its ancestor chain."""
     batch = len(call.seq_len)
     refusals = Refusals(batch)
-    check_table_span(refusals, call.req_to_token, call.req_pool_indices, call.seq_len, 0)
+    check_table_span(refusals, call, 0)
     # [B, W] length of each list
     lengths = call.seq_len[:, None]
     if call.tree_mask is not None:

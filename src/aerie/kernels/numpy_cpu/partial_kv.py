@@ -72,9 +72,8 @@ def _floats(values: NDArray[Any]) -> Floats:
 @takes_call
 def choose_kv_blocks(call: ChosenBlocks) -> dict[str, Any]:
     """R22: sinks, the best between, and the window."""
-    seq_len = call.seq_len
     n_chosen, n_blocks = call.n_sink + call.n_retrieval + call.n_window, call.block_scores.shape[-1]
-    block, seq_len = np.arange(n_blocks), seq_len.clip(0, n_blocks * call.block_size)
+    block, seq_len = np.arange(n_blocks), call.seq_len.clip(0, n_blocks * call.block_size)
     n_own = (seq_len + call.block_size - 1) // call.block_size
     is_own = (block < n_own[:, None])[None, :, None]
     is_fixed = ((block < call.n_sink) | (block >= (n_own - call.n_window)[:, None]))[None, :, None]
@@ -83,10 +82,8 @@ def choose_kv_blocks(call: ChosenBlocks) -> dict[str, Any]:
     best = np.sort(np.where(best < n_own[None, :, None, None], best, n_blocks), axis=-1)
     blocks = np.full((*best.shape[:3], n_chosen), -1, np.int32)
     blocks[..., : best.shape[-1]] = np.where(best < n_blocks, best, -1)
-    return {
-        "blocks": blocks,
-        "near_len": seq_len - np.maximum(n_own - n_chosen, 0) * call.block_size,
-    }
+    near_len = seq_len - np.maximum(n_own - n_chosen, 0) * call.block_size
+    return {"blocks": blocks, "near_len": near_len}
 
 
 @takes_call
@@ -97,9 +94,7 @@ def gather_kv_blocks(call: GatheredBlocks) -> dict[str, Any]:
         text = call.req_to_token[call.req_pool_indices[b], :length]
         for y, g in np.ndindex(n_layers, n_heads):
             own = call.blocks[y, b, g]
-            position = (own[own >= 0, None] * call.block_size + np.arange(call.block_size)).reshape(
-                -1
-            )
+            position = own[own >= 0, None] * call.block_size + np.arange(call.block_size)
             # Chosen blocks stand first and ascend: only the last one may be cut.
             source = text[position[position < length]]
             target = call.near_table[b, : len(source)]
@@ -111,7 +106,6 @@ def gather_kv_blocks(call: GatheredBlocks) -> dict[str, Any]:
 @takes_call
 def splice_drafted_run(call: SplicedRun) -> dict[str, Any]:
     """R24: the tree moves behind the run."""
-    n_chosen = call.n_chosen
     longest, count = call.run_tokens.shape[1], call.run_count[:, None]
     run, old = np.s_[:, 1 : 1 + longest], np.s_[:, 1 : call.node_count]
     new = np.s_[:, 1 + longest : call.node_count + longest]
@@ -124,11 +118,8 @@ def splice_drafted_run(call: SplicedRun) -> dict[str, Any]:
         array[new] = array[old].copy()
     is_run = np.arange(longest) < count
     call.cumu_tokens[:, 0] = call.root_tokens
-    call.cumu_tokens[run], call.cumu_scores[run], call.selected[run] = (
-        call.run_tokens,
-        is_run,
-        is_run,
-    )
+    call.cumu_tokens[run] = call.run_tokens
+    call.cumu_scores[run], call.selected[run] = is_run, is_run
     call.cumu_deltas[run], call.prev_indexs[run] = np.arange(1, 1 + longest), np.arange(longest)
-    n_chosen += call.run_count.astype(np.int32)
+    call.n_chosen += call.run_count.astype(np.int32)
     return {"noted_depths": noted}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.kernels.call import InTable
 from aerie.kernels.numpy_cpu.refusals import Refusals, outside
 from aerie.kernels.status import Status
 
@@ -88,11 +89,10 @@ def request_spans(
     return Spans(first * is_kept, count * is_kept, False)
 
 
-def check_table_span(
-    refusals: Refusals, table: Slots, pool_row: Ints, seq_len: Ints, count: Ints | int
-) -> None:
+def check_table_span(refusals: Refusals, call: InTable, count: Ints | int) -> None:
     """Refuse requests whose table row, or positions [0, seq_len + count), do not exist."""
-    n_requests, width = table.shape
+    (n_requests, width), pool_row = call.req_to_token.shape, call.req_pool_indices
+    seq_len = call.seq_len
     refusals.add(Status.TABLE_ROW, outside(pool_row, n_requests), pool_row)
     refusals.add(Status.NEGATIVE_LENGTH, seq_len < 0, seq_len)
     # Not seq_len + count > width: that sum may pass int64, and names its end then.

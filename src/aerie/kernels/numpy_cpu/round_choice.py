@@ -46,10 +46,9 @@ def choose_best_nodes(call: BestNodes) -> dict[str, Any]:
     return {}
 
 
-def path_weights(
-    scores: Floats, depths: Ints, parents: Ints, corrections: Doubles, deepest: int
-) -> Floats:
+def path_weights(call: PlannedNodes, corrections: Doubles) -> Floats:
     """Acceptance probability of every path, never above the parent's. [B, N]"""
+    scores, depths = call.cumu_scores, call.cumu_deltas
     batch, size = scores.shape
     exact = scores.astype(np.float64)
     place = np.sqrt(np.clip(exact, 0.0, 1.0)) * (KNOTS - 1)
@@ -64,8 +63,8 @@ def path_weights(
     weights *= scores > 0
     np.copyto(weights, scores, where=depths == 0)
     # Flat places of the parents: gathers along one axis are the quick ones.
-    above = np.maximum(parents, 0) + (np.arange(batch) * size)[:, None]
-    for _ in range(deepest.bit_length()):
+    above = np.maximum(call.prev_indexs, 0) + (np.arange(batch) * size)[:, None]
+    for _ in range(call.deepest.bit_length()):
         np.minimum(weights, weights.take(above), out=weights)
         above = above.take(above)
     return weights
@@ -79,9 +78,7 @@ def choose_planned_nodes(call: PlannedNodes) -> dict[str, Any]:
         return {}
     n_sizes = len(call.row_sizes)
     seconds, corrections = call.numbers[1 : 1 + n_sizes], call.numbers[1 + n_sizes :]
-    weights = path_weights(
-        call.cumu_scores, call.cumu_deltas, call.prev_indexs, corrections, call.deepest
-    )
+    weights = path_weights(call, corrections)
     usable = best_of_scores(weights, call.verify_num)
     usable[:, 0] = False
     nodes = usable.reshape(-1).nonzero()[0]

@@ -106,9 +106,8 @@ def place_draft_rows(call: DraftRows) -> dict[str, Any]:
     positions = np.minimum(own, behind) + (call.seq_len - call.count)[:, None]
     np.maximum(positions, 0, out=positions)
     kv_slots = np.empty((batch, call.run), np.int64)
-    kv_slots[:] = call.req_to_token[
-        call.req_pool_indices[:, None], np.minimum(positions, width - 1)
-    ]
+    table_row, place = call.req_pool_indices[:, None], np.minimum(positions, width - 1)
+    kv_slots[:] = call.req_to_token[table_row, place]
     kv_slots *= own <= behind
     return {
         "positions": positions.reshape(-1),

@@ -62,14 +62,7 @@ def merge_text_path(call: MergedPath) -> dict[str, Any]:
     call.prev_indexs[:, new] = -1
     if not call.path_len.any():
         return {"n_added": np.zeros(batch, np.int64)}
-    old = slice(0, call.node_count)
-    node_at, n_walked = _walked(
-        call.cumu_tokens[:, old],
-        call.cumu_deltas[:, old],
-        call.prev_indexs[:, old],
-        call.path_tokens,
-        call.path_len,
-    )
+    node_at, n_walked = _walked(call)
     requests, depth = np.arange(batch)[:, None], np.arange(longest + 1)
     ends = n_walked[:, None]
     is_walked = depth <= ends
@@ -94,10 +87,11 @@ def merge_text_path(call: MergedPath) -> dict[str, Any]:
     return {"n_added": np.add.reduce(is_new, axis=1, dtype=np.int64)}
 
 
-def _walked(
-    tokens: Ints, depths: Ints, parents: Ints, path_tokens: Ints, path_len: Ints
-) -> tuple[Ints, Ints]:
+def _walked(call: MergedPath) -> tuple[Ints, Ints]:
     """The node that the path walks over at each depth [B, T+1], and how many it walks over [B]."""
+    nodes = (call.cumu_tokens, call.cumu_deltas, call.prev_indexs)
+    tokens, depths, parents = (array[:, : call.node_count] for array in nodes)
+    path_tokens, path_len = call.path_tokens, call.path_len
     batch, longest = path_tokens.shape
     node_at, n_walked = np.zeros((batch, longest + 1), np.int64), np.zeros(batch, np.int64)
     # Those still inside their trees, a step at a time: few paths stay there for long.

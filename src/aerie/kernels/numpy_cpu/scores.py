@@ -20,10 +20,9 @@ Ints = NDArray[np.int64]
 @takes_call
 def toss_coins(call: Coins) -> dict[str, Any]:
     """R15: 24 bits of a word for each coin."""
-    words = random_words(call.tree_depth + 2, call.seed, call.position, call.sample_index, COINS)
-    return {
-        "coins": (words[:, : call.tree_depth + 2] >> 8).astype(np.float32) * np.float32(2.0**-24)
-    }
+    count = call.tree_depth + 2
+    words = random_words(count, call.seed, call.position, call.sample_index, COINS)[:, :count]
+    return {"coins": (words >> 8).astype(np.float32) * np.float32(2.0**-24)}
 
 
 @takes_call
@@ -33,9 +32,8 @@ def score_target_tokens(call: LogProbabilities) -> dict[str, Any]:
     chosen = np.zeros(call.rows.shape, np.float32)
     top_tokens = np.full((*call.rows.shape, call.top_n), -1, np.int32)
     top_logprobs = np.zeros((*call.rows.shape, call.top_n), np.float32)
-    is_used = (
-        (call.wanted >= 0)[:, None] & ~outside(call.rows, n_rows) & ~outside(call.tokens, vocab)
-    )
+    is_used = ~outside(call.rows, n_rows) & ~outside(call.tokens, vocab)
+    is_used &= (call.wanted >= 0)[:, None]
     for b, place in zip(*(index.tolist() for index in is_used.nonzero()), strict=True):
         scored = _Row(call.logits[call.rows[b, place]])
         best = scored.best(min(int(call.wanted[b]), call.top_n, vocab))

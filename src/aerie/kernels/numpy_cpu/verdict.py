@@ -23,9 +23,8 @@ def draft_tree_reject_sample(call: RejectSample) -> dict[str, Any]:
     batch = len(call.qo_indptr) - 1
     refusals = Refusals(batch)
     spans = request_spans(refusals, call.qo_indptr, len(call.draft_tokens))
-    rows = [
-        array.tolist() for array in (call.draft_tokens, call.first_child_row, call.next_sibling_row)
-    ]
+    links = (call.draft_tokens, call.first_child_row, call.next_sibling_row)
+    rows = [array.tolist() for array in links]
     paths = [[-1] * (call.tree_depth + 1) for _ in range(batch)]
     counts, bonus = [0] * batch, [-1] * batch
     said = None if call.target_tokens is None else call.target_tokens.tolist()
@@ -38,9 +37,8 @@ def draft_tree_reject_sample(call: RejectSample) -> dict[str, Any]:
                 verdict = tree.match(said[span], call.tree_depth)
             else:
                 assert call.target_probas is not None and call.coins is not None
-                verdict = tree.toss(
-                    call.target_probas[span], call.coins[b].tolist(), call.tree_depth
-                )
+                coins = call.coins[b].tolist()
+                verdict = tree.toss(call.target_probas[span], coins, call.tree_depth)
         except BrokenTreeError as broken:
             refusals.refuse(b, broken.code, broken.value)
             continue

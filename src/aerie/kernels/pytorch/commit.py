@@ -27,11 +27,10 @@ def update_verify_result(call: VerifyResult) -> dict[str, Tensor]:
     steps = torch.arange(run, device=device)  # [D+1]
     refusals = Refusals(batch, device)
     spans = request_spans(refusals, call.qo_indptr, n_rows)
-    refusals.add(
-        Status.TOO_DEEP, (call.accept_count < 0) | (call.accept_count >= run), call.accept_count
-    )
-    _check_path(refusals, call.accept_index, call.accept_count, spans.count, steps)
-    check_table_span(refusals, call.req_to_token, call.req_pool_indices, call.seq_len, spans.count)
+    is_outside = (call.accept_count < 0) | (call.accept_count >= run)
+    refusals.add(Status.TOO_DEEP, is_outside, call.accept_count)
+    _check_path(refusals, call, spans.count, steps)
+    check_table_span(refusals, call, spans.count)
     live = ~refusals.refused & (spans.count > 0)  # [B]
 
     # [B, D+1] flat row of every path entry; some row of the buffer beyond the path
@@ -59,9 +58,7 @@ def update_verify_result(call: VerifyResult) -> dict[str, Tensor]:
     is_emitted = steps < n_emitted[:, None]
     is_kept = steps < n_kept[:, None]
     moves = is_kept & (call.accept_index != steps)
-    kv_src, kv_dst = _moved_slots(
-        call.req_to_token, call.req_pool_indices, call.seq_len, call.accept_index
-    )
+    kv_src, kv_dst = _moved_slots(call)
     n_freed = (spans.count - n_kept) * live
     freed = SlotLists(call.req_to_token, call.req_pool_indices, n_freed, call.seq_len + n_kept)
     free_indptr = offsets(n_freed)
@@ -84,11 +81,10 @@ def update_verify_result(call: VerifyResult) -> dict[str, Tensor]:
     }
 
 
-def _check_path(
-    refusals: Refusals, accept_index: Tensor, accept_count: Tensor, count: Tensor, steps: Tensor
-) -> None:
+def _check_path(refusals: Refusals, call: VerifyResult, count: Tensor, steps: Tensor) -> None:
     """Refuse paths that do not ascend from row 0 within the request; no rows, no path."""
-    last_step = accept_count.clamp(0, steps.shape[0] - 1)
+    accept_index = call.accept_index
+    last_step = call.accept_count.clamp(0, steps.shape[0] - 1)
     last = accept_index.gather(1, last_step[:, None])[:, 0]
     is_on_path = steps[1:] <= last_step[:, None]
     falls = (is_on_path & (accept_index[:, 1:] <= accept_index[:, :-1])).any(dim=1)
@@ -96,14 +92,13 @@ def _check_path(
     refusals.add(Status.BROKEN_TREE, is_broken & (count > 0), last)
 
 
-def _moved_slots(
-    table: Tensor, pool_row: Tensor, seq_len: Tensor, accept_index: Tensor
-) -> tuple[Tensor, Tensor]:
+def _moved_slots(call: VerifyResult) -> tuple[Tensor, Tensor]:
     """Slot each path entry is read from and the one it belongs to; anything if there is none."""
+    table, accept_index, seq_len = call.req_to_token, call.accept_index, call.seq_len
     if table.numel() == 0:
         none = torch.zeros_like(accept_index, dtype=torch.int32)
         return none, none
-    rows = pool_row.clamp(0, table.shape[0] - 1)[:, None]
+    rows = call.req_pool_indices.clamp(0, table.shape[0] - 1)[:, None]
     steps = torch.arange(accept_index.shape[1], device=table.device)
     last = table.shape[1] - 1
     source = table[rows, (accept_index + seq_len[:, None]).clamp_(0, last)]

@@ -31,10 +31,7 @@ def multiply_experts(call: Grouped) -> dict[str, Any]:
         expert = experts[tile : tile + 1]
         is_pair = place < call.starts[expert + 1]
         pair = torch.where(is_pair, call.order[place.clamp(max=n_pairs - 1)].long(), n_pairs)
-        held, powers = (
-            call.blocks.index_select(0, expert)[0],
-            call.scales.index_select(0, expert)[0],
-        )
+        held, powers = (of.index_select(0, expert)[0] for of in (call.blocks, call.scales))
         own = None if call.bias is None else call.bias.index_select(0, expert)[0]
         rows = call.x[pair.clamp(max=n_pairs - 1) // call.n_active].float()
         sums = multiply_unpacked(rows, n_out, partial(_unpacked, held, powers), own)

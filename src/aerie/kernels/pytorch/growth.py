@@ -43,9 +43,8 @@ def draft_tree_layer_score_index_gen_op(call: LayerScores) -> dict[str, Tensor]:
         outputs["mapped_tokens"] = call.topk_tokens.clone()
         return {**outputs, **no_refusals(batch, device)}
     refusals = _check_map(call.topk_tokens, call.hot_token_id)
-    outputs["mapped_tokens"] = call.hot_token_id.take(
-        call.topk_tokens.clamp(0, call.hot_token_id.shape[0] - 1)
-    )
+    known = call.topk_tokens.clamp(0, call.hot_token_id.shape[0] - 1)
+    outputs["mapped_tokens"] = call.hot_token_id.take(known)
     for name, array in outputs.items():
         refused = refusals.refused.view(batch, *[1] * (array.dim() - 1))
         array.masked_fill_(refused, 0 if name.endswith(("scores", "hidden")) else -1)
@@ -98,10 +97,8 @@ def update_cumu_draft_state(call: CumulativeState) -> dict[str, Tensor]:
     candidates = call.curr_layer_scores.shape[1]
     top_k = candidates // width
     device = call.curr_layer_scores.device
-    n_old, n_new = (
-        min(call.verify_num, call.cumu_count),
-        min(call.verify_num, call.cumu_count + candidates),
-    )
+    count, most = call.cumu_count, call.verify_num
+    n_old, n_new = min(most, count), min(most, count + candidates)
     ok = (call.status == 0)[:, None]  # [B, 1]
     # A refused request may name nodes that do not exist; what it would write is dropped below.
     frontier = call.frontier_indexs.clamp(0, call.cumu_count - 1)

@@ -36,10 +36,8 @@ def update_node_data(call: NodeData) -> dict[str, Tensor]:
     refusals.add(Status.OUT_OF_RANGE, is_outside, call.node_count)
     refusals.add(Status.NEGATIVE_LENGTH, call.seq_len < 0, call.seq_len)
     _check_tree(refusals, call.prev_indexs, call.selected, ids, call.node_count)
-    refusals.add(
-        Status.DUPLICATE_SIBLING,
-        *repeated_sibling(call.prev_indexs, call.cumu_tokens, call.selected),
-    )
+    repeated = repeated_sibling(call.prev_indexs, call.cumu_tokens, call.selected)
+    refusals.add(Status.DUPLICATE_SIBLING, *repeated)
     row_of = call.selected.cumsum(dim=1).sub_(1)  # [B, N] row of each selected node
     count = row_of[:, -1] + 1
     refusals.add(Status.ROW_CAPACITY, count > MAX_VERIFY, count)
@@ -138,7 +136,7 @@ def fused_tree_mask_operator(call: TreeMask) -> dict[str, Tensor]:
     """K4: KV slot lists and visibility packed to bits, segment by segment."""
     refusals = Refusals(call.seq_len.shape[0], call.seq_len.device)
     spans = request_spans(refusals, call.qo_indptr, call.ancestor_bits.shape[0])
-    check_table_span(refusals, call.req_to_token, call.req_pool_indices, call.seq_len, spans.count)
+    check_table_span(refusals, call, spans.count)
     columns = (call.seq_len + spans.count).masked_fill_(refusals.refused, 0)
     n_bytes = (spans.count * columns + 7) >> 3
     asked_slots, asked_bytes = columns.cumsum(0), n_bytes.cumsum(0)
@@ -153,21 +151,17 @@ def fused_tree_mask_operator(call: TreeMask) -> dict[str, Tensor]:
         "kv_indptr": kv_indptr.int(),
         "kv_indices": lists.flatten(kv_indptr, call.kv_capacity),
         "mask_indptr": mask_indptr.int(),
-        "packed_mask": _packed_mask(
-            kept, columns, mask_indptr, call.ancestor_bits, call.mask_capacity
-        ),
+        "packed_mask": _packed_mask(kept, columns, mask_indptr, call),
         **refusals.words(),
     }
 
 
-def _packed_mask(
-    spans: Spans, columns: Tensor, mask_indptr: Tensor, ancestor_bits: Tensor, capacity: int
-) -> Tensor:
+def _packed_mask(spans: Spans, columns: Tensor, mask_indptr: Tensor, call: TreeMask) -> Tensor:
     """Visibility bits of all requests: every bit set, then the invisible tree columns cleared.
 
     Nearly all bits are prefix columns; only the at most 128 tree bits of a row need arithmetic.
     """
-    device = ancestor_bits.device
+    capacity, ancestor_bits, device = call.mask_capacity, call.ancestor_bits, columns.device
     # One byte more than asked for takes what falls beyond the end.
     packed = torch.arange(capacity + 1, dtype=torch.int32, device=device) < mask_indptr[-1]
     packed = packed.int().mul_(255)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.memory import DraftCacheLocs, KvIndices, TokenPool
+from aerie.kernels.cards.memory import DraftCacheLocs, KvIndices, TokenPool, WrittenSpans
 from aerie.kernels.pytorch.ragged import SlotLists, at_least_one, check_table_span, offsets
 from aerie.kernels.pytorch.refusals import Refusals
 from aerie.kernels.status import Status
@@ -20,7 +20,7 @@ def compute_kv_indices(call: KvIndices) -> dict[str, Tensor]:
     """K8: one slot list per request, or per (request, frontier slot) with its ancestor chain."""
     batch = call.seq_len.shape[0]
     refusals = Refusals(batch, call.seq_len.device)
-    check_table_span(refusals, call.req_to_token, call.req_pool_indices, call.seq_len, 0)
+    check_table_span(refusals, call, 0)
     prefix = call.seq_len.masked_fill(refusals.refused, 0)
     if call.tree_mask is None or call.fed_slots is None:
         asked = prefix.cumsum(0)
@@ -57,7 +57,7 @@ def compute_kv_indices(call: KvIndices) -> dict[str, Tensor]:
 @takes_call
 def check_draft_cache_locs(call: DraftCacheLocs) -> dict[str, Tensor]:
     """K10a, before anything is written."""
-    refusals = _check_spans(call.req_to_token, call.req_pool_indices, call.start, call.end)
+    refusals = _check_spans(call)
     n_slots = call.out_cache_loc.shape[1]
     needed = call.end - call.start
     refusals.add(Status.SLOT_CAPACITY, needed > n_slots, needed)
@@ -72,9 +72,8 @@ def check_draft_cache_locs(call: DraftCacheLocs) -> dict[str, Tensor]:
 @takes_call
 def assign_draft_cache_locs_operator(call: DraftCacheLocs) -> dict[str, Tensor]:
     """K10a: row b of out_cache_loc goes to [start, end) of request b's table row."""
-    position = call.start[:, None] + torch.arange(
-        call.out_cache_loc.shape[1], device=call.start.device
-    )
+    steps = torch.arange(call.out_cache_loc.shape[1], device=call.start.device)
+    position = call.start[:, None] + steps
     is_written = (position < call.end[:, None]) & (call.status == 0)[:, None]  # [B, T]
     rows = call.req_pool_indices[:, None].expand_as(position)
     _write(call.req_to_token, rows, position, call.out_cache_loc, is_written)
@@ -84,9 +83,9 @@ def assign_draft_cache_locs_operator(call: DraftCacheLocs) -> dict[str, Tensor]:
 @takes_call
 def check_req_to_token_pool(call: TokenPool) -> dict[str, Tensor]:
     """K10b, before anything is written."""
-    refusals = _check_spans(call.req_to_token, call.req_pool_indices, call.start, call.end)
+    refusals = _check_spans(call)
     n_slots = call.out_cache_loc.shape[0]
-    share = _share_bounds(call.start, call.end)
+    share = _share_bounds(call)
     refusals.add(Status.SLOT_CAPACITY, share[1:] > n_slots, share[1:])
     # [C+1] negative slots before each place, so that a share's own are a difference
     is_negative = call.out_cache_loc < 0
@@ -104,7 +103,7 @@ def assign_req_to_token_pool_operator(call: TokenPool) -> dict[str, Tensor]:
     batch, n_slots = call.start.shape[0], call.out_cache_loc.shape[0]
     if batch == 0:
         return {}
-    share = _share_bounds(call.start, call.end)
+    share = _share_bounds(call)
     entries = torch.arange(n_slots, device=call.start.device)
     owner = torch.searchsorted(share[1:], entries, right=True).clamp_max_(batch - 1)
     is_written = (entries < share[-1]) & (call.status == 0).take(owner)
@@ -114,13 +113,14 @@ def assign_req_to_token_pool_operator(call: TokenPool) -> dict[str, Tensor]:
     return {}
 
 
-def _share_bounds(start: Tensor, end: Tensor) -> Tensor:
+def _share_bounds(call: TokenPool) -> Tensor:
     """Where each request's share of the flat slots begins, and where the last one ends. [B+1]"""
-    return offsets((end.clamp(-_FAR, _FAR) - start.clamp(-_FAR, _FAR)).clamp_min_(0))
+    return offsets((call.end.clamp(-_FAR, _FAR) - call.start.clamp(-_FAR, _FAR)).clamp_min_(0))
 
 
-def _check_spans(table: Tensor, pool_row: Tensor, start: Tensor, end: Tensor) -> Refusals:
-    n_requests, width = table.shape
+def _check_spans(call: WrittenSpans) -> Refusals:
+    (n_requests, width), pool_row = call.req_to_token.shape, call.req_pool_indices
+    start, end = call.start, call.end
     refusals = Refusals(start.shape[0], start.device)
     outside = (pool_row < 0) | (pool_row >= n_requests)
     refusals.add(Status.TABLE_ROW, outside, pool_row)

@@ -10,6 +10,7 @@ from aerie.kernels.cards.partial_kv import (
     BoundedBlocks,
     ChosenBlocks,
     GatheredBlocks,
+    ScoredBlocks,
     SplicedRun,
     WeighedBlocks,
 )
@@ -20,14 +21,9 @@ BEHIND = -3e38  # bound of a block behind the text
 @takes_call
 def weigh_kv_blocks(call: WeighedBlocks) -> dict[str, Tensor]:
     """R20: softmax of every query head, summed by block."""
-    slots, is_real = _slots(
-        call.req_to_token, call.req_pool_indices, call.seq_len, call.n_blocks * call.block_size
-    )
-    n_kv = call.keys.shape[2]
-    found = call.queries.new_zeros(
-        (*call.queries.shape[:2], n_kv, call.n_blocks), dtype=torch.float32
-    )
-    for layer, own in enumerate(call.queries.unflatten(2, (n_kv, call.queries.shape[2] // n_kv))):
+    slots, is_real = _slots(call)
+    by_head, found = _room(call)
+    for layer, own in enumerate(by_head):
         seen = call.keys[layer][slots].permute(0, 2, 3, 1).float()  # [B, G, D, positions]
         scores = torch.matmul(own.float(), seen)
         scores = scores.masked_fill(~is_real[:, None, None], -torch.inf)
@@ -40,15 +36,10 @@ def weigh_kv_blocks(call: WeighedBlocks) -> dict[str, Tensor]:
 @takes_call
 def bound_kv_blocks(call: BoundedBlocks) -> dict[str, Tensor]:
     """R21: a query's products with the extremes of every block."""
-    slots, is_real = _slots(
-        call.req_to_token, call.req_pool_indices, call.seq_len, call.n_blocks * call.block_size
-    )
+    slots, is_real = _slots(call)
     is_block = is_real[:, :: call.block_size]
-    n_kv = call.keys.shape[2]
-    found = call.queries.new_zeros(
-        (*call.queries.shape[:2], n_kv, call.n_blocks), dtype=torch.float32
-    )
-    for layer, own in enumerate(call.queries.unflatten(2, (n_kv, call.queries.shape[2] // n_kv))):
+    by_head, found = _room(call)
+    for layer, own in enumerate(by_head):
         seen = call.keys[layer][slots].float().unflatten(1, (call.n_blocks, call.block_size))
         hidden = ~is_real.unflatten(1, (call.n_blocks, call.block_size))[..., None, None]
         products = [
@@ -63,10 +54,18 @@ def bound_kv_blocks(call: BoundedBlocks) -> dict[str, Tensor]:
     return {"block_scores": found}
 
 
-def _slots(table: Tensor, rows: Tensor, seq_len: Tensor, n_positions: int) -> tuple[Tensor, Tensor]:
-    """Slots of so many positions of each request [B, positions] i64, and which are of the text."""
-    position = torch.arange(n_positions, device=table.device)
-    is_real = position < seq_len[:, None]
+def _room(call: ScoredBlocks) -> tuple[Tensor, Tensor]:
+    """Queries by KV head [Y, B, G, Q, D], and room for a score of every block."""
+    n_kv, shape = call.keys.shape[2], call.queries.shape
+    found = call.queries.new_zeros((*shape[:2], n_kv, call.n_blocks), dtype=torch.float32)
+    return call.queries.unflatten(2, (n_kv, shape[2] // n_kv)), found
+
+
+def _slots(call: ScoredBlocks) -> tuple[Tensor, Tensor]:
+    """Slots of the blocks of each request [B, positions] i64, and which are of the text."""
+    table, rows = call.req_to_token, call.req_pool_indices
+    position = torch.arange(call.n_blocks * call.block_size, device=table.device)
+    is_real = position < call.seq_len[:, None]
     listed = table[rows[:, None], position.clamp_max(table.shape[1] - 1)].long()
     # Any slot will do behind the text; what the table lists there may be none.
     return torch.where(is_real, listed, 0), is_real
@@ -75,10 +74,9 @@ def _slots(table: Tensor, rows: Tensor, seq_len: Tensor, n_positions: int) -> tu
 @takes_call
 def choose_kv_blocks(call: ChosenBlocks) -> dict[str, Tensor]:
     """R22: sinks, the best between, and the window."""
-    seq_len = call.seq_len
     n_chosen, n_blocks = call.n_sink + call.n_retrieval + call.n_window, call.block_scores.shape[-1]
     block = torch.arange(n_blocks, device=call.block_scores.device)
-    seq_len = seq_len.clamp(0, n_blocks * call.block_size)
+    seq_len = call.seq_len.clamp(0, n_blocks * call.block_size)
     n_own = (seq_len + call.block_size - 1) // call.block_size
     is_own = block < n_own[:, None]
     is_fixed = (block < call.n_sink) | (block >= (n_own - call.n_window)[:, None])
@@ -98,18 +96,14 @@ def gather_kv_blocks(call: GatheredBlocks) -> dict[str, Tensor]:
     """R23: every chosen block into the slots listed for it."""
     n_layers, batch, n_heads, n_chosen = call.blocks.shape
     own = torch.arange(call.block_size, device=call.blocks.device)
-    position = (call.blocks.long()[..., None] * call.block_size + own).flatten(
-        3
-    )  # [Y, B, G, positions]
+    # [Y, B, G, positions]
+    position = (call.blocks.long()[..., None] * call.block_size + own).flatten(3)
     is_real = (call.blocks >= 0)[..., None].expand(*call.blocks.shape, call.block_size).flatten(3)
     is_real = is_real & (position < call.seq_len[None, :, None, None])
     position = position.clamp(0, call.req_to_token.shape[1] - 1)
     source = call.req_to_token[call.req_pool_indices[None, :, None, None], position].long()
-    target = (
-        call.near_table[:batch, : n_chosen * call.block_size]
-        .long()[None, :, None]
-        .expand_as(source)
-    )
+    target = call.near_table[:batch, : n_chosen * call.block_size].long()
+    target = target[None, :, None].expand_as(source)
     layer = torch.arange(n_layers, device=call.blocks.device)[:, None, None, None]
     head = torch.arange(n_heads, device=call.blocks.device)[:, None]
     source = torch.where(is_real, source, 0)
@@ -125,7 +119,6 @@ def gather_kv_blocks(call: GatheredBlocks) -> dict[str, Tensor]:
 @takes_call
 def splice_drafted_run(call: SplicedRun) -> dict[str, Tensor]:
     """R24: the tree moves behind the run."""
-    n_chosen = call.n_chosen
     longest, count = call.run_tokens.shape[1], call.run_count[:, None]
     run, old = slice(1, 1 + longest), slice(1, call.node_count)
     new = slice(1 + longest, call.node_count + longest)
@@ -144,5 +137,5 @@ def splice_drafted_run(call: SplicedRun) -> dict[str, Tensor]:
     call.prev_indexs[:, run] = step
     call.cumu_scores[:, run] = is_run.float()
     call.selected[:, run] = is_run
-    n_chosen += call.run_count.int()
+    call.n_chosen += call.run_count.int()
     return {"noted_depths": noted}

@@ -34,24 +34,23 @@ Unpack = Callable[[slice], Tensor]  # weights of some outputs, float32 [outputs,
 @takes_call
 def multiply_int4(call: FourBits) -> dict[str, Any]:
     """R18: scale times code less zero, group by group."""
-    unpack = _of_codes(call.codes, call.scales, call.zeros, call.group_size)
-    return {"y": multiply_unpacked(call.x, call.codes.shape[0], unpack, call.bias)}
+    return {"y": multiply_unpacked(call.x, call.codes.shape[0], _of_codes(call), call.bias)}
 
 
 @takes_call
 def unpack_int4(call: UnpackedFourBits) -> dict[str, Any]:
     """R28: the weight of R18, in the dtype of what it is written to."""
-    _write(call.weight, _of_codes(call.codes, call.scales, call.zeros, call.group_size))
+    _write(call.weight, _of_codes(call))
     return {}
 
 
-def _of_codes(codes: Tensor, scales: Tensor, zeros: Tensor, group_size: int) -> Unpack:
-    n_groups = scales.shape[0]
+def _of_codes(call: FourBits | UnpackedFourBits) -> Unpack:
+    step, groups = step_of(call.group_size), (call.scales.shape[0], call.group_size)
 
     def unpack(outputs: slice) -> Tensor:
-        whole = halves(codes[outputs], step_of(group_size)).unflatten(1, (n_groups, group_size))
-        centred = whole.float() - zeros[:, outputs].t().float()[..., None]
-        return (centred * scales[:, outputs].t()[..., None]).flatten(1)
+        whole = halves(call.codes[outputs], step).unflatten(1, groups)
+        centred = whole.float() - call.zeros[:, outputs].t().float()[..., None]
+        return (centred * call.scales[:, outputs].t()[..., None]).flatten(1)
 
     return unpack
 
@@ -59,25 +58,24 @@ def _of_codes(codes: Tensor, scales: Tensor, zeros: Tensor, group_size: int) -> 
 @takes_call
 def multiply_fp8(call: EightBits) -> dict[str, Any]:
     """R19: scale times eight-bit float, group by group."""
-    unpack = _of_floats(call.codes, call.scales, call.group_size)
-    return {"y": multiply_unpacked(call.x, call.codes.shape[0], unpack, call.bias)}
+    return {"y": multiply_unpacked(call.x, call.codes.shape[0], _of_floats(call), call.bias)}
 
 
 @takes_call
 def unpack_fp8(call: UnpackedEightBits) -> dict[str, Any]:
     """R29: the weight of R19, in the dtype of what it is written to."""
-    _write(call.weight, _of_floats(call.codes, call.scales, call.group_size))
+    _write(call.weight, _of_floats(call))
     return {}
 
 
-def _of_floats(codes: Tensor, scales: Tensor, group_size: int) -> Unpack:
-    n_in = codes.shape[1]
-    floats = codes.contiguous().view(torch.float8_e4m3fn)
+def _of_floats(call: EightBits | UnpackedEightBits) -> Unpack:
+    n_in = call.codes.shape[1]
+    floats = call.codes.contiguous().view(torch.float8_e4m3fn)
 
     def unpack(outputs: slice) -> Tensor:
-        by_group = scales[:, outputs].t()
+        by_group = call.scales[:, outputs].t()
         if by_group.shape[1] > 1:
-            by_group = by_group[..., None].expand(-1, -1, group_size).flatten(1)[:, :n_in]
+            by_group = by_group[..., None].expand(-1, -1, call.group_size).flatten(1)[:, :n_in]
         return floats[outputs].float() * by_group
 
     return unpack

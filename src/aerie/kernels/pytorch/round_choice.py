@@ -30,13 +30,12 @@ def _write(chosen: Tensor, selected_out: Tensor, n_chosen_out: Tensor) -> None:
     n_chosen_out.copy_(chosen.sum(dim=1))
 
 
-def path_weights(
-    scores: Tensor, depths: Tensor, parents: Tensor, corrections: Tensor, deepest: int
-) -> Tensor:
+def path_weights(call: PlannedNodes, corrections: Tensor) -> Tensor:
     """Acceptance probability of every path, [B, N] f32; never above the parent's.
 
-    `corrections` [depths * knots] f64 are added to the scores; no node is below `deepest`.
+    `corrections` [depths * knots] f64 are added to the scores.
     """
+    scores, depths = call.cumu_scores, call.cumu_deltas
     exact = scores.double()
     place = exact.clamp(0, 1).sqrt() * (KNOTS - 1)
     low = place.long().clamp(max=KNOTS - 2)
@@ -45,9 +44,9 @@ def path_weights(
     corrected = exact + (left + (place - low) * (right - left))
     weights = torch.where(scores > 0, corrected.clamp(0, 1), 0.0).float()
     weights = torch.where(depths == 0, scores, weights)
-    above = parents.clamp(min=0)
+    above = call.prev_indexs.clamp(min=0)
     # Pointer doubling: after n rounds a node has seen 2^n - 1 of its ancestors.
-    for _ in range(deepest.bit_length()):
+    for _ in range(call.deepest.bit_length()):
         weights = torch.minimum(weights, weights.gather(1, above))
         above = above.gather(1, above)
     return weights
@@ -89,12 +88,9 @@ def choose_planned_nodes(call: PlannedNodes) -> dict[str, Tensor]:
     if not call.cumu_scores.shape[0]:
         return {}
     n_sizes = call.row_sizes.shape[0]
-    rate, seconds, corrections = call.numbers.split(
-        (1, n_sizes, call.numbers.shape[0] - 1 - n_sizes)
-    )
-    weights = path_weights(
-        call.cumu_scores, call.cumu_deltas, call.prev_indexs, corrections, call.deepest
-    )
+    lengths = (1, n_sizes, call.numbers.shape[0] - 1 - n_sizes)
+    rate, seconds, corrections = call.numbers.split(lengths)
+    weights = path_weights(call, corrections)
     chosen, _ = choose_forest(admissible(weights, call.verify_num), call.row_sizes, seconds, rate)
     _write(chosen, call.selected, call.n_chosen)
     return {}

@@ -31,9 +31,8 @@ def mark_draft_paths(call: DraftPaths) -> dict[str, Tensor]:
     # Bit 31 is the sign of an int32: the same pattern, two's complement.
     signed = torch.where(own >= 1 << 31, own - (1 << 32), own).int()
     # A refused request has no nodes; its bits do not matter, as long as they are valid.
-    slot = ((call.node_ids - call.first_id) // call.top_k).clamp_(
-        0, call.frontier_bits.shape[1] - 1
-    )
+    slot = (call.node_ids - call.first_id) // call.top_k
+    slot.clamp_(0, call.frontier_bits.shape[1] - 1)
     seen = call.frontier_bits.gather(1, slot[:, :, None].expand(-1, -1, MASK_WORDS))
     return {"node_bits": seen | signed}
 

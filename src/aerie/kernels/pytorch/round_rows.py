@@ -101,12 +101,12 @@ def place_draft_rows(call: DraftRows) -> dict[str, Tensor]:
     index = torch.minimum(own, call.count[:, None] - 1)
     positions = ((call.seq_len - call.count)[:, None] + index).clamp_min(0)
     slots = _slots(call.req_to_token, call.req_pool_indices, positions)
+    first = torch.arange(0, batch * call.run, call.run, device=device)
     return {
         "positions": positions.view(-1),
         "kv_slots": (slots * (own < call.count[:, None])).view(-1),
         "visible_prefix": (positions + 1).int().view(-1),
-        "last": torch.arange(0, batch * call.run, call.run, device=device)
-        + (call.count - 1).clamp_min(0),
+        "last": first + (call.count - 1).clamp_min(0),
         "tree_start": call.seq_len.int(),
     }
 

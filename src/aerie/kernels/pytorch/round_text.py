@@ -46,23 +46,15 @@ def find_text_path(call: FoundPath) -> dict[str, Tensor]:
 def merge_text_path(call: MergedPath) -> dict[str, Tensor]:
     """R14: walk what is there, append the rest."""
     longest, device = call.path_tokens.shape[1], call.path_tokens.device
-    old = slice(0, call.node_count)
-    node_at = _walked(
-        call.cumu_tokens[:, old],
-        call.cumu_deltas[:, old],
-        call.prev_indexs[:, old],
-        call.path_tokens,
-        call.path_len,
-    )
+    node_at = _walked(call)
     n_walked = (node_at > 0).sum(dim=1, keepdim=True)
     depth = torch.arange(longest + 1, device=device)  # of the path's nodes, the root's first
     is_new = (depth > n_walked) & (depth <= call.path_len[:, None])
     scores = call.cumu_scores.gather(1, node_at) * (depth <= n_walked)
     is_scored = (scores > 0) | (depth == 0)
     base = torch.where(is_scored, depth, 0).cummax(dim=1).values
-    powers = pad(call.confidence.double()[:, None].expand(-1, longest), (1, 0), value=1.0).cumprod(
-        1
-    )
+    each = call.confidence.double()[:, None].expand(-1, longest)
+    powers = pad(each, (1, 0), value=1.0).cumprod(1)
     worth = scores.gather(1, base).double() * powers.gather(1, depth - base)
     # Nodes that keep their score write it again; the root stands in for what is not walked.
     worth = torch.where(is_scored, scores, worth.float())
@@ -72,9 +64,8 @@ def merge_text_path(call: MergedPath) -> dict[str, Tensor]:
     # New nodes: those of the path that were not walked over, moved to the front. [B, T]
     own = (n_walked + 1 + depth[:-1]).clamp_max(longest)
     is_used = is_new.gather(1, own) & (depth[:-1] < longest - n_walked)
-    above = torch.where(
-        depth[:-1] > 0, call.node_count - 1 + depth[:-1], node_at.gather(1, n_walked)
-    )
+    left = node_at.gather(1, n_walked)
+    above = torch.where(depth[:-1] > 0, call.node_count - 1 + depth[:-1], left)
     new = slice(call.node_count, call.node_count + longest)
     call.cumu_tokens[:, new] = call.path_tokens.gather(1, own - 1) * is_used
     call.cumu_scores[:, new] = worth.gather(1, own) * is_used
@@ -83,15 +74,16 @@ def merge_text_path(call: MergedPath) -> dict[str, Tensor]:
     return {"n_added": is_used.sum(dim=1)}
 
 
-def _walked(
-    tokens: Tensor, depths: Tensor, parents: Tensor, path_tokens: Tensor, path_len: Tensor
-) -> Tensor:
+def _walked(call: MergedPath) -> Tensor:
     """The node that the path walks over at each depth, 0 where it has left the tree. [B, T+1]"""
+    old, path_tokens = slice(0, call.node_count), call.path_tokens
+    tokens, depths = call.cumu_tokens[:, old], call.cumu_deltas[:, old]
+    parents = call.prev_indexs[:, old]
     (batch, n_nodes), longest = tokens.shape, path_tokens.shape[1]
     ids = torch.arange(n_nodes, device=tokens.device)
     above = parents.clamp_min(0)
     expected = path_tokens.gather(1, (depths - 1).clamp(0, longest - 1))
-    is_good = (tokens == expected) & (depths > 0) & (depths <= path_len[:, None])
+    is_good = (tokens == expected) & (depths > 0) & (depths <= call.path_len[:, None])
     is_good &= (depths == depths.gather(1, above) + 1) & (parents >= 0)
     # Of several such children of one node the first.
     first = torch.full_like(tokens, n_nodes)

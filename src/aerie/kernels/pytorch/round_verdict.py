@@ -25,9 +25,8 @@ def hand_over_verdict(call: HandedOver) -> dict[str, Tensor]:
     """R12: lengths, roots, emitted tokens, rows to take in, and the report."""
     batch, run = call.accepted_tokens.shape
     if not batch:
-        return {
-            name: torch.zeros_like(call.accepted_tokens) for name in ("kept_rows", "deciding_rows")
-        }
+        nothing = torch.zeros_like(call.accepted_tokens)
+        return {"kept_rows": nothing, "deciding_rows": nothing.clone()}
     status = torch.where(call.walk_status != 0, call.walk_status, call.commit_status)
     status = torch.where(call.sample_status != 0, call.sample_status, status)
     status = torch.where(call.layout_status != 0, call.layout_status, status)

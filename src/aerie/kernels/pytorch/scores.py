@@ -40,9 +40,8 @@ def score_target_tokens(call: LogProbabilities) -> dict[str, Tensor]:
     best = best_ids(values, n_best)
     is_wanted = torch.arange(n_best, device=call.rows.device) < call.wanted[:, None, None]
     is_wanted = is_wanted & is_used[:, :, None]  # [B, n, n_best]
-    top_tokens = torch.full(
-        (batch, run, call.top_n), -1, dtype=torch.int32, device=call.rows.device
-    )
+    shape = (batch, run, call.top_n)
+    top_tokens = torch.full(shape, -1, dtype=torch.int32, device=call.rows.device)
     top_logprobs = torch.zeros(batch, run, call.top_n, device=call.rows.device)
     size = (batch, run, n_best)
     top_tokens[:, :, :n_best] = best.view(size).int().masked_fill(~is_wanted, -1)

@@ -42,18 +42,13 @@ def update_verify_result(call: VerifyResult) -> dict[str, Any]:
     finished = np.zeros(batch, np.bool_)
     for b in range(batch):
         rows = request_rows(refusals, b, call.qo_indptr, len(call.draft_tokens))
-        path = _accepted_path(
-            refusals, b, call.accept_index[b], int(call.accept_count[b]), len(rows)
-        )
-        slots = table_span(
-            refusals, b, call.req_to_token, call.req_pool_indices, int(call.seq_len[b]), len(rows)
-        )[int(call.seq_len[b]) :]
+        path = _accepted_path(refusals, b, call, len(rows))
+        slots = table_span(refusals, b, call, len(rows))[int(call.seq_len[b]) :]
         if not refusals.refused(b) and len(rows):
             accepted = [int(call.draft_tokens[rows.start + row]) for row in path[1:]]
+            tokens = [*accepted, int(call.bonus_token[b])]
             room = int(call.length_limit[b]) - int(call.seq_len[b]) - 1
-            emitted, is_last = _clip(
-                [*accepted, int(call.bonus_token[b])], call.stop_tokens[b], room
-            )
+            emitted, is_last = _clip(tokens, call.stop_tokens[b], room)
             # The bonus has no KV yet; the root always has.
             kept = path[: 1 + min(len(emitted), len(accepted))]
             outcome.tokens += emitted
@@ -87,10 +82,9 @@ def update_verify_result(call: VerifyResult) -> dict[str, Any]:
     }
 
 
-def _accepted_path(
-    refusals: Refusals, b: int, accept_index: Ints, accept_count: int, n_rows: int
-) -> list[int]:
+def _accepted_path(refusals: Refusals, b: int, call: VerifyResult, n_rows: int) -> list[int]:
     """Row 0 and the accepted rows; refuses a path that does not ascend within the request."""
+    accept_index, accept_count = call.accept_index[b], int(call.accept_count[b])
     if not 0 <= accept_count < len(accept_index):
         refusals.add(b, Status.TOO_DEEP, accept_count)
         return []

@@ -26,9 +26,8 @@ def multiply_experts(call: Grouped) -> dict[str, Any]:
         pairs = call.order[call.starts[expert] : call.starts[expert + 1]]
         if not len(pairs):
             continue
-        sums = (
-            rows[pairs // call.n_active] @ _written_out(call.blocks[expert], call.scales[expert]).T
-        )
+        weight = _written_out(call.blocks[expert], call.scales[expert])
+        sums = rows[pairs // call.n_active] @ weight.T
         if call.bias is not None:
             sums += widened(call.bias[expert])
         y[pairs] = _gated(sums, *call.gate.tolist()) if len(call.gate) else sums

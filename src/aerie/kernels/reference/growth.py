@@ -49,11 +49,8 @@ def draft_tree_layer_score_index_gen_op(call: LayerScores) -> dict[str, Any]:
         best[b] = call.cumu_count + order[b, :top_k]
         parents[b] = order[b, :top_k] // top_k
         hidden[b] = call.input_hidden[b * width + parents[b]]
-        mapped[b] = (
-            call.topk_tokens[b]
-            if call.hot_token_id is None
-            else call.hot_token_id[call.topk_tokens[b]]
-        )
+        tokens = call.topk_tokens[b]
+        mapped[b] = tokens if call.hot_token_id is None else call.hot_token_id[tokens]
     return {
         "curr_layer_scores": curr,
         "sort_layer_scores": sorted_scores,
@@ -122,10 +119,10 @@ def update_cumu_draft_state(call: CumulativeState) -> dict[str, Any]:
             node, parent = call.cumu_count + c, call.frontier_indexs[b, c // top_k]
             depth = call.cumu_deltas[b, parent] + 1
             score = call.curr_layer_scores[b, c]
+            if call.compat and depth > 1:
+                score = score * COMPAT_DISCOUNT
             call.cumu_tokens[b, node] = call.topk_tokens[b, c]
-            call.cumu_scores[b, node] = (
-                score * COMPAT_DISCOUNT if call.compat and depth > 1 else score
-            )
+            call.cumu_scores[b, node] = score
             call.cumu_deltas[b, node] = depth
             call.prev_indexs[b, node] = parent
             call.next_indexs[b, node] = -1

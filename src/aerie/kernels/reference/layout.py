@@ -36,15 +36,7 @@ def update_node_data(call: NodeData) -> dict[str, Any]:
     for b in range(len(call.seq_len)):
         indptr[b + 1] = indptr[b]
         nodes = np.flatnonzero(call.selected[b])
-        _check_tree(
-            refusals,
-            b,
-            nodes,
-            call.cumu_tokens[b],
-            call.prev_indexs[b],
-            call.node_count,
-            call.seq_len,
-        )
+        _check_tree(refusals, b, nodes, call)
         if refusals.refused(b):
             continue
         asked += len(nodes)
@@ -57,9 +49,8 @@ def update_node_data(call: NodeData) -> dict[str, Any]:
         for row, node in enumerate(nodes):
             flat = first + row
             tokens[flat] = call.cumu_tokens[b, node]
-            positions[flat] = (call.seq_len[b : b + 1] + call.cumu_deltas[b, node])[
-                0
-            ]  # wraps, in silence
+            depth = call.cumu_deltas[b, node]
+            positions[flat] = (call.seq_len[b : b + 1] + depth)[0]  # wraps, in silence
             if row > 0:
                 parent = row_of[int(call.prev_indexs[b, node])]
                 parent_row[flat] = parent
@@ -83,20 +74,13 @@ def update_node_data(call: NodeData) -> dict[str, Any]:
     }
 
 
-def _check_tree(
-    refusals: Refusals,
-    b: int,
-    nodes: Ints,
-    tokens: Ints,
-    parents: Ints,
-    node_count: Ints,
-    seq_len: Ints,
-) -> None:
-    if not 1 <= node_count[b] <= len(tokens):
-        refusals.add(b, Status.OUT_OF_RANGE, int(node_count[b]))
+def _check_tree(refusals: Refusals, b: int, nodes: Ints, call: NodeData) -> None:
+    tokens, parents, node_count = call.cumu_tokens[b], call.prev_indexs[b], call.node_count[b]
+    if not 1 <= node_count <= len(tokens):
+        refusals.add(b, Status.OUT_OF_RANGE, int(node_count))
         return
-    if seq_len[b] < 0:
-        refusals.add(b, Status.NEGATIVE_LENGTH, int(seq_len[b]))
+    if call.seq_len[b] < 0:
+        refusals.add(b, Status.NEGATIVE_LENGTH, int(call.seq_len[b]))
         return
     chosen = set(nodes.tolist())
     if 0 not in chosen:
@@ -104,7 +88,7 @@ def _check_tree(
     for node in nodes:
         parent = int(parents[node])
         is_linked = parent == -1 if node == 0 else parent < node and parent in chosen
-        if node >= node_count[b] or not is_linked:
+        if node >= node_count or not is_linked:
             refusals.add(b, Status.BROKEN_TREE, int(node))
     seen: set[tuple[int, int]] = set()
     for node in nodes:
@@ -129,9 +113,7 @@ def fused_tree_mask_operator(call: TreeMask) -> dict[str, Any]:
     for b in range(batch):
         kv_indptr[b + 1], mask_indptr[b + 1] = kv_indptr[b], mask_indptr[b]
         rows = request_rows(refusals, b, call.qo_indptr, len(call.ancestor_bits))
-        span = table_span(
-            refusals, b, call.req_to_token, call.req_pool_indices, int(call.seq_len[b]), len(rows)
-        )
+        span = table_span(refusals, b, call, len(rows))
         if refusals.refused(b):
             continue
         asked_slots += len(span)

@@ -14,9 +14,7 @@ from aerie.kernels.reference.round_draft import as_float32
 @takes_call
 def forbid_tokens(call: Forbidden) -> dict[str, Any]:
     """R26: column by column, the bit of its id."""
-    masked = np.array([as_float32(row) for row in call.logits], np.float32).reshape(
-        call.logits.shape
-    )
+    masked = as_float32(call.logits).copy()
     n_ids = 32 * call.bits.shape[1]
     for r in range(len(call.logits)):
         seat = int(np.count_nonzero(call.ends <= r)) - 1

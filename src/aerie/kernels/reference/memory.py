@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.memory import DraftCacheLocs, KvIndices, TokenPool
+from aerie.kernels.cards.memory import DraftCacheLocs, KvIndices, TokenPool, WrittenSpans
 from aerie.kernels.reference.ragged import table_span
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.status import Status
@@ -28,9 +28,7 @@ def compute_kv_indices(call: KvIndices) -> dict[str, Any]:
     indices = np.full(call.kv_capacity, -1, np.int32)
     asked = 0
     for b in range(batch):
-        prefix = table_span(
-            refusals, b, call.req_to_token, call.req_pool_indices, int(call.seq_len[b]), 0
-        )
+        prefix = table_span(refusals, b, call, 0)
         lists = [prefix] * width
         if call.tree_mask is not None and call.fed_slots is not None:
             lists = [np.concatenate([prefix, call.fed_slots[b][row]]) for row in call.tree_mask[b]]
@@ -49,7 +47,7 @@ def compute_kv_indices(call: KvIndices) -> dict[str, Any]:
 @takes_call
 def check_draft_cache_locs(call: DraftCacheLocs) -> dict[str, Any]:
     """K10a, before anything is written."""
-    refusals = _check_spans(call.req_to_token, call.req_pool_indices, call.start, call.end)
+    refusals = _check_spans(call)
     for b in range(len(call.start)):
         needed = int(call.end[b]) - int(call.start[b])
         if needed > call.out_cache_loc.shape[1]:
@@ -61,21 +59,15 @@ def check_draft_cache_locs(call: DraftCacheLocs) -> dict[str, Any]:
 @takes_call
 def assign_draft_cache_locs_operator(call: DraftCacheLocs) -> dict[str, Any]:
     """K10a: row b of out_cache_loc goes to [start, end) of request b's table row."""
-    for b in range(len(call.start)):
-        if not call.status[b]:
-            span = slice(int(call.start[b]), int(call.end[b]))
-            call.req_to_token[call.req_pool_indices[b], span] = call.out_cache_loc[
-                b, : span.stop - span.start
-            ]
+    _write(call, list(call.out_cache_loc))
     return {}
 
 
 @takes_call
 def check_req_to_token_pool(call: TokenPool) -> dict[str, Any]:
     """K10b, before anything is written."""
-    refusals = _check_spans(call.req_to_token, call.req_pool_indices, call.start, call.end)
-    shares = _shares(call.start, call.end)
-    for b, share in enumerate(shares):
+    refusals = _check_spans(call)
+    for b, share in enumerate(_shares(call)):
         if share.stop > len(call.out_cache_loc):
             refusals.add(b, Status.SLOT_CAPACITY, share.stop)
         _check_slots(refusals, b, call.out_cache_loc[share])
@@ -85,26 +77,31 @@ def check_req_to_token_pool(call: TokenPool) -> dict[str, Any]:
 @takes_call
 def assign_req_to_token_pool_operator(call: TokenPool) -> dict[str, Any]:
     """K10b: each request's share of the flat slots goes to [start, end) of its table row."""
-    for b, share in enumerate(_shares(call.start, call.end)):
-        if not call.status[b]:
-            call.req_to_token[call.req_pool_indices[b], int(call.start[b]) : int(call.end[b])] = (
-                call.out_cache_loc[share]
-            )
+    _write(call, [call.out_cache_loc[share] for share in _shares(call)])
     return {}
 
 
-def _shares(start: Ints, end: Ints) -> list[slice]:
+def _write(call: DraftCacheLocs | TokenPool, slots: list[Slots]) -> None:
+    """The first slots of each request's own go to its span, unless it is refused."""
+    for b, own in enumerate(slots):
+        if not call.status[b]:
+            start, end = int(call.start[b]), int(call.end[b])
+            call.req_to_token[call.req_pool_indices[b], start:end] = own[: end - start]
+
+
+def _shares(call: TokenPool) -> list[slice]:
     # Python's integers: what a refused request asks for may pass int64.
-    sizes = [max(int(e) - int(s), 0) for s, e in zip(start, end, strict=True)]
+    sizes = [max(int(e) - int(s), 0) for s, e in zip(call.start, call.end, strict=True)]
     bounds = list(accumulate(sizes, initial=0))
     return [slice(*pair) for pair in pairwise(bounds)]
 
 
-def _check_spans(table: Slots, pool_rows: Ints, start: Ints, end: Ints) -> Refusals:
-    n_requests, width = table.shape
+def _check_spans(call: WrittenSpans) -> Refusals:
+    start, end = call.start, call.end
+    n_requests, width = call.req_to_token.shape
     refusals = Refusals(len(start))
-    writers = [int(row) for row, s, e in zip(pool_rows, start, end, strict=True) if e > s]
-    for b, pool_row in enumerate(pool_rows):
+    writers = call.req_pool_indices[end > start].tolist()
+    for b, pool_row in enumerate(call.req_pool_indices):
         if not 0 <= pool_row < n_requests:
             refusals.add(b, Status.TABLE_ROW, int(pool_row))
         if not 0 <= start[b] <= end[b] <= width:

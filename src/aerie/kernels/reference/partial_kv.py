@@ -75,9 +75,8 @@ def _bound(queries: Wide, keys: Wide, starts: Ints) -> Wide:
 def choose_kv_blocks(call: ChosenBlocks) -> dict[str, Any]:
     """R22: sinks, the best between, and the window."""
     n_layers, batch, n_heads, n_blocks = call.block_scores.shape
-    blocks = np.full(
-        (n_layers, batch, n_heads, call.n_sink + call.n_retrieval + call.n_window), -1, np.int32
-    )
+    most = call.n_sink + call.n_retrieval + call.n_window
+    blocks = np.full((n_layers, batch, n_heads, most), -1, np.int32)
     near_len = np.zeros(batch, np.int64)
     for b, length in enumerate(call.seq_len.clip(0, n_blocks * call.block_size).tolist()):
         n_own = -(-length // call.block_size)
@@ -89,8 +88,7 @@ def choose_kv_blocks(call: ChosenBlocks) -> dict[str, Any]:
             best = sorted(between, key=lambda j: (-scores[j], j))[: call.n_retrieval]
             chosen = sorted([*sinks, *best, *window])
             blocks[y, b, g, : len(chosen)] = chosen
-        n_chosen = min(n_own, call.n_sink + call.n_retrieval + call.n_window)
-        near_len[b] = length - (n_own - n_chosen) * call.block_size
+        near_len[b] = length - (n_own - min(n_own, most)) * call.block_size
     return {"blocks": blocks, "near_len": near_len}
 
 

@@ -27,56 +27,47 @@ Floats = NDArray[np.float32]
 @takes_call
 def multiply_int4(call: FourBits) -> dict[str, Any]:
     """R18: scale times code less zero, group by group."""
-    return {
-        "y": _multiply(
-            call.x, _of_codes(call.codes, call.scales, call.zeros, call.group_size), call.bias
-        )
-    }
+    return {"y": _multiply(call.x, _of_codes(call), call.bias)}
 
 
 @takes_call
 def unpack_int4(call: UnpackedFourBits) -> dict[str, Any]:
     """R28: the weight of R18, in the dtype of what it is written to."""
-    call.weight[:] = rounded(
-        _of_codes(call.codes, call.scales, call.zeros, call.group_size).astype(np.float64),
-        call.weight,
-    )
+    call.weight[:] = rounded(_of_codes(call).astype(np.float64), call.weight)
     return {}
 
 
-def _of_codes(codes: Codes, scales: Floats, zeros: Codes, group_size: int) -> Floats:
+def _of_codes(call: FourBits | UnpackedFourBits) -> Floats:
     """Input by input, scale times code less zero."""
-    weight = np.zeros((len(codes), 2 * codes.shape[1]), np.float32)
-    step = step_of(group_size)
+    weight = np.zeros((len(call.codes), 2 * call.codes.shape[1]), np.float32)
+    step = step_of(call.group_size)
     for k in range(weight.shape[1]):
         half, lane = step // 2, k % step
-        byte = codes[:, k // step * half + lane % half]
+        byte = call.codes[:, k // step * half + lane % half]
         code = byte & 15 if lane < half else byte >> 4
-        group = k // group_size
-        weight[:, k] = scales[group] * (code.astype(np.float32) - zeros[group])
+        group = k // call.group_size
+        weight[:, k] = call.scales[group] * (code.astype(np.float32) - call.zeros[group])
     return weight
 
 
 @takes_call
 def multiply_fp8(call: EightBits) -> dict[str, Any]:
     """R19: scale times eight-bit float, group by group."""
-    return {"y": _multiply(call.x, _of_floats(call.codes, call.scales, call.group_size), call.bias)}
+    return {"y": _multiply(call.x, _of_floats(call), call.bias)}
 
 
 @takes_call
 def unpack_fp8(call: UnpackedEightBits) -> dict[str, Any]:
     """R29: the weight of R19, in the dtype of what it is written to."""
-    call.weight[:] = rounded(
-        _of_floats(call.codes, call.scales, call.group_size).astype(np.float64), call.weight
-    )
+    call.weight[:] = rounded(_of_floats(call).astype(np.float64), call.weight)
     return {}
 
 
-def _of_floats(codes: Codes, scales: Floats, group_size: int) -> Floats:
+def _of_floats(call: EightBits | UnpackedEightBits) -> Floats:
     """Input by input, scale times eight-bit float."""
-    weight = np.array(FLOATS, np.float32)[codes]
-    for k in range(codes.shape[1]):
-        weight[:, k] *= scales[k // group_size]
+    weight = np.array(FLOATS, np.float32)[call.codes]
+    for k in range(weight.shape[1]):
+        weight[:, k] *= call.scales[k // call.group_size]
     return weight
 
 

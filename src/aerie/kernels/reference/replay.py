@@ -77,20 +77,14 @@ def _copy_padded(static_out: NDArray[Any], values: NDArray[Any], size: int, fill
 def build_active_slots(call: ActiveSlots) -> dict[str, Any]:
     """K13: active slots to the front, their inverse, and dead slots emptied."""
     n_slots = len(call.finished)
+    emptied = ((call.accept_count, 0), (call.draft_tokens, -1), (call.ancestor_bits, 0))
     active = np.full(n_slots, -1, np.int32)
     inverse = np.full(n_slots, -1, np.int32)
     count = 0
     for slot in range(n_slots):
-        if (
-            call.finished[slot]
-            or call.eos_terminated[slot]
-            or call.seq_len[slot] >= call.length_limit[slot]
-        ):
-            for array, empty in (
-                (call.accept_count, 0),
-                (call.draft_tokens, -1),
-                (call.ancestor_bits, 0),
-            ):
+        is_at_limit = call.seq_len[slot] >= call.length_limit[slot]
+        if call.finished[slot] or call.eos_terminated[slot] or is_at_limit:
+            for array, empty in emptied:
                 if array is not None:
                     array[slot] = empty
             continue

@@ -43,13 +43,9 @@ def merge_text_path(call: MergedPath) -> dict[str, Any]:
     """R14: walk what is there, append the rest."""
     batch, longest = call.path_tokens.shape
     unused = slice(call.node_count, call.node_count + longest)
-    for array, fill in (
-        (call.cumu_tokens, 0),
-        (call.cumu_scores, 0),
-        (call.cumu_deltas, 0),
-        (call.prev_indexs, -1),
-    ):
-        array[:, unused] = fill
+    for array in (call.cumu_tokens, call.cumu_scores, call.cumu_deltas):
+        array[:, unused] = 0
+    call.prev_indexs[:, unused] = -1
     n_added = np.zeros(batch, np.int64)
     for b in range(batch):
         node, base, power = 0, float(call.cumu_scores[b, 0]), 1.0

@@ -31,15 +31,11 @@ def move_kv_slots(call: MovedSlots) -> dict[str, Any]:
 @takes_call
 def hand_over_verdict(call: HandedOver) -> dict[str, Any]:
     """R12: lengths, roots, emitted tokens, rows to take in, and the report."""
-    kept_rows, deciding_rows = (
-        np.zeros_like(call.accepted_tokens),
-        np.full_like(call.accepted_tokens, -1),
-    )
-    words = np.stack(
-        (call.layout_status, call.sample_status, call.walk_status, call.commit_status), axis=1
-    )
+    kept_rows = np.zeros_like(call.accepted_tokens)
+    deciding_rows = np.full_like(call.accepted_tokens, -1)
+    words = (call.layout_status, call.sample_status, call.walk_status, call.commit_status)
     for b in range(len(call.seq_len)):
-        status = next((int(word) for word in words[b] if word), 0)
+        status = next((int(word[b]) for word in words if word[b]), 0)
         is_decided = bool(call.is_live[b]) and status == 0
         tokens = call.out_tokens[call.out_indptr[b] : call.out_indptr[b + 1]]
         n_kept = int(call.new_seq_len[b] - call.seq_len[b]) if is_decided else 0

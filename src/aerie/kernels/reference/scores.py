@@ -35,11 +35,8 @@ def score_target_tokens(call: LogProbabilities) -> dict[str, Any]:
     top_tokens = np.full((*call.rows.shape, call.top_n), -1, np.int32)
     top_logprobs = np.zeros((*call.rows.shape, call.top_n), np.float32)
     for entry in np.ndindex(call.rows.shape):
-        row, token, n_wanted = (
-            int(call.rows[entry]),
-            int(call.tokens[entry]),
-            int(call.wanted[entry[0]]),
-        )
+        row, token = int(call.rows[entry]), int(call.tokens[entry])
+        n_wanted = int(call.wanted[entry[0]])
         if n_wanted < 0 or not 0 <= row < n_rows or not 0 <= token < vocabulary:
             continue
         exact = np.where(call.logits[row] < np.inf, call.logits[row], -np.inf).astype(np.float64)

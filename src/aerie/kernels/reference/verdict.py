@@ -34,9 +34,8 @@ def convert_logits_to_probas(call: Probabilities) -> dict[str, Any]:
         if refusals.refused(b):
             continue
         is_greedy = heat < GREEDY_TEMPERATURE
-        scaled = {
-            row: call.logits[row] if is_greedy else _divide(call.logits[row], heat) for row in rows
-        }
+        own = {row: call.logits[row] for row in rows}
+        scaled = own if is_greedy else {row: _divide(own[row], heat) for row in rows}
         for row in rows:
             if np.isnan(scaled[row]).any() or (scaled[row] == np.inf).any():
                 refusals.add(b, Status.NOT_FINITE, row)
@@ -74,9 +73,8 @@ def draft_tree_reject_sample(call: RejectSample) -> dict[str, Any]:
     for b in range(batch):
         rows = request_rows(refusals, b, call.qo_indptr, len(call.draft_tokens))
         span = slice(rows.start, rows.stop)
-        walk = Walk(
-            call.draft_tokens[span], call.first_child_row[span], call.next_sibling_row[span]
-        )
+        links = call.first_child_row[span], call.next_sibling_row[span]
+        walk = Walk(call.draft_tokens[span], *links)
         walk.check(refusals, b)
         if call.target_probas is not None and call.coins is not None:
             _check_coins(refusals, b, walk.tokens, call.target_probas[span], call.coins[b])
