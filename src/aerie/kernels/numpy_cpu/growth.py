@@ -70,7 +70,7 @@ def _check_map(refusals: Refusals, topk_tokens: Ints, hot_token_id: Ints) -> Non
 
 
 @takes_call
-def check_cumu_draft_state(call: CumulativeState) -> dict[str, Any]:
+def check_update_cumu_draft_state(call: CumulativeState) -> dict[str, Any]:
     """K2, before anything is written: frontier ids and sort indices exist, siblings differ."""
     batch, width = call.frontier_indexs.shape
     candidates = call.topk_tokens.shape[1]

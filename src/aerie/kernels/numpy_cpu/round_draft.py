@@ -12,7 +12,7 @@ from aerie.kernels.cards.round_draft import BestChildren, DraftLayer, DraftPaths
 from aerie.kernels.layer import grown_layer
 from aerie.kernels.numpy_cpu.growth import (
     calculate_work_deltas,
-    check_cumu_draft_state,
+    check_update_cumu_draft_state,
     draft_tree_layer_score_index_gen_op,
     update_cumu_draft_state,
 )
@@ -107,9 +107,9 @@ def _complete(best_out: Ints, found: Floats, is_short: NDArray[np.bool_], n_toke
 
 
 @takes_call
-def check_draft_layer(call: DraftLayer) -> dict[str, Any]:
+def check_grow_draft_layer(call: DraftLayer) -> dict[str, Any]:
     """R7, before anything is written: K2's checks; a layer that sorts for itself has no others."""
-    return check_cumu_draft_state(
+    return check_update_cumu_draft_state(
         topk_tokens=call.topk_tokens,
         sort_layer_indices=call.frontier_indexs[:, :0],
         frontier_indexs=call.frontier_indexs,

@@ -66,7 +66,7 @@ def _check_map(topk_tokens: Tensor, hot_token_id: Tensor) -> Refusals:
 
 
 @takes_call
-def check_cumu_draft_state(call: CumulativeState) -> dict[str, Tensor]:
+def check_update_cumu_draft_state(call: CumulativeState) -> dict[str, Tensor]:
     """K2, before anything is written: frontier ids and sort indices exist, siblings differ."""
     batch, width = call.frontier_indexs.shape
     candidates = call.topk_tokens.shape[1]

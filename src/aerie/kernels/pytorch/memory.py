@@ -55,7 +55,7 @@ def compute_kv_indices(call: KvIndices) -> dict[str, Tensor]:
 
 
 @takes_call
-def check_draft_cache_locs(call: DraftCacheLocs) -> dict[str, Tensor]:
+def check_assign_draft_cache_locs_operator(call: DraftCacheLocs) -> dict[str, Tensor]:
     """K10a, before anything is written."""
     refusals = _check_spans(call)
     n_slots = call.out_cache_loc.shape[1]
@@ -81,7 +81,7 @@ def assign_draft_cache_locs_operator(call: DraftCacheLocs) -> dict[str, Tensor]:
 
 
 @takes_call
-def check_req_to_token_pool(call: TokenPool) -> dict[str, Tensor]:
+def check_assign_req_to_token_pool_operator(call: TokenPool) -> dict[str, Tensor]:
     """K10b, before anything is written."""
     refusals = _check_spans(call)
     n_slots = call.out_cache_loc.shape[0]

@@ -39,7 +39,7 @@ def _copy_padded(static_out: Tensor, values: Tensor, fill: int) -> None:
 
 
 @takes_call
-def check_extend_replay_input(call: ExtendReplay) -> dict[str, Tensor]:
+def check_extend_replay_input_operator(call: ExtendReplay) -> dict[str, Tensor]:
     """K12, before anything is written: every request has rows, and they add up."""
     batch, n_rows = call.extend_len.shape[0], call.input_ids.shape[0]
     refusals = Refusals(batch, call.extend_len.device)

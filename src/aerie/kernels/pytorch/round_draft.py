@@ -10,7 +10,7 @@ from aerie.kernels.cards.round_draft import BestChildren, DraftLayer, DraftPaths
 from aerie.kernels.layer import grown_layer
 from aerie.kernels.pytorch.growth import (
     calculate_work_deltas,
-    check_cumu_draft_state,
+    check_update_cumu_draft_state,
     draft_tree_layer_score_index_gen_op,
     update_cumu_draft_state,
 )
@@ -66,9 +66,9 @@ def best_ids(values: Tensor, count: int) -> Tensor:
 
 
 @takes_call
-def check_draft_layer(call: DraftLayer) -> dict[str, Tensor]:
+def check_grow_draft_layer(call: DraftLayer) -> dict[str, Tensor]:
     """R7, before anything is written: K2's checks; a layer that sorts for itself has no others."""
-    return check_cumu_draft_state(
+    return check_update_cumu_draft_state(
         topk_tokens=call.topk_tokens,
         sort_layer_indices=torch.zeros_like(call.frontier_indexs),
         frontier_indexs=call.frontier_indexs,

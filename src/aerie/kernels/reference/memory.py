@@ -45,7 +45,7 @@ def compute_kv_indices(call: KvIndices) -> dict[str, Any]:
 
 
 @takes_call
-def check_draft_cache_locs(call: DraftCacheLocs) -> dict[str, Any]:
+def check_assign_draft_cache_locs_operator(call: DraftCacheLocs) -> dict[str, Any]:
     """K10a, before anything is written."""
     refusals = _check_spans(call)
     for b in range(len(call.start)):
@@ -64,7 +64,7 @@ def assign_draft_cache_locs_operator(call: DraftCacheLocs) -> dict[str, Any]:
 
 
 @takes_call
-def check_req_to_token_pool(call: TokenPool) -> dict[str, Any]:
+def check_assign_req_to_token_pool_operator(call: TokenPool) -> dict[str, Any]:
     """K10b, before anything is written."""
     refusals = _check_spans(call)
     for b, share in enumerate(_shares(call)):

@@ -32,7 +32,7 @@ def draft_replay_input_operator(call: DraftReplay) -> dict[str, Any]:
 
 
 @takes_call
-def check_extend_replay_input(call: ExtendReplay) -> dict[str, Any]:
+def check_extend_replay_input_operator(call: ExtendReplay) -> dict[str, Any]:
     """K12, before anything is written: every request has rows, and they add up."""
     refusals = Refusals(len(call.extend_len))
     n_rows = len(call.input_ids)

@@ -155,7 +155,7 @@ def _check_kernel(
 
 
 @takes_call
-def check_cumu_draft_state(call: CumulativeState) -> dict[str, Tensor]:
+def check_update_cumu_draft_state(call: CumulativeState) -> dict[str, Tensor]:
     """K2, before anything is written: frontier ids and sort indices exist, siblings differ."""
     batch, width = call.frontier_indexs.shape
     candidates = call.topk_tokens.shape[1]

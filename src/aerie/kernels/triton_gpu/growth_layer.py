@@ -176,7 +176,7 @@ def _check_kernel(
 
 
 @takes_call
-def check_draft_layer(call: DraftLayer) -> dict[str, Tensor]:
+def check_grow_draft_layer(call: DraftLayer) -> dict[str, Tensor]:
     """R7, before anything is written: asked where a refusal raises an error."""
     (batch, width), candidates = call.frontier_indexs.shape, call.topk_tokens.shape[1]
     found = words(batch, call.frontier_indexs.device)
