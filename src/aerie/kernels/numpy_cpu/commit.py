@@ -18,9 +18,6 @@ from aerie.kernels.numpy_cpu.ragged import check_table_span, request_spans
 from aerie.kernels.numpy_cpu.refusals import Refusals
 from aerie.kernels.status import Status
 
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
-
 
 @dataclass
 class _Batch:

@@ -10,11 +10,8 @@ from numpy.typing import NDArray
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.growth import CumulativeState, LayerScores, WorkDeltas
 from aerie.kernels.numpy_cpu.refusals import Refusals, check_range, check_twins
+from aerie.kernels.numpy_types import Ints
 from aerie.kernels.status import Status
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 # Cards say where NaN and infinities go, so neither is worth a warning. Around a whole function
 # this costs half of what a `with` inside of it does: 0.6 us (NumPy 2.4, November 2026).

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.layout import NodeData, TreeMask
@@ -18,12 +17,8 @@ from aerie.kernels.numpy_cpu.ragged import (
     running,
 )
 from aerie.kernels.numpy_cpu.refusals import Refusals, check_siblings, outside
+from aerie.kernels.numpy_types import Bools, Ints, Words
 from aerie.kernels.status import Status
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-Words = NDArray[np.uint32]
-Slots = NDArray[np.int32]
 
 
 def _own_bits() -> Words:

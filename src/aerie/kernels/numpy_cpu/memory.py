@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.memory import KvIndices
 from aerie.kernels.numpy_cpu.ragged import check_table_span, joined, running
 from aerie.kernels.numpy_cpu.refusals import Refusals
 from aerie.kernels.status import Status
-
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
 
 
 @takes_call

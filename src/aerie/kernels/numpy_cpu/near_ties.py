@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.scores import NearTies
@@ -13,9 +12,8 @@ from aerie.kernels.numpy_cpu.noise import Words, gumbel
 from aerie.kernels.numpy_cpu.ragged import request_spans
 from aerie.kernels.numpy_cpu.refusals import Refusals, outside
 from aerie.kernels.numpy_cpu.sampling import GREEDY_TEMPERATURE, adjusted, filtered, words_of
+from aerie.kernels.numpy_types import Bools, Floats, Ints
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
 _EXPONENT = np.uint32(0x7F800000)
 _LOWEST = np.finfo(np.float32).min  # all but -inf are at least that
 
@@ -48,14 +46,14 @@ def find_near_ties(call: NearTies) -> dict[str, Any]:
     return {"near_ties": near}
 
 
-def _are_close(sums: Floats, tokens: Ints, reach: Floats) -> NDArray[np.bool_]:
+def _are_close(sums: Floats, tokens: Ints, reach: Floats) -> Bools:
     """Whether each of these best tokens is a near tie; one row of sums for each."""
     each = np.arange(len(tokens))
     own = sums[each, tokens]
     low = np.maximum(own - reach, _LOWEST)
-    is_close: NDArray[np.bool_] = (sums >= low[:, None]) & (sums <= own[:, None])
+    is_close: Bools = (sums >= low[:, None]) & (sums <= own[:, None])
     is_close[each, tokens] = False
-    found: NDArray[np.bool_] = np.logical_or.reduce(is_close, axis=1)
+    found: Bools = np.logical_or.reduce(is_close, axis=1)
     return found
 
 

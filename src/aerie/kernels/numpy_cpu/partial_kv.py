@@ -16,10 +16,7 @@ from aerie.kernels.cards.partial_kv import (
     SplicedRun,
     WeighedBlocks,
 )
-
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
-Floats = NDArray[np.float32]
+from aerie.kernels.numpy_types import Floats
 
 
 @takes_call

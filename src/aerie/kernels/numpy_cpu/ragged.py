@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from aerie.kernels.call import InTable
 from aerie.kernels.numpy_cpu.refusals import Refusals, outside
+from aerie.kernels.numpy_types import Int32s, Ints
 from aerie.kernels.status import Status
-
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
 
 MAX_VERIFY = 128
 INT64_MAX = 2**63 - 1
@@ -69,7 +67,7 @@ class Spans:
 
 
 def request_spans(
-    refusals: Refusals, qo_indptr: Slots, n_rows: int, most: int = MAX_VERIFY
+    refusals: Refusals, qo_indptr: Int32s, n_rows: int, most: int = MAX_VERIFY
 ) -> Spans:
     """Rows of each request; a falling or overrunning indptr, or too many rows, leaves none."""
     bounds = qo_indptr.astype(np.int64)
@@ -118,7 +116,7 @@ def filled(values: NDArray[Any], capacity: int, fill: int, dtype: Any) -> NDArra
     return buffer
 
 
-def joined(lists: list[Slots], capacity: int) -> Slots:
+def joined(lists: list[Int32s], capacity: int) -> Int32s:
     """Slot lists one after another in a buffer of `capacity` whose rest is -1."""
     flat = np.concatenate(lists) if lists else np.zeros(0, np.int32)
     return filled(flat, capacity, -1, np.int32)

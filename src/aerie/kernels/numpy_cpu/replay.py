@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.replay import ActiveSlots
 from aerie.kernels.numpy_cpu.ragged import filled
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 @takes_call

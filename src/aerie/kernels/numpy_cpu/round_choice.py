@@ -5,17 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.axes import KNOTS
 from aerie.kernels.cards.round_choice import BestNodes, NotedNodes, PlannedNodes
-
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-Counts = NDArray[np.int32]
+from aerie.kernels.numpy_types import Bools, Doubles, Floats
 
 
 def best_of_scores(scores: Floats, n_nodes: int) -> Bools:

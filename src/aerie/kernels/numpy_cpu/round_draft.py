@@ -17,10 +17,7 @@ from aerie.kernels.numpy_cpu.growth import (
     update_cumu_draft_state,
 )
 from aerie.kernels.numpy_cpu.layout import OWN_BITS
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Words = NDArray[np.int32]
+from aerie.kernels.numpy_types import Bools, Floats, Ints
 
 # Peaks whose row has exponentials, and a sum of 2^18 of them, well inside float32.
 LEAST_PEAK, MOST_PEAK = -60.0, 70.0
@@ -95,7 +92,7 @@ def as_float32(logits: NDArray[Any]) -> Floats:
     return logits.astype(np.float32, order="C")
 
 
-def _complete(best_out: Ints, found: Floats, is_short: NDArray[np.bool_], n_tokens: int) -> None:
+def _complete(best_out: Ints, found: Floats, is_short: Bools, n_tokens: int) -> None:
     """Rows with fewer finite logits than children go on with the lowest ids that are not among
     them."""
     for row in is_short.nonzero()[0].tolist():

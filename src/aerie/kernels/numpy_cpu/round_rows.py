@@ -14,19 +14,17 @@ from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.round_rows import DraftLevels, DraftRows, PromptRows, VerifyRows
-
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
+from aerie.kernels.numpy_types import Int32s
 
 
 @cache
-def _counting(bits: int) -> Slots:
+def _counting(bits: int) -> Int32s:
     numbers = np.arange(1 << bits, dtype=np.int32)
     numbers.flags.writeable = False
     return numbers
 
 
-def counted(start: int, stop: int) -> Slots:
+def counted(start: int, stop: int) -> Int32s:
     """start, start + 1, ... as a view of numbers that are kept."""
     return _counting(max(stop, 1).bit_length())[start:stop]
 
@@ -88,7 +86,7 @@ def place_prompt_rows(call: PromptRows) -> dict[str, Any]:
     }
 
 
-def _with_end(values: NDArray[Any], end: int) -> Slots:
+def _with_end(values: NDArray[Any], end: int) -> Int32s:
     """The entry of the inert request behind those of the others."""
     made = np.empty(len(values) + 1, np.int32)
     made[:-1] = values

@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.round_text import FoundPath, MergedPath
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
-Tokens = NDArray[np.int32]
+from aerie.kernels.numpy_types import Int32s, Ints
 
 
 @takes_call
@@ -32,7 +28,7 @@ def find_text_path(call: FoundPath) -> dict[str, Any]:
     return {"path_tokens": path_tokens, "path_len": path_len, "match_len": match_len}
 
 
-def _latest(recent: Tokens, longest: int) -> tuple[int, int]:
+def _latest(recent: Int32s, longest: int) -> tuple[int, int]:
     """Length of the suffix that is found, 0 for none, and where its latest occurrence ends."""
     if len(recent) < 2:
         return 0, 0

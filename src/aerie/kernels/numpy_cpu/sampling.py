@@ -13,11 +13,8 @@ from aerie.kernels.cards.verdict import Sampled, TargetTokens
 from aerie.kernels.numpy_cpu.noise import best_with_noise, random_words
 from aerie.kernels.numpy_cpu.ragged import Spans, request_spans
 from aerie.kernels.numpy_cpu.refusals import Refusals, outside
+from aerie.kernels.numpy_types import Bools, Floats, Ints, Words
 from aerie.kernels.status import Status
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 GREEDY_TEMPERATURE = np.float32(1e-6)
 
@@ -159,7 +156,7 @@ def _draw(scores: Floats, drawn: Ints, spans: Spans, call: Sampled) -> Ints:
     return tokens
 
 
-def words_of(call: Sampled, owner: Ints, position: Ints) -> NDArray[np.uint32]:
+def words_of(call: Sampled, owner: Ints, position: Ints) -> Words:
     """The words of the noise of every id, one row for each of these positions."""
     index = np.zeros_like(owner) if call.sample_index is None else call.sample_index[owner]
     return random_words(call.logits.shape[1], call.seed[owner], position, index)

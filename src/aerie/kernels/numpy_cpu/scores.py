@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.scores import Coins, LogProbabilities
 from aerie.kernels.noise import COINS
 from aerie.kernels.numpy_cpu.noise import random_words
 from aerie.kernels.numpy_cpu.refusals import outside
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
+from aerie.kernels.numpy_types import Floats, Ints
 
 
 @takes_call

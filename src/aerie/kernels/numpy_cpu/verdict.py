@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.verdict import RejectSample
 from aerie.kernels.numpy_cpu.ragged import request_spans
 from aerie.kernels.numpy_cpu.refusals import Refusals
 from aerie.kernels.numpy_cpu.walk import BrokenTreeError, Tree
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
 
 
 @takes_call

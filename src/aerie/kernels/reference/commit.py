@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.commit import VerifyResult
+from aerie.kernels.numpy_types import Int32s, Ints
 from aerie.kernels.reference.ragged import request_rows, table_span
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.status import Status
-
-Ints = NDArray[np.int64]
 
 
 @dataclass
@@ -116,5 +115,5 @@ def _padded(values: list[int], capacity: int, dtype: Any) -> NDArray[Any]:
     return padded
 
 
-def _count(values: list[int]) -> NDArray[np.int32]:
+def _count(values: list[int]) -> Int32s:
     return np.array([len(values)], np.int32)

@@ -5,16 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.experts import BLOCK, Grouped
+from aerie.kernels.numpy_types import Bytes, Doubles
 from aerie.kernels.reference.products import rounded, widened
-
-Rows = NDArray[Any]
-Codes = NDArray[np.uint8]
-Ints = NDArray[np.int32]
-Wide = NDArray[np.float64]
 
 
 @takes_call
@@ -34,7 +29,7 @@ def multiply_experts(call: Grouped) -> dict[str, Any]:
     return {"y": rounded(y, call.x)}
 
 
-def _written_out(blocks: Codes, scales: Codes) -> Wide:
+def _written_out(blocks: Bytes, scales: Bytes) -> Doubles:
     """[outputs, blocks, bytes] and [outputs, blocks] to [outputs, inputs]."""
     weight = np.zeros((blocks.shape[0], blocks.shape[1] * BLOCK))
     for k in range(weight.shape[1]):
@@ -49,7 +44,7 @@ def _written_out(blocks: Codes, scales: Codes) -> Wide:
     return weight
 
 
-def _gated(sums: Wide, alpha: float, limit: float) -> Wide:
+def _gated(sums: Doubles, alpha: float, limit: float) -> Doubles:
     """Of gates and ups in turn: gate * sigmoid(alpha * gate) * (up + 1), both clamped."""
     gate, up = np.minimum(sums[:, ::2], limit), np.clip(sums[:, 1::2], -limit, limit)
     # From the side that cannot overflow.

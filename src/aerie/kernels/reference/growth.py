@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.growth import CumulativeState, LayerScores, WorkDeltas
+from aerie.kernels.numpy_types import Ints
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.status import Status
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 # Cards say where NaN and infinities go, and that sums of int64 wrap: neither is worth a warning.
 quiet = np.errstate(invalid="ignore", over="ignore")

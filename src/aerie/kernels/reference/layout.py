@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.layout import NodeData, TreeMask, VerifyOffsets
+from aerie.kernels.numpy_types import Ints
 from aerie.kernels.reference.ragged import request_rows, table_span
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.status import Status
-
-Ints = NDArray[np.int64]
 
 MAX_VERIFY = 128
 INT32_MAX = 2**31 - 1

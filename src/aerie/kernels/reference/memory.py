@@ -6,16 +6,13 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.memory import DraftCacheLocs, KvIndices, TokenPool, WrittenSpans
+from aerie.kernels.numpy_types import Int32s
 from aerie.kernels.reference.ragged import table_span
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.status import Status
-
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
 
 
 @takes_call
@@ -81,7 +78,7 @@ def assign_req_to_token_pool_operator(call: TokenPool) -> dict[str, Any]:
     return {}
 
 
-def _write(call: DraftCacheLocs | TokenPool, slots: list[Slots]) -> None:
+def _write(call: DraftCacheLocs | TokenPool, slots: list[Int32s]) -> None:
     """The first slots of each request's own go to its span, unless it is refused."""
     for b, own in enumerate(slots):
         if not call.status[b]:
@@ -111,6 +108,6 @@ def _check_spans(call: WrittenSpans) -> Refusals:
     return refusals
 
 
-def _check_slots(refusals: Refusals, b: int, slots: Slots) -> None:
+def _check_slots(refusals: Refusals, b: int, slots: Int32s) -> None:
     for slot in slots[slots < 0]:
         refusals.add(b, Status.BROKEN_LAYOUT, int(slot))

@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.scores import NearTies
 from aerie.kernels.reference.sampling import Sampler
 from aerie.kernels.reference.verdict import paths_of
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
 
 
 @takes_call

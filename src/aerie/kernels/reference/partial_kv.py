@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.partial_kv import (
@@ -17,12 +16,9 @@ from aerie.kernels.cards.partial_kv import (
     SplicedRun,
     WeighedBlocks,
 )
+from aerie.kernels.numpy_types import Doubles, Floats, Ints
 from aerie.kernels.reference.round_draft import as_float32
 
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
-Floats = NDArray[np.float32]
-Wide = NDArray[np.float64]
 BEHIND = np.float32(-3e38)  # bound of a block behind the text
 
 
@@ -38,7 +34,7 @@ def bound_kv_blocks(call: BoundedBlocks) -> dict[str, Any]:
     return {"block_scores": _by_block(call, BEHIND, _bound)}
 
 
-def _by_block(call: ScoredBlocks, fill: np.float32, score: Callable[..., Wide]) -> Floats:
+def _by_block(call: ScoredBlocks, fill: np.float32, score: Callable[..., Doubles]) -> Floats:
     """`score` of every layer, request and KV head, behind the text `fill`."""
     queries, keys, n_blocks, size = call.queries, call.keys, call.n_blocks, call.block_size
     (n_layers, batch), n_heads = queries.shape[:2], keys.shape[2]
@@ -57,17 +53,17 @@ def _by_block(call: ScoredBlocks, fill: np.float32, score: Callable[..., Wide]) 
     return found
 
 
-def _mass(queries: Wide, keys: Wide, starts: Ints) -> Wide:
+def _mass(queries: Doubles, keys: Doubles, starts: Ints) -> Doubles:
     scores = queries @ keys.T  # [Q, positions]
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    mass: Wide = np.add.reduceat(weights / weights.sum(axis=1, keepdims=True), starts, axis=1)
-    total: Wide = mass.sum(axis=0)
+    mass: Doubles = np.add.reduceat(weights / weights.sum(axis=1, keepdims=True), starts, axis=1)
+    total: Doubles = mass.sum(axis=0)
     return total
 
 
-def _bound(queries: Wide, keys: Wide, starts: Ints) -> Wide:
+def _bound(queries: Doubles, keys: Doubles, starts: Ints) -> Doubles:
     highest, lowest = (np_op.reduceat(keys, starts, axis=0) for np_op in (np.maximum, np.minimum))
-    bound: Wide = np.maximum(queries @ highest.T, queries @ lowest.T).mean(axis=0)
+    bound: Doubles = np.maximum(queries @ highest.T, queries @ lowest.T).mean(axis=0)
     return bound
 
 

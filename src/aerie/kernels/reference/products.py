@@ -18,10 +18,9 @@ from aerie.kernels.cards.products import (
     UnpackedFourBits,
     step_of,
 )
+from aerie.kernels.numpy_types import Doubles, Floats
 
 Rows = NDArray[Any]
-Codes = NDArray[np.uint8]
-Floats = NDArray[np.float32]
 
 
 @takes_call
@@ -98,7 +97,7 @@ def _value(code: int) -> float:
 FLOATS = tuple(_value(code) for code in range(256))
 
 
-def _nearest(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _nearest(values: Doubles) -> Doubles:
     """The nearest e4m3 floats, of two as near the one of an even code."""
     known = np.array(FLOATS[: FLOATS.index(LARGEST_FLOAT) + 1])
     halves, sizes = (known[:-1] + known[1:]) / 2, np.abs(values)
@@ -112,14 +111,14 @@ def _multiply(x: Rows, weight: Floats, bias: Rows | None) -> Rows:
     return rounded(y if bias is None else y + widened(bias), x)
 
 
-def widened(values: Rows) -> NDArray[np.float64]:
+def widened(values: Rows) -> Doubles:
     """Any dtype of rows as float64; bfloat16 travels as 16-bit patterns."""
     if values.dtype == np.uint16:
         values = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return values.astype(np.float64)
 
 
-def rounded(values: NDArray[np.float64], like: Rows) -> Rows:
+def rounded(values: Doubles, like: Rows) -> Rows:
     """To the dtype of the rows; of two bfloat16 as near, the even one."""
     if like.dtype != np.uint16:
         return values.astype(like.dtype)

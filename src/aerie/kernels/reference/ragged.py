@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import InTable
+from aerie.kernels.numpy_types import Int32s
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.status import Status
 
@@ -15,7 +15,7 @@ MAX_VERIFY = 128
 def request_rows(
     refusals: Refusals,
     b: int,
-    qo_indptr: NDArray[np.int32],
+    qo_indptr: Int32s,
     n_rows: int,
     most: int = MAX_VERIFY,
 ) -> range:
@@ -33,7 +33,7 @@ def request_rows(
     return range(first, end)
 
 
-def table_span(refusals: Refusals, b: int, call: InTable, n_rows: int) -> NDArray[np.int32]:
+def table_span(refusals: Refusals, b: int, call: InTable, n_rows: int) -> Int32s:
     """Slots of positions [0, seq_len + n_rows); a span outside the table refuses the request."""
     n_requests, width = call.req_to_token.shape
     pool_row, seq_len = int(call.req_pool_indices[b]), int(call.seq_len[b])

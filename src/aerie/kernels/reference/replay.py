@@ -12,10 +12,6 @@ from aerie.kernels.cards.replay import ActiveSlots, DraftReplay, ExtendReplay
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.status import Status
 
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
-Hidden = NDArray[Any]
-
 
 @takes_call
 def draft_replay_input_operator(call: DraftReplay) -> dict[str, Any]:

@@ -10,17 +10,13 @@ from numpy.typing import NDArray
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.round_draft import BestChildren, DraftLayer, DraftPaths
 from aerie.kernels.layer import grown_layer
+from aerie.kernels.numpy_types import Floats
 from aerie.kernels.reference.growth import (
     calculate_work_deltas,
     check_update_cumu_draft_state,
     draft_tree_layer_score_index_gen_op,
     update_cumu_draft_state,
 )
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Words = NDArray[np.int32]
-
 
 _STEPS = (draft_tree_layer_score_index_gen_op, update_cumu_draft_state, calculate_work_deltas)
 

@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.round_rows import DraftLevels, DraftRows, PromptRows, VerifyRows
-
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
+from aerie.kernels.numpy_types import Int32s
 
 
 @takes_call
@@ -72,7 +70,7 @@ def place_prompt_rows(call: PromptRows) -> dict[str, Any]:
     }
 
 
-def _with_end(values: NDArray[Any], end: int) -> Slots:
+def _with_end(values: NDArray[Any], end: int) -> Int32s:
     """The entry of the inert request behind those of the others."""
     return np.append(values, end).astype(np.int32)
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.round_text import FoundPath, MergedPath
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
 
 
 @takes_call

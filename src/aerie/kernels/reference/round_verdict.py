@@ -5,16 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.round_verdict import HandedOver, MovedSlots
 from aerie.kernels.report import REPORT
-
-Ints = NDArray[np.int64]
-Words = NDArray[np.int32]
-Bools = NDArray[np.bool_]
-Pool = NDArray[Any]
 
 
 @takes_call

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.cards.verdict import Sampled
 from aerie.kernels.noise import gumbel
-
-Floats = NDArray[np.float32]
-Counts = NDArray[np.int64]
+from aerie.kernels.numpy_types import Bools, Floats, Ints
 
 GREEDY_TEMPERATURE = np.float32(1e-6)
 # What an absent option means.
@@ -35,10 +32,10 @@ class Sampler:
     temperature: np.float32
     seed: int | None
     options: Mapping[str, Any]
-    prompt_counts: Counts | None
-    output_counts: Counts | None
+    prompt_counts: Ints | None
+    output_counts: Ints | None
     logit_bias: Floats | None
-    stop_tokens: Counts | None
+    stop_tokens: Ints | None
     floor_position: int
 
     @classmethod
@@ -131,7 +128,7 @@ class Sampler:
         with np.errstate(over="ignore", invalid="ignore"):
             return scores + noise
 
-    def _filter(self, scores: Floats) -> NDArray[np.bool_]:
+    def _filter(self, scores: Floats) -> Bools:
         kept = np.ones(len(scores), np.bool_)
         if self.is_greedy():
             return kept

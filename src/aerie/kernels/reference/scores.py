@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.scores import Coins, LogProbabilities
 from aerie.kernels.noise import COINS, random_words
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
+from aerie.kernels.numpy_types import Doubles, Floats
 
 
 @takes_call
@@ -49,7 +46,7 @@ def score_target_tokens(call: LogProbabilities) -> dict[str, Any]:
     return {"chosen_logprobs": chosen, "top_tokens": top_tokens, "top_logprobs": top_logprobs}
 
 
-def _log_probabilities(exact: NDArray[np.float64]) -> Floats:
+def _log_probabilities(exact: Doubles) -> Floats:
     """Of every id of one row of logits."""
     first = int(np.argmax(exact))
     if exact[first] == -np.inf:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.verdict import Probabilities, RejectSample, Sampled, TargetTokens
+from aerie.kernels.numpy_types import Doubles, Floats, Ints, Words
 from aerie.kernels.reference.ragged import request_rows
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.reference.sampling import Sampler
 from aerie.kernels.reference.walk import Walk
 from aerie.kernels.status import Status
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
 
 # Below this temperature a request is greedy.
 GREEDY_TEMPERATURE = np.float32(1e-6)
@@ -57,7 +54,7 @@ def _divide(logits: Floats, temperature: np.float32) -> Floats:
         return logits / temperature
 
 
-def _raised(scaled: Floats) -> NDArray[np.float64]:
+def _raised(scaled: Floats) -> Doubles:
     with np.errstate(over="ignore"):
         return np.exp((scaled - scaled.max()).astype(np.float64))
 
@@ -154,7 +151,7 @@ def paths_of(rows: range, call: Sampled) -> list[list[int]]:
     return [_path_tokens(call.ancestor_bits[row], tokens) for row in rows]
 
 
-def _path_tokens(bits: NDArray[np.uint32], tokens: Ints) -> list[int]:
+def _path_tokens(bits: Words, tokens: Ints) -> list[int]:
     """Tokens of a row's ancestors and itself, without row 0: the root is already committed."""
     return [
         int(token)
