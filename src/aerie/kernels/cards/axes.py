@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from aerie.kernels.card import Axis
 
-INT32_MAX = 2**31 - 1
+INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 MAX_BATCH = 128
 MAX_VERIFY = 128
 MAX_CANDIDATES = 100
 MAX_ROWS = MAX_BATCH * MAX_VERIFY
+MASK_WORDS = 4  # of 32 bits: a bit for every row of a request
 KNOTS = 17  # of a calibration, evenly spaced in the square root of the score
 
 BATCH = Axis("B", 0, MAX_BATCH, "active requests")

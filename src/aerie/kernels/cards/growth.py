@@ -28,6 +28,9 @@ from aerie.kernels.cards.fields import (
 )
 from aerie.kernels.status import Status
 
+# Captured runs discount stored scores from depth 2 on by this factor (compat mode).
+COMPAT_DISCOUNT = 0.9999
+
 _LAYER = ("B", "W*K")
 _BEST = ("B", "K")
 _STORE = ("B", "N")

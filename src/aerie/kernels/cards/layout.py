@@ -17,6 +17,9 @@ from aerie.kernels.cards.dtypes import BOOL, I32, I64, U8, U32
 from aerie.kernels.cards.fields import POOL_ROW, STATUS, TABLE, cost, reads, returns, scalar
 from aerie.kernels.status import Status
 
+# An error names an overflow up to here; how far beyond does not matter.
+LARGEST_NAMED = 1 << 40
+
 _ROW = ("row_capacity",)
 _INDPTR = ("B+1",)
 

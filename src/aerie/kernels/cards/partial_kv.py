@@ -7,6 +7,8 @@ from aerie.kernels.cards.axes import BATCH, MAX_VERIFY, NODES, SEATED_ROWS, SEAT
 from aerie.kernels.cards.dtypes import BOOL, F32, HIDDEN, I32, I64
 from aerie.kernels.cards.fields import POOL_ROW, TABLE, cost, limit, reads, returns, scalar, updates
 
+BEHIND = -3e38  # bound of a block behind the text
+
 _EACH = ("B",)
 _STORE = ("B", "N")
 _POOL = ("Y", "S", "G", "D")

@@ -8,6 +8,9 @@ from aerie.kernels.cards.dtypes import F32, I32, I64, U32
 from aerie.kernels.cards.fields import STATUS, cost, may_read, reads, returns, scalar
 from aerie.kernels.status import Status
 
+# Below this temperature a request is greedy.
+GREEDY_TEMPERATURE = 1e-6
+
 _ROW = ("R",)
 _EACH = ("B",)
 _LAYOUT = reads(I32, ("B+1",), "first row of each request")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.growth import CumulativeState, LayerScores, WorkDeltas
+from aerie.kernels.cards.growth import COMPAT_DISCOUNT, CumulativeState, LayerScores, WorkDeltas
 from aerie.kernels.numpy_cpu.refusals import Refusals, check_range, check_twins
 from aerie.kernels.numpy_types import Ints
 from aerie.kernels.status import Status
@@ -16,9 +16,6 @@ from aerie.kernels.status import Status
 # Cards say where NaN and infinities go, so neither is worth a warning. Around a whole function
 # this costs half of what a `with` inside of it does: 0.6 us (NumPy 2.4, November 2026).
 _quiet = np.errstate(invalid="ignore", over="ignore")
-
-# Captured runs discount stored scores from depth 2 on by this factor (compat mode).
-COMPAT_DISCOUNT = np.float32(0.9999)
 
 
 @takes_call
@@ -97,7 +94,7 @@ def update_cumu_draft_state(call: CumulativeState) -> dict[str, Any]:
     depths = np.repeat(call.cumu_deltas[requests, frontier] + 1, top_k, axis=1)
     scores = call.curr_layer_scores[kept]
     if call.compat:
-        scores = np.where(depths > 1, scores * COMPAT_DISCOUNT, scores)
+        scores = np.where(depths > 1, scores * np.float32(COMPAT_DISCOUNT), scores)
     following = np.arange(count + 1, count + candidates + 1)
     following[top_k - 1 :: top_k] = -1
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_VERIFY
 from aerie.kernels.cards.layout import NodeData, TreeMask
 from aerie.kernels.numpy_cpu.ragged import (
-    MAX_VERIFY,
     check_table_span,
     filled,
     request_spans,

@@ -8,11 +8,11 @@ import numpy as np
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.scores import NearTies
-from aerie.kernels.numpy_cpu.noise import Words, gumbel
+from aerie.kernels.numpy_cpu.noise import gumbel
 from aerie.kernels.numpy_cpu.ragged import request_spans
 from aerie.kernels.numpy_cpu.refusals import Refusals, outside
-from aerie.kernels.numpy_cpu.sampling import GREEDY_TEMPERATURE, adjusted, filtered, words_of
-from aerie.kernels.numpy_types import Bools, Floats, Ints
+from aerie.kernels.numpy_cpu.sampling import GREEDY, adjusted, filtered, words_of
+from aerie.kernels.numpy_types import Bools, Floats, Ints, Words
 
 _EXPONENT = np.uint32(0x7F800000)
 _LOWEST = np.finfo(np.float32).min  # all but -inf are at least that
@@ -32,7 +32,7 @@ def find_near_ties(call: NearTies) -> dict[str, Any]:
     row, token = call.rows[request, place], call.tokens[request, place]
     entry = row if spans.is_whole else np.searchsorted(spans.flat, row)
     power = (call.logits[row, token].view(np.uint32) & _EXPONENT).view(np.float32)
-    hot = (call.temperature[request] >= GREEDY_TEMPERATURE).nonzero()[0]
+    hot = (call.temperature[request] >= GREEDY).nonzero()[0]
     with np.errstate(all="ignore"):
         reach = call.limit[request] * power
         if len(hot) < len(request):  # of what is drawn this is overwritten

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.partial_kv import (
+    BEHIND,
     BoundedBlocks,
     ChosenBlocks,
     GatheredBlocks,
@@ -34,7 +35,7 @@ def weigh_kv_blocks(call: WeighedBlocks) -> dict[str, Any]:
 @takes_call
 def bound_kv_blocks(call: BoundedBlocks) -> dict[str, Any]:
     """R21: a query's products with the extremes of every block."""
-    found = np.full(_shape(call), -3e38, np.float32)
+    found = np.full(_shape(call), BEHIND, np.float32)
     for place, queries, keys, starts in _texts(call):
         highest, lowest = (ufunc.reduceat(keys, starts) for ufunc in (np.maximum, np.minimum))
         bounds = np.maximum(queries @ highest.T, queries @ lowest.T)

@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aerie.kernels.call import InTable
+from aerie.kernels.cards.axes import INT64_MAX, MAX_VERIFY
 from aerie.kernels.numpy_cpu.refusals import Refusals, outside
 from aerie.kernels.numpy_types import Int32s, Ints
 from aerie.kernels.status import Status
-
-MAX_VERIFY = 128
-INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.verdict import Sampled, TargetTokens
+from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE, Sampled, TargetTokens
 from aerie.kernels.numpy_cpu.noise import best_with_noise, random_words
 from aerie.kernels.numpy_cpu.ragged import Spans, request_spans
 from aerie.kernels.numpy_cpu.refusals import Refusals, outside
 from aerie.kernels.numpy_types import Bools, Floats, Ints, Words
 from aerie.kernels.status import Status
 
-GREEDY_TEMPERATURE = np.float32(1e-6)
+GREEDY = np.float32(GREEDY_TEMPERATURE)
 
 # What an option's value must be; NaN fails every comparison.
 _POSSIBLE: dict[str, Callable[[NDArray[Any]], Bools]] = {
@@ -34,7 +34,7 @@ def sample_target_tokens(call: TargetTokens) -> dict[str, Any]:
     """The target's own token of every row; work that no argument asks for is not done."""
     refusals = Refusals(len(call.temperature))
     spans = request_spans(refusals, call.qo_indptr, len(call.logits))
-    highest_heat = GREEDY_TEMPERATURE if call.seed is None else np.inf
+    highest_heat = GREEDY if call.seed is None else np.inf
     is_possible = (call.temperature >= 0) & (call.temperature < highest_heat)
     for name, rule in _POSSIBLE.items():
         if (values := getattr(call, name)) is not None:
@@ -51,7 +51,7 @@ def sample_target_tokens(call: TargetTokens) -> dict[str, Any]:
         ):
             refusals.add_at(code, spans.owner[is_bad], spans.flat[is_bad])
     if call.seed is not None:
-        is_drawn = ~(call.temperature < GREEDY_TEMPERATURE) & (refusals.status == 0)
+        is_drawn = ~(call.temperature < GREEDY) & (refusals.status == 0)
         drawn = is_drawn[spans.owner].nonzero()[0]
         chosen[drawn] = _draw(scores, drawn, spans, call)
     if refusals.found:
@@ -71,7 +71,7 @@ def adjusted(refusals: Refusals, spans: Spans, call: Sampled) -> Floats:
             scores = _without_stops(scores, spans, call)
         if call.seed is not None:
             heat = call.temperature.copy()
-            heat[heat < GREEDY_TEMPERATURE] = 1
+            heat[heat < GREEDY] = 1
             scores = scores / heat[spans.owner, None]
     return scores
 

@@ -6,12 +6,9 @@ import torch
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.growth import CumulativeState, LayerScores, WorkDeltas
+from aerie.kernels.cards.growth import COMPAT_DISCOUNT, CumulativeState, LayerScores, WorkDeltas
 from aerie.kernels.pytorch.refusals import Refusals, check_range, first_true, no_refusals
 from aerie.kernels.status import Status
-
-# Captured runs discount stored scores from depth 2 on by this factor (compat mode).
-COMPAT_DISCOUNT = 0.9999
 
 
 @takes_call

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.layout import NodeData, TreeMask, VerifyOffsets
+from aerie.kernels.cards.axes import INT32_MAX, MAX_VERIFY
+from aerie.kernels.cards.layout import LARGEST_NAMED, NodeData, TreeMask, VerifyOffsets
 from aerie.kernels.pytorch.ragged import (
-    MAX_VERIFY,
     SlotLists,
     Spans,
     check_table_span,
@@ -18,10 +18,6 @@ from aerie.kernels.pytorch.ragged import (
 )
 from aerie.kernels.pytorch.refusals import Refusals, first_true
 from aerie.kernels.status import Status
-
-INT32_MAX = 2**31 - 1
-# An error names an overflow up to here; how far beyond does not matter.
-LARGEST_NAMED = 1 << 40
 
 
 @takes_call

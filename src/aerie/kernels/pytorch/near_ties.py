@@ -7,10 +7,10 @@ from torch import Tensor
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.scores import NearTies
+from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE
 from aerie.kernels.pytorch.ragged import request_spans
 from aerie.kernels.pytorch.refusals import Refusals
 from aerie.kernels.pytorch.sampling import Rows, adjusted, filtered, row_noise
-from aerie.kernels.pytorch.verdict import GREEDY_TEMPERATURE
 
 _EXPONENT = 0x7F800000
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.partial_kv import (
+    BEHIND,
     BoundedBlocks,
     ChosenBlocks,
     GatheredBlocks,
@@ -14,8 +15,6 @@ from aerie.kernels.cards.partial_kv import (
     SplicedRun,
     WeighedBlocks,
 )
-
-BEHIND = -3e38  # bound of a block behind the text
 
 
 @takes_call

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from aerie.kernels.call import InTable
+from aerie.kernels.cards.axes import INT64_MAX, MAX_VERIFY
 from aerie.kernels.pytorch.refusals import Refusals, first_true
 from aerie.kernels.status import Status
-
-MAX_VERIFY = 128
-INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True)

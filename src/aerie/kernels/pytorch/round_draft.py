@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MASK_WORDS
 from aerie.kernels.cards.round_draft import BestChildren, DraftLayer, DraftPaths
 from aerie.kernels.layer import grown_layer
 from aerie.kernels.pytorch.growth import (
@@ -15,7 +16,7 @@ from aerie.kernels.pytorch.growth import (
     update_cumu_draft_state,
 )
 
-MASK_WORDS, BITS_PER_WORD = 4, 32
+BITS_PER_WORD = 32
 
 
 _STEPS = (draft_tree_layer_score_index_gen_op, update_cumu_draft_state, calculate_work_deltas)

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.verdict import Sampled, TargetTokens
+from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE, Sampled, TargetTokens
 from aerie.kernels.pytorch.noise import gumbel
 from aerie.kernels.pytorch.ragged import Spans, request_spans
 from aerie.kernels.pytorch.refusals import Refusals, first_true
-from aerie.kernels.pytorch.verdict import GREEDY_TEMPERATURE
 from aerie.kernels.status import Status
 
 # What an option's value must be; NaN fails every comparison.

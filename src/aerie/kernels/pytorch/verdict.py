@@ -6,14 +6,11 @@ import torch
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.verdict import Probabilities, RejectSample
+from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE, Probabilities, RejectSample
 from aerie.kernels.pytorch.ragged import Spans, at_least_one, request_spans
 from aerie.kernels.pytorch.refusals import Refusals, first_true
 from aerie.kernels.pytorch.walk import Forest, plant
 from aerie.kernels.status import Status
-
-# Below this temperature a request is greedy.
-GREEDY_TEMPERATURE = 1e-6
 
 
 @takes_call

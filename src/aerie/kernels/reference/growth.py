@@ -7,16 +7,13 @@ from typing import Any
 import numpy as np
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.growth import CumulativeState, LayerScores, WorkDeltas
+from aerie.kernels.cards.growth import COMPAT_DISCOUNT, CumulativeState, LayerScores, WorkDeltas
 from aerie.kernels.numpy_types import Ints
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.status import Status
 
 # Cards say where NaN and infinities go, and that sums of int64 wrap: neither is worth a warning.
 quiet = np.errstate(invalid="ignore", over="ignore")
-
-# Captured runs discount stored scores from depth 2 on by this factor (compat mode).
-COMPAT_DISCOUNT = np.float32(0.9999)
 
 
 @takes_call
@@ -116,7 +113,7 @@ def update_cumu_draft_state(call: CumulativeState) -> dict[str, Any]:
             depth = call.cumu_deltas[b, parent] + 1
             score = call.curr_layer_scores[b, c]
             if call.compat and depth > 1:
-                score = score * COMPAT_DISCOUNT
+                score = score * np.float32(COMPAT_DISCOUNT)
             call.cumu_tokens[b, node] = call.topk_tokens[b, c]
             call.cumu_scores[b, node] = score
             call.cumu_deltas[b, node] = depth

@@ -7,16 +7,12 @@ from typing import Any
 import numpy as np
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.layout import NodeData, TreeMask, VerifyOffsets
+from aerie.kernels.cards.axes import INT32_MAX, MAX_VERIFY
+from aerie.kernels.cards.layout import LARGEST_NAMED, NodeData, TreeMask, VerifyOffsets
 from aerie.kernels.numpy_types import Ints
 from aerie.kernels.reference.ragged import request_rows, table_span
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.status import Status
-
-MAX_VERIFY = 128
-INT32_MAX = 2**31 - 1
-# An error names an overflow up to here; how far beyond does not matter.
-LARGEST_NAMED = 2**40
 
 
 @takes_call

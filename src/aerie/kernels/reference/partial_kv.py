@@ -9,6 +9,7 @@ import numpy as np
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.partial_kv import (
+    BEHIND,
     BoundedBlocks,
     ChosenBlocks,
     GatheredBlocks,
@@ -18,8 +19,6 @@ from aerie.kernels.cards.partial_kv import (
 )
 from aerie.kernels.numpy_types import Doubles, Floats, Ints
 from aerie.kernels.reference.round_draft import as_float32
-
-BEHIND = np.float32(-3e38)  # bound of a block behind the text
 
 
 @takes_call
@@ -31,7 +30,7 @@ def weigh_kv_blocks(call: WeighedBlocks) -> dict[str, Any]:
 @takes_call
 def bound_kv_blocks(call: BoundedBlocks) -> dict[str, Any]:
     """R21: a query's products with the extremes of every block."""
-    return {"block_scores": _by_block(call, BEHIND, _bound)}
+    return {"block_scores": _by_block(call, np.float32(BEHIND), _bound)}
 
 
 def _by_block(call: ScoredBlocks, fill: np.float32, score: Callable[..., Doubles]) -> Floats:

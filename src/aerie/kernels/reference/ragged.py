@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from aerie.kernels.call import InTable
+from aerie.kernels.cards.axes import MAX_VERIFY
 from aerie.kernels.numpy_types import Int32s
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.status import Status
-
-MAX_VERIFY = 128
 
 
 def request_rows(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.kernels.cards.axes import INT64_MAX
 from aerie.kernels.numpy_types import Int32s, Ints
 from aerie.kernels.status import Status
-
-INT64_MAX = 2**63 - 1
 
 
 class Refusals:

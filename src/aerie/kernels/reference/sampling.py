@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from aerie.kernels.cards.verdict import Sampled
+from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE, Sampled
 from aerie.kernels.noise import gumbel
 from aerie.kernels.numpy_types import Bools, Floats, Ints
 
-GREEDY_TEMPERATURE = np.float32(1e-6)
 # What an absent option means.
 _OFF: dict[str, Any] = {
     "sample_index": 0,
@@ -59,7 +58,7 @@ class Sampler:
 
     def is_greedy(self) -> bool:
         """Whether the token is the plain argmax."""
-        return bool(self.temperature < GREEDY_TEMPERATURE)
+        return bool(self.temperature < np.float32(GREEDY_TEMPERATURE))
 
     def is_possible(self) -> bool:
         """Whether every option lies in its range; NaN fails each comparison."""

@@ -7,16 +7,19 @@ from typing import Any
 import numpy as np
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.verdict import Probabilities, RejectSample, Sampled, TargetTokens
+from aerie.kernels.cards.verdict import (
+    GREEDY_TEMPERATURE,
+    Probabilities,
+    RejectSample,
+    Sampled,
+    TargetTokens,
+)
 from aerie.kernels.numpy_types import Doubles, Floats, Ints, Words
 from aerie.kernels.reference.ragged import request_rows
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.reference.sampling import Sampler
 from aerie.kernels.reference.walk import Walk
 from aerie.kernels.status import Status
-
-# Below this temperature a request is greedy.
-GREEDY_TEMPERATURE = np.float32(1e-6)
 
 
 @takes_call
@@ -30,7 +33,7 @@ def convert_logits_to_probas(call: Probabilities) -> dict[str, Any]:
             refusals.add(b, Status.BAD_PARAMETER, 0)
         if refusals.refused(b):
             continue
-        is_greedy = heat < GREEDY_TEMPERATURE
+        is_greedy = heat < np.float32(GREEDY_TEMPERATURE)
         own = {row: call.logits[row] for row in rows}
         scaled = own if is_greedy else {row: _divide(own[row], heat) for row in rows}
         for row in rows:

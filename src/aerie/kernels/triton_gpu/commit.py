@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_BATCH, MAX_VERIFY
 from aerie.kernels.cards.commit import VerifyResult
 from aerie.kernels.triton_gpu.device import (
     BROKEN_TREE,
@@ -19,7 +20,7 @@ from aerie.kernels.triton_gpu.device import (
     refuse,
     request_span,
 )
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, block, contiguous, words
+from aerie.kernels.triton_gpu.launch import block, contiguous, words
 
 FILL_BLOCK = 1024
 # What the first launch notes of a request, one column each.

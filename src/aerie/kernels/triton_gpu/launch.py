@@ -11,9 +11,7 @@ from torch import Tensor
 
 from aerie.errors import UsageError
 from aerie.kernels import tensors
-
-MAX_BATCH = 128
-MAX_VERIFY = 128
+from aerie.kernels.cards.axes import MAX_VERIFY
 
 
 def refuse_device(kind: str) -> str | None:

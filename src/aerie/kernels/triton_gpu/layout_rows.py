@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_BATCH, MAX_VERIFY
 from aerie.kernels.cards.layout import NodeData
 from aerie.kernels.triton_gpu.device import (
     BROKEN_TREE,
@@ -19,14 +20,7 @@ from aerie.kernels.triton_gpu.device import (
     SLOT_CAPACITY,
     refuse,
 )
-from aerie.kernels.triton_gpu.launch import (
-    MAX_BATCH,
-    MAX_VERIFY,
-    as_bytes,
-    contiguous,
-    tree_block,
-    words,
-)
+from aerie.kernels.triton_gpu.launch import as_bytes, contiguous, tree_block, words
 
 NODE_BLOCK = 512
 # Rows compared with each other at a time; more are walked in blocks.

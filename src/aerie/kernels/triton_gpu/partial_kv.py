@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
+from aerie.kernels.cards import partial_kv
 from aerie.kernels.cards.partial_kv import (
     BoundedBlocks,
     GatheredBlocks,
@@ -18,7 +19,7 @@ from aerie.kernels.triton_gpu.launch import block, contiguous
 
 # Blocks that one program looks at: enough to hide its queries' load, few enough to fill a GPU.
 BLOCKS_EACH = 8
-BEHIND = tl.constexpr(-3e38)  # bound of a block behind the text
+BEHIND = tl.constexpr(partial_kv.BEHIND)
 _SIZES = ("batch", "n_kv", "n_blocks", "layer_stride", "slot_stride", "width")
 
 

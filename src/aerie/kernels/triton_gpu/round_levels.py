@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MASK_WORDS
 from aerie.kernels.cards.round_draft import DraftPaths
 from aerie.kernels.cards.round_rows import DraftLevels, DraftRows
 from aerie.kernels.triton_gpu.launch import block, contiguous, entry_stride
@@ -15,7 +16,6 @@ from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
 from aerie.kernels.triton_gpu.round_rows import BLOCK, ROUNDS, owner_in
 
 LEVEL_ROUNDS = 11  # bisect 1024 fed nodes
-MASK_WORDS = 4
 
 
 @triton.jit(do_not_specialize=("batch", "run", "width"))

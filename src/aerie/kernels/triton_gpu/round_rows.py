@@ -8,8 +8,9 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_BATCH
 from aerie.kernels.cards.round_rows import PromptRows, VerifyRows
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, contiguous, entry_stride
+from aerie.kernels.triton_gpu.launch import contiguous, entry_stride
 
 BLOCK = 256
 ROUNDS = 8  # bisect 128 requests and the place behind them

@@ -29,8 +29,9 @@ import triton
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_BATCH, MAX_VERIFY
 from aerie.kernels.cards.verdict import Sampled, TargetTokens
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, block, launch, words
+from aerie.kernels.triton_gpu.launch import block, launch, words
 from aerie.kernels.triton_gpu.sampling_filters import run_filters
 from aerie.kernels.triton_gpu.sampling_scan import choose_kernel, scan_kernel
 from aerie.kernels.triton_gpu.sampling_scores import bias_kernel, change_kernel

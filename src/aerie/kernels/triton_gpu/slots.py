@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_BATCH, MAX_VERIFY
 from aerie.kernels.cards.layout import TreeMask
 from aerie.kernels.cards.memory import KvIndices
 from aerie.kernels.triton_gpu.device import (
@@ -21,7 +22,7 @@ from aerie.kernels.triton_gpu.device import (
     end_of,
     refuse,
 )
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, contiguous, words
+from aerie.kernels.triton_gpu.launch import contiguous, words
 
 ENTRY_BLOCK = 1024
 # Bisecting 128 requests and the place behind them.

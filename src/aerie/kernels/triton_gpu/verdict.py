@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_BATCH, MAX_VERIFY
 from aerie.kernels.cards.verdict import Probabilities
 from aerie.kernels.triton_gpu.device import (
     ALL_MASKED,
@@ -19,7 +20,7 @@ from aerie.kernels.triton_gpu.device import (
     refuse,
     request_span,
 )
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, contiguous, words
+from aerie.kernels.triton_gpu.launch import contiguous, words
 from aerie.kernels.triton_gpu.sampling import VOCAB_BLOCK, parts_of
 from aerie.kernels.triton_gpu.sampling_order import GREEDY_TEMPERATURE
 

@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_BATCH, MAX_VERIFY
 from aerie.kernels.cards.verdict import RejectSample
 from aerie.kernels.triton_gpu.device import (
     BROKEN_TREE,
@@ -17,14 +18,7 @@ from aerie.kernels.triton_gpu.device import (
     refuse,
     request_span,
 )
-from aerie.kernels.triton_gpu.launch import (
-    MAX_BATCH,
-    MAX_VERIFY,
-    block,
-    contiguous,
-    tree_block,
-    words,
-)
+from aerie.kernels.triton_gpu.launch import block, contiguous, tree_block, words
 
 
 @triton.jit
