@@ -10,18 +10,8 @@ from aerie.kernels.cards.experts import BLOCK, MOST_BLOCKS, MOST_EXPERTS, MOST_P
 from aerie.kernels.cards.products import MOST_OUT
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.products import some_rows
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DTYPE,
-    Spoil,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
+from aerie.kernels.cases.spoils import Spoil, blank, both, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
 
 EXPERTS = "multiply_experts"
 GATE = (1.702, 7.0)

@@ -5,18 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DATA,
-    DTYPE,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
+from aerie.kernels.cases.spoils import blank, both, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
 from aerie.kernels.cases.trees import Plan, best_scores, draw_candidates, grow
 
 KERNEL = "update_cumu_draft_state"

@@ -9,18 +9,8 @@ import numpy as np
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle, rows_of_hidden
 from aerie.kernels.cases.forests import plant
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DTYPE,
-    Spoil,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
+from aerie.kernels.cases.spoils import Spoil, blank, both, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
 
 WEIGHED, BOUNDED, CHOSEN = "weigh_kv_blocks", "bound_kv_blocks", "choose_kv_blocks"
 GATHERED, SPLICED = "gather_kv_blocks", "splice_drafted_run"

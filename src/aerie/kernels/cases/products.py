@@ -8,19 +8,8 @@ import numpy as np
 
 from aerie.kernels.cards.products import MOST_IN, MOST_OUT
 from aerie.kernels.cases.case import Case, Inputs
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DTYPE,
-    Array,
-    Spoil,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
+from aerie.kernels.cases.spoils import Spoil, blank, both, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DTYPE, Array, cases, row
 
 INT4, FP8, FP8_ROWS = "multiply_int4", "multiply_fp8", "multiply_fp8_rows"
 MOST_ROWS = 16_384

@@ -6,18 +6,8 @@ import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import draw_logits, rows_of_hidden
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DATA,
-    DTYPE,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
+from aerie.kernels.cases.spoils import blank, both, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
 from aerie.kernels.cases.trees import Plan, best_scores, draw_candidates, grow
 
 PATHS, CHILDREN, LAYER = "mark_draft_paths", "best_draft_children", "grow_draft_layer"

@@ -9,7 +9,8 @@ import numpy as np
 from aerie.kernels.cards.products import MOST_IN, MOST_OUT
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.products import everywhere, fp8_inputs, int4_inputs, some_rows
-from aerie.kernels.cases.table import BOUNDS, DTYPE, blank, both, cases, cast, put, row, setting
+from aerie.kernels.cases.spoils import blank, both, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
 
 INT4, FP8 = "unpack_int4", "unpack_fp8"
 
