@@ -7,22 +7,22 @@ import numpy as np
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.spoils import blank, both, cast, put, setting
 from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
-from aerie.kernels.cases.trees import Plan, best_scores, draw_candidates, grow
+from aerie.kernels.cases.trees import Candidates, Plan, best_scores, draw_candidates, grow
 
 KERNEL = "update_cumu_draft_state"
 
 
-def _state(
-    rng: np.random.Generator, plan: Plan, verify: int = 16, kept: int | None = None
-) -> Inputs:
-    """K2 inputs: the store `plan` grows and one more layer below its last frontier."""
+def stored(
+    rng: np.random.Generator, plan: Plan, verify: int, kept: int | None = None
+) -> tuple[Inputs, Candidates]:
+    """What K2 and R7 take of the store that `plan` grows, and a layer below its last frontier."""
     store = grow(rng, plan)
     last = np.take_along_axis(store.path, store.frontier, 1)
     layer = draw_candidates(rng, last, plan.top_k, plan.kind)
     best = best_scores(store, verify, plan.compat)
     sort_scores = np.zeros((plan.batch, verify if kept is None else kept), np.float32)
     sort_scores[:, : best.shape[1]] = best
-    return {
+    inputs = {
         "cumu_tokens": store.tokens,
         "cumu_scores": store.scores,
         "cumu_deltas": store.depths,
@@ -30,15 +30,26 @@ def _state(
         "next_indexs": store.next,
         "side_indexs": store.side,
         "sort_scores": sort_scores,
-        "curr_layer_scores": layer.scores,
         "topk_tokens": layer.tokens,
-        "sort_layer_scores": layer.sorted_scores,
-        "sort_layer_indices": layer.order,
         "frontier_indexs": store.frontier,
         "input_tree_mask": store.mask,
         "cumu_count": store.count,
         "verify_num": verify,
         "fed_count": store.fed_count,
+    }
+    return inputs, layer
+
+
+def _state(
+    rng: np.random.Generator, plan: Plan, verify: int = 16, kept: int | None = None
+) -> Inputs:
+    """K2 inputs: a store and one more layer."""
+    inputs, layer = stored(rng, plan, verify, kept)
+    return {
+        **inputs,
+        "curr_layer_scores": layer.scores,
+        "sort_layer_scores": layer.sorted_scores,
+        "sort_layer_indices": layer.order,
         "compat": plan.compat,
     }
 

@@ -9,7 +9,7 @@ import numpy as np
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle, rows_of_hidden
 from aerie.kernels.cases.forests import plant
-from aerie.kernels.cases.spoils import Spoil, blank, both, cast, put, setting
+from aerie.kernels.cases.spoils import Spoil, blank, blanks, both, cast, put, setting
 from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
 
 WEIGHED, BOUNDED, CHOSEN = "weigh_kv_blocks", "bound_kv_blocks", "choose_kv_blocks"
@@ -49,25 +49,10 @@ def _scored(
     }
 
 
-def _blanks(**shapes: tuple[int, ...]) -> Spoil:
-    """Several arrays of zeros, which take no memory until they are looked at."""
-
-    def spoil(inputs: Inputs) -> None:
-        for name, shape in shapes.items():
-            inputs[name] = np.zeros(shape, inputs[name].dtype)
-
-    return spoil
-
-
 def _pools(**shapes: tuple[int, ...]) -> Spoil:
-    """The same for the four pools of R23."""
+    """Zeros of these shapes for the four pools of R23."""
     names = {"near": ("near_keys", "near_values"), "own": ("keys", "values")}
-    return _blanks(**{name: shape for kind, shape in shapes.items() for name in names[kind]})
-
-
-def _alike(name: str) -> Spoil:
-    """Every entry of one array is the same."""
-    return put(name, ..., 1)
+    return blanks(**{name: shape for kind, shape in shapes.items() for name in names[kind]})
 
 
 _SCORED_ROWS = (
@@ -84,9 +69,9 @@ _SCORED_ROWS = (
     row("b2_half", "float16", lengths=(40, 19), dtype="float16"),
     row("b2_bfloat16", "bfloat16", lengths=(40, 19), dtype="bfloat16"),
     row("b2_long", "long", lengths=(1025, 300), heads=(1, 2, 2, 16), block_size=16),
-    row("b3_all_alike", "ties", None, _alike("keys")),
+    row("b3_all_alike", "ties", None, put("keys", ..., 1)),
     row("b3_many_spare", "spare", spare=9),
-    row("b2_queries_alike", "ties", None, _alike("queries"), lengths=(9, 12)),
+    row("b2_queries_alike", "ties", None, put("queries", ..., 1), lengths=(9, 12)),
     row("b2_two_heads", "small heads", lengths=(9, 6), heads=(1, 2, 3, 4)),
     row("b1_block_of_the_text", "one edge", lengths=(9,), block_size=9, spare=0),
     row("b2_small_half", "float16 small", lengths=(9, 3), dtype="float16"),
@@ -98,14 +83,14 @@ _SCORED_ROWS = (
     row("blocks_0", "below_blocks", BOUNDS, setting(n_blocks=0)),
     row("blocks_past_the_limit", "beyond_blocks", BOUNDS, setting(n_blocks=(1 << 20) + 1)),
     row("layers_1025", "beyond_layers", BOUNDS,
-        _blanks(queries=(1025, 3, 1, 1), keys=(1025, 1, 1, 1))),
+        blanks(queries=(1025, 3, 1, 1), keys=(1025, 1, 1, 1))),
     row("kv_heads_1025", "beyond_heads", BOUNDS,
-        _blanks(queries=(0, 3, 1025, 1), keys=(0, 1, 1025, 1))),
+        blanks(queries=(0, 3, 1025, 1), keys=(0, 1, 1025, 1))),
     row("queries_1025", "beyond_group", BOUNDS,
-        _blanks(queries=(0, 3, 1025, 4), keys=(0, 1, 1, 4))),
-    row("size_1025", "beyond_size", BOUNDS, _blanks(queries=(0, 3, 2, 1025), keys=(0, 1, 1, 1025))),
+        blanks(queries=(0, 3, 1025, 4), keys=(0, 1, 1, 4))),
+    row("size_1025", "beyond_size", BOUNDS, blanks(queries=(0, 3, 2, 1025), keys=(0, 1, 1, 1025))),
     row("slots_past_the_limit", "beyond_slots", BOUNDS,
-        _blanks(queries=(0, 3, 2, 4), keys=(0, (1 << 28) + 1, 1, 4))),
+        blanks(queries=(0, 3, 2, 4), keys=(0, (1 << 28) + 1, 1, 4))),
     row("texts_65537", "beyond_table", BOUNDS, blank("req_to_token", 65_537, 1)),
     row("width_2097153", "beyond_width", BOUNDS, blank("req_to_token", 1, 2_097_153)),
     row("keys_of_other_heads", "wrong_shape", BOUNDS, blank("keys", 2, 9, 3, 4)),

@@ -6,9 +6,10 @@ import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import draw_logits, rows_of_hidden
+from aerie.kernels.cases.growth_store import stored
 from aerie.kernels.cases.spoils import blank, both, cast, put, setting
 from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
-from aerie.kernels.cases.trees import Plan, best_scores, draw_candidates, grow
+from aerie.kernels.cases.trees import Plan
 
 PATHS, CHILDREN, LAYER = "mark_draft_paths", "best_draft_children", "grow_draft_layer"
 
@@ -137,30 +138,13 @@ def _layer(
     weigh: bool = True,
     hidden: tuple[int, str] = (8, "float32"),
 ) -> Inputs:
-    """R7 inputs: the store `plan` grows and the children of its last frontier."""
-    store = grow(rng, plan)
-    last = np.take_along_axis(store.path, store.frontier, 1)
-    layer = draw_candidates(rng, last, plan.top_k, plan.kind)
-    best = best_scores(store, verify)
-    sort_scores = np.zeros((plan.batch, verify), np.float32)
-    sort_scores[:, : best.shape[1]] = best
+    """R7 inputs: a store and the children of its last frontier."""
+    inputs, layer = stored(rng, plan, verify)
     return {
-        "cumu_tokens": store.tokens,
-        "cumu_scores": store.scores,
-        "cumu_deltas": store.depths,
-        "prev_indexs": store.prev,
-        "next_indexs": store.next,
-        "side_indexs": store.side,
-        "sort_scores": sort_scores,
+        **inputs,
         "topk_probas": layer.probas,
-        "topk_tokens": layer.tokens,
-        "last_layer_scores": last,
-        "input_hidden": rows_of_hidden(rng, (last.size, hidden[0]), hidden[1]),
-        "frontier_indexs": store.frontier.copy(),
-        "input_tree_mask": store.mask.copy(),
-        "cumu_count": store.count,
-        "verify_num": verify,
-        "fed_count": store.fed_count,
+        "last_layer_scores": layer.last,
+        "input_hidden": rows_of_hidden(rng, (layer.last.size, hidden[0]), hidden[1]),
         "weigh": weigh,
     }
 

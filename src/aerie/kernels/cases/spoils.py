@@ -44,6 +44,11 @@ def blank(name: str, *shape: int) -> Spoil:
     return spoil
 
 
+def blanks(**shapes: tuple[int, ...]) -> Spoil:
+    """Several of them; zeros take no memory until they are looked at."""
+    return both(*(blank(name, *shape) for name, shape in shapes.items()))
+
+
 def both(*spoils: Spoil) -> Spoil:
     """Apply several edits in turn."""
 
