@@ -74,14 +74,19 @@ class Port:
 class Call:
     """Ports and scalars of a card as fields, in ABI order; those of base classes come first.
 
-    An instance is one call: a field holds what was given. What was not is None, and a scalar its
+    A kernel's class says its number, name and family, and in its docstring what it does. An
+    instance is one call: a field holds what was given. What was not is None, and a scalar its
     default. Where a kernel has a check, `status` holds the words that it returned.
     """
 
+    number: ClassVar[str]
+    name: ClassVar[str]
+    family: ClassVar[str]
     ports: ClassVar[tuple[Port, ...]] = ()
     scalars: ClassVar[tuple[Scalar, ...]] = ()
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, number: str = "", name: str = "", family: str = "round") -> None:
+        cls.number, cls.name, cls.family = number, name, family
         bases = [base for base in cls.__bases__ if issubclass(base, Call)]
         ports = [port for base in bases for port in base.ports]
         scalars = [entry for base in bases for entry in base.scalars]
@@ -141,12 +146,8 @@ EXACT = Ulps()
 class Card:
     """The contract of one kernel. Anything a caller, a backend or a report needs is here."""
 
-    number: str
-    name: str
-    family: str
-    summary: str
-    axes: tuple[Axis, ...]
     call: type[Call]
+    axes: tuple[Axis, ...]
     ties: str
     cost: Cost
     version: int = 1
@@ -162,6 +163,26 @@ class Card:
     # What a caller promises about the data, where a kernel of the round trusts those before it:
     # a call that breaks it has no defined result. Kernels that assume nothing refuse instead.
     assumes: str = ""
+
+    @property
+    def number(self) -> str:
+        """K1 to K13 are the contract of the tree, R1 onwards the rest of a round."""
+        return self.call.number
+
+    @property
+    def name(self) -> str:
+        """Of the kernel, in every backend."""
+        return self.call.name
+
+    @property
+    def family(self) -> str:
+        """Of kernels that are built together."""
+        return self.call.family
+
+    @cached_property
+    def summary(self) -> str:
+        """What the kernel does, as its call's docstring says."""
+        return " ".join((self.call.__doc__ or "").split())
 
     @property
     def ports(self) -> tuple[Port, ...]:

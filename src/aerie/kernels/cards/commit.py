@@ -13,8 +13,15 @@ _RUNS = ("B*(D+1)",)
 _ONE = ("1",)
 
 
-class VerifyResult(Call):
-    """Arrays and scalars of K7."""
+class VerifyResult(Call, number="K7", name="update_verify_result", family="commit"):
+    """Emit accepted tokens then the bonus, cut after the first stop token (kept) or at length_limit
+    (prompt and output tokens together; seq_len + 1 are committed already). The KV of the root and
+    of the emitted accepted rows is kept: row k of those must end up in the slot of position seq_len
+    + k. Moves mean read-all-then-write. A request that stopped or reached its limit is finished.
+    out_rows lists flat rows for the unfinished only, so nobody unfinished leaves nothing to launch.
+    A request of no rows, and a refused one, emits nothing, keeps its seq_len and is not listed as
+    unfinished.
+    """
 
     accept_index = reads(I64, ("B", "D+1"), "from K6")
     accept_count = reads(I64, _EACH, "from K6")
@@ -43,20 +50,8 @@ class VerifyResult(Call):
 
 
 VERIFY_RESULT = Card(
-    number="K7",
-    name="update_verify_result",
-    family="commit",
-    summary=(
-        "Emit accepted tokens then the bonus, cut after the first stop token (kept) or at"
-        " length_limit (prompt and output tokens together; seq_len + 1 are committed already)."
-        " The KV of the root and of the emitted accepted rows is kept: row k of those must end up"
-        " in the slot of position seq_len + k. Moves mean read-all-then-write. A request that"
-        " stopped or reached its limit is finished. out_rows lists flat rows for the unfinished"
-        " only, so nobody unfinished leaves nothing to launch. A request of no rows, and a"
-        " refused one, emits nothing, keeps its seq_len and is not listed as unfinished."
-    ),
+    VerifyResult,
     axes=(BATCH, DEPTH, ROWS, STOPS, TABLE_ROWS, TABLE_WIDTH),
-    call=VerifyResult,
     refusals=(
         Refusal(
             Status.BROKEN_LAYOUT, "R", "qo_indptr falls below an earlier entry, or passes the rows"

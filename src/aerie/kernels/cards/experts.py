@@ -26,8 +26,15 @@ def padded_pitch(n_blocks: int) -> int:
     return -(-n_blocks // PITCH) * PITCH
 
 
-class Grouped(Call):
-    """Arrays and scalars of R25."""
+class Grouped(Call, number="R25", name="multiply_experts"):
+    """Rows times the weights of the experts they were routed to, in four-bit floats (MXFP4).
+    weight[x, n, k] = 2^(scales[x, n, g] - 127) * the code of k, g = k // 32; code i of a block is
+    the low half of byte i // 2 for an even i, else the high half: a sign, two bits of exponent, one
+    of mantissa (0, 0.5, 1, 1.5, 2, 3, 4, 6). Pair p is row p // n_active; pairs of expert x are
+    order[starts[x] : starts[x + 1]]. With gate = (alpha, limit), even outputs are gates and odd
+    ones their ups: u = min(gate, limit), y = (clamp(up, -limit, limit) + 1) * u / (1 + exp(-alpha *
+    u)), rounded once.
+    """
 
     n_active = scalar("int", 1, MOST_EXPERTS, "pairs of a row")
     largest_scale = scalar("int", 0, MOST_SCALE, "no scale is above it")
@@ -42,18 +49,7 @@ class Grouped(Call):
 
 
 GROUPED = Card(
-    number="R25",
-    name="multiply_experts",
-    family="round",
-    summary=(
-        "Rows times the weights of the experts they were routed to, in four-bit floats (MXFP4)."
-        " weight[x, n, k] = 2^(scales[x, n, g] - 127) * the code of k, g = k // 32; code i of a"
-        " block is the low half of byte i // 2 for an even i, else the high half: a sign, two bits"
-        " of exponent, one of mantissa (0, 0.5, 1, 1.5, 2, 3, 4, 6). Pair p is row p // n_active;"
-        " pairs of expert x are order[starts[x] : starts[x + 1]]. With gate = (alpha, limit), even"
-        " outputs are gates and odd ones their ups: u = min(gate, limit), y = (clamp(up, -limit,"
-        " limit) + 1) * u / (1 + exp(-alpha * u)), rounded once."
-    ),
+    Grouped,
     axes=(
         Axis("R", 0, MOST_PAIRS, "rows"),
         Axis("T", 0, MOST_PAIRS, "pairs of a row and an expert"),
@@ -63,7 +59,6 @@ GROUPED = Card(
         Axis("G", 1, MOST_BLOCKS, "blocks along the inputs"),
         Axis("J", 0, 2, "2 with a gate, 0 without"),
     ),
-    call=Grouped,
     limits=(
         limit("K", f"{BLOCK}*G", "inputs of the blocks"),
         limit(f"{BLOCK}*G", "K", "blocks of the inputs"),

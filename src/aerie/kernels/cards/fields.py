@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import new_class
 from typing import Any
 
 from aerie.kernels.card import REQUIRED, Call, Cost, Limit, Port, Scalar
@@ -41,9 +42,10 @@ def scalar(kind: str, low: int, high: int, meaning: str, default: object = REQUI
     return Scalar("", kind, low, high, meaning, default)
 
 
-def fields(**named: Any) -> type[Call]:
+def fields(number: str, name: str, family: str, summary: str, **named: Any) -> type[Call]:
     """Fields of a card that no Python backend runs: their values are never looked at."""
-    return type("Fields", (Call,), named)
+    says = {"number": number, "name": name, "family": family}
+    return new_class("Fields", (Call,), says, lambda body: body.update(named, __doc__=summary))
 
 
 TABLE = reads(I32, ("P", "L"), "request-to-slot table")

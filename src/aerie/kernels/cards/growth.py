@@ -37,8 +37,12 @@ _STORE = ("B", "N")
 _CANDIDATES = limit("W*K", str(MAX_CANDIDATES), "candidates of one layer")
 
 
-class LayerScores(Call):
-    """Arrays and scalars of K1."""
+class LayerScores(Call, number="K1", name="draft_tree_layer_score_index_gen_op", family="growth"):
+    """Score the W*K candidates of a layer, sort them all, gather the hidden rows of the best K. A
+    probability is read as min(max(p, 0), 1), NaN as 0; the path score is the float32 product with
+    the parent's, which may be any float: a product that is NaN stays NaN. Column t*K+j is the j-th
+    choice of frontier slot t.
+    """
 
     cumu_count = scalar("int", 1, 4096, "nodes stored before this layer")
     topk_probas = reads(F32, _LAYER, "draft probability of each candidate, whole vocabulary")
@@ -57,17 +61,8 @@ class LayerScores(Call):
 
 
 LAYER_SCORES = Card(
-    number="K1",
-    name="draft_tree_layer_score_index_gen_op",
-    family="growth",
-    summary=(
-        "Score the W*K candidates of a layer, sort them all, gather the hidden rows of the best K."
-        " A probability is read as min(max(p, 0), 1), NaN as 0; the path score is the float32"
-        " product with the parent's, which may be any float: a product that is NaN stays NaN."
-        " Column t*K+j is the j-th choice of frontier slot t."
-    ),
+    LayerScores,
     axes=(BATCH, WIDTH, TOP_K, HIDDEN_SIZE, DRAFT_VOCAB),
-    call=LayerScores,
     limits=(_CANDIDATES,),
     refusals=(
         Refusal(Status.OUT_OF_RANGE, "VD", "a draft token has no entry in hot_token_id"),
@@ -86,8 +81,13 @@ LAYER_SCORES = Card(
 )
 
 
-class CumulativeState(Call):
-    """Arrays and scalars of K2."""
+class CumulativeState(Call, number="K2", name="update_cumu_draft_state", family="growth"):
+    """Store the layer's W*K nodes with their links, emit the next frontier's candidates and keep
+    the running order of scores. Takes path scores, never conditional probabilities. compat stores
+    score * 0.9999 from depth 2 on, once, never compounded. Scores may be any floats in any order:
+    sort_scores becomes the first of a stable descending sort of the old ones and the layer's.
+    Depths wrap around int64.
+    """
 
     cumu_count = scalar("int", 1, 4096, "nodes stored before this layer")
     verify_num = scalar("int", 1, MAX_VERIFY, "nodes the verifier may take, root included")
@@ -118,18 +118,8 @@ class CumulativeState(Call):
 
 
 CUMULATIVE_STATE = Card(
-    number="K2",
-    name="update_cumu_draft_state",
-    family="growth",
-    summary=(
-        "Store the layer's W*K nodes with their links, emit the next frontier's candidates and"
-        " keep the running order of scores. Takes path scores, never conditional probabilities."
-        " compat stores score * 0.9999 from depth 2 on, once, never compounded. Scores may be any"
-        " floats in any order: sort_scores becomes the first of a stable descending sort of the old"
-        " ones and the layer's. Depths wrap around int64."
-    ),
+    CumulativeState,
     axes=(BATCH, WIDTH, TOP_K, NODES, VERIFY, FED),
-    call=CumulativeState,
     limits=(
         _CANDIDATES,
         limit("cumu_count + W*K", "N", "nodes per request"),
@@ -151,8 +141,14 @@ CUMULATIVE_STATE = Card(
 )
 
 
-class WorkDeltas(Call):
-    """Arrays and scalars of K3."""
+class WorkDeltas(Call, number="K3", name="calculate_work_deltas", family="growth"):
+    """G[k]: mean over the batch of the extra score mass that verifying k of the new nodes brings,
+    at verify_num nodes in all. Each new score takes a free slot (worth 0) while there is one, then
+    the smallest old score's that no new one took before, and gains what it is above that, or
+    nothing; NaN and equal infinities gain nothing. G[0] = 0, never decreasing, concave for
+    descending runs. Increments and their sum in float64, requests ascending, rounded to float32
+    once. An empty batch: 0.
+    """
 
     node_top_k = scalar("int", 1, 10, "length of the second run")
     verify_num = scalar("int", 1, MAX_VERIFY, "nodes the verifier may take, root included")
@@ -161,19 +157,8 @@ class WorkDeltas(Call):
 
 
 WORK_DELTAS = Card(
-    number="K3",
-    name="calculate_work_deltas",
-    family="growth",
-    summary=(
-        "G[k]: mean over the batch of the extra score mass that verifying k of the new nodes"
-        " brings, at verify_num nodes in all. Each new score takes a free slot (worth 0) while"
-        " there is one, then the smallest old score's that no new one took before, and gains what"
-        " it is above that, or nothing; NaN and equal infinities gain nothing. G[0] = 0, never"
-        " decreasing, concave for descending runs. Increments and their sum in float64, requests"
-        " ascending, rounded to float32 once. An empty batch: 0."
-    ),
+    WorkDeltas,
     axes=(BATCH, Axis("C", 1, MAX_VERIFY + 10, "length of both runs together")),
-    call=WorkDeltas,
     limits=(
         limit("node_top_k", "C", "scores of the second run"),
         limit("C - node_top_k", "verify_num", "scores of the first run"),

@@ -24,8 +24,12 @@ _ROW = ("row_capacity",)
 _INDPTR = ("B+1",)
 
 
-class NodeData(Call):
-    """Arrays and scalars of K10c."""
+class NodeData(Call, number="K10c", name="update_node_data", family="layout"):
+    """From the node store and the planner's choice, the flat ragged rows the target verifies:
+    ascending node id inside a request, links as rows within the request, derived from prev_indexs
+    alone. ancestor_bits[row] has bit j set when row j of the same request is the row itself or an
+    ancestor; word j div 32, bit j mod 32. A refused request gets no rows.
+    """
 
     row_capacity = scalar("int", 0, MAX_ROWS, "rows of the output buffers")
     cumu_tokens = reads(I64, ("B", "N"), "token of each node")
@@ -45,18 +49,8 @@ class NodeData(Call):
 
 
 NODE_DATA = Card(
-    number="K10c",
-    name="update_node_data",
-    family="layout",
-    summary=(
-        "From the node store and the planner's choice, the flat ragged rows the target verifies:"
-        " ascending node id inside a request, links as rows within the request, derived from"
-        " prev_indexs alone. ancestor_bits[row] has bit j set when row j of the same request is"
-        " the row itself or an ancestor; word j div 32, bit j mod 32. A refused request gets no"
-        " rows."
-    ),
+    NodeData,
     axes=(BATCH, NODES),
-    call=NodeData,
     refusals=(
         Refusal(Status.OUT_OF_RANGE, "N", "node_count outside [1, N]"),
         Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
@@ -74,8 +68,13 @@ NODE_DATA = Card(
 )
 
 
-class TreeMask(Call):
-    """Arrays and scalars of K4."""
+class TreeMask(Call, number="K4", name="fused_tree_mask_operator", family="layout"):
+    """KV slot lists (prefix, then the request's own tree rows, both from the table row [0, seq_len
+    + rows)) and the visibility of every (row, column) packed to bits: prefix columns visible, tree
+    columns by ancestor_bits. Little-endian bits, each request starts on a fresh byte,
+    ceil(rows*columns/8) bytes, rows inside a segment not byte-aligned, pad bits 0. Attention on a
+    host reads it; on a GPU it reads ancestor_bits themselves.
+    """
 
     kv_capacity = scalar("int", 0, INT32_MAX, "entries of kv_indices")
     mask_capacity = scalar("int", 0, INT32_MAX, "bytes of packed_mask")
@@ -92,18 +91,8 @@ class TreeMask(Call):
 
 
 TREE_MASK = Card(
-    number="K4",
-    name="fused_tree_mask_operator",
-    family="layout",
-    summary=(
-        "KV slot lists (prefix, then the request's own tree rows, both from the table row"
-        " [0, seq_len + rows)) and the visibility of every (row, column) packed to bits: prefix"
-        " columns visible, tree columns by ancestor_bits. Little-endian bits, each request starts"
-        " on a fresh byte, ceil(rows*columns/8) bytes, rows inside a segment not byte-aligned,"
-        " pad bits 0. Attention on a host reads it; on a GPU it reads ancestor_bits themselves."
-    ),
+    TreeMask,
     axes=(BATCH, ROWS, TABLE_ROWS, TABLE_WIDTH),
-    call=TreeMask,
     refusals=(
         Refusal(
             Status.BROKEN_LAYOUT, "R", "qo_indptr falls below an earlier entry, or passes the rows"
@@ -122,8 +111,12 @@ TREE_MASK = Card(
 )
 
 
-class VerifyOffsets(Call):
-    """Arrays and scalars of K9."""
+class VerifyOffsets(Call, number="K9", name="calculate_verify_kv_qo_ms", family="layout"):
+    """Running offsets of a verify batch: rows, KV entries (seq_len + rows) and mask bytes
+    (ceil(rows * columns / 8)) of each request. int32 with an overflow check: a request whose end
+    passes int32 in any of the three is refused, and so is every later one; refused requests get no
+    rows.
+    """
 
     verify_count = reads(I64, ("B",), "rows of each request")
     seq_len = reads(I64, ("B",), "prefix length of each request")
@@ -134,17 +127,8 @@ class VerifyOffsets(Call):
 
 
 VERIFY_OFFSETS = Card(
-    number="K9",
-    name="calculate_verify_kv_qo_ms",
-    family="layout",
-    summary=(
-        "Running offsets of a verify batch: rows, KV entries (seq_len + rows) and mask bytes"
-        " (ceil(rows * columns / 8)) of each request. int32 with an overflow check: a request"
-        " whose end passes int32 in any of the three is refused, and so is every later one; refused"
-        " requests get no rows."
-    ),
+    VerifyOffsets,
     axes=(BATCH,),
-    call=VerifyOffsets,
     refusals=(
         Refusal(Status.OUT_OF_RANGE, str(MAX_VERIFY), "verify_count outside [0, 128]"),
         Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),

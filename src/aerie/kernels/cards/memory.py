@@ -29,8 +29,12 @@ _WRITE_REFUSALS = (
 _NEGATIVE_SLOT = Refusal(Status.BROKEN_LAYOUT, "0", "a slot to write is negative; value = the slot")
 
 
-class KvIndices(Call):
-    """Arrays and scalars of K8."""
+class KvIndices(Call, number="K8", name="compute_kv_indices", family="memory"):
+    """KV slot lists for attention. Plain: one list per request, its first seq_len slots. Draft
+    variant (tree_mask and fed_slots given): one list per (request, frontier slot), the prefix
+    followed by the fed nodes its mask row shows, in fed order: its own ancestor chain, never a
+    sibling or a cousin. A refused request's lists are empty.
+    """
 
     kv_capacity = scalar("int", 0, INT32_MAX, "entries of kv_indices")
     req_to_token = TABLE
@@ -44,17 +48,8 @@ class KvIndices(Call):
 
 
 KV_INDICES = Card(
-    number="K8",
-    name="compute_kv_indices",
-    family="memory",
-    summary=(
-        "KV slot lists for attention. Plain: one list per request, its first seq_len slots. Draft"
-        " variant (tree_mask and fed_slots given): one list per (request, frontier slot), the"
-        " prefix followed by the fed nodes its mask row shows, in fed order: its own ancestor"
-        " chain, never a sibling or a cousin. A refused request's lists are empty."
-    ),
+    KvIndices,
     axes=(BATCH, WIDTH, FED, TABLE_ROWS, TABLE_WIDTH),
-    call=KvIndices,
     companions=(("tree_mask", "fed_slots"),),
     defaults={"W": 1, "F": 1},
     refusals=(
@@ -77,23 +72,20 @@ class WrittenSpans(Call):
     end = reads(I64, _EACH, "one past the last position")
 
 
-class DraftCacheLocs(WrittenSpans):
-    """Arrays and scalars of K10a."""
+class DraftCacheLocs(
+    WrittenSpans, number="K10a", name="assign_draft_cache_locs_operator", family="memory"
+):
+    """Write freshly allocated draft slots into the request-to-slot table for [start, end) of each
+    request; request b takes the first end - start entries of row b of out_cache_loc.
+    """
 
     out_cache_loc = reads(I32, ("B", "T"), "slots of each request")
     status = STATUS
 
 
 DRAFT_CACHE_LOCS = Card(
-    number="K10a",
-    name="assign_draft_cache_locs_operator",
-    family="memory",
-    summary=(
-        "Write freshly allocated draft slots into the request-to-slot table for [start, end) of"
-        " each request; request b takes the first end - start entries of row b of out_cache_loc."
-    ),
+    DraftCacheLocs,
     axes=(BATCH, TABLE_ROWS, TABLE_WIDTH, Axis("T", 0, 1024, "slots given per request")),
-    call=DraftCacheLocs,
     refusals=(
         *_WRITE_REFUSALS,
         Refusal(Status.SLOT_CAPACITY, "T", "end - start exceeds the slots given"),
@@ -104,25 +96,21 @@ DRAFT_CACHE_LOCS = Card(
 )
 
 
-class TokenPool(WrittenSpans):
-    """Arrays and scalars of K10b."""
+class TokenPool(
+    WrittenSpans, number="K10b", name="assign_req_to_token_pool_operator", family="memory"
+):
+    """Write freshly allocated slots into the request-to-slot table for [start, end) of each
+    request; out_cache_loc is flat, and request b takes its share after the shares max(end - start,
+    0) of all requests before it, refused ones included. Neither differences nor sums of them wrap.
+    """
 
     out_cache_loc = reads(I32, ("C",), "slots of all requests, in request order")
     status = STATUS
 
 
 TOKEN_POOL = Card(
-    number="K10b",
-    name="assign_req_to_token_pool_operator",
-    family="memory",
-    summary=(
-        "Write freshly allocated slots into the request-to-slot table for [start, end) of each"
-        " request; out_cache_loc is flat, and request b takes its share after the shares"
-        " max(end - start, 0) of all requests before it, refused ones included. Neither differences"
-        " nor sums of them wrap."
-    ),
+    TokenPool,
     axes=(BATCH, TABLE_ROWS, TABLE_WIDTH, Axis("C", 0, 1 << 24, "slots given in all")),
-    call=TokenPool,
     refusals=(
         *_WRITE_REFUSALS,
         Refusal(Status.SLOT_CAPACITY, "C", "the shares up to here exceed the slots given"),

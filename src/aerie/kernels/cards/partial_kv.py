@@ -39,23 +39,18 @@ class ScoredBlocks(Call):
     seq_len = _SEQ_LEN
 
 
-class WeighedBlocks(ScoredBlocks):
-    """Arrays and scalars of R20."""
+class WeighedBlocks(ScoredBlocks, number="R20", name="weigh_kv_blocks"):
+    """The attention that each block of a text gets: of every query head the softmax over the
+    positions 0 to seq_len, summed over a block's positions and over the query heads of a KV head,
+    in float64 and rounded to float32 once. 0 for a block behind the text.
+    """
 
     block_scores = returns(F32, ("Y", "B", "G", "n_blocks"), "mass of each block")
 
 
 WEIGHED_BLOCKS = Card(
-    number="R20",
-    name="weigh_kv_blocks",
-    family="round",
-    summary=(
-        "The attention that each block of a text gets: of every query head the softmax over the"
-        " positions 0 to seq_len, summed over a block's positions and over the query heads of a"
-        " KV head, in float64 and rounded to float32 once. 0 for a block behind the text."
-    ),
+    WeighedBlocks,
     axes=(LAYERS, BATCH, KV_HEADS, GROUP, HEAD, SLOTS, SEATED_ROWS, SEATED_WIDTH),
-    call=WeighedBlocks,
     ties="None: sums.",
     assumes=_LISTED,
     # Scores of float32 products: an absolute error of 1e-5 in them is so many units of their mass.
@@ -68,24 +63,18 @@ WEIGHED_BLOCKS = Card(
 )
 
 
-class BoundedBlocks(ScoredBlocks):
-    """Arrays and scalars of R21."""
+class BoundedBlocks(ScoredBlocks, number="R21", name="bound_kv_blocks"):
+    """How high the scores of a block may be, from the largest and the smallest value of its keys in
+    every channel: the larger of a query's products with the two, averaged over the query heads of a
+    KV head, in float64 and rounded to float32 once. -3e38 for a block behind the text.
+    """
 
     block_scores = returns(F32, ("Y", "B", "G", "n_blocks"), "bound of each block")
 
 
 BOUNDED_BLOCKS = Card(
-    number="R21",
-    name="bound_kv_blocks",
-    family="round",
-    summary=(
-        "How high the scores of a block may be, from the largest and the smallest value of its"
-        " keys in every channel: the larger of a query's products with the two, averaged over the"
-        " query heads of a KV head, in float64 and rounded to float32 once. -3e38 for a block"
-        " behind the text."
-    ),
+    BoundedBlocks,
     axes=(LAYERS, BATCH, KV_HEADS, GROUP, HEAD, SLOTS, SEATED_ROWS, SEATED_WIDTH),
-    call=BoundedBlocks,
     ties="None: sums.",
     assumes=_LISTED,
     # A sum of products whose signs differ may be small: the error is that of its largest terms.
@@ -98,8 +87,11 @@ BOUNDED_BLOCKS = Card(
 )
 
 
-class ChosenBlocks(Call):
-    """Arrays and scalars of R22."""
+class ChosenBlocks(Call, number="R22", name="choose_kv_blocks"):
+    """The blocks that a preview looks at, ascending: the first n_sink, the last n_window, and of
+    those between them the n_retrieval with the highest scores; all of them where a text has no
+    more. near_len counts their positions; the last block of a text may be short.
+    """
 
     block_size = _SIZE
     n_sink = scalar("int", 0, 1 << 16, "blocks from the beginning")
@@ -114,24 +106,19 @@ class ChosenBlocks(Call):
 
 
 CHOSEN_BLOCKS = Card(
-    number="R22",
-    name="choose_kv_blocks",
-    family="round",
-    summary=(
-        "The blocks that a preview looks at, ascending: the first n_sink, the last n_window, and"
-        " of those between them the n_retrieval with the highest scores; all of them where a text"
-        " has no more. near_len counts their positions; the last block of a text may be short."
-    ),
+    ChosenBlocks,
     axes=(LAYERS, BATCH, KV_HEADS, BLOCKS),
-    call=ChosenBlocks,
     ties="Equal scores: the earlier block.",
     assumes="No score is NaN; J blocks hold seq_len positions.",
     cost=cost("4*Y*B*G*J + 8*B", "4*Y*B*G*(n_sink + n_retrieval + n_window) + 8*B", "8*Y*B*G*J"),
 )
 
 
-class GatheredBlocks(Call):
-    """Arrays and scalars of R23."""
+class GatheredBlocks(Call, number="R23", name="gather_kv_blocks"):
+    """Copy the chosen blocks of every layer and KV head, one behind the other, into a pool of their
+    own: position i of chosen block j of request b goes to the slot that row b of near_table lists
+    at j * block_size + i. Positions behind the text and entries of -1 are not copied.
+    """
 
     block_size = _SIZE
     near_keys = updates(HIDDEN, _NEAR_POOL, "keys of the pool they are copied to")
@@ -146,15 +133,7 @@ class GatheredBlocks(Call):
 
 
 GATHERED_BLOCKS = Card(
-    number="R23",
-    name="gather_kv_blocks",
-    family="round",
-    summary=(
-        "Copy the chosen blocks of every layer and KV head, one behind the other, into a pool of"
-        " their own: position i of chosen block j of request b goes to the slot that row b of"
-        " near_table lists at j * block_size + i. Positions behind the text and entries of -1"
-        " are not copied."
-    ),
+    GatheredBlocks,
     axes=(
         LAYERS,
         BATCH,
@@ -167,7 +146,6 @@ GATHERED_BLOCKS = Card(
         Axis("T", 1, 1 << 28, "slots of the pool they are copied to"),
         Axis("W", 1, 1 << 21, "columns of its table"),
     ),
-    call=GatheredBlocks,
     limits=(limit("J*block_size", "W", "columns of near_table"),),
     ties="None: copies.",
     assumes=_LISTED + " No slot is listed twice in near_table.",
@@ -177,8 +155,13 @@ GATHERED_BLOCKS = Card(
 )
 
 
-class SplicedRun(Call):
-    """Arrays and scalars of R24."""
+class SplicedRun(Call, number="R24", name="splice_drafted_run"):
+    """Put a run of tokens between a root and the tree that was drafted behind it. Node i of the
+    run, 1 to P, takes token i, depth i and parent i - 1; it has score 1 and is selected if i <=
+    run_count, else score 0. Node j >= 1 of the tree becomes node P + j, run_count deeper; children
+    of the root hang below the last node of the run. n_chosen grows by run_count. noted_depths are
+    depths as a policy learns from them: of the tree as they were, of the run 0.
+    """
 
     node_count = scalar("int", 1, 4096, "nodes of each tree before")
     cumu_tokens = updates(I64, _STORE, "token of each node")
@@ -194,19 +177,8 @@ class SplicedRun(Call):
 
 
 SPLICED_RUN = Card(
-    number="R24",
-    name="splice_drafted_run",
-    family="round",
-    summary=(
-        "Put a run of tokens between a root and the tree that was drafted behind it. Node i of"
-        " the run, 1 to P, takes token i, depth i and parent i - 1; it has score 1 and is selected"
-        " if i <= run_count, else score 0. Node j >= 1 of the tree becomes node P + j, run_count"
-        " deeper; children of the root hang below the last node of the run. n_chosen grows by"
-        " run_count. noted_depths are depths as a policy learns from them: of the tree as they"
-        " were, of the run 0."
-    ),
+    SplicedRun,
     axes=(BATCH, NODES, Axis("P", 1, MAX_VERIFY, "tokens of a run at most")),
-    call=SplicedRun,
     limits=(limit("node_count + P", "N", "nodes per request"),),
     ties="None: integers and copies.",
     assumes="0 <= run_count <= P; parents of the first node_count nodes are among them.",

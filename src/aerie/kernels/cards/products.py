@@ -49,8 +49,12 @@ def step_of(group_size: int) -> int:
     return math.gcd(group_size, WIDEST_STEP)
 
 
-class FourBits(Call):
-    """Arrays and scalars of R18."""
+class FourBits(Call, number="R18", name="multiply_int4"):
+    """Rows times a weight of four-bit codes: weight[n, k] = scales[g, n] * (code[n, k] - zeros[g,
+    n]), g = k // group_size. Codes come in steps of the greatest common divisor of group_size and
+    128: the low half of byte j of a step is its code j, the high half the code half a step further
+    on.
+    """
 
     group_size = _EVEN_GROUP
     x = _X
@@ -62,17 +66,8 @@ class FourBits(Call):
 
 
 FOUR_BITS = Card(
-    number="R18",
-    name="multiply_int4",
-    family="round",
-    summary=(
-        "Rows times a weight of four-bit codes: weight[n, k] = scales[g, n] * (code[n, k] -"
-        " zeros[g, n]), g = k // group_size. Codes come in steps of the greatest common divisor of"
-        " group_size and 128: the low half of byte j of a step is its code j, the high half the"
-        " code half a step further on."
-    ),
+    FourBits,
     axes=(ROWS, OUTPUTS, INPUTS, BYTES, GROUPS),
-    call=FourBits,
     limits=(
         limit("group_size", "2*(group_size//2)", "an even group_size"),
         limit("K", "2*Q", "inputs of the codes"),
@@ -87,8 +82,10 @@ FOUR_BITS = Card(
 )
 
 
-class EightBits(Call):
-    """Arrays and scalars of R19."""
+class EightBits(Call, number="R19", name="multiply_fp8"):
+    """Rows times a weight of eight-bit floats (e4m3, without infinities): weight[n, k] = scales[k
+    // group_size, n] * code[n, k]. The last group may be shorter.
+    """
 
     group_size = _ANY_GROUP
     x = _X
@@ -99,15 +96,8 @@ class EightBits(Call):
 
 
 EIGHT_BITS = Card(
-    number="R19",
-    name="multiply_fp8",
-    family="round",
-    summary=(
-        "Rows times a weight of eight-bit floats (e4m3, without infinities): weight[n, k] ="
-        " scales[k // group_size, n] * code[n, k]. The last group may be shorter."
-    ),
+    EightBits,
     axes=(ROWS, OUTPUTS, Axis("K", 1, MOST_IN, "inputs of the layer"), GROUPS),
-    call=EightBits,
     limits=(
         limit("K", "G*group_size", "inputs of the groups"),
         limit("(G - 1)*group_size + 1", "K", "groups of the inputs"),
@@ -122,8 +112,12 @@ EIGHT_BITS = Card(
 # Products of two e4m3 are exact in float32. Hopper's matrix unit adds them to fourteen bits: every
 # 32 inputs may cost 2^-13 of the sum so far, which in units of the rows is 1 for 128 inputs of
 # float16 and for 1024 of bfloat16. Rows in float32 are not multiplied there.
-class EightBitRows(Call):
-    """Arrays and scalars of R27."""
+class EightBitRows(Call, number="R27", name="multiply_fp8_rows"):
+    """Rows in eight bits times a weight in eight bits: y[r, n] = s[r] * scales[n] * the sum of q[r,
+    k] * code[n, k]. s[r] is the least power of two, of exponents -100 to 100, by which no value of
+    the row exceeds 448, and 1 for a row of zeros; q is x / s as the nearest e4m3, of two as near
+    the even one. For drafts, which need not be exact.
+    """
 
     x = _X
     codes = _FLOATS
@@ -133,17 +127,8 @@ class EightBitRows(Call):
 
 
 EIGHT_BIT_ROWS = Card(
-    number="R27",
-    name="multiply_fp8_rows",
-    family="round",
-    summary=(
-        "Rows in eight bits times a weight in eight bits: y[r, n] = s[r] * scales[n] * the sum of"
-        " q[r, k] * code[n, k]. s[r] is the least power of two, of exponents -100 to 100, by which"
-        " no value of the row exceeds 448, and 1 for a row of zeros; q is x / s as the nearest"
-        " e4m3, of two as near the even one. For drafts, which need not be exact."
-    ),
+    EightBitRows,
     axes=(ROWS, OUTPUTS, Axis("K", 1, MOST_IN, "inputs of the layer")),
-    call=EightBitRows,
     ties="Halves between two e4m3 go to the even one; sums in any order within the tolerance.",
     assumes=(
         "Values are finite and at most 448 * 2^100, no code is NaN (127, 255), and sums stay within"
@@ -159,8 +144,10 @@ _WEIGHT = updates(HIDDEN, ("N", "K"), "the weight; what it held is not read")
 _ROUNDED = "None: each element is rounded to float32, then to the dtype of the weight."
 
 
-class UnpackedFourBits(Call):
-    """Arrays and scalars of R28."""
+class UnpackedFourBits(Call, number="R28", name="unpack_int4"):
+    """A weight of four-bit codes, written out: weight[n, k] = scales[g, n] * (code[n, k] - zeros[g,
+    n]), g = k // group_size, of codes in the order of R18.
+    """
 
     group_size = _EVEN_GROUP
     weight = _WEIGHT
@@ -170,15 +157,8 @@ class UnpackedFourBits(Call):
 
 
 UNPACKED_FOUR_BITS = Card(
-    number="R28",
-    name="unpack_int4",
-    family="round",
-    summary=(
-        "A weight of four-bit codes, written out: weight[n, k] = scales[g, n] * (code[n, k] -"
-        " zeros[g, n]), g = k // group_size, of codes in the order of R18."
-    ),
+    UnpackedFourBits,
     axes=(_WRITTEN, INPUTS, BYTES, GROUPS),
-    call=UnpackedFourBits,
     limits=FOUR_BITS.limits,
     ties=_ROUNDED,
     assumes="Products are finite in the dtype of the weight; zeros are 0 to 15.",
@@ -186,8 +166,10 @@ UNPACKED_FOUR_BITS = Card(
 )
 
 
-class UnpackedEightBits(Call):
-    """Arrays and scalars of R29."""
+class UnpackedEightBits(Call, number="R29", name="unpack_fp8"):
+    """A weight of eight-bit floats (e4m3, without infinities), written out: weight[n, k] = scales[k
+    // group_size, n] * code[n, k]. The last group may be shorter.
+    """
 
     group_size = _ANY_GROUP
     weight = _WEIGHT
@@ -196,15 +178,8 @@ class UnpackedEightBits(Call):
 
 
 UNPACKED_EIGHT_BITS = Card(
-    number="R29",
-    name="unpack_fp8",
-    family="round",
-    summary=(
-        "A weight of eight-bit floats (e4m3, without infinities), written out: weight[n, k] ="
-        " scales[k // group_size, n] * code[n, k]. The last group may be shorter."
-    ),
+    UnpackedEightBits,
     axes=(_WRITTEN, *EIGHT_BITS.axes[2:]),
-    call=UnpackedEightBits,
     limits=EIGHT_BITS.limits,
     ties=_ROUNDED,
     assumes="Products are finite in the dtype of the weight; no code is NaN (127, 255).",

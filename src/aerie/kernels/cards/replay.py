@@ -28,8 +28,11 @@ _STATIC_SEQ_LEN = updates(I64, _STATIC, "padding: seq_len_fill")
 _STATIC_POOL_ROW = updates(I64, _STATIC, "padding: 0")
 
 
-class DraftReplay(Call):
-    """Arrays and scalars of K11."""
+class DraftReplay(Call, number="K11", name="draft_replay_input_operator", family="replay"):
+    """Copy one draft level into the static buffers of the smallest captured bucket that holds the
+    batch. Padding requests are inert: sequence length seq_len_fill, slot 0, position 0, token 0,
+    hidden 0, table row 0. Entries beyond the bucket are not touched.
+    """
 
     tree_width = scalar("int", 1, 10, "rows of each request")
     buckets = scalar("ints", 1, MAX_BATCH, "captured batch sizes, ascending")
@@ -50,16 +53,8 @@ class DraftReplay(Call):
 
 
 DRAFT_REPLAY = Card(
-    number="K11",
-    name="draft_replay_input_operator",
-    family="replay",
-    summary=(
-        "Copy one draft level into the static buffers of the smallest captured bucket that holds"
-        " the batch. Padding requests are inert: sequence length seq_len_fill, slot 0, position 0,"
-        " token 0, hidden 0, table row 0. Entries beyond the bucket are not touched."
-    ),
+    DraftReplay,
     axes=(BATCH, _CAPTURED, _WIDE),
-    call=DraftReplay,
     limits=(
         limit("B", "largest_buckets", "requests of the largest captured bucket"),
         limit("largest_buckets", "C", "requests the static buffers hold"),
@@ -71,8 +66,13 @@ DRAFT_REPLAY = Card(
 )
 
 
-class ExtendReplay(Call):
-    """Arrays and scalars of K12."""
+class ExtendReplay(Call, number="K12", name="extend_replay_input_operator", family="replay"):
+    """Copy a ragged extend batch into the static buffers of the smallest captured (batch, rows)
+    bucket that holds it. Padding requests are inert: extend length 1, sequence length seq_len_fill,
+    table row 0; their rows, and rows of no request, hold token 0, position 0, slot 0, hidden 0.
+    static_qo_indptr covers padding requests. Entries beyond the buckets are not touched. If any
+    request is refused nothing is written.
+    """
 
     batch_buckets = scalar("ints", 1, MAX_BATCH, "captured batch sizes, ascending")
     row_buckets = scalar("ints", 1, MAX_ROWS + MAX_BATCH, "captured row counts, ascending")
@@ -98,16 +98,7 @@ class ExtendReplay(Call):
 
 
 EXTEND_REPLAY = Card(
-    number="K12",
-    name="extend_replay_input_operator",
-    family="replay",
-    summary=(
-        "Copy a ragged extend batch into the static buffers of the smallest captured (batch, rows)"
-        " bucket that holds it. Padding requests are inert: extend length 1, sequence length"
-        " seq_len_fill, table row 0; their rows, and rows of no request, hold token 0, position 0,"
-        " slot 0, hidden 0. static_qo_indptr covers padding requests. Entries beyond the buckets"
-        " are not touched. If any request is refused nothing is written."
-    ),
+    ExtendReplay,
     axes=(
         BATCH,
         Axis("R", 0, MAX_ROWS, "rows of the batch"),
@@ -115,7 +106,6 @@ EXTEND_REPLAY = Card(
         Axis("T", 1, MAX_ROWS + MAX_BATCH, "rows the static buffers hold"),
         _WIDE,
     ),
-    call=ExtendReplay,
     limits=(
         limit("min(R, 1)", "B", "rows that belong to no request"),
         limit("B", "largest_batch_buckets", "requests of the largest captured bucket"),
@@ -136,8 +126,11 @@ EXTEND_REPLAY = Card(
 )
 
 
-class ActiveSlots(Call):
-    """Arrays and scalars of K13."""
+class ActiveSlots(Call, number="K13", name="build_active_slots", family="replay"):
+    """List the slots that still decode: not finished, seq_len below length_limit, not ended by EOS;
+    ascending. Dead slots get accepted length 0, draft tokens -1 and an empty mask in whichever of
+    those arrays are given.
+    """
 
     finished = reads(BOOL, ("S",), "the request has ended")
     seq_len = reads(I64, ("S",), "sequence length")
@@ -152,19 +145,11 @@ class ActiveSlots(Call):
 
 
 ACTIVE_SLOTS = Card(
-    number="K13",
-    name="build_active_slots",
-    family="replay",
-    summary=(
-        "List the slots that still decode: not finished, seq_len below length_limit, not ended by"
-        " EOS; ascending. Dead slots get accepted length 0, draft tokens -1 and an empty mask in"
-        " whichever of those arrays are given."
-    ),
+    ActiveSlots,
     axes=(
         Axis("S", 0, 1024, "slots of the engine"),
         Axis("T", 1, 128, "rows per slot"),
     ),
-    call=ActiveSlots,
     ties="None: integers.",
     cost=cost("18*S", "8*S + 4", "4*S"),
 )

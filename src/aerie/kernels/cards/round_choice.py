@@ -17,8 +17,10 @@ _SELECTED = updates(BOOL, _STORE, "the nodes to verify")
 _N_CHOSEN = updates(I32, ("B",), "how many they are")
 
 
-class BestNodes(Call):
-    """Arrays and scalars of R8."""
+class BestNodes(Call, number="R8", name="choose_best_nodes"):
+    """The best verify_num nodes of each request by path score, never one without a score. Scores
+    never rise from a parent to its child, so the choice is closed under ancestors.
+    """
 
     verify_num = _VERIFY
     cumu_scores = _SCORES
@@ -27,23 +29,25 @@ class BestNodes(Call):
 
 
 BEST_NODES = Card(
-    number="R8",
-    name="choose_best_nodes",
-    family="round",
-    summary=(
-        "The best verify_num nodes of each request by path score, never one without a score."
-        " Scores never rise from a parent to its child, so the choice is closed under ancestors."
-    ),
+    BestNodes,
     axes=(BATCH, NODES),
-    call=BestNodes,
     ties="Equal scores: the lower node id comes first.",
     assumes="No score is NaN.",
     cost=cost("4*B*N", "B*N + 4*B", "8*B*N"),
 )
 
 
-class PlannedNodes(Call):
-    """Arrays and scalars of R9."""
+class PlannedNodes(Call, number="R9", name="choose_planned_nodes"):
+    __doc__ = f"""The forest of all requests that is worth most. A node weighs the probability that
+    its whole path is accepted: its score plus the correction of its depth, interpolated between
+    {KNOTS} knots that lie evenly in the square root of the score, clipped to [0, 1], in float64 and
+    rounded to float32 once; the root weighs its score, a node without a score nothing, and none
+    more than its parent. Beyond the verify_num best of a request nothing weighs. For a size n on
+    offer the forest is the roots, then the nodes by weight, n in all or as many as weigh anything;
+    its value is the sum of the weights (float64) less rate * seconds(n), NaN counting as -inf. The
+    size of the largest value is taken, the first of several. Parents may be any nodes of lower id:
+    nodes merged behind the layers are right.
+    """
 
     deepest = scalar("int", 1, DEPTH.high, "no node is deeper")
     verify_num = _VERIFY
@@ -57,27 +61,13 @@ class PlannedNodes(Call):
 
 
 PLANNED_NODES = Card(
-    number="R9",
-    name="choose_planned_nodes",
-    family="round",
-    summary=(
-        "The forest of all requests that is worth most. A node weighs the probability that its"
-        " whole path is accepted: its score plus the correction of its depth, interpolated between"
-        f" {KNOTS} knots that lie evenly in the square root of the score, clipped to [0, 1], in"
-        " float64 and rounded to float32 once; the root weighs its score, a node without a score"
-        " nothing, and none more than its parent. Beyond the verify_num best of a request nothing"
-        " weighs. For a size n on offer the forest is the roots, then the nodes by weight, n in"
-        " all or as many as weigh anything; its value is the sum of the weights (float64) less rate"
-        " * seconds(n), NaN counting as -inf. The size of the largest value is taken, the first of"
-        " several. Parents may be any nodes of lower id: nodes merged behind the layers are right."
-    ),
+    PlannedNodes,
     axes=(
         BATCH,
         NODES,
         Axis("S", 1, 1 << 14, "sizes on offer"),
         Axis("Q", 2 + KNOTS, 1 << 15, "numbers of the offer"),
     ),
-    call=PlannedNodes,
     limits=(
         limit(f"1 + S + {KNOTS}", "Q", "rate, seconds and the knots of one depth"),
         limit("Q - 1 - S", f"(Q - 1 - S)//{KNOTS}*{KNOTS}", "corrections in whole rows of knots"),
@@ -92,8 +82,10 @@ PLANNED_NODES = Card(
 )
 
 
-class NotedNodes(Call):
-    """Arrays and scalars of R10."""
+class NotedNodes(Call, number="R10", name="note_chosen_nodes"):
+    """Score, depth, token and parent of the chosen nodes in the order of their rows, which is that
+    of their ids; 0 behind the last one, parent -1. Rows beyond M are not noted.
+    """
 
     cumu_scores = _SCORES
     cumu_deltas = _DEPTHS
@@ -107,15 +99,8 @@ class NotedNodes(Call):
 
 
 NOTED_NODES = Card(
-    number="R10",
-    name="note_chosen_nodes",
-    family="round",
-    summary=(
-        "Score, depth, token and parent of the chosen nodes in the order of their rows, which is"
-        " that of their ids; 0 behind the last one, parent -1. Rows beyond M are not noted."
-    ),
+    NotedNodes,
     axes=(BATCH, NODES, Axis("M", 1, MAX_VERIFY, "rows noted of each request")),
-    call=NotedNodes,
     ties="None: copies.",
     assumes="The choice is closed under ancestors; tokens and depths fit int32.",
     cost=cost("29*B*N", "16*B*M", "B*(2*N + 4*M)"),

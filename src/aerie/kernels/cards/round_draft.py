@@ -35,8 +35,12 @@ _STORE = ("B", "N")
 _PER_ROW = ("R", "node_top_k")
 
 
-class DraftPaths(Call):
-    """Arrays and scalars of R5."""
+class DraftPaths(Call, number="R5", name="mark_draft_paths"):
+    """What the nodes about to be fed see of the nodes fed so far, 128 bits in four words: what
+    their parent in the frontier sees, and themselves, node i of a request being column fed_count +
+    i; word j div 32, bit j mod 32. A node's parent is the frontier slot (id - first_id) div top_k,
+    the nearest one for an id that is no child.
+    """
 
     first_id = scalar("int", 1, 4096, "id of the layer's first node")
     top_k = scalar("int", 1, 10, "children of each frontier node")
@@ -47,25 +51,20 @@ class DraftPaths(Call):
 
 
 DRAFT_PATHS = Card(
-    number="R5",
-    name="mark_draft_paths",
-    family="round",
-    summary=(
-        "What the nodes about to be fed see of the nodes fed so far, 128 bits in four words: what"
-        " their parent in the frontier sees, and themselves, node i of a request being column"
-        " fed_count + i; word j div 32, bit j mod 32. A node's parent is the frontier slot (id -"
-        " first_id) div top_k, the nearest one for an id that is no child."
-    ),
+    DraftPaths,
     axes=(BATCH, WIDTH, Axis("X", 1, 10, "nodes fed next, per request")),
-    call=DraftPaths,
     limits=(limit("fed_count + X", str(MAX_VERIFY), "nodes fed in all"),),
     ties="None: bits.",
     cost=cost("16*B*W + 8*B*X", "16*B*X", "8*B*X"),
 )
 
 
-class BestChildren(Call):
-    """Arrays and scalars of R6."""
+class BestChildren(Call, number="R6", name="best_draft_children"):
+    """The node_top_k most probable tokens of every row of draft logits: their probability over the
+    whole draft vocabulary, exp(x - max) / sum in float64 rounded to float32 once, and their target
+    ids. The order is that of the logits. A logit that is not finite counts as impossible; a row
+    without a finite one has probability 0 throughout and lists its first ids.
+    """
 
     node_top_k = scalar("int", 1, 10, "children of each row")
     logits = reads(HIDDEN, ("R", "VD"), "draft logits")
@@ -75,18 +74,8 @@ class BestChildren(Call):
 
 
 BEST_CHILDREN = Card(
-    number="R6",
-    name="best_draft_children",
-    family="round",
-    summary=(
-        "The node_top_k most probable tokens of every row of draft logits: their probability over"
-        " the whole draft vocabulary, exp(x - max) / sum in float64 rounded to float32 once, and"
-        " their target ids. The order is that of the logits. A logit that is not finite counts as"
-        " impossible; a row without a finite one has probability 0 throughout and lists its first"
-        " ids."
-    ),
+    BestChildren,
     axes=(ROWS, DRAFT_VOCAB),
-    call=BestChildren,
     limits=(limit("node_top_k", "VD", "tokens of the draft vocabulary"),),
     ties="Equal logits: the lower draft id comes first.",
     # NumPy adds float32 exponentials, each off by up to 2.5 ulps, and alike where logits are equal.
@@ -95,8 +84,11 @@ BEST_CHILDREN = Card(
 )
 
 
-class DraftLayer(Call):
-    """Arrays and scalars of R7."""
+class DraftLayer(Call, number="R7", name="grow_draft_layer"):
+    """A whole layer of the draft tree: K1 without a map, K2 without compat on K1's results and, if
+    weigh is set, K3 on K2's; G is 0 if not. A refused request keeps its store; its next frontier is
+    no node, so that the layers below are refused as well, and adds 0 to G.
+    """
 
     cumu_count = scalar("int", 1, 4096, "nodes stored before this layer")
     verify_num = scalar("int", 1, MAX_VERIFY, "nodes the verifier may take, root included")
@@ -125,16 +117,8 @@ class DraftLayer(Call):
 
 
 DRAFT_LAYER = Card(
-    number="R7",
-    name="grow_draft_layer",
-    family="round",
-    summary=(
-        "A whole layer of the draft tree: K1 without a map, K2 without compat on K1's results and,"
-        " if weigh is set, K3 on K2's; G is 0 if not. A refused request keeps its store; its next"
-        " frontier is no node, so that the layers below are refused as well, and adds 0 to G."
-    ),
+    DraftLayer,
     axes=(BATCH, WIDTH, TOP_K, HIDDEN_SIZE, NODES, VERIFY, FED),
-    call=DraftLayer,
     limits=(
         limit("W*K", str(MAX_CANDIDATES), "candidates of one layer"),
         limit("cumu_count + W*K", "N", "nodes per request"),

@@ -33,8 +33,13 @@ _LISTED = "kv_indptr begins with 0, never falls and ends within C."
 _INERT = f"{_LISTED} Who looks at the inert request's column leaves room for it: an end below C."
 
 
-class VerifyRows(Call):
-    """Arrays and scalars of R1."""
+class VerifyRows(Call, number="R1", name="place_verify_rows"):
+    """The rows of K10c and the slot lists of K8 (seq_len + rows entries a request) as attention
+    reads them, in buffers that may be longer. Row i of a request writes the slot at place seq_len +
+    i of its list, slot 0 if the list ends before, and sees its prefix and its ancestors. A column
+    of the prefix stands at its place in the list, one of the tree where its row does. Rows behind
+    the last request's are inert, and see one column.
+    """
 
     draft_tokens = reads(I64, ("R",), "from K10c; -1 behind the last row")
     positions = reads(I64, ("R",), "from K10c")
@@ -52,26 +57,20 @@ class VerifyRows(Call):
 
 
 VERIFY_ROWS = Card(
-    number="R1",
-    name="place_verify_rows",
-    family="round",
-    summary=(
-        "The rows of K10c and the slot lists of K8 (seq_len + rows entries a request) as attention"
-        " reads them, in buffers that may be longer. Row i of a request writes the slot at place"
-        " seq_len + i of its list, slot 0 if the list ends before, and sees its prefix and its"
-        " ancestors. A column of the prefix stands at its place in the list, one of the tree where"
-        " its row does. Rows behind the last request's are inert, and see one column."
-    ),
+    VerifyRows,
     axes=(BATCH, ROWS, COLUMNS),
-    call=VerifyRows,
     ties="None: integers.",
     assumes=f"qo_indptr begins with 0, never falls and ends within R; {_INERT}",
     cost=cost("16*R + 4*C + 8*(B+1) + 8*B", "20*R + 8*C + 8*(B+2) + 4*(B+1)", "(R + C)*8 + 4*B"),
 )
 
 
-class PromptRows(Call):
-    """Arrays and scalars of R2."""
+class PromptRows(Call, number="R2", name="place_prompt_rows"):
+    """The rows of prompt chunks as attention reads them: row i of a chunk is the token at position
+    start + i, writes the slot at that place of its request's list (start + rows slots, from K8;
+    slot 0 if the list ends before) and sees everything up to itself. Rows behind the last chunk are
+    inert: position 0, and one visible column.
+    """
 
     row_capacity = scalar("int", 0, MOST_PROMPT_ROWS, "rows of the output buffers")
     qo_indptr = reads(I32, _INDPTR, "first row of each chunk")
@@ -88,17 +87,8 @@ class PromptRows(Call):
 
 
 PROMPT_ROWS = Card(
-    number="R2",
-    name="place_prompt_rows",
-    family="round",
-    summary=(
-        "The rows of prompt chunks as attention reads them: row i of a chunk is the token at"
-        " position start + i, writes the slot at that place of its request's list (start + rows"
-        " slots, from K8; slot 0 if the list ends before) and sees everything up to itself."
-        " Rows behind the last chunk are inert: position 0, and one visible column."
-    ),
+    PromptRows,
     axes=(BATCH, COLUMNS),
-    call=PromptRows,
     ties="None: integers.",
     assumes=f"qo_indptr begins with 0, never falls and ends within row_capacity; {_INERT}",
     cost=cost(
@@ -109,8 +99,12 @@ PROMPT_ROWS = Card(
 )
 
 
-class DraftRows(Call):
-    """Arrays and scalars of R3."""
+class DraftRows(Call, number="R3", name="place_draft_rows"):
+    """Where the rows stand that the draft takes in after a verdict, run rows a request: row i of
+    the count ones stands at seq_len - count + i. Further rows stand where the last one does, so
+    that attention looks at no other columns for them, and write slot 0; so do all rows of a request
+    with count 0. Positions are at least 0.
+    """
 
     run = scalar("int", 1, MAX_VERIFY, "rows of each request")
     seq_len = _SEQ_LEN
@@ -125,25 +119,21 @@ class DraftRows(Call):
 
 
 DRAFT_ROWS = Card(
-    number="R3",
-    name="place_draft_rows",
-    family="round",
-    summary=(
-        "Where the rows stand that the draft takes in after a verdict, run rows a request: row i of"
-        " the count ones stands at seq_len - count + i. Further rows stand where the last one does,"
-        " so that attention looks at no other columns for them, and write slot 0; so do all rows of"
-        " a request with count 0. Positions are at least 0."
-    ),
+    DraftRows,
     axes=(BATCH, SEATED_ROWS, SEATED_WIDTH),
-    call=DraftRows,
     ties="None: integers.",
     assumes="req_pool_indices are rows of the table; 0 <= count <= run; 0 <= seq_len <= L.",
     cost=cost("B*(28*run + 24)", "B*(20*run + 12)", "8*B*run"),
 )
 
 
-class DraftLevels(Call):
-    """Arrays and scalars of R4."""
+class DraftLevels(Call, number="R4", name="place_draft_levels"):
+    """Where the nodes stand that the draft is fed level by level: node f of a request, of level
+    node_level[f], at position seq_len + level and in the slot of position seq_len + f. Nodes are
+    listed level by level, inside a level request by request: level d begins at B times the nodes
+    before it. Each sees its prefix here, and its ancestors by R5's bits. Columns behind the prefix
+    stand at their node's position, any further at their place.
+    """
 
     seq_len = _SEQ_LEN
     req_to_token = TABLE
@@ -158,18 +148,8 @@ class DraftLevels(Call):
 
 
 DRAFT_LEVELS = Card(
-    number="R4",
-    name="place_draft_levels",
-    family="round",
-    summary=(
-        "Where the nodes stand that the draft is fed level by level: node f of a request, of level"
-        " node_level[f], at position seq_len + level and in the slot of position seq_len + f."
-        " Nodes are listed level by level, inside a level request by request: level d begins at B"
-        " times the nodes before it. Each sees its prefix here, and its ancestors by R5's bits."
-        " Columns behind the prefix stand at their node's position, any further at their place."
-    ),
+    DraftLevels,
     axes=(BATCH, Axis("F", 0, 1024, "nodes fed per request"), SEATED_ROWS, SEATED_WIDTH, COLUMNS),
-    call=DraftLevels,
     ties="None: integers.",
     assumes=(
         f"req_pool_indices are rows of the table; 0 <= seq_len; node_level never falls; {_LISTED}"

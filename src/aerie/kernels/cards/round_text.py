@@ -12,8 +12,12 @@ _STORE = ("B", "N")
 LONGEST, MOST_SEARCHED = 8, 1 << 16
 
 
-class FoundPath(Call):
-    """Arrays and scalars of R13."""
+class FoundPath(Call, number="R13", name="find_text_path"):
+    """Look each text's own ending up in it: of its last searched tokens, the longest suffix of up
+    to longest tokens that occurs earlier there, and the latest such occurrence; the path is what
+    followed it, up to path_length tokens and the end of the text. An occurrence may overlap the
+    suffix. No path where even the last token is new.
+    """
 
     longest = scalar("int", 1, LONGEST, "tokens of the suffix at most")
     path_length = scalar("int", 1, DEPTH.high, "tokens of the path at most")
@@ -27,25 +31,22 @@ class FoundPath(Call):
 
 
 FOUND_PATH = Card(
-    number="R13",
-    name="find_text_path",
-    family="round",
-    summary=(
-        "Look each text's own ending up in it: of its last searched tokens, the longest suffix of"
-        " up to longest tokens that occurs earlier there, and the latest such occurrence; the path"
-        " is what followed it, up to path_length tokens and the end of the text. An occurrence may"
-        " overlap the suffix. No path where even the last token is new."
-    ),
+    FoundPath,
     axes=(BATCH, SEATED_ROWS, SEATED_WIDTH),
-    call=FoundPath,
     ties="The longer suffix first, then the later occurrence.",
     assumes="req_pool_indices are rows of the table; 0 <= text_len <= L.",
     cost=cost("4*B*searched + 16*B", "8*B*path_length + 16*B", "B*searched*longest"),
 )
 
 
-class MergedPath(Call):
-    """Arrays and scalars of R14."""
+class MergedPath(Call, number="R14", name="merge_text_path"):
+    """Add one path below each root. From the root on, a child that carries the path's next token
+    and stands one deeper is walked over, the lowest id of several; where there is none, the rest of
+    the path becomes new nodes node_count, node_count + 1, ... Entries up to node_count + T that
+    stay unused get token 0, score 0, depth 0, parent -1. A new node, and one walked over that had
+    no score, is scored confidence^k times the score of the nearest path node above it that had one,
+    k levels up: the power by k float64 products, the result rounded to float32 once.
+    """
 
     node_count = scalar("int", 1, 4096, "nodes of each tree before")
     cumu_tokens = updates(I64, _STORE, "token of each node")
@@ -59,20 +60,8 @@ class MergedPath(Call):
 
 
 MERGED_PATH = Card(
-    number="R14",
-    name="merge_text_path",
-    family="round",
-    summary=(
-        "Add one path below each root. From the root on, a child that carries the path's next"
-        " token and stands one deeper is walked over, the lowest id of several; where there is"
-        " none, the rest of the path becomes new nodes node_count, node_count + 1, ... Entries up"
-        " to node_count + T that stay unused get token 0, score 0, depth 0, parent -1. A new node,"
-        " and one walked over that had no score, is scored confidence^k times the score of the"
-        " nearest path node above it that had one, k levels up: the power by k float64 products,"
-        " the result rounded to float32 once."
-    ),
+    MergedPath,
     axes=(BATCH, NODES, Axis("T", 1, DEPTH.high, "tokens of a path at most")),
-    call=MergedPath,
     limits=(limit("node_count + T", "N", "nodes per request"),),
     ties="Of several children with the token the lowest id is walked over.",
     assumes="0 <= path_len <= T; parents of the first node_count nodes are among them.",

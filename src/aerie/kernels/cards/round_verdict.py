@@ -14,8 +14,10 @@ _RUN = ("B", "n")
 _POOL = ("Y", "S", "H", "D")
 
 
-class MovedSlots(Call):
-    """Arrays and scalars of R11."""
+class MovedSlots(Call, number="R11", name="move_kv_slots"):
+    """K7's moves in every layer of a KV pool: slot kv_dst takes what slot kv_src held before any of
+    them. Entries of -1 move nothing.
+    """
 
     keys = updates(HIDDEN, _POOL, "keys of the pool")
     values = updates(HIDDEN, _POOL, "values of the pool")
@@ -24,13 +26,7 @@ class MovedSlots(Call):
 
 
 MOVED_SLOTS = Card(
-    number="R11",
-    name="move_kv_slots",
-    family="round",
-    summary=(
-        "K7's moves in every layer of a KV pool: slot kv_dst takes what slot kv_src held before"
-        " any of them. Entries of -1 move nothing."
-    ),
+    MovedSlots,
     axes=(
         Axis("T", 0, MAX_ROWS, "moves at most"),
         Axis("Y", 0, 1024, "layers of the pool"),
@@ -38,7 +34,6 @@ MOVED_SLOTS = Card(
         Axis("H", 1, 1024, "KV heads"),
         Axis("D", 1, 1024, "size of a head"),
     ),
-    call=MovedSlots,
     ties="None: copies.",
     assumes=(
         "Moves as K7 lists them: slots of the pool other than slot 0, no two write the same one,"
@@ -48,8 +43,17 @@ MOVED_SLOTS = Card(
 )
 
 
-class HandedOver(Call):
-    """Arrays and scalars of R12."""
+class HandedOver(Call, number="R12", name="hand_over_verdict"):
+    __doc__ = f"""Write what follows from a verdict where the next round finds it. A request's
+    status is the first of its four words that is not 0; it is decided if it lives and that is 0. A
+    decided request takes its new length, its last emitted token becomes the root, and the draft
+    takes in the rows whose KV it keeps, a finished request's too, which lives no longer; any other
+    stays as it is, and the draft takes in nothing. Nodes below the roots lose their scores: a layer
+    that is refused later must not leave nodes of this round in the running. Emitted tokens are
+    written for all, 0 behind; token i of a decided request was decided by its i-th kept row. The
+    report is {", ".join(REPORT)}, then the tokens; n_emitted is 0 unless decided, and n_chosen is
+    1, the root, until a choice is made.
+    """
 
     layout_status = reads(I32, _EACH, "from K10c")
     sample_status = reads(I32, _EACH, "from sample_target_tokens")
@@ -74,24 +78,9 @@ class HandedOver(Call):
 
 
 HANDED_OVER = Card(
-    number="R12",
-    name="hand_over_verdict",
-    family="round",
+    HandedOver,
     version=2,
-    summary=(
-        "Write what follows from a verdict where the next round finds it. A request's status is the"
-        " first of its four words that is not 0; it is decided if it lives and that is 0. A decided"
-        " request takes its new length, its last emitted token becomes the root, and the draft"
-        " takes in the rows whose KV it keeps, a finished request's too, which lives no longer; any"
-        " other stays as it is, and the draft takes in nothing. Nodes below the roots lose their"
-        " scores: a layer that is refused later must not leave nodes of this round in the running."
-        " Emitted tokens are written for all, 0 behind; token i of a decided request was decided by"
-        " its i-th kept row."
-        f" The report is {', '.join(REPORT)}, then the tokens; n_emitted is 0 unless decided, and"
-        " n_chosen is 1, the root, until a choice is made."
-    ),
     axes=(BATCH, NODES, Axis("n", 1, MAX_VERIFY, "tokens a round can emit for one request")),
-    call=HandedOver,
     ties="None: integers.",
     assumes="Arrays as those kernels return them; tokens and lengths fit int32.",
     cost=cost("B*(16*n + 56)", f"B*(4*N + 28*n + {4 * len(REPORT)} + 24)", "B*(N + 4*n + 16)"),

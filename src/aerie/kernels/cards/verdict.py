@@ -25,8 +25,11 @@ _ALL_MASKED = Refusal(
 )
 
 
-class Probabilities(Call):
-    """Arrays and scalars of K5."""
+class Probabilities(Call, number="K5", name="convert_logits_to_probas", family="verdict"):
+    """Softmax of ragged rows at each request's temperature: t = x/T and d = t - max t in float32,
+    exp(d) summed in float64. T < 1e-6 is greedy: one-hot at the argmax. Rows of no request and of a
+    refused one are 0.
+    """
 
     logits = reads(F32, ("R", "V"), "target logits; -inf masks a token")
     temperature = reads(F32, _EACH, "0 is greedy")
@@ -36,16 +39,8 @@ class Probabilities(Call):
 
 
 PROBABILITIES = Card(
-    number="K5",
-    name="convert_logits_to_probas",
-    family="verdict",
-    summary=(
-        "Softmax of ragged rows at each request's temperature: t = x/T and d = t - max t in"
-        " float32, exp(d) summed in float64. T < 1e-6 is greedy: one-hot at the argmax. Rows of"
-        " no request and of a refused one are 0."
-    ),
+    Probabilities,
     axes=(BATCH, ROWS, VOCAB),
-    call=Probabilities,
     refusals=(
         _BROKEN_LAYOUT,
         Refusal(Status.BAD_PARAMETER, "0", "temperature is negative, infinite or NaN"),
@@ -58,8 +53,14 @@ PROBABILITIES = Card(
 )
 
 
-class RejectSample(Call):
-    """Arrays and scalars of K6's draft_tree_reject_sample."""
+class RejectSample(Call, number="K6", name="draft_tree_reject_sample", family="verdict"):
+    """Walk each request's tree from the root and take what the target would have said. With
+    target_probas and coins: at a node of depth d, coin d against the running float64 sum of its
+    children's probabilities, strict <; the bonus token comes from the last node's distribution
+    without its children's tokens, with the last coin: the smallest id whose float64 prefix sum
+    exceeds u*S (S = 0: argmax). With target_tokens: accept the child that carries the row's own
+    token, else emit that token. A request of no rows gets -1.
+    """
 
     tree_depth = scalar("int", 0, 127, "deepest node of any request")
     qo_indptr = _LAYOUT
@@ -76,19 +77,8 @@ class RejectSample(Call):
 
 
 REJECT_SAMPLE = Card(
-    number="K6",
-    name="draft_tree_reject_sample",
-    family="verdict",
-    summary=(
-        "Walk each request's tree from the root and take what the target would have said. With"
-        " target_probas and coins: at a node of depth d, coin d against the running float64 sum"
-        " of its children's probabilities, strict <; the bonus token comes from the last node's"
-        " distribution without its children's tokens, with the last coin: the smallest id whose"
-        " float64 prefix sum exceeds u*S (S = 0: argmax). With target_tokens: accept the child"
-        " that carries the row's own token, else emit that token. A request of no rows gets -1."
-    ),
+    RejectSample,
     axes=(BATCH, ROWS, VOCAB),
-    call=RejectSample,
     alternatives=(("target_probas", "coins"), ("target_tokens",)),
     # The rule match reads no distribution.
     defaults={"V": 1},
@@ -139,38 +129,31 @@ class Sampled(Call):
 SAMPLED_TOGETHER = (("draft_tokens", "ancestor_bits"), ("stop_tokens", "floor_position"))
 
 
-class TargetTokens(Sampled):
-    """Arrays of K6's sample_target_tokens."""
+class TargetTokens(Sampled, number="K6", name="sample_target_tokens", family="verdict"):
+    """The target's own token of every row, a function of logits, path and seed alone. In float32
+    and in this order: repetition penalty over prompt, output and path tokens (x > 0: x/r, else
+    x*r); minus frequency*count, minus presence over output and path; plus logit_bias; -inf for the
+    stop_tokens of rows with positions + 1 < floor_position (entries outside the vocabulary are
+    none); divided by T; then top-k (value descending, id ascending), top-p over what is left (in
+    that order, kept while the float64 sum of exp(z - max z) before a token is < top_p times the
+    whole sum), min-p (exp(z - max z) >= min_p in float64); then argmax(z + g). g is Gumbel noise:
+    Philox4x32-10, key = seed, counter = (id div 4, positions + 1, sample_index, 0), word id mod 4,
+    v = (word + 1/2) / 2^32, g = float32(-log(-log1p(-v))) from float64. T < 1e-6 is greedy: no
+    division, no noise. The path of a row is its ancestors and itself without row 0, which the
+    committed counts already hold. Sums of masses are float64 in any order: a token whose mass
+    before it is within 2^-34 of the whole sum from top_p of it may fall on either side. Where every
+    mass is 0 or 1 the sums are exact, and so is the comparison. Counts may be any int32, and are
+    added in int64; positions, seed and sample_index may be any int64.
+    """
 
     target_tokens = returns(I64, _ROW, "the token after each row", -1)
     status = STATUS
 
 
 TARGET_TOKENS = Card(
-    number="K6",
-    name="sample_target_tokens",
-    family="verdict",
+    TargetTokens,
     version=2,
-    summary=(
-        "The target's own token of every row, a function of logits, path and seed alone. In"
-        " float32 and in this order: repetition penalty over prompt, output and path tokens"
-        " (x > 0: x/r, else x*r); minus frequency*count, minus presence over output and path;"
-        " plus logit_bias; -inf for the stop_tokens of rows with positions + 1 < floor_position"
-        " (entries outside the vocabulary are none);"
-        " divided by T; then top-k (value descending, id ascending), top-p over"
-        " what is left (in that order, kept while the float64 sum of exp(z - max z) before a token"
-        " is < top_p times the whole sum), min-p (exp(z - max z) >= min_p in float64); then"
-        " argmax(z + g). g is Gumbel noise: Philox4x32-10, key = seed, counter = (id div 4,"
-        " positions + 1, sample_index, 0), word id mod 4, v = (word + 1/2) / 2^32,"
-        " g = float32(-log(-log1p(-v))) from float64. T < 1e-6 is greedy: no division, no noise."
-        " The path of a row is its ancestors and itself without row 0, which the committed counts"
-        " already hold. Sums of masses are float64 in any order: a token whose mass before it is"
-        " within 2^-34 of the whole sum from top_p of it may fall on either side. Where every mass"
-        " is 0 or 1 the sums are exact, and so is the comparison. Counts may be any"
-        " int32, and are added in int64; positions, seed and sample_index may be any int64."
-    ),
     axes=(BATCH, ROWS, VOCAB, STOPS),
-    call=TargetTokens,
     companions=SAMPLED_TOGETHER,
     refusals=(
         _BROKEN_LAYOUT,

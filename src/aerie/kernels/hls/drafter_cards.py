@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aerie.kernels.card import Axis, Call, Card
+from aerie.kernels.card import Axis, Card
 from aerie.kernels.cards.axes import BATCH, MAX_VERIFY, TABLE_ROWS, TABLE_WIDTH
 from aerie.kernels.cards.dtypes import BOOL, F32, I32, I64, U8
 from aerie.kernels.cards.fields import (
@@ -64,148 +64,122 @@ def q4_weight(
     }
 
 
-def _op(
-    name: str,
-    summary: str,
-    axes: tuple[Axis, ...],
-    call: type[Call],
-) -> Card:
-    return Card("D", name, "drafter", summary, axes, call, "None.", FREE)
+def _op(name: str, axes: tuple[Axis, ...], summary: str, **named: Any) -> Card:
+    return Card(fields("D", name, "drafter", summary, **named), axes, "None.", FREE)
 
 
 DRAFTER_CARDS: tuple[Card, ...] = (
     _op(
         "draft_embed_rows",
-        "Embedding rows of tokens.",
         (ROWS, HIDDEN, EMBEDDED),
-        fields(
-            tokens=reads(I64, ("R",), "token of each row"),
-            embedding=reads(F16, ("VT", "H"), "one row a token"),
-            rows=returns(F16, ("R", "H"), "its embedding"),
-        ),
+        "Embedding rows of tokens.",
+        tokens=reads(I64, ("R",), "token of each row"),
+        embedding=reads(F16, ("VT", "H"), "one row a token"),
+        rows=returns(F16, ("R", "H"), "its embedding"),
     ),
     _op(
         "draft_linear_half",
-        "Rows times a 16-bit weight; sums in float32, groups of 128 in order.",
         (ROWS, _INPUT, _OUTPUT),
-        fields(
-            x=reads(F16, ("R", "I"), "rows"),
-            weight=reads(F16, ("O", "I"), "one row an output"),
-            y=returns(F16, ("R", "O"), "products"),
-        ),
+        "Rows times a 16-bit weight; sums in float32, groups of 128 in order.",
+        x=reads(F16, ("R", "I"), "rows"),
+        weight=reads(F16, ("O", "I"), "one row an output"),
+        y=returns(F16, ("R", "O"), "products"),
     ),
     _op(
         "draft_linear_q4",
-        "Rows times a 4-bit weight: (number - 8) * scale of its group of 128.",
         (ROWS, _INPUT, any_size("NW", "bytes of the weight"), any_size("NS", "its scales")),
-        fields(
-            x=reads(F16, ("R", "I"), "rows"),
-            **q4_weight("weight", "NW", "NS"),
-            y=returns(F16, ("R", "O"), "products"),
-            O=scalar("int", 1, 1 << 18, "width of a row coming out"),
-        ),
+        "Rows times a 4-bit weight: (number - 8) * scale of its group of 128.",
+        x=reads(F16, ("R", "I"), "rows"),
+        **q4_weight("weight", "NW", "NS"),
+        y=returns(F16, ("R", "O"), "products"),
+        O=scalar("int", 1, 1 << 18, "width of a row coming out"),
     ),
     _op(
         "draft_logits",
-        "The whole head in 16 bits, logits to memory.",
         (ROWS, HIDDEN, _VOCAB),
-        fields(
-            x=reads(F16, ("R", "H"), "normed rows"),
-            weight=reads(F16, ("V", "H"), "one row a token"),
-            logits=returns(F32, ("R", "V"), "products, float32"),
-        ),
+        "The whole head in 16 bits, logits to memory.",
+        x=reads(F16, ("R", "H"), "normed rows"),
+        weight=reads(F16, ("V", "H"), "one row a token"),
+        logits=returns(F32, ("R", "V"), "products, float32"),
     ),
     _op(
         "draft_join_norms",
-        "The embedding and the hidden state of each row side by side, each normed.",
         (ROWS, HIDDEN),
-        fields(
-            embedded=reads(F16, ("R", "H"), "embedding rows"),
-            hidden=reads(F16, ("R", "H"), "hidden states"),
-            embedding_norm=reads(F32, ("H",), "weight of the norm"),
-            hidden_norm=reads(F32, ("H",), "weight of the norm"),
-            eps=reads(F32, ONE, "of both"),
-            joined=returns(F16, ("R", "2*H"), "side by side"),
-        ),
+        "The embedding and the hidden state of each row side by side, each normed.",
+        embedded=reads(F16, ("R", "H"), "embedding rows"),
+        hidden=reads(F16, ("R", "H"), "hidden states"),
+        embedding_norm=reads(F32, ("H",), "weight of the norm"),
+        hidden_norm=reads(F32, ("H",), "weight of the norm"),
+        eps=reads(F32, ONE, "of both"),
+        joined=returns(F16, ("R", "2*H"), "side by side"),
     ),
     _op(
         "draft_add_norm",
-        "The residual stream after an addition, and its norm.",
         (ROWS, HIDDEN),
-        fields(
-            residual=reads(F16, ("R", "H"), "the stream"),
-            added=reads(F16, ("R", "H"), "what is added"),
-            norm=reads(F32, ("H",), "weight of the norm"),
-            eps=reads(F32, ONE, "of the norm"),
-            total=returns(F16, ("R", "H"), "their sum"),
-            normed=returns(F16, ("R", "H"), "its norm"),
-        ),
+        "The residual stream after an addition, and its norm.",
+        residual=reads(F16, ("R", "H"), "the stream"),
+        added=reads(F16, ("R", "H"), "what is added"),
+        norm=reads(F32, ("H",), "weight of the norm"),
+        eps=reads(F32, ONE, "of the norm"),
+        total=returns(F16, ("R", "H"), "their sum"),
+        normed=returns(F16, ("R", "H"), "its norm"),
     ),
     _op(
         "draft_gate",
-        "silu of the first half of a row times its second.",
         (ROWS, any_size("GU", "both halves")),
-        fields(
-            gate_up=reads(F16, ("R", "GU"), "both halves"),
-            gated=returns(F16, ("R", "GU // 2"), "their product"),
-        ),
+        "silu of the first half of a row times its second.",
+        gate_up=reads(F16, ("R", "GU"), "both halves"),
+        gated=returns(F16, ("R", "GU // 2"), "their product"),
     ),
     _op(
         "draft_rotate_store",
-        "Rotate queries and keys by position; keys and values go to their slots.",
         (ROWS, KEY, SLOTS, ANGLES, HALF, any_size("NQ", "width of a projected row")),
-        fields(
-            qkv=reads(F16, ("R", "NQ"), "queries, keys, values"),
-            positions=reads(I64, ("R",), "position of each row"),
-            slots=reads(I32, ("R",), "slot of each row"),
-            cosines=reads(F32, ("NP", "HD"), "by position"),
-            sines=reads(F32, ("NP", "HD"), "by position"),
-            keys=updates(F16, ("S", "C"), "the draft's keys"),
-            values=updates(F16, ("S", "C"), "the draft's values"),
-            queries=returns(F16, ("R", "NQ - 2*C"), "rotated"),
-        ),
+        "Rotate queries and keys by position; keys and values go to their slots.",
+        qkv=reads(F16, ("R", "NQ"), "queries, keys, values"),
+        positions=reads(I64, ("R",), "position of each row"),
+        slots=reads(I32, ("R",), "slot of each row"),
+        cosines=reads(F32, ("NP", "HD"), "by position"),
+        sines=reads(F32, ("NP", "HD"), "by position"),
+        keys=updates(F16, ("S", "C"), "the draft's keys"),
+        values=updates(F16, ("S", "C"), "the draft's values"),
+        queries=returns(F16, ("R", "NQ - 2*C"), "rotated"),
     ),
     _op(
         "draft_attend",
-        "Attention of ragged rows over the columns of each request's table row: the prefix within"
-        " the window, then nodes the draft has fed, by a mask. A key and value is read once for all"
-        " rows of its request. Without a mask a row sees the prefix up to its own position.",
         (BATCH, ROWS, KEY, SLOTS, Axis("F", 1, MAX_VERIFY, "columns of the mask"), TABLE_ROWS,
          TABLE_WIDTH, any_size("Q", "width of all queries")),
-        fields(
-            queries=reads(F16, ("R", "Q"), "rotated"),
-            row_indptr=reads(I32, ("B+1",), "first row of each request"),
-            positions=reads(I64, ("R",), "position of each row"),
-            seq_len=reads(I64, ("B",), "where the tree begins"),
-            tree_mask=may_read(BOOL, ("R", "F"), "fed nodes each row sees, itself included"),
-            req_to_token=TABLE,
-            req_pool_indices=POOL_ROW,
-            keys=reads(F16, ("S", "C"), "the draft's keys"),
-            values=reads(F16, ("S", "C"), "the draft's values"),
-            attended=returns(F16, ("R", "Q"), "rows"),
-            head_dim=_HEAD_DIM,
-            window=WINDOW,
-            n_fed=scalar("int", 0, MAX_VERIFY, "nodes fed so far"),
-        ),
+        "Attention of ragged rows over the columns of each request's table row: the prefix"
+        " within the window, then nodes the draft has fed, by a mask. A key and value is read"
+        " once for all rows of its request. Without a mask a row sees the prefix up to its own"
+        " position.",
+        queries=reads(F16, ("R", "Q"), "rotated"),
+        row_indptr=reads(I32, ("B+1",), "first row of each request"),
+        positions=reads(I64, ("R",), "position of each row"),
+        seq_len=reads(I64, ("B",), "where the tree begins"),
+        tree_mask=may_read(BOOL, ("R", "F"), "fed nodes each row sees, itself included"),
+        req_to_token=TABLE,
+        req_pool_indices=POOL_ROW,
+        keys=reads(F16, ("S", "C"), "the draft's keys"),
+        values=reads(F16, ("S", "C"), "the draft's values"),
+        attended=returns(F16, ("R", "Q"), "rows"),
+        head_dim=_HEAD_DIM,
+        window=WINDOW,
+        n_fed=scalar("int", 0, MAX_VERIFY, "nodes fed so far"),
     ),
     _op(
         "draft_softmax",
-        "Probabilities of draft logits, by the table that K5 uses.",
         (ROWS, _VOCAB),
-        fields(
-            logits=reads(F32, ("R", "V"), "from draft_logits"),
-            probas=returns(F32, ("R", "V"), "over the whole vocabulary"),
-        ),
+        "Probabilities of draft logits, by the table that K5 uses.",
+        logits=reads(F32, ("R", "V"), "from draft_logits"),
+        probas=returns(F32, ("R", "V"), "over the whole vocabulary"),
     ),
     _op(
         "draft_top_k",
-        "The best K of each row, the lower id first among equals.",
         (ROWS, _VOCAB),
-        fields(
-            probas=reads(F32, ("R", "V"), "from draft_softmax"),
-            topk_probas=returns(F32, ("R", "K"), "descending"),
-            topk_tokens=returns(I64, ("R", "K"), "their ids"),
-            K=scalar("int", 1, 10, "children a node"),
-        ),
+        "The best K of each row, the lower id first among equals.",
+        probas=reads(F32, ("R", "V"), "from draft_softmax"),
+        topk_probas=returns(F32, ("R", "K"), "descending"),
+        topk_tokens=returns(I64, ("R", "K"), "their ids"),
+        K=scalar("int", 1, 10, "children a node"),
     ),
 )  # fmt: skip

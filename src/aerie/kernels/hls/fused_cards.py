@@ -47,23 +47,14 @@ _ROW = ("row_capacity",)
 _NO_COST = cost("0", "0", "0")
 
 FUSED_GROWTH = Card(
-    number="F1",
-    name="fused_growth",
-    family="fused",
-    summary=(
+    fields(
+        "F1",
+        "fused_growth",
+        "fused",
         "K1, K2, K3 and the gather of the next frontier, level after level, then the best"
         " verify_num nodes as rows (K10c) with their slot lists and packed masks (K4), in one"
         " region. Scores, links, running order and masks stay on chip. A frontier slot that"
-        " proposes one token twice refuses its request for the round."
-    ),
-    axes=(
-        BATCH,
-        Axis("D", 1, MAX_LEVELS, "levels"),
-        WIDTH,
-        TABLE_ROWS,
-        TABLE_WIDTH,
-    ),
-    call=fields(
+        " proposes one token twice refuses its request for the round.",
         K=scalar("int", TOP_K.low, TOP_K.high, TOP_K.meaning),
         verify_num=scalar("int", 1, MAX_VERIFY, "rows of a request, root included"),
         row_capacity=scalar("int", 0, MAX_ROWS, "rows of the output buffers"),
@@ -87,6 +78,13 @@ FUSED_GROWTH = Card(
         packed_mask=returns(U8, ("mask_capacity",), "visibility bits"),
         status=STATUS,
     ),
+    axes=(
+        BATCH,
+        Axis("D", 1, MAX_LEVELS, "levels"),
+        WIDTH,
+        TABLE_ROWS,
+        TABLE_WIDTH,
+    ),
     limits=(
         limit("W*K", str(MAX_CANDIDATES), "candidates the sorter holds"),
         limit("1 + D*W*K", str(FUSED_NODES), "nodes the chip holds"),
@@ -105,18 +103,15 @@ FUSED_GROWTH = Card(
 )
 
 FUSED_VERDICT = Card(
-    number="F2",
-    name="fused_verdict",
-    family="fused",
-    summary=(
+    fields(
+        "F2",
+        "fused_verdict",
+        "fused",
         "K5, K6 and K7 in one region: every row of target logits is read once, the walk takes its"
         " step while the row is on chip, and the commit follows from the path. Without coins the"
         " walk follows the argmax of each row (greedy requests only). Rows come from fused_growth's"
         " chip state, or from the layout's arrays where they are given. A request that any of the"
-        " three would refuse emits nothing and keeps its length."
-    ),
-    axes=(BATCH, ROWS, VOCAB, STOPS, TABLE_ROWS, TABLE_WIDTH),
-    call=fields(
+        " three would refuse emits nothing and keeps its length.",
         D=scalar("int", 0, 127, "depth limit of the tree"),
         logits=reads(F32, ("R", "V"), "target logits; -inf masks a token"),
         temperature=reads(F32, _EACH, "0 is greedy"),
@@ -132,6 +127,7 @@ FUSED_VERDICT = Card(
         req_pool_indices=POOL_ROW,
         **{port.name: port for port in VERIFY_RESULT.outputs},
     ),
+    axes=(BATCH, ROWS, VOCAB, STOPS, TABLE_ROWS, TABLE_WIDTH),
     companions=(("qo_indptr", "draft_tokens", "first_child_row", "next_sibling_row"),),
     refusals=(
         Refusal(Status.BROKEN_LAYOUT, "R", "qo_indptr falls, or passes the rows"),

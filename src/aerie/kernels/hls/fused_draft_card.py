@@ -26,17 +26,20 @@ from aerie.kernels.hls.drafter_cards import (
 from aerie.kernels.hls.fused_cards import FUSED_GROWTH
 
 LOAD_ATTENTION = Card(
-    "F4",
-    "fused_load_attention",
-    "fused",
-    "The attention block's weights to the chip, where they stay while the model is served.",
+    fields(
+        "F4",
+        "fused_load_attention",
+        "fused",
+        "The attention block's weights to the chip, where they stay while the model is served.",
+        **q4_weight("qkv", "NW", "NS"),
+        **q4_weight("output", "NO", "NP"),
+    ),
     (
         any_size("NW", "bytes of the projections"),
         any_size("NS", "their scales"),
         any_size("NO", "bytes of the output projection"),
         any_size("NP", "its scales"),
     ),
-    fields(**q4_weight("qkv", "NW", "NS"), **q4_weight("output", "NO", "NP")),
     "None.",
     FREE,
 )
@@ -46,32 +49,17 @@ _GROWTH_INPUTS = {p.name: p for p in FUSED_GROWTH.inputs if p.name not in _LEVEL
 _GROWTH_SCALARS = {entry.name: entry for entry in FUSED_GROWTH.scalars}
 
 FUSED_DRAFT = Card(
-    "F3",
-    "fused_draft",
-    "fused",
-    "A draft round: the features of new tokens through the head (fc, attention, feed-forward), its"
-    " vocabulary streamed into running top lists, then level after level of the tree as in"
-    " fused_growth, every level fed from the chip. Out come the laid-out tree and the draft's own"
-    " keys and values. The head is whole in 16 bits (head_kind 0), whole in 4 (1), or a sketch of"
-    " rank RK whose n_candidates best are scored again with the whole head (2). Without the"
-    " attention block's weights they are those that fused_load_attention left on chip.",
-    (
-        BATCH,
-        ROWS,
-        any_size("TH", "width of a row of features"),
-        HIDDEN,
-        KEY,
-        EMBEDDED,
-        SLOTS,
-        ANGLES,
-        HALF,
-        FUSED_GROWTH.axes[1],
-        TABLE_ROWS,
-        TABLE_WIDTH,
-        any_size("NN", "entries of all norms"),
-        *(any_size(f"N{i}", "of a flat weight") for i in range(16)),
-    ),
     fields(
+        "F3",
+        "fused_draft",
+        "fused",
+        "A draft round: the features of new tokens through the head (fc, attention,"
+        " feed-forward), its vocabulary streamed into running top lists, then level after level"
+        " of the tree as in fused_growth, every level fed from the chip. Out come the laid-out"
+        " tree and the draft's own keys and values. The head is whole in 16 bits (head_kind 0),"
+        " whole in 4 (1), or a sketch of rank RK whose n_candidates best are scored again with"
+        " the whole head (2). Without the attention block's weights they are those that"
+        " fused_load_attention left on chip.",
         features=reads(F16, ("R", "TH"), "of the target, new tokens of each request"),
         new_tokens=reads(I64, ("R",), "the token after each"),
         new_positions=reads(I64, ("R",), "position of each"),
@@ -106,6 +94,22 @@ FUSED_DRAFT = Card(
         head_kind=scalar("int", 0, 2, "whole, 4-bit, or sketched"),
         RK=scalar("int", 0, 8192, "rank of the sketch", default=0),
         n_candidates=scalar("int", 1, MAX_TOP, "scored again", default=1),
+    ),
+    (
+        BATCH,
+        ROWS,
+        any_size("TH", "width of a row of features"),
+        HIDDEN,
+        KEY,
+        EMBEDDED,
+        SLOTS,
+        ANGLES,
+        HALF,
+        FUSED_GROWTH.axes[1],
+        TABLE_ROWS,
+        TABLE_WIDTH,
+        any_size("NN", "entries of all norms"),
+        *(any_size(f"N{i}", "of a flat weight") for i in range(16)),
     ),
     "As fused_growth; a token's logit decides before its id.",
     FREE,
