@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from aerie.kernels.card import Call, Card, Refusal
-from aerie.kernels.cards.axes import BATCH, DEPTH, MAX_VERIFY, ROWS, STOPS, TABLE_ROWS, TABLE_WIDTH
+from aerie.kernels.cards.axes import BATCH, DEPTH, ROWS, STOPS, TABLE_ROWS, TABLE_WIDTH
 from aerie.kernels.cards.dtypes import BOOL, I32, I64
 from aerie.kernels.cards.fields import POOL_ROW, STATUS, TABLE, cost, reads, returns
+from aerie.kernels.cards.refusals import BROKEN_LAYOUT, MANY_ROWS, OF_TABLE
 from aerie.kernels.status import Status
 
 _EACH = ("B",)
@@ -53,15 +54,11 @@ VERIFY_RESULT = Card(
     VerifyResult,
     axes=(BATCH, DEPTH, ROWS, STOPS, TABLE_ROWS, TABLE_WIDTH),
     refusals=(
-        Refusal(
-            Status.BROKEN_LAYOUT, "R", "qo_indptr falls below an earlier entry, or passes the rows"
-        ),
-        Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),
+        BROKEN_LAYOUT,
+        MANY_ROWS,
         Refusal(Status.TOO_DEEP, "D", "accept_count outside [0, D]"),
         Refusal(Status.BROKEN_TREE, "R", "accepted rows do not ascend from row 0"),
-        Refusal(Status.TABLE_ROW, "P", "req_pool_indices names no row of the table"),
-        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
-        Refusal(Status.OUT_OF_RANGE, "L", "seq_len + rows passes the table"),
+        *OF_TABLE,
     ),
     ties="None: integers. Moves and freed slots go by request, then by position.",
     cost=cost(

@@ -15,6 +15,7 @@ from aerie.kernels.cards.axes import (
 )
 from aerie.kernels.cards.dtypes import BOOL, I32, I64, U8, U32
 from aerie.kernels.cards.fields import POOL_ROW, STATUS, TABLE, cost, reads, returns, scalar
+from aerie.kernels.cards.refusals import BROKEN_LAYOUT, MANY_ROWS, NEGATIVE_LENGTH, OF_TABLE
 from aerie.kernels.status import Status
 
 # An error names an overflow up to here; how far beyond does not matter.
@@ -53,10 +54,10 @@ NODE_DATA = Card(
     axes=(BATCH, NODES),
     refusals=(
         Refusal(Status.OUT_OF_RANGE, "N", "node_count outside [1, N]"),
-        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
+        NEGATIVE_LENGTH,
         Refusal(Status.BROKEN_TREE, "0", "no root, an id not in use, or a parent left out"),
         Refusal(Status.DUPLICATE_SIBLING, "1", "two selected siblings share a token"),
-        Refusal(Status.ROW_CAPACITY, "128", "more than 128 rows in one request"),
+        MANY_ROWS,
         Refusal(
             Status.SLOT_CAPACITY,
             "row_capacity",
@@ -94,13 +95,9 @@ TREE_MASK = Card(
     TreeMask,
     axes=(BATCH, ROWS, TABLE_ROWS, TABLE_WIDTH),
     refusals=(
-        Refusal(
-            Status.BROKEN_LAYOUT, "R", "qo_indptr falls below an earlier entry, or passes the rows"
-        ),
-        Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),
-        Refusal(Status.TABLE_ROW, "P", "req_pool_indices names no row of the table"),
-        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
-        Refusal(Status.OUT_OF_RANGE, "L", "seq_len + rows passes the table"),
+        BROKEN_LAYOUT,
+        MANY_ROWS,
+        *OF_TABLE,
         Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
         Refusal(Status.MASK_CAPACITY, "mask_capacity", "mask bytes up to here do not fit"),
     ),
@@ -131,7 +128,7 @@ VERIFY_OFFSETS = Card(
     axes=(BATCH,),
     refusals=(
         Refusal(Status.OUT_OF_RANGE, str(MAX_VERIFY), "verify_count outside [0, 128]"),
-        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
+        NEGATIVE_LENGTH,
         Refusal(Status.OVERFLOW, str(INT32_MAX), "an offset passes int32"),
     ),
     ties="None: integers.",

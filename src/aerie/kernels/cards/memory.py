@@ -16,13 +16,13 @@ from aerie.kernels.cards.fields import (
     scalar,
     updates,
 )
+from aerie.kernels.cards.refusals import NEGATIVE_LENGTH, NO_SUCH_ROW
 from aerie.kernels.status import Status
 
 _EACH = ("B",)
 _TABLE = ("P", "L")
-_NO_SUCH_ROW = Refusal(Status.TABLE_ROW, "P", "req_pool_indices names no row of the table")
 _WRITE_REFUSALS = (
-    _NO_SUCH_ROW,
+    NO_SUCH_ROW,
     Refusal(Status.OUT_OF_RANGE, "L", "[start, end) outside the table"),
     Refusal(Status.DUPLICATE_REQUEST, "1", "another request writes the same table row"),
 )
@@ -53,8 +53,8 @@ KV_INDICES = Card(
     companions=(("tree_mask", "fed_slots"),),
     defaults={"W": 1, "F": 1},
     refusals=(
-        _NO_SUCH_ROW,
-        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
+        NO_SUCH_ROW,
+        NEGATIVE_LENGTH,
         Refusal(Status.OUT_OF_RANGE, "L", "seq_len passes the table"),
         Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
     ),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aerie.kernels.card import Axis, Call, Card, Ulps
 from aerie.kernels.cards.axes import BATCH, MAX_VERIFY, NODES, SEATED_ROWS, SEATED_WIDTH
 from aerie.kernels.cards.dtypes import BOOL, F32, HIDDEN, I32, I64
 from aerie.kernels.cards.fields import POOL_ROW, TABLE, cost, limit, reads, returns, scalar, updates
+from aerie.kernels.formula import Formula
 
 BEHIND = -3e38  # bound of a block behind the text
 
@@ -72,18 +75,12 @@ class BoundedBlocks(ScoredBlocks, number="R21", name="bound_kv_blocks"):
     block_scores = returns(F32, ("Y", "B", "G", "n_blocks"), "bound of each block")
 
 
-BOUNDED_BLOCKS = Card(
-    BoundedBlocks,
-    axes=(LAYERS, BATCH, KV_HEADS, GROUP, HEAD, SLOTS, SEATED_ROWS, SEATED_WIDTH),
-    ties="None: sums.",
-    assumes=_LISTED,
+BOUNDED_BLOCKS = replace(
+    WEIGHED_BLOCKS,
+    call=BoundedBlocks,
     # A sum of products whose signs differ may be small: the error is that of its largest terms.
     tolerances={"block_scores": Ulps(cpu=4096, gpu=4096)},
-    cost=cost(
-        "E*Y*B*G*D*(Q + n_blocks*block_size) + 4*B*n_blocks*block_size",
-        "4*Y*B*G*n_blocks",
-        "Y*B*G*D*n_blocks*(2*block_size + 4*Q)",
-    ),
+    cost=replace(WEIGHED_BLOCKS.cost, operations=Formula("Y*B*G*D*n_blocks*(2*block_size + 4*Q)")),
 )
 
 

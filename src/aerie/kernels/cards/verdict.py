@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from aerie.kernels.card import Call, Card, Refusal, Ulps
-from aerie.kernels.cards.axes import BATCH, MAX_VERIFY, ROWS, STOPS, VOCAB
+from aerie.kernels.cards.axes import BATCH, ROWS, STOPS, VOCAB
 from aerie.kernels.cards.dtypes import F32, I32, I64, U32
 from aerie.kernels.cards.fields import STATUS, cost, may_read, reads, returns, scalar
+from aerie.kernels.cards.refusals import BROKEN_LAYOUT, MANY_ROWS
 from aerie.kernels.status import Status
 
 # Below this temperature a request is greedy.
@@ -14,9 +15,6 @@ GREEDY_TEMPERATURE = 1e-6
 _ROW = ("R",)
 _EACH = ("B",)
 _LAYOUT = reads(I32, ("B+1",), "first row of each request")
-_BROKEN_LAYOUT = Refusal(
-    Status.BROKEN_LAYOUT, "R", "qo_indptr falls below an earlier entry, or passes the rows"
-)
 _NOT_FINITE = Refusal(
     Status.NOT_FINITE, "0", "NaN or +inf in a row, given or after the division; value = the row"
 )
@@ -42,7 +40,7 @@ PROBABILITIES = Card(
     Probabilities,
     axes=(BATCH, ROWS, VOCAB),
     refusals=(
-        _BROKEN_LAYOUT,
+        BROKEN_LAYOUT,
         Refusal(Status.BAD_PARAMETER, "0", "temperature is negative, infinite or NaN"),
         _NOT_FINITE,
         _ALL_MASKED,
@@ -83,8 +81,8 @@ REJECT_SAMPLE = Card(
     # The rule match reads no distribution.
     defaults={"V": 1},
     refusals=(
-        _BROKEN_LAYOUT,
-        Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),
+        BROKEN_LAYOUT,
+        MANY_ROWS,
         Refusal(Status.BROKEN_TREE, "R", "links do not form one tree, all pointing forward"),
         Refusal(Status.DUPLICATE_SIBLING, "1", "two siblings share a token; value = the token"),
         Refusal(Status.OUT_OF_RANGE, "V", "a draft token outside the vocabulary"),
@@ -156,8 +154,8 @@ TARGET_TOKENS = Card(
     axes=(BATCH, ROWS, VOCAB, STOPS),
     companions=SAMPLED_TOGETHER,
     refusals=(
-        _BROKEN_LAYOUT,
-        Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),
+        BROKEN_LAYOUT,
+        MANY_ROWS,
         Refusal(Status.BAD_PARAMETER, "0", "an impossible sampling parameter, or no seed"),
         Refusal(Status.OUT_OF_RANGE, "V", "a path token outside the vocabulary"),
         _NOT_FINITE,

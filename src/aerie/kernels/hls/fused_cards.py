@@ -34,6 +34,7 @@ from aerie.kernels.cards.fields import (
     returns,
     scalar,
 )
+from aerie.kernels.cards.refusals import MANY_ROWS, NEGATIVE_LENGTH, NO_SUCH_ROW, OF_TABLE
 from aerie.kernels.hls.limits import MAX_CANDIDATES
 from aerie.kernels.status import Status
 
@@ -92,9 +93,7 @@ FUSED_GROWTH = Card(
     refusals=(
         Refusal(Status.DUPLICATE_SIBLING, "1", "a frontier slot proposes one token twice"),
         Refusal(Status.SLOT_CAPACITY, "row_capacity", "rows up to here do not fit"),
-        Refusal(Status.TABLE_ROW, "P", "req_pool_indices names no row of the table"),
-        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
-        Refusal(Status.OUT_OF_RANGE, "L", "seq_len + rows passes the table"),
+        *OF_TABLE,
         Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
         Refusal(Status.MASK_CAPACITY, "mask_capacity", "mask bytes up to here do not fit"),
     ),
@@ -131,7 +130,7 @@ FUSED_VERDICT = Card(
     companions=(("qo_indptr", "draft_tokens", "first_child_row", "next_sibling_row"),),
     refusals=(
         Refusal(Status.BROKEN_LAYOUT, "R", "qo_indptr falls, or passes the rows"),
-        Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),
+        MANY_ROWS,
         Refusal(Status.BROKEN_TREE, "R", "links do not form one tree, all pointing forward"),
         Refusal(Status.DUPLICATE_SIBLING, "1", "two siblings share a token"),
         Refusal(Status.OUT_OF_RANGE, "V", "a draft token outside the vocabulary, or the table"),
@@ -139,8 +138,8 @@ FUSED_VERDICT = Card(
         Refusal(Status.NOT_FINITE, "0", "NaN or +inf in a row"),
         Refusal(Status.ALL_MASKED, "1", "a row of -inf alone"),
         Refusal(Status.TOO_DEEP, "D", "the walk reaches a node below D"),
-        Refusal(Status.TABLE_ROW, "P", "req_pool_indices names no row of the table"),
-        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
+        NO_SUCH_ROW,
+        NEGATIVE_LENGTH,
     ),
     ties="As K5, K6 and K7.",
     cost=_NO_COST,
