@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aerie.kernels.call import Outputs
-from aerie.kernels.cards.growth import CumulativeState
-from aerie.kernels.cards.round_draft import DraftLayer
+from aerie.kernels.cards.growth import CumulativeState, DraftLayer
 
 Run = Callable[..., Outputs]
 
 _GIVEN = {port.name for port in DraftLayer.ports if port.kind != "out"}
 # Arrays of K2 that R7 hands on as they are: without a map candidates are target ids already.
 _HANDED_ON = tuple(port.name for port in CumulativeState.ports if port.name in _GIVEN)
+
+
+def checked_layer(call: DraftLayer, check: Run) -> Outputs:
+    """R7's refusals by a NumPy backend's check of K2: there is no order of candidates to check."""
+    return check(
+        topk_tokens=call.topk_tokens,
+        sort_layer_indices=call.frontier_indexs[:, :0],
+        frontier_indexs=call.frontier_indexs,
+        cumu_count=call.cumu_count,
+    )
 
 
 def grown_layer(call: DraftLayer, score: Run, store: Run, weigh: Run) -> Outputs:

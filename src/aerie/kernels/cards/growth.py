@@ -1,4 +1,4 @@
-"""Cards of the drafting kernels K1 to K3: score a layer, store it, weigh its gain."""
+"""Cards of the drafting kernels K1 to K3, to score, store and weigh a layer; R7 is all three."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ COMPAT_DISCOUNT = 0.9999
 _LAYER = ("B", "W*K")
 _BEST = ("B", "K")
 _STORE = ("B", "N")
+_UNKNOWN_NODE = Refusal(Status.OUT_OF_RANGE, "cumu_count", "a frontier id is not a node yet")
+_SAME_NODE = Refusal(Status.BROKEN_TREE, "1", "two frontier slots are the same node")
+_TWIN = Refusal(Status.DUPLICATE_SIBLING, "1", "a frontier slot proposes one token twice")
 _CANDIDATES = limit("W*K", str(MAX_CANDIDATES), "candidates of one layer")
 
 
@@ -81,18 +84,12 @@ LAYER_SCORES = Card(
 )
 
 
-class CumulativeState(Call, number="K2", name="update_cumu_draft_state", family="growth"):
-    """Store the layer's W*K nodes with their links, emit the next frontier's candidates and keep
-    the running order of scores. Takes path scores, never conditional probabilities. compat stores
-    score * 0.9999 from depth 2 on, once, never compounded. Scores may be any floats in any order:
-    sort_scores becomes the first of a stable descending sort of the old ones and the layer's.
-    Depths wrap around int64.
-    """
+class GrownStore(Call):
+    """The nodes of every request, and how many there are before a layer."""
 
     cumu_count = scalar("int", 1, 4096, "nodes stored before this layer")
     verify_num = scalar("int", 1, MAX_VERIFY, "nodes the verifier may take, root included")
     fed_count = scalar("int", 0, 1024, "nodes fed to the draft before this layer")
-    compat = scalar("bool", 0, 1, "constants of the captured runs", default=False)
     cumu_tokens = updates(I64, _STORE, "token of each node")
     cumu_scores = updates(F32, _STORE, "stored path score of each node")
     cumu_deltas = updates(I64, _STORE, "depth of each node")
@@ -100,6 +97,17 @@ class CumulativeState(Call, number="K2", name="update_cumu_draft_state", family=
     next_indexs = updates(I64, _STORE, "first child")
     side_indexs = updates(I64, _STORE, "next sibling")
     sort_scores = updates(F32, ("B", "M"), "best path scores so far, descending")
+
+
+class CumulativeState(GrownStore, number="K2", name="update_cumu_draft_state", family="growth"):
+    """Store the layer's W*K nodes with their links, emit the next frontier's candidates and keep
+    the running order of scores. Takes path scores, never conditional probabilities. compat stores
+    score * 0.9999 from depth 2 on, once, never compounded. Scores may be any floats in any order:
+    sort_scores becomes the first of a stable descending sort of the old ones and the layer's.
+    Depths wrap around int64.
+    """
+
+    compat = scalar("bool", 0, 1, "constants of the captured runs", default=False)
     curr_layer_scores = reads(F32, _LAYER, "path scores, from K1")
     topk_tokens = reads(I64, _LAYER, "target ids (K1's mapped_tokens)")
     sort_layer_scores = reads(F32, _LAYER, "from K1")
@@ -127,10 +135,10 @@ CUMULATIVE_STATE = Card(
         limit("fed_count + K", "F", "columns of the draft's tree mask"),
     ),
     refusals=(
-        Refusal(Status.OUT_OF_RANGE, "cumu_count", "a frontier id is not a node yet"),
-        Refusal(Status.BROKEN_TREE, "1", "two frontier slots are the same node"),
+        _UNKNOWN_NODE,
+        _SAME_NODE,
         Refusal(Status.CANDIDATE, "W*K", "a sort index is not a candidate"),
-        Refusal(Status.DUPLICATE_SIBLING, "1", "a frontier slot proposes one token twice"),
+        _TWIN,
     ),
     ties="sort_scores: on equal scores the older entry stays in front; NaN comes last.",
     cost=cost(
@@ -166,6 +174,44 @@ WORK_DELTAS = Card(
     ties="A new score equal to the old one it would displace gains nothing.",
     tolerances={"G": Ulps(cpu=1, gpu=1)},
     cost=cost("4*B*C", "4*node_top_k + 4", "B*(C + node_top_k)"),
+)
+
+
+class DraftLayer(GrownStore, number="R7", name="grow_draft_layer"):
+    """A whole layer of the draft tree: K1 without a map, K2 without compat on K1's results and, if
+    weigh is set, K3 on K2's; G is 0 if not. A refused request keeps its store; its next frontier is
+    no node, so that the layers below are refused as well, and adds 0 to G.
+    """
+
+    weigh = scalar("bool", 0, 1, "whether somebody learns from its gain", default=False)
+    topk_probas = reads(F32, _LAYER, "draft probability of each candidate")
+    topk_tokens = reads(I64, _LAYER, "candidate tokens, target ids")
+    last_layer_scores = reads(F32, ("B", "W"), "path score of each frontier slot")
+    input_hidden = reads(HIDDEN, ("B*W", "H"), "hidden row of each frontier slot")
+    frontier_indexs = reads(I64, ("B", "W"), "node id of each frontier slot")
+    input_tree_mask = reads(BOOL, ("B", "W", "F"), "fed nodes each frontier slot sees")
+    node_ids = returns(I64, _BEST, "node ids of the best K candidates", -1)
+    output_scores = returns(F32, _BEST, "their path scores")
+    output_tokens = returns(I64, _BEST, "their tokens", -1)
+    output_hidden = returns(HIDDEN, ("B", "K", "H"), "hidden row of their parent slot")
+    output_tree_mask = returns(BOOL, ("B", "K", "F"), "parent's row plus column fed_count + i")
+    G = returns(F32, ("K + 1",), "gain of verifying the k best new nodes, 0 if not weighed")
+    status = STATUS
+
+
+DRAFT_LAYER = Card(
+    DraftLayer,
+    axes=(BATCH, WIDTH, TOP_K, HIDDEN_SIZE, NODES, VERIFY, FED),
+    limits=CUMULATIVE_STATE.limits,
+    refusals=(_UNKNOWN_NODE, _SAME_NODE, _TWIN),
+    ties="Equal scores: the lower candidate first; in sort_scores the older entry.",
+    assumes="sort_scores is descending, as it is when every layer was stored by this card or K2.",
+    tolerances={"G": Ulps(cpu=1, gpu=1)},
+    cost=cost(
+        "B*(12*W*K + 12*W + W*F + 4*M + E*K*H)",
+        "B*(44*W*K + 8*W + 20*K + K*F + 4*M + E*K*H) + 4*K + 4",
+        "B*(11*W*K + 2*M + K*F + K)",
+    ),
 )
 
 GROWTH_CARDS = (LAYER_SCORES, CUMULATIVE_STATE, WORK_DELTAS)

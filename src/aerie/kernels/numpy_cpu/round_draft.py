@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.round_draft import BestChildren, DraftLayer, DraftPaths
-from aerie.kernels.layer import grown_layer
+from aerie.kernels.cards.growth import DraftLayer
+from aerie.kernels.cards.round_draft import BestChildren, DraftPaths
+from aerie.kernels.layer import checked_layer, grown_layer
 from aerie.kernels.numpy_cpu.growth import (
     calculate_work_deltas,
     check_update_cumu_draft_state,
@@ -106,12 +107,7 @@ def _complete(best_out: Ints, found: Floats, is_short: Bools, n_tokens: int) -> 
 @takes_call
 def check_grow_draft_layer(call: DraftLayer) -> dict[str, Any]:
     """R7, before anything is written: K2's checks; a layer that sorts for itself has no others."""
-    return check_update_cumu_draft_state(
-        topk_tokens=call.topk_tokens,
-        sort_layer_indices=call.frontier_indexs[:, :0],
-        frontier_indexs=call.frontier_indexs,
-        cumu_count=call.cumu_count,
-    )
+    return checked_layer(call, check_update_cumu_draft_state)
 
 
 @takes_call

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.axes import MASK_WORDS
-from aerie.kernels.cards.round_draft import BestChildren, DraftLayer, DraftPaths
+from aerie.kernels.cards.growth import DraftLayer
+from aerie.kernels.cards.round_draft import BestChildren, DraftPaths
 from aerie.kernels.layer import grown_layer
 from aerie.kernels.pytorch.growth import (
     calculate_work_deltas,

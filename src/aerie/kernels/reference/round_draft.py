@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.round_draft import BestChildren, DraftLayer, DraftPaths
-from aerie.kernels.layer import grown_layer
+from aerie.kernels.cards.growth import DraftLayer
+from aerie.kernels.cards.round_draft import BestChildren, DraftPaths
+from aerie.kernels.layer import checked_layer, grown_layer
 from aerie.kernels.numpy_types import Floats
 from aerie.kernels.reference.growth import (
     calculate_work_deltas,
@@ -61,12 +62,7 @@ def as_float32(values: NDArray[Any]) -> Floats:
 @takes_call
 def check_grow_draft_layer(call: DraftLayer) -> dict[str, Any]:
     """R7, before anything is written: K2's checks; a layer that sorts for itself has no others."""
-    return check_update_cumu_draft_state(
-        topk_tokens=call.topk_tokens,
-        sort_layer_indices=np.zeros((len(call.topk_tokens), 0), np.int64),
-        frontier_indexs=call.frontier_indexs,
-        cumu_count=call.cumu_count,
-    )
+    return checked_layer(call, check_update_cumu_draft_state)
 
 
 @takes_call

@@ -8,8 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.growth import CumulativeState, LayerScores, WorkDeltas
-from aerie.kernels.cards.round_draft import DraftLayer
+from aerie.kernels.cards.growth import CumulativeState, DraftLayer, LayerScores, WorkDeltas
 from aerie.kernels.triton_gpu.device import CANDIDATE, at_rank, first_where, rank_descending, refuse
 from aerie.kernels.triton_gpu.growth_device import (
     check_frontier,

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.round_draft import DraftLayer
+from aerie.kernels.cards.growth import DraftLayer
 from aerie.kernels.triton_gpu.device import at_rank, rank_descending
 from aerie.kernels.triton_gpu.growth import (
     HIDDEN_BLOCK,
