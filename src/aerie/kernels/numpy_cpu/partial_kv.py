@@ -1,4 +1,4 @@
-"""NumPy preview: R20 to R23 blocks of the KV and their copy, R24 the run it leaves."""
+"""NumPy preview, R20 to R23: blocks of the KV, and their copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from aerie.kernels.cards.partial_kv import (
     ChosenBlocks,
     GatheredBlocks,
     ScoredBlocks,
-    SplicedRun,
     WeighedBlocks,
 )
 from aerie.kernels.numpy_types import Floats
@@ -99,25 +98,3 @@ def gather_kv_blocks(call: GatheredBlocks) -> dict[str, Any]:
             call.near_keys[y, target, g] = call.keys[y, source, g]
             call.near_values[y, target, g] = call.values[y, source, g]
     return {}
-
-
-@takes_call
-def splice_drafted_run(call: SplicedRun) -> dict[str, Any]:
-    """R24: the tree moves behind the run."""
-    longest, count = call.run_tokens.shape[1], call.run_count[:, None]
-    run, old = np.s_[:, 1 : 1 + longest], np.s_[:, 1 : call.node_count]
-    new = np.s_[:, 1 + longest : call.node_count + longest]
-    noted = np.zeros_like(call.cumu_deltas)
-    noted[new] = call.cumu_deltas[old]
-    parents = call.prev_indexs[old]
-    call.prev_indexs[new] = np.where(parents > 0, parents + longest, count)
-    call.cumu_deltas[new] = call.cumu_deltas[old] + count
-    for array in (call.cumu_tokens, call.cumu_scores, call.selected):
-        array[new] = array[old].copy()
-    is_run = np.arange(longest) < count
-    call.cumu_tokens[:, 0] = call.root_tokens
-    call.cumu_tokens[run] = call.run_tokens
-    call.cumu_scores[run], call.selected[run] = is_run, is_run
-    call.cumu_deltas[run], call.prev_indexs[run] = np.arange(1, 1 + longest), np.arange(longest)
-    call.n_chosen += call.run_count.astype(np.int32)
-    return {"noted_depths": noted}

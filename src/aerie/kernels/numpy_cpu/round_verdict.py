@@ -1,4 +1,4 @@
-"""NumPy R11 and R12: KV that moves, and the state a verdict leaves for the next round."""
+"""NumPy R12: the state a verdict leaves for the next round."""
 
 from __future__ import annotations
 
@@ -8,18 +8,7 @@ import numpy as np
 
 from aerie.kernels import report as columns
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.round_verdict import HandedOver, MovedSlots
-
-
-@takes_call
-def move_kv_slots(call: MovedSlots) -> dict[str, Any]:
-    """R11: all reads, then all writes."""
-    moved = ((call.kv_src != call.kv_dst) & (call.kv_src >= 0)).nonzero()[0]
-    if len(moved):
-        source, destination = call.kv_src[moved], call.kv_dst[moved]
-        call.keys[:, destination] = call.keys.take(source, axis=1)
-        call.values[:, destination] = call.values.take(source, axis=1)
-    return {}
+from aerie.kernels.cards.round_verdict import HandedOver
 
 
 @takes_call

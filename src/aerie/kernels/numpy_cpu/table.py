@@ -11,7 +11,6 @@ from aerie.kernels.numpy_cpu import (
     memory,
     near_ties,
     partial_kv,
-    replay,
     round_choice,
     round_draft,
     round_rows,
@@ -22,8 +21,9 @@ from aerie.kernels.numpy_cpu import (
     verdict,
 )
 
-# The operations of an engine's round; the others are called rarely, and come from the base.
+# The operations of an engine's round. Those that are called rarely, or are as quick as they are
+# defined, come from the base.
 KERNELS = implementations_in(
-    commit, growth, layout, masks, memory, near_ties, partial_kv, replay, round_choice,
+    commit, growth, layout, masks, memory, near_ties, partial_kv, round_choice,
     round_draft, round_rows, round_text, round_verdict, sampling, scores, verdict,
 )  # fmt: skip

@@ -109,22 +109,20 @@ def gather_kv_blocks(call: GatheredBlocks) -> dict[str, Any]:
 @takes_call
 def splice_drafted_run(call: SplicedRun) -> dict[str, Any]:
     """R24: the tree moves behind the run."""
-    batch, longest = call.run_tokens.shape
+    longest, count = call.run_tokens.shape[1], call.run_count[:, None]
+    run, old = np.s_[:, 1 : 1 + longest], np.s_[:, 1 : call.node_count]
+    new = np.s_[:, 1 + longest : call.node_count + longest]
     noted = np.zeros_like(call.cumu_deltas)
-    run, old = slice(1, 1 + longest), slice(1, call.node_count)
-    new = slice(1 + longest, call.node_count + longest)
-    for b in range(batch):
-        count = int(call.run_count[b])
-        noted[b, new] = call.cumu_deltas[b, old]
-        parents = call.prev_indexs[b, old].copy()
-        call.prev_indexs[b, new] = np.where(parents > 0, parents + longest, count)
-        call.cumu_deltas[b, new] = call.cumu_deltas[b, old] + count
-        for array in (call.cumu_tokens, call.cumu_scores, call.selected):
-            array[b, new] = array[b, old].copy()
-        call.cumu_tokens[b, 0] = call.root_tokens[b]
-        call.cumu_tokens[b, run] = call.run_tokens[b]
-        call.cumu_deltas[b, run] = np.arange(1, 1 + longest)
-        call.prev_indexs[b, run] = np.arange(longest)
-        call.selected[b, run] = call.cumu_scores[b, run] = np.arange(longest) < count
-        call.n_chosen[b] += count
+    noted[new] = call.cumu_deltas[old]
+    parents = call.prev_indexs[old]
+    call.prev_indexs[new] = np.where(parents > 0, parents + longest, count)
+    call.cumu_deltas[new] = call.cumu_deltas[old] + count
+    for array in (call.cumu_tokens, call.cumu_scores, call.selected):
+        array[new] = array[old].copy()
+    is_run = np.arange(longest) < count
+    call.cumu_tokens[:, 0] = call.root_tokens
+    call.cumu_tokens[run] = call.run_tokens
+    call.cumu_scores[run], call.selected[run] = is_run, is_run
+    call.cumu_deltas[run], call.prev_indexs[run] = np.arange(1, 1 + longest), np.arange(longest)
+    call.n_chosen += call.run_count.astype(np.int32)
     return {"noted_depths": noted}

@@ -73,22 +73,16 @@ def _copy_padded(static_out: NDArray[Any], values: NDArray[Any], size: int, fill
 def build_active_slots(call: ActiveSlots) -> dict[str, Any]:
     """K13: active slots to the front, their inverse, and dead slots emptied."""
     n_slots = len(call.finished)
-    emptied = ((call.accept_count, 0), (call.draft_tokens, -1), (call.ancestor_bits, 0))
-    active = np.full(n_slots, -1, np.int32)
-    inverse = np.full(n_slots, -1, np.int32)
-    count = 0
-    for slot in range(n_slots):
-        is_at_limit = call.seq_len[slot] >= call.length_limit[slot]
-        if call.finished[slot] or call.eos_terminated[slot] or is_at_limit:
-            for array, empty in emptied:
-                if array is not None:
-                    array[slot] = empty
-            continue
-        active[count] = slot
-        inverse[slot] = count
-        count += 1
+    is_dead = call.finished | call.eos_terminated | (call.seq_len >= call.length_limit)
+    for array, empty in ((call.accept_count, 0), (call.draft_tokens, -1), (call.ancestor_bits, 0)):
+        if array is not None:
+            array[is_dead] = empty
+    alive = np.nonzero(~is_dead)[0]
+    active, inverse = np.full(n_slots, -1, np.int32), np.full(n_slots, -1, np.int32)
+    active[: len(alive)] = alive
+    inverse[alive] = np.arange(len(alive))
     return {
         "active_slots": active,
         "active_inverse": inverse,
-        "active_count": np.array([count], np.int32),
+        "active_count": np.array([len(alive)], np.int32),
     }

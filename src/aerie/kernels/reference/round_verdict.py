@@ -14,11 +14,11 @@ from aerie.kernels.report import REPORT
 @takes_call
 def move_kv_slots(call: MovedSlots) -> dict[str, Any]:
     """R11: all reads, then all writes."""
-    moves = [(src, dst) for src, dst in zip(call.kv_src, call.kv_dst, strict=True) if src >= 0]
-    for pool in (call.keys, call.values):
-        held = [pool[:, src].copy() for src, _ in moves]
-        for (_, dst), rows in zip(moves, held, strict=True):
-            pool[:, dst] = rows
+    moved = ((call.kv_src != call.kv_dst) & (call.kv_src >= 0)).nonzero()[0]
+    if len(moved):
+        source, destination = call.kv_src[moved], call.kv_dst[moved]
+        call.keys[:, destination] = call.keys.take(source, axis=1)
+        call.values[:, destination] = call.values.take(source, axis=1)
     return {}
 
 
