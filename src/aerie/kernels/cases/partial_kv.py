@@ -54,19 +54,31 @@ def _pools(**shapes: tuple[int, ...]) -> Spoil:
     return blanks(**{name: shape for kind, shape in shapes.items() for name in names[kind]})
 
 
-_SCORED_ROWS = (
+# What kernels that read a pool are asked.
+_TEXT_ROWS = (
     row("b3", "mixed"),
-    row("b1_smallest", "smallest", lengths=(1,), heads=(1, 1, 1, 1), block_size=1, spare=0),
-    row("b1_one_block", "one", lengths=(4,), spare=0),
     row("b3_block_edges", "edges", lengths=(15, 16, 17), block_size=8),
     row("b3_no_text", "empty_text", lengths=(0, 5, 0)),
+    row("b2_half", "float16", lengths=(40, 19), dtype="float16"),
+    row("b2_bfloat16", "bfloat16", lengths=(40, 19), dtype="bfloat16"),
+    row("width_2097153", "beyond_width", BOUNDS, blank("req_to_token", 1, 2_097_153)),
+)  # fmt: skip
+
+# What all of them are asked of the size of blocks.
+_BLOCK_ROWS = (
+    row("block_0", "below_block", BOUNDS, setting(block_size=0)),
+    row("block_1025", "beyond_block", BOUNDS, setting(block_size=1025)),
+)  # fmt: skip
+
+_SCORED_ROWS = (
+    *_TEXT_ROWS,
+    row("b1_smallest", "smallest", lengths=(1,), heads=(1, 1, 1, 1), block_size=1, spare=0),
+    row("b1_one_block", "one", lengths=(4,), spare=0),
     row("b0", "empty_batch", lengths=()),
     row("y0", "no_layer", heads=(0, 1, 2, 4)),
     row("b128", "batch_limit", lengths=(3, 9) * 64),
     row("b2_grouped", "heads", lengths=(40, 61), heads=(2, 4, 3, 8), block_size=16),
     row("b2_prime", "prime", lengths=(31, 23), heads=(3, 3, 5, 7), block_size=7),
-    row("b2_half", "float16", lengths=(40, 19), dtype="float16"),
-    row("b2_bfloat16", "bfloat16", lengths=(40, 19), dtype="bfloat16"),
     row("b2_long", "long", lengths=(1025, 300), heads=(1, 2, 2, 16), block_size=16),
     row("b3_all_alike", "ties", None, put("keys", ..., 1)),
     row("b3_many_spare", "spare", spare=9),
@@ -77,8 +89,7 @@ _SCORED_ROWS = (
     row("b2_single_positions", "block_1", lengths=(7, 2), block_size=1),
     row("b2_five_queries", "heads prime", lengths=(9, 6), heads=(1, 1, 5, 3)),
     row("b129", "beyond_batch", BOUNDS, lengths=(1,) * 129),
-    row("block_0", "below_block", BOUNDS, setting(block_size=0)),
-    row("block_1025", "beyond_block", BOUNDS, setting(block_size=1025)),
+    *_BLOCK_ROWS,
     row("blocks_0", "below_blocks", BOUNDS, setting(n_blocks=0)),
     row("blocks_past_the_limit", "beyond_blocks", BOUNDS, setting(n_blocks=(1 << 20) + 1)),
     row("layers_1025", "beyond_layers", BOUNDS,
@@ -91,7 +102,6 @@ _SCORED_ROWS = (
     row("slots_past_the_limit", "beyond_slots", BOUNDS,
         blanks(queries=(0, 3, 2, 4), keys=(0, (1 << 28) + 1, 1, 4))),
     row("texts_65537", "beyond_table", BOUNDS, blank("req_to_token", 65_537, 1)),
-    row("width_2097153", "beyond_width", BOUNDS, blank("req_to_token", 1, 2_097_153)),
     row("keys_of_other_heads", "wrong_shape", BOUNDS, blank("keys", 2, 9, 3, 4)),
     row("queries_float64", "wrong_dtype", DTYPE, cast("queries", "float64")),
     row("lengths_int32", "wrong_dtype int32", DTYPE, cast("seq_len", "int32")),
@@ -144,12 +154,11 @@ _CHOSEN_ROWS = (
         for a, b, c in ((0, 1, 1), (1, 1, 1), (2, 2, 1), (0, 4, 3))
     ),
     row("b129", "beyond_batch", BOUNDS, lengths=(1,) * 129),
+    *_BLOCK_ROWS,
     row("window_0", "below_window", BOUNDS, setting(n_window=0)),
     row("window_65537", "beyond_window", BOUNDS, setting(n_window=65_537)),
     row("sinks_65537", "beyond_sinks", BOUNDS, setting(n_sink=65_537)),
     row("retrieval_65537", "beyond_retrieval", BOUNDS, setting(n_retrieval=65_537)),
-    row("block_0", "below_block", BOUNDS, setting(block_size=0)),
-    row("block_1025", "beyond_block", BOUNDS, setting(block_size=1025)),
     row("layers_1025", "beyond_layers", BOUNDS, blank("block_scores", 1025, 3, 1, 1)),
     row("heads_1025", "beyond_heads", BOUNDS, blank("block_scores", 0, 3, 1025, 1)),
     row("blocks_past_the_limit", "beyond_blocks", BOUNDS,
@@ -193,7 +202,7 @@ def _gathering(
 
 
 _GATHERED_ROWS = (
-    row("b3", "mixed"),
+    *_TEXT_ROWS,
     row("b1_smallest", "smallest", lengths=(1,), heads=(1, 1, 1), block_size=1, n_chosen=1),
     *(
         row(f"b2_small_{n}", f"small n{n}", lengths=(n, 8 - n), heads=(1, 2, 2), block_size=2)
@@ -203,22 +212,17 @@ _GATHERED_ROWS = (
     row("b1_small_half", "small float16", lengths=(7,), heads=(1, 1, 2), dtype="float16"),
     row("b1_small_bfloat16", "small bfloat16", lengths=(7,), heads=(1, 1, 2), dtype="bfloat16"),
     row("b1_small_prime", "small prime", lengths=(11,), heads=(1, 1, 3), block_size=3),
-    row("b3_block_edges", "edges", lengths=(15, 16, 17), block_size=8),
-    row("b3_no_text", "empty_text", lengths=(0, 5, 0)),
     row("b3_more_places_than_blocks", "few", n_chosen=12),
     row("b0", "empty_batch", None, blank("near_table", 0, 17), lengths=()),
     row("b128", "batch_limit", lengths=(1, 2) * 64, heads=(1, 1, 2), n_chosen=1),
     row("y0", "no_layer", heads=(0, 2, 4)),
     row("b64", "batch", lengths=(3, 9) * 32, heads=(1, 1, 4)),
     row("b2_prime", "prime", lengths=(31, 23), heads=(3, 3, 7), block_size=7),
-    row("b2_half", "float16", lengths=(40, 19), dtype="float16"),
-    row("b2_bfloat16", "bfloat16", lengths=(40, 19), dtype="bfloat16"),
     row("b1_long", "long", lengths=(1025,), heads=(1, 2, 16), block_size=16, n_chosen=20),
     row("b1_wide_head", "head_256", lengths=(33,), heads=(1, 1, 256)),
     row("b129", "beyond_batch", BOUNDS, lengths=(1,) * 129, heads=(1, 1, 1), n_chosen=1),
-    row("block_0", "below_block", BOUNDS, setting(block_size=0)),
+    *_BLOCK_ROWS,
     row("block_1024", "beyond_table", BOUNDS, setting(block_size=1024)),
-    row("block_1025", "beyond_block", BOUNDS, setting(block_size=1025)),
     row("layers_1025", "beyond_layers", BOUNDS,
         both(_pools(near=(1025, 1, 2, 4), own=(1025, 1, 2, 4)), blank("blocks", 1025, 3, 2, 1))),
     row("heads_1025", "beyond_heads", BOUNDS,
@@ -233,7 +237,6 @@ _GATHERED_ROWS = (
         both(_pools(near=(0, 1, 2, 4), own=(0, 1, 2, 4)),
               blank("blocks", 0, 3, 2, (1 << 18) + 1))),
     row("texts_65537", "beyond_texts", BOUNDS, blank("req_to_token", 65_537, 1)),
-    row("width_2097153", "beyond_width", BOUNDS, blank("req_to_token", 1, 2_097_153)),
     row("near_width_2097153", "beyond_near_width", BOUNDS, blank("near_table", 1, 2_097_153),
         lengths=(7,)),
     row("values_of_other_heads", "wrong_shape", BOUNDS, blank("values", 2, 9, 3, 4)),
