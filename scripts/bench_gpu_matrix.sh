@@ -26,4 +26,4 @@ own=$(echo "$what" | tr ',' '\n' | grep -v '^planner$' | paste -sd, -)
 case ",$what," in *,planner,*) then="--then $planner" ;; *) then="" ;; esac
 # shellcheck disable=SC2086
 exec "${PYTHON:-python3}" -m aerie bench gpu --contract "$contract" --out "$out" --what "$own" \
-    --points "$scenarios" --gates "${GATES:-gates}" $then
+    --points "$scenarios" --gates "${GATES:-evidence/gates}" $then

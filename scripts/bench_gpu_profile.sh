@@ -3,7 +3,7 @@
 #   scripts/bench_gpu_profile.sh OUT COMMIT [stages] [further options of aerie profile]
 # Stages: tuning, kernels, ablation, serving. Those joined by commas share a process and its loaded
 # pair; groups separated by spaces do not, so that a failure loses no other. Needs python3 with torch, triton, numpy, safetensors, tokenizers,
-# typer and rich; the plots also matplotlib (they can be drawn later, anywhere, from the CSV).
+# typer and rich.
 set -eu
 cd "$(dirname "$0")/.."
 out=${1:?folder of the reports}
@@ -16,9 +16,6 @@ status=0
 for stage in $stages; do
     echo "stage $stage: $(date +%T)"
     "$python" -m aerie profile --stage "$stage" --out "$out" --json "$@" || status=1
-    case ",$stage," in
-    *,kernels,*) "$python" -m aerie.bench.plots "$out" || echo "plots were not drawn" ;;
-    esac
 done
 echo "end: $(date +%T)"
 exit $status

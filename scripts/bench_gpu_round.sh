@@ -12,7 +12,7 @@ set -eu
 cd "$(dirname "$0")/.."
 out=${1:?folder of the reports}
 export AERIE_COMMIT="${2:?the commit under test: a bare machine has no git}"
-stages=${3:-costs,speed,options,planner,exact,transformers,lossless,sampled,sizes,near_ties,stress,tests}
+stages=${3:-costs,speed,options,exact,transformers,lossless,sampled,sizes,near_ties,stress,tests}
 export PYTHONPATH=src PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
 table="$out/costs_h200.json"
@@ -44,7 +44,7 @@ if has costs; then
     "$python" -m aerie tune costs --device cuda --geometry llama-3.1-8b --dtype bfloat16 \
         --repeats 4 --out "$table" || status=1
 fi
-rounds speed options planner exact || status=1
+rounds speed options exact || status=1
 if has transformers; then "$python" scripts/bench_round_transformers.py --out "$out" || status=1; fi
 rounds lossless sampled sizes > "$out/round_texts.log" 2>&1 &
 texts=$!

@@ -24,10 +24,12 @@ ROOT = Path(__file__).resolve().parents[1]
 # A bare machine has no installed package: the source is beside us.
 sys.path[:0] = [str(ROOT / "src")]
 
-from aerie.bench.ceilings import copy_bandwidth, synchronise  # noqa: E402
+from aerie.bench.bytes import step_bytes  # noqa: E402
+from aerie.bench.ceilings import copy_bandwidth  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start  # noqa: E402
-from aerie.bench.round.speed import PLAIN, Clocked, step_bytes  # noqa: E402
+from aerie.bench.round.speed import PLAIN, Clocked  # noqa: E402
+from aerie.bench.turns import synchronise  # noqa: E402
 from aerie.models.decoder import Decoder  # noqa: E402
 
 FLOOR = 1.4

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src")]
 
 from aerie.assemble.numerics import find_numerics  # noqa: E402
-from aerie.bench.ceilings import copy_bandwidth, synchronise  # noqa: E402
+from aerie.bench.ceilings import copy_bandwidth  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.bench.round.mixture import (  # noqa: E402
     PUBLISHED,
@@ -50,6 +50,7 @@ from aerie.bench.round.mixture import (  # noqa: E402
 )
 from aerie.bench.round.setup import PAGE, Room, RoundSetup, abandon, start  # noqa: E402
 from aerie.bench.round.speed import LEAD_IN, PLAIN, Clocked  # noqa: E402
+from aerie.bench.turns import synchronise  # noqa: E402
 from aerie.config import GraphConfig  # noqa: E402
 from aerie.kernels import catalogue  # noqa: E402
 from aerie.kernels import load as load_kernels  # noqa: E402

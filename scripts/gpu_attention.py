@@ -6,7 +6,6 @@ Run it from the repository root: `scripts/gpu_attention.sh OUT COMMIT [stages] [
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
 import time
@@ -28,11 +27,10 @@ from aerie.attention.triton import (  # noqa: E402
 )
 from aerie.bench.ceilings import copy_bandwidth  # noqa: E402
 from aerie.bench.kernels import attention, attention_sweep  # noqa: E402
-from aerie.bench.kernels.attention_work import (  # noqa: E402
+from aerie.bench.kernels.attention import (  # noqa: E402
     N_LAYERS,
     PRODUCTION,
     Heads,
-    make_work,
     random_storage,
     storage_elements,
 )
@@ -120,36 +118,14 @@ def sweep(stages: list[str], seconds: float) -> list[attention_sweep.Trial]:
 
 
 def measure(out: Path, table: TileTable, origin: dict[str, Any]) -> None:
-    """The published table: trees against their bytes, prompts against flash attention."""
+    """The published table: trees against their bytes."""
     bandwidth = 1e9 * copy_bandwidth(DEVICE)["gbps"]
     print(f"copy bandwidth {bandwidth / 1e12:.3f} TB/s (read + written)", flush=True)
     points = attention.tree_points()
     storage = random_storage(storage_elements(points, N_LAYERS), torch.bfloat16, DEVICE)
     backend = TritonAttention(table)
-    trees = attention.rows_of(attention.measure(points, backend, storage, bandwidth))
-    prompts = attention.rows_of(
-        [
-            attention.measure_prompt(prompt, chunk, PRODUCTION, backend, storage)
-            for prompt, chunk in attention.PROMPTS
-        ]
-    )
-    kernels = [
-        {
-            "rows": point.rows,
-            "columns": point.columns,
-            "batch": point.batch,
-            **attention.kernel_microseconds(make_work(point, storage), backend),
-        }
-        for point in points
-        if point.columns in (1024, 32768)
-    ]
-    show(kernels)
-    for name, rows in (("attention_h200", trees), ("attention_prompts_h200", prompts)):
-        show(rows)
-        with (out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+    trees = attention.measure(points, backend, storage, bandwidth)
+    show(trees)
     save(
         out / "attention_h200.json",
         {
@@ -157,8 +133,6 @@ def measure(out: Path, table: TileTable, origin: dict[str, Any]) -> None:
             "copy_bytes_per_second": round(bandwidth),
             "geometry": vars(PRODUCTION),
             "trees": trees,
-            "prompts": prompts,
-            "kernel_microseconds": kernels,
         },
     )
 

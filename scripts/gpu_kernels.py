@@ -136,7 +136,7 @@ def gemm(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
 
     say(f"compiled in {compile_all(SHAPES, ROW_BUCKETS, options.workers):.1f} s")
     ceiling = copy_bandwidth("cuda")["gbps"]
-    _, alone = tune_all(SHAPES, ROW_BUCKETS, "cuda", options.seconds, say)
+    alone = tune_all(SHAPES, ROW_BUCKETS, "cuda", options.seconds, say)
     say(f"copy {ceiling:.0f} GB/s; buckets done {sorted({t.key.rows for t in alone})}")
     tuned, stack = refine_all(SHAPES, alone, ceiling, say)
     provenance_of_table = {**origin, "copy_gbps": round(ceiling, 1), "dtype": "bfloat16"}
@@ -154,12 +154,11 @@ def gemm(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
 
 def times(options: argparse.Namespace, origin: dict[str, Any]) -> bool:
     """Device time of kernels and fused operations, PyTorch beside Triton."""
-    from aerie.bench.kernels.times import time_kernels, time_layer, time_operations
+    from aerie.bench.kernels.times import time_kernels, time_operations
 
     def rows() -> Any:
         yield from time_kernels(BACKENDS, POINTS)
         yield from time_operations((1, 8, 64))
-        yield from time_layer((1, 8, 32))
 
     path = options.out / "triton_kernel_times_h200.csv"
     with path.open("w", encoding="utf-8", newline="") as file:

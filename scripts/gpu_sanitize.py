@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 from aerie.attention.contract import LayerAttention, Reach  # noqa: E402
 from aerie.attention.triton import Tile, TritonAttention, one_tile  # noqa: E402
-from aerie.bench.kernels.attention_work import on  # noqa: E402
+from aerie.bench.kernels.attention import on  # noqa: E402
 from aerie.bench.lane import captured  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts  # noqa: E402

@@ -72,6 +72,7 @@ from torch import Tensor  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from aerie.assemble.numerics import find_numerics, head_numerics  # noqa: E402
+from aerie.bench.bytes import step_bytes  # noqa: E402
 from aerie.bench.ceilings import copy_bandwidth  # noqa: E402
 from aerie.bench.provenance import provenance  # noqa: E402
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start  # noqa: E402
@@ -80,7 +81,6 @@ from aerie.bench.round.speed import (  # noqa: E402
     WIDE_TREE,
     Clocked,
     launch_counts,
-    step_bytes,
 )
 from aerie.chips import CHIPS, DeviceRecord, record_of  # noqa: E402
 from aerie.config import SpeculationConfig  # noqa: E402

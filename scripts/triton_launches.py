@@ -19,13 +19,13 @@ from aerie.attention.contract import LayerAttention, PrepareAttention, Reach
 from aerie.attention.rows import Bounds, Rows
 from aerie.attention.triton import TritonAttention, load_tiles
 from aerie.attention.triton.exact import ExactAttention
-from aerie.bench.kernels.attention_work import PRODUCTION, Heads
-from aerie.bench.kernels.shape import Inputs, Shape
-from aerie.bench.kernels.workload import workload
+from aerie.bench.kernels.attention import PRODUCTION, Heads
+from aerie.bench.kernels.workload import Shape, workload
 from aerie.chips import MEASURED, DeviceRecord
 from aerie.config import GraphConfig
 from aerie.kernels import catalogue
 from aerie.kernels.cards.experts import BLOCK, padded_pitch
+from aerie.kernels.cases.case import Inputs
 from aerie.kernels.kernel import Kernel
 from aerie.kernels.tensors import adopt
 from aerie.kernels.triton_gpu import (

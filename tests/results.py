@@ -53,7 +53,7 @@ class Recorder:
         run = "make slow" if session.config.option.markexpr == "slow" else "make test"
         runs = read_results(self.root)
         known, found = runs.get(run, {}), self._found()
-        # Known, the same as then, and silent now: kept by who writes, held against who checks.
+        # Known, the same as then, and silent now: kept by a run that writes, else a failure.
         silent = {
             name: result
             for name, result in known.items()

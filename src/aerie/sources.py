@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 # A part is a folder of the package whose code or tables a figure may depend on; a file belongs to
-# the longest name that leads to it. Cases are inputs of tests: no figure depends on them.
+# the longest name that leads to it. Cases are inputs: no figure depends on how they are drawn.
 PARTS = (
     "attention",
     "engine",

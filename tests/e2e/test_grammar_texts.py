@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("llguidance", reason="grammars need llguidance: pip install 'aerie[grammar]'")
 pytest.importorskip("jsonschema", reason="texts are judged by jsonschema, which dev installs")
 
-from tests.e2e.grammar_runs import LEAST_ENDED, TREE, check, load, main, write
+from tests.e2e.grammar_runs import TREE, check, load, main, write
 from tests.e2e.schemas import draw_schema, kinds_of
 
 
@@ -29,4 +29,3 @@ def test_three_hundred_schemas(tmp_path, monkeypatch) -> None:  # type: ignore[n
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code, (tmp_path / "log").read_text()
-    assert LEAST_ENDED == 0.9

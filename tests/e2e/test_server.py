@@ -504,7 +504,7 @@ def test_a_body_that_is_too_large_is_not_read_on(server: Served) -> None:
                 assert n_sent < 64 << 20, "the server goes on reading"
         except (ConnectionResetError, BrokenPipeError):
             pass
-    # Who stops when he is refused reads why.
+    # A client that stops when it is refused reads why.
     answer = exchanged(server.port, head)
     assert answer.startswith(b"HTTP/1.1 413 ") and b"connection: close" in answer.lower()
 
@@ -606,7 +606,7 @@ def test_a_signal_lets_what_runs_finish() -> None:
             until = time.monotonic() + 10
             while (health := ending.call("GET", "/health")).status == 200:
                 assert time.monotonic() < until
-            # It goes on listening: who asks learns that there is nothing to wait for here.
+            # It goes on listening: a client learns that there is nothing to wait for here.
             assert health.status == 503 and health.body["status"] == "draining"
             refused = ending.call("POST", "/v1/completions", {"prompt": "a"})
             assert refused.status == 503 and refused.headers["retry-after"] == "1"

@@ -14,7 +14,7 @@ LONG = {"prompt": "x = 1\n", "max_tokens": 30_000, "ignore_eos": True}
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it runs; one that ended and that nobody has asked about does not."""
+    """Whether it runs; one that ended and was not waited for does not."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:

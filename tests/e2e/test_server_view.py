@@ -334,7 +334,7 @@ def test_saved_rounds_are_replayed_without_a_server(
     copy.write_text(f"{lines[-1]}\n{json.dumps({**json.loads(lines[-1]), 'text': ''})}\n" + "{cut")
     page.call("Page.navigate", url="about:blank")
     page.call("Page.navigate", url=static_files)
-    page.wait_for("document.querySelector('#problem:not([hidden])') !== null")  # nobody serves here
+    page.wait_for("document.querySelector('#problem:not([hidden])') !== null")  # no server is here
     pick(page, copy)
     page.wait_for("document.getElementById('origin').textContent.startsWith('Saved on')")
     prompt = json.loads(lines[-1])["prompt"]  # as the target saw it

@@ -1,4 +1,4 @@
-"""docs/your-model.md, replayed: every command of the page, on checkpoints nobody has seen before.
+"""docs/your-model.md, replayed: every command of the page, on checkpoints made for this test.
 
 The commands are read from the page, so that page and test cannot differ.
 """

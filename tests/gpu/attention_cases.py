@@ -16,7 +16,7 @@ from aerie.attention import pytorch
 from aerie.attention.contract import LayerAttention, Reach
 from aerie.attention.rows import Bounds, Rows, join_rows, pad_rows
 from aerie.attention.triton import Tile, TritonAttention, TritonOptions, one_tile
-from aerie.bench.kernels.attention_work import on
+from aerie.bench.kernels.attention import on
 from tests.gpu.capture import refusing_to_synchronise
 from tests.unit.attention.trees import (
     causal_batch,

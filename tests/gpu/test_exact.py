@@ -20,7 +20,7 @@ ROW_COUNTS = (1, 2, 8, 16, 17, 33, 64, 100, 192, 256, 300, 512)
 
 def _attended(rows, queries, memory, backend):  # type: ignore[no-untyped-def]
     from aerie.attention.contract import LayerAttention, Reach
-    from aerie.bench.kernels.attention_work import on
+    from aerie.bench.kernels.attention import on
 
     placed = on(rows, torch.device("cuda"))
     return backend(placed, [Reach()])(queries, *memory, LayerAttention(DIM**-0.5, Reach()))

@@ -1,4 +1,4 @@
-"""Rounds on a GPU: plain decoding's tokens, whoever drafts and whatever is asked for."""
+"""Rounds on a GPU: plain decoding's tokens, whatever drafts and whatever is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A KV memory of one dictionary: what each slot holds, who owns it, and how moves change it."""
+"""A KV memory of one dictionary: what each slot holds, its owner, and how moves change it."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def photograph(inputs: dict[str, Any]) -> dict[str, bytes]:
 def _has_bytes(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype != object
-    # A tensor: whoever made one has torch, which the sanitizers would watch for nothing.
+    # A tensor: that takes torch, which the sanitizers would watch for nothing.
     is_plain = str(getattr(value, "layout", "")) == "torch.strided" and not value.is_nested
     return is_plain and value.is_cpu and not value.is_quantized and not value.is_neg()
 

@@ -182,7 +182,7 @@ def change_shape(rng: random.Random, card: Card, inputs: Inputs) -> None:
 
 
 def make_read_only(rng: random.Random, card: Card, inputs: Inputs) -> None:
-    """Memory that must not be written: by its flag, or because it is somebody's bytes."""
+    """Memory that must not be written: by its flag, or because it holds bytes of a request."""
     written = [name for name in card.written if type(inputs.get(name)) is np.ndarray]
     port = some_array(rng, card, inputs)
     name = rng.choice(written) if written and rng.random() < 0.7 else port.name if port else None

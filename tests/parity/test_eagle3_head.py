@@ -291,7 +291,7 @@ def test_half_precision_stays_close(
     rows = extend_rows([tokens], packed_slots([19]))
     out = head.extend(rows, half.features(tokens)[:-1], head.allocate_pool(20))
     assert out.hidden.dtype == dtype
-    assert out.logits.dtype == dtype  # who needs more converts them
+    assert out.logits.dtype == dtype  # a caller that needs more converts them
     want = plain.expected(tokens, tokens[:0])[0]["logits"]
     cosine = torch.nn.functional.cosine_similarity(out.logits.double(), want, dim=-1)
     assert float(cosine.min()) >= 0.98

@@ -44,7 +44,7 @@ CHUNKS = {"cuda": (4096, 1024), "cpu": (512, 256)}
 def settled(config: EngineConfig) -> EngineConfig:
     """The configuration with everything chosen that does not depend on what is loaded."""
     config = _placed(config)
-    speculation = replace(config.speculation, policy=choose_policy(config).value)
+    speculation = replace(config.speculation, policy=_choose_policy(config).value)
     config = replace(config, speculation=speculation)
     engine, backend = choose_engine(config).value, choose_backend(config).value
     scheduler = _chunked(config.scheduler, config.model.device)
@@ -61,14 +61,14 @@ def _chunked(scheduler: SchedulerConfig, device: str) -> SchedulerConfig:
 
 def explain(config: EngineConfig) -> tuple[Resolved[str], ...]:
     """Every choice of `settled`, as `aerie doctor` prints them."""
-    device = choose_place(config)
+    device = _choose_place(config)
     dtype = choose_dtype(config.model.dtype, device.value)
     config = _placed(config)
     target, head = find_pair(config.model.model, config.model.draft)
     geometry = read_geometry(target)
     kind = choose_kind(config.model, geometry, has_packed_linears(target))
     model = replace(config.model, numerics=kind.value)
-    chosen = (choose_policy(config), choose_engine(config), choose_backend(config), kind)
+    chosen = (_choose_policy(config), choose_engine(config), choose_backend(config), kind)
     window = () if head is None else (explain_window(model, head, geometry.max_positions),)
     products = choose_draft_products(model)
     return (device, dtype, *chosen, *window, *choose_numerics(model), products)
@@ -84,11 +84,11 @@ def explain_window(config: ModelConfig, head: Path, own: int) -> Resolved[str]:
 
 def _placed(config: EngineConfig) -> EngineConfig:
     """The configuration with device and dtype chosen."""
-    model = replace(config.model, device=choose_place(config).value)
+    model = replace(config.model, device=_choose_place(config).value)
     return replace(config, model=settle_model(model))
 
 
-def choose_place(config: EngineConfig) -> Resolved[str]:
+def _choose_place(config: EngineConfig) -> Resolved[str]:
     """The device, with the reason for it; kernels that were asked for must run there."""
     if config.model.device == "auto" and config.backend != "auto":
         devices = backend_info(config.backend).devices
@@ -112,7 +112,7 @@ def choose_backend(config: EngineConfig) -> Resolved[str]:
     return Resolved("backend", "triton", "automatic", "one launch where PyTorch takes dozens")
 
 
-def choose_policy(config: EngineConfig) -> Resolved[str]:
+def _choose_policy(config: EngineConfig) -> Resolved[str]:
     """The policy, with the reason for it."""
     speculation = config.speculation
     chosen = speculation.chosen_policy

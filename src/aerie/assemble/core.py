@@ -161,7 +161,7 @@ def find_costs(
     if found is not None and not (is_provisional(found, identity) and is_quiet_now()):
         return found
     record = {"kind": "measured at load", **identity}
-    grid = fitting_grid(config, target, head)
+    grid = _fitting_grid(config, target, head)
     core = measured_core(config, target, head, grid)
     table = measure_costs(core, grid, record, progress)
     n_batches = len({sample.batch for sample in table.extend.samples})
@@ -175,7 +175,7 @@ def find_costs(
     return table
 
 
-def fitting_grid(config: EngineConfig, target: Decoder, head: Eagle3Head) -> Grid:
+def _fitting_grid(config: EngineConfig, target: Decoder, head: Eagle3Head) -> Grid:
     """The quick grid without the points that a device has no memory for."""
     quick = QUICK[config.engine]
     needs = kv_needs(config, target, head, 0)

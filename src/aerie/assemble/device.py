@@ -28,7 +28,7 @@ def choose_device(asked: str) -> Resolved[str]:
     """The device, with the reason for it. Asked for, it must be there."""
     if asked == "cpu":
         return Resolved("device", asked, "config", "asked for")
-    missing = why_no_cuda()
+    missing = _why_no_cuda()
     if asked == "auto":
         if missing is not None:
             return Resolved("device", "cpu", "automatic", missing)
@@ -41,7 +41,7 @@ def choose_device(asked: str) -> Resolved[str]:
     return Resolved("device", asked, "config", "asked for")
 
 
-def why_no_cuda() -> str | None:
+def _why_no_cuda() -> str | None:
     """Why torch has no GPU to run on, or None."""
     if torch.cuda.is_available():
         return None
@@ -80,7 +80,7 @@ def choose_threads(asked: int, hidden_size: int, device: str) -> Resolved[int]:
     """
     if asked:
         return Resolved("threads", asked, "option", "asked for")
-    usable = usable_cores()
+    usable = _usable_cores()
     if device.startswith("cuda"):
         return Resolved("threads", usable, "automatic", "the GPU computes; weights load faster")
     if hidden_size < SHARED_FROM:
@@ -90,7 +90,7 @@ def choose_threads(asked: int, hidden_size: int, device: str) -> Resolved[int]:
     return Resolved("threads", usable, "automatic", reason)
 
 
-def usable_cores() -> int:
+def _usable_cores() -> int:
     """What torch would take (cores of its own settings), but no more than a container is given."""
     most = torch.get_num_threads()
     if CPU_QUOTA.is_file():

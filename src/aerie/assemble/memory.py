@@ -76,7 +76,7 @@ def with_pages(config: EngineConfig, needs: Needs) -> EngineConfig:
     cache, device = config.cache, config.model.device
     page_bytes = cache.page_size * needs.slot_bytes
     if cache.n_pages:
-        free = free_memory(device)
+        free = _free_memory(device)
         most = _addressable(device, free // page_bytes, needs, cache.page_size)
         require(
             cache.n_pages <= most,
@@ -107,7 +107,7 @@ def _addressable(device: str, n_pages: int, needs: Needs, page_size: int) -> int
 def free_bytes(config: EngineConfig, needs: Needs) -> int:
     """Bytes that KV may take by itself, with the weights in memory already."""
     device = config.model.device
-    free = free_memory(device)
+    free = _free_memory(device)
     if device == "cpu":
         return int(CPU_SHARE * free)
     total = torch.cuda.mem_get_info(device)[1]
@@ -115,7 +115,7 @@ def free_bytes(config: EngineConfig, needs: Needs) -> int:
     return max(int(free - left_to_others - needs.reserve), 0)
 
 
-def free_memory(device: str) -> int:
+def _free_memory(device: str) -> int:
     """Bytes that this process may still take on a device."""
     return free_ram() if device == "cpu" else device_bytes(torch.device(device))
 

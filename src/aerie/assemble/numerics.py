@@ -16,11 +16,9 @@ from aerie.attention.gather import Rooms
 from aerie.chips import CHIPS, MEASURED, record_of
 from aerie.config import ModelConfig, require
 from aerie.models.eight_bits import eight_bit_format
-from aerie.models.exact_linear import TiledLinear
-from aerie.models.fused_ops import fused_ops
 from aerie.models.geometry import Geometry
-from aerie.models.layer_ops import CPU_OPS, TORCH_OPS, LayerOps
-from aerie.models.linear import COLUMN_MAJOR, DENSE, DenseFormat
+from aerie.models.layer_ops import CPU_OPS, TORCH_OPS, LayerOps, fused_ops
+from aerie.models.linear import COLUMN_MAJOR, DENSE, DenseFormat, TiledLinear
 from aerie.models.packed import BY_DEVICE, PackedProducts
 from aerie.models.resolved import Resolved
 from aerie.near_ties import LIMITS

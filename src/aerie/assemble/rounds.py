@@ -66,7 +66,7 @@ def build_launcher(
     is_slow = config.model.perf_mode and config.backend != "triton"
     require(not is_slow, f"perf_mode: kernels of backend {config.backend}, not of triton")
     target, head = models
-    draft = build_draft(config, head, kernels, policy)
+    draft = _build_draft(config, head, kernels, policy)
     state = build_state(config, target, draft, memory, policy, limits)
     copied = None
     if state.text is not None:
@@ -84,8 +84,8 @@ def build_launcher(
         draft=draft,
         copied=copied,
         has_inert_request=not leaves_padding_alone(config.model),
-        near_limit=near_limits(config, state.n_seats),
-        previews=build_previews(config, target, memory, state),
+        near_limit=_near_limits(config, state.n_seats),
+        previews=_build_previews(config, target, memory, state),
     )
     scratch = scratch_of(config)
     longest = limits.context + scratch + 1
@@ -103,7 +103,7 @@ def build_launcher(
     return LAUNCHERS[config.engine](parts, sizes, memory)
 
 
-def near_limits(config: EngineConfig, n_seats: int) -> Tensor | None:
+def _near_limits(config: EngineConfig, n_seats: int) -> Tensor | None:
     """What `find_near_ties` is told, for every seat; None where near ties are not counted."""
     limit = near_limit(config.model)
     if limit is None or config.speculation.rule != "match":
@@ -117,7 +117,7 @@ LAUNCHERS: dict[str, Callable[[Parts, Sizes, Memory], Launcher]] = {
 }
 
 
-def build_draft(
+def _build_draft(
     config: EngineConfig, head: Eagle3Head | None, kernels: Kernels, policy: Policy
 ) -> Draft | None:
     """Drafting with a head, where the method names one."""
@@ -126,7 +126,7 @@ def build_draft(
     require(head is not None, "method eagle3 needs a draft head: give draft=DIR")
     assert head is not None
     is_captured = config.engine == "graphs"
-    head, hot = hot_head(config, head)
+    head, hot = _hot_head(config, head)
     return Draft(
         head=head,
         hot=hot,
@@ -138,7 +138,7 @@ def build_draft(
     )
 
 
-def hot_head(config: EngineConfig, head: Eagle3Head) -> tuple[Eagle3Head, HotIds | None]:
+def _hot_head(config: EngineConfig, head: Eagle3Head) -> tuple[Eagle3Head, HotIds | None]:
     """The head with the ids that all requests share, and room for those of their prompts."""
     speculation = config.speculation
     if not speculation.hot_vocabulary:
@@ -182,7 +182,7 @@ def build_state(
             run=run + (shape.depth + 1 if is_tree else 1),
             n_verify=run + shape.verify,
             gains=(shape.depth, shape.top_k + 1),
-            counts_ties=near_limits(config, 0) is not None,
+            counts_ties=_near_limits(config, 0) is not None,
             has_runs=run > 0,
         ),
         n_nodes=run + n_nodes_of(speculation),
@@ -196,7 +196,7 @@ def build_state(
     return allocate_state(sizes, target.embedding.dtype, config.model.device)
 
 
-def build_previews(
+def _build_previews(
     config: EngineConfig, target: Decoder, memory: Memory, state: State
 ) -> Previews | None:
     """The memory of previews, where a configuration has them on."""

@@ -15,7 +15,7 @@ INERT_SLOT = 0  # padding rows write here; no request ever owns it
 class KVPool:
     """Storage shared by all requests. The value is frozen, the tensors are written in place.
 
-    Slot 0 is reserved: padding rows of a captured batch write there and nobody reads it.
+    Slot 0 is reserved: padding rows of a captured batch write there and it is never read.
     """
 
     keys: Tensor  # [layers, slots, kv_heads, head_dim]

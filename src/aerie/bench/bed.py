@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import torch
 
-from aerie.assemble.core import build_core, build_policy
+from aerie.assemble.core import build_policy
 from aerie.bench.contract import Contract, PolicyTerms
 from aerie.bench.lane import Lanes, shape_config
-from aerie.bench.round.setup import PAGE, RoundSetup, abandon, tokenizer_of_pair
+from aerie.bench.round.setup import Room, RoundSetup, abandon, tokenizer_of_pair
 from aerie.bench.round.speed import run_without_waiting
 from aerie.config import (
     LIMITS,
     MAX_VERIFY,
-    CacheConfig,
-    EngineConfig,
     GraphConfig,
-    ModelConfig,
     PlannerConfig,
-    SchedulerConfig,
     SpeculationConfig,
     require,
 )
 from aerie.engine.captured import Captured
-from aerie.engine.engine import EngineCore, Limits
 from aerie.engine.launch import Launcher
 from aerie.engine.sampler import EVERYTHING, GREEDY
 from aerie.models.inflate.embed import LargePair
@@ -35,7 +29,7 @@ from aerie.requests.events import TokenEvent
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import State, Statistics
 from aerie.speculation.policy import Policy
-from aerie.text.heldout import Document, read_documents
+from aerie.text.heldout import read_documents
 
 RULE = (
     "the beginnings of held-out documents of code, no two of one document: those of the shortest "
@@ -66,27 +60,12 @@ class PromptBook:
 
     def choose(self, context: int, n_prompts: int, offset: int = 0) -> list[Prompt]:
         """So many different prompts of a context, by `RULE`, behind the first `offset`."""
-        return [
-            Prompt(document.name, self._encoded(document)[:context])
-            for document in read_documents(context, n_prompts, offset=offset)
-        ]
-
-    def _encoded(self, document: Document) -> tuple[int, ...]:
-        if document.name not in self._tokens:
-            self._tokens[document.name] = tuple(self.encode(document.text))
-        return self._tokens[document.name]
-
-
-@dataclass(frozen=True)
-class StrictSetup(RoundSetup):
-    """A setup whose engine aborts where a fast path is missing, if the contract says so."""
-
-    perf_mode: bool = False
-
-    @property
-    def model(self) -> ModelConfig:
-        """The slice of the configuration."""
-        return replace(super().model, perf_mode=self.perf_mode)
+        found = []
+        for document in read_documents(context, n_prompts, offset=offset):
+            if document.name not in self._tokens:
+                self._tokens[document.name] = tuple(self.encode(document.text))
+            found.append(Prompt(document.name, self._tokens[document.name][:context]))
+        return found
 
 
 @dataclass
@@ -103,8 +82,7 @@ class Run:
     statistics: list[Statistics] = field(default_factory=list)
     texts: list[list[int]] = field(default_factory=list)
     waits: str | None = None  # a wait beside the read, where rounds were watched
-    phases: dict[str, float] = field(default_factory=dict)  # seconds, where a bed observes them
-    modelled_seconds: float = 0.0  # what the cost table says the rounds cost; the same
+    modelled_seconds: float = 0.0  # what the cost table says the rounds cost, where a bed asks it
 
 
 class Bed:
@@ -118,25 +96,27 @@ class Bed:
         )
         self.contract = contract
         self.pair = pair
-        self.config = EngineConfig(
-            model=setup.model,
-            cache=CacheConfig(memory.kv_tokens // PAGE + 1, PAGE),
-            scheduler=SchedulerConfig(memory.max_batch, memory.prefill_chunk),
-            graphs=GraphConfig(slots=memory.slots, record_every=0),
-            speculation=largest,
-            backend=setup.backend,
-            engine=setup.engine,
+        graphs = GraphConfig(slots=memory.slots, record_every=0)
+        room = Room(
+            memory.max_batch,
+            memory.longest,
+            memory.prefill_chunk,
+            margin=0,
+            graphs=graphs,
+            prefix_reuse=True,
+            kv_tokens=memory.kv_tokens,
         )
-        vocabulary = pair.target.geometry.vocab_size
-        self.limits = Limits(memory.longest, vocabulary, ())
-        self.core: EngineCore = build_core(self.config, pair.target, pair.head, self.limits)
+        self.core = setup.core(pair, largest, room)
+        self.config, self.limits = self.core.config, self.core.limits
         self._lanes = Lanes(self.core)
         self._made: dict[str, Launcher] = {}
 
     def take(self, name: str) -> Launcher:
         """Switch the idle engine to a policy."""
         if name not in self._made:
-            self._made[name] = self._launcher(self.contract.policies[name])
+            terms = self.contract.policies[name]
+            speculation = terms.speculation()
+            self._made[name] = self._lanes.make(self.policy(terms, speculation), speculation)
         self._lanes.take(self._made[name])
         return self._made[name]
 
@@ -154,10 +134,6 @@ class Bed:
         require(same, f"contract {contract.name} needs another engine: run it by itself")
         self._made.clear()
         self.contract = contract
-
-    def _launcher(self, terms: PolicyTerms) -> Launcher:
-        speculation = terms.speculation()
-        return self._lanes.make(self.policy(terms, speculation), speculation)
 
     def policy(self, terms: PolicyTerms, speculation: SpeculationConfig) -> Policy:
         """What decides on the trees of a lane."""
@@ -213,17 +189,14 @@ class Bed:
         begin = time.perf_counter()
         last = dict.fromkeys(ids, begin)
         wanted = new_tokens * len(ids)
-        with self.observed(run):
-            while run.tokens < wanted and all(core.request(i).ended is None for i in ids):
-                events = [event for event in core.step() if isinstance(event, TokenEvent)]
-                self._count(run, events, last)
-            run.seconds = time.perf_counter() - begin
-        self._leave(ids, run)
+        while run.tokens < wanted and all(core.request(i).ended is None for i in ids):
+            events = [event for event in core.step() if isinstance(event, TokenEvent)]
+            self._count(run, events, last)
+        run.seconds = time.perf_counter() - begin
+        left = abandon(core, ids)  # back to the prompts
+        run.statistics = [request.statistics for request in left]
+        run.texts = [request.output for request in left]
         return run
-
-    def observed(self, run: Run) -> AbstractContextManager[object]:
-        """What looks on while rounds are timed: nothing, where it would cost time."""
-        return nullcontext()
 
     def _count(self, run: Run, events: list[TokenEvent], last: dict[int, float]) -> None:
         now = time.perf_counter()
@@ -236,12 +209,6 @@ class Bed:
             run.itl.append(gap / n_tokens)
             run.lengths.append(n_tokens)
             run.tokens += n_tokens
-
-    def _leave(self, ids: Sequence[int], run: Run) -> None:
-        """Roll back to the prompts."""
-        requests = abandon(self.core, ids)
-        run.statistics = [request.statistics for request in requests]
-        run.texts = [request.output for request in requests]
 
     def _params(self, max_tokens: int) -> SamplingParams:
         decode = self.contract.decode

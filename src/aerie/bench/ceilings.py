@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from aerie.bench.turns import in_turns, timed
 
 COPY_BYTES = {"cuda": 4 << 30, "cpu": 64 << 20}
 N_CALLS = 10
@@ -31,24 +32,6 @@ def copy_bandwidth(device: str) -> dict[str, Any]:
     return {"bytes": 2 * size, "seconds": seconds, "gbps": 2 * size / seconds / 1e9}
 
 
-def _seconds(call: Callable[[], object], device: str) -> float:
-    """The median of some calls behind two that warm up."""
-    times = []
-    for _ in range(N_CALLS + 2):
-        synchronise(device)
-        begin = time.perf_counter()
-        call()
-        synchronise(device)
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times[2:])
-
-
-def synchronise(device: str) -> None:
-    """Wait for a device, where there is one to wait for."""
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-
-
 def matmul_tflops(device: str) -> float:
     """The fastest large product in bfloat16 this device does: the ceiling of reading prompts."""
     is_gpu = device.startswith("cuda")
@@ -56,3 +39,8 @@ def matmul_tflops(device: str) -> float:
     dtype = torch.bfloat16 if is_gpu else torch.float32
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     return 2 * size**3 / _seconds(lambda: a @ b, device) / 1e12
+
+
+def _seconds(call: Callable[[], object], device: str) -> float:
+    """The median of some calls behind two that warm up."""
+    return statistics.median(in_turns({"": timed(call, device)}, N_CALLS, 2)[""])

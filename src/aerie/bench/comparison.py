@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from aerie.api import Completion, Engine, Prompt
 from aerie.attention.rows import Bounds, causal_rows
 from aerie.bench.provenance import provenance
+from aerie.bench.turns import in_turns
 from aerie.config import SpeculationConfig
 from aerie.kernels.noise import gumbel
 from aerie.models.decoder import Decoder
@@ -22,24 +24,6 @@ from aerie.requests.params import SamplingParams
 # Below this temperature a request is greedy, as in `sample_target_tokens`.
 GREEDY_TEMPERATURE = 1e-6
 ENDED = -1  # in place of a token: that text is shorter
-
-
-@dataclass(frozen=True)
-class Timed:
-    """One generation and how long it took."""
-
-    completion: Completion
-    seconds: float
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Emitted tokens over wall clock, prefill included."""
-        return len(self.completion.token_ids) / self.seconds
-
-    @property
-    def seconds_per_pass(self) -> float:
-        """Wall clock of one verify round."""
-        return self.seconds / max(self.completion.statistics.target_passes, 1)
 
 
 @dataclass(frozen=True)
@@ -57,51 +41,6 @@ class Difference:
     logit_gap: float
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The interleaved runs of one prompt."""
-
-    plain: tuple[Timed, ...]
-    speculative: tuple[Timed, ...]
-    difference: Difference | None
-    policy: dict[str, Any]  # of the speculative runs
-    device: str = "cpu"
-
-    @property
-    def is_identical(self) -> bool:
-        """Same tokens with and without speculation."""
-        return self.difference is None
-
-    def payload(self) -> dict[str, Any]:
-        """The machine-readable result; ratios are medians over the interleaved pairs."""
-        pairs = list(zip(self.plain, self.speculative, strict=True))
-        ratio = statistics.median(s.tokens_per_second / p.tokens_per_second for p, s in pairs)
-        tax = statistics.median(s.seconds_per_pass / p.seconds_per_pass for p, s in pairs)
-        speeds = {
-            "plain": statistics.median(run.tokens_per_second for run in self.plain),
-            "speculative": statistics.median(run.tokens_per_second for run in self.speculative),
-        }
-        one, other = self.plain[0].completion, self.speculative[0].completion
-        return {
-            "ok": self.is_identical,
-            "identical": self.is_identical,
-            "first_difference": None if self.difference is None else asdict(self.difference),
-            "policy": self.policy,
-            "tokens": len(one.token_ids),
-            "tokens_per_second": {name: round(value, 2) for name, value in speeds.items()},
-            "ratio": round(ratio, 4),
-            "mean_acceptance_length": round(other.statistics.mean_acceptance_length, 4),
-            "acceptance_by_context": other.statistics.by_context.lengths(),
-            "round_tax": round(tax, 4),
-            "target_passes": {
-                "plain": one.statistics.target_passes,
-                "speculative": other.statistics.target_passes,
-            },
-            "repeats": len(self.plain),
-            "provenance": provenance(self.device),
-        }
-
-
 def compare_decoding(
     plain: Engine,
     speculative: Engine,
@@ -109,29 +48,47 @@ def compare_decoding(
     params: SamplingParams,
     repeats: int,
     on_run: Callable[[], None],
-) -> Comparison:
-    """Warm both engines, then alternate them; the order flips so that drift hits both alike."""
-    for engine in (plain, speculative):
-        engine.generate([prompt], params)
+) -> dict[str, Any]:
+    """Warm both engines, then alternate them; JSON values, ratios medians over the pairs."""
+
+    def generate(engine: Engine) -> tuple[float, Completion]:
+        begin = time.perf_counter()
+        completion = engine.generate([prompt], params)[0]
+        seconds = time.perf_counter() - begin
         on_run()
-    runs: dict[Engine, list[Timed]] = {plain: [], speculative: []}
-    for repeat in range(repeats):
-        order = (plain, speculative) if repeat % 2 == 0 else (speculative, plain)
-        for engine in order:
-            start = time.perf_counter()
-            completion = engine.generate([prompt], params)[0]
-            runs[engine].append(Timed(completion, time.perf_counter() - start))
-            on_run()
-    difference = first_difference(
-        plain, prompt, params, runs[plain][0].completion, runs[speculative][0].completion
+        return seconds, completion
+
+    engines = {"plain": plain, "speculative": speculative}
+    runs = in_turns({name: partial(generate, own) for name, own in engines.items()}, repeats)
+    # Emitted tokens over wall clock, prefill included; wall clock of a round.
+    speeds = {name: [len(c.token_ids) / s for s, c in own] for name, own in runs.items()}
+    rounds = {
+        name: [s / max(c.statistics.target_passes, 1) for s, c in own] for name, own in runs.items()
+    }
+    ratio, tax = (
+        statistics.median(s / p for s, p in zip(own["speculative"], own["plain"], strict=True))
+        for own in (speeds, rounds)
     )
-    return Comparison(
-        tuple(runs[plain]),
-        tuple(runs[speculative]),
-        difference,
-        policy_of(speculative.core.config.speculation),
-        speculative.config.model.device,
-    )
+    first = {name: own[0][1] for name, own in runs.items()}
+    difference = first_difference(plain, prompt, params, *first.values())
+    counted = first["speculative"].statistics
+    return {
+        "ok": difference is None,
+        "identical": difference is None,
+        "first_difference": None if difference is None else asdict(difference),
+        "policy": policy_of(speculative.core.config.speculation),
+        "tokens": len(first["plain"].token_ids),
+        "tokens_per_second": {
+            name: round(statistics.median(own), 2) for name, own in speeds.items()
+        },
+        "ratio": round(ratio, 4),
+        "mean_acceptance_length": round(counted.mean_acceptance_length, 4),
+        "acceptance_by_context": counted.by_context.lengths(),
+        "round_tax": round(tax, 4),
+        "target_passes": {name: own.statistics.target_passes for name, own in first.items()},
+        "repeats": repeats,
+        "provenance": provenance(speculative.config.model.device),
+    }
 
 
 def policy_of(speculation: SpeculationConfig) -> dict[str, Any]:
@@ -166,12 +123,17 @@ def where_texts_part(
     """The same of token ids; `params` has the seed."""
     if list(plain) == list(other):
         return None
-    shared = min(len(plain), len(other))
-    index = next((i for i in range(shared) if plain[i] != other[i]), shared)
+    index = n_shared(plain, other)
     decided = _decided_by(target, [*prompt, *plain[:index]], params)
     left, right = (own[index] if index < len(own) else ENDED for own in (plain, other))
     best = torch.topk(decided, 2).values if ENDED in (left, right) else decided[[left, right]]
     return Difference(index, left, right, logit_gap=float((best[0] - best[1]).abs()))
+
+
+def n_shared(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """Tokens or characters that two texts share from the beginning."""
+    shared = min(len(one), len(other))
+    return next((i for i in range(shared) if one[i] != other[i]), shared)
 
 
 @torch.inference_mode()

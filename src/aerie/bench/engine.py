@@ -29,7 +29,7 @@ from aerie.bench.contract import (
 )
 from aerie.bench.experiment import Experiment, Note
 from aerie.bench.plots import draw_engine
-from aerie.bench.record import Interval, as_csv, shown, write_csv, write_json
+from aerie.bench.record import Interval, shown, write_csv, write_json
 from aerie.bench.rivals import best_choice, record
 from aerie.bench.rows import Row
 from aerie.bench.summary import against, best_fixed, pairs, point
@@ -135,6 +135,11 @@ class EngineExperiment(Experiment):
         """Every run counts."""
         self.runs.setdefault(policy, []).append(run)
 
+    def by_context(self, policy: str) -> dict[str, Any]:
+        """Mean acceptance lengths of a policy's runs."""
+        counts = [own.by_context for run in self.runs[policy] for own in run.statistics]
+        return ByContext.total(counts).lengths()
+
 
 def choose_prompts(
     context: int, encode: Callable[[str], Sequence[int]]
@@ -183,7 +188,6 @@ class Found:
     def write(self, folder: Path, name: str) -> None:
         """Raw rows, result, cost table and picture."""
         write_json(folder / f"{name}.json", self.record)
-        (folder / f"{name}.csv").write_text(as_csv(self.record["points"], "\r\n"), "utf-8")
         write_csv(folder / f"{name}_runs.csv.xz", [asdict(row) for row in self.rows])
         self.costs.save(folder / f"{name}_costs.json")
         draw_engine(self.record, folder / f"{name}.png")
@@ -207,7 +211,7 @@ def run_session(terms: Terms, planner: PlannerConfig, with_transformers: bool, n
     for place in sorted(contract.places(), key=lambda place: (place.context, place.batch)):
         made = own.run_place(place)
         rows += made
-        points += [{**point(made, n), **_details(own.runs[n], n)} for n in POLICIES]
+        points += [{**point(made, n), "acceptance_by_context": own.by_context(n)} for n in POLICIES]
         places.append(_planned(own, bed, place, made))
     lengths = [own["mean_acceptance_length"] for own in points if own["policy"] == PLANNER]
     failures = [text for own in zip(places, lengths, strict=True) for text in _failures(*own)]
@@ -227,24 +231,6 @@ def run_session(terms: Terms, planner: PlannerConfig, with_transformers: bool, n
         "plain_to_transformers": None if rival is None else asdict(rival),
     }
     return Found(record, rows, bed.costs)
-
-
-def _details(runs: Sequence[Run], policy: str) -> dict[str, Any]:
-    """What rows have no room for: the parts of a round, and how deep drafts were accepted."""
-    counts = [own for run in runs for own in run.statistics]
-    drafts = max(sum(own.num_drafts for own in counts), 1)
-    total = sum(run.seconds for run in runs)
-    shares = {name: sum(run.phases[name] for run in runs) / total for name in runs[0].phases}
-    depths = sorted({depth for own in counts for depth in own.accepted_by_depth})
-    reached = {d: sum(own.accepted_by_depth.get(d, 0) for own in counts) for d in depths}
-    return {
-        "phase_share": {
-            name: round(share, 4)
-            for name, share in {**shares, "around": 1.0 - sum(shares.values())}.items()
-        },
-        "accepted_by_depth": {depth: round(n / drafts, 4) for depth, n in reached.items()},
-        "acceptance_by_context": ByContext.total(own.by_context for own in counts).lengths(),
-    }
 
 
 def _planned(

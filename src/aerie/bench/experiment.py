@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from aerie.bench.bed import Bed, Prompt, PromptBook, Run, StrictSetup
+from aerie.bench.bed import Bed, Prompt, PromptBook, Run
+from aerie.bench.bytes import step_bytes
 from aerie.bench.ceilings import copy_bandwidth
 from aerie.bench.contract import PLAIN, Contract, Place
-from aerie.bench.provenance import device_facts, open_meter
+from aerie.bench.provenance import device_facts, metered, open_meter
 from aerie.bench.record import Origin
-from aerie.bench.round.speed import step_bytes
+from aerie.bench.round.setup import RoundSetup
 from aerie.bench.rows import Row, append_rows, figures, read_rows
+from aerie.bench.turns import rotated
 from aerie.engine.captured import Captured
 from aerie.errors import PerfModeError
 from aerie.models.inflate.embed import LargePair
@@ -39,15 +43,9 @@ class Experiment:
     def __post_init__(self) -> None:
         model = self.contract.model
         geometry = None if model.geometry == "none" else model.geometry
-        self.setup = StrictSetup(
-            model.device,
-            model.dtype,
-            geometry,
-            model.backend,
-            model.engine,
-            perf_mode=model.perf_mode,
-            numerics=model.numerics,
-        )
+        terms = {**vars(model), "geometry": geometry}
+        del terms["pair"]  # the built-in one
+        self.setup = RoundSetup(**terms)
         self.pair: LargePair = self.setup.load()
         self.bed = self.open_bed()
         self.meter = open_meter(model.device)
@@ -100,15 +98,17 @@ class Experiment:
         """Ceiling, prompts, one turn to warm up, then the turns that count."""
         scenario, turns = place.scenario, self.contract.turns(place.scenario)
         prompts, cold = self.choose(place)
-        ceiling = self._ceiling(place, prompts)
-        self.note(f"{place}: no plain step below {ceiling:.3f} ms")
-        ttft = f"{1e3 * sorted(cold)[len(cold) // 2]:.2f}" if cold else ""
+        shared = self._shared_columns(place, prompts, cold)
+        self.note(f"{place}: no plain step below {shared['ceiling_ms']:.3f} ms")
         self._warm_up(place, prompts[: place.batch])
         rows: list[Row] = []
         for turn in range(first_turn, first_turn + turns):
             group = turn % scenario.groups
             own = prompts[group * place.batch : (group + 1) * place.batch]
-            made = self._turn(place, turn, own, {"ceiling_ms": ceiling, "ttft_ms": ttft})
+            made = [
+                self._run(place, policy, own, {**shared, "turn": turn})
+                for policy in rotated(scenario.policies, turn)
+            ]
             if self.raw is not None:
                 append_rows(self.raw, made)
             rows += made
@@ -148,26 +148,33 @@ class Experiment:
             if self.contract.model.perf_mode and run.waits is not None:
                 raise PerfModeError(f"{place}, {policy}: the host waited: {run.waits}")
 
-    def _turn(
-        self, place: Place, turn: int, prompts: Sequence[Prompt], shared: dict[str, Any]
-    ) -> list[Row]:
-        """Every policy once, beginning with another one every turn."""
-        names = place.scenario.policies
-        start = turn % len(names)
+    def _run(
+        self, place: Place, policy: str, prompts: Sequence[Prompt], shared: dict[str, Any]
+    ) -> Row:
+        """One run of a policy."""
+        n_new, costs = place.scenario.tokens_of(policy), self.contract.policies[policy].costs
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
         tokens = [prompt.tokens for prompt in prompts]
-        rows = []
-        for policy in (*names[start:], *names[:start]):
-            n_new = place.scenario.tokens_of(policy)
-            if torch.cuda.is_available():
-                torch.cuda.reset_peak_memory_stats()
-            before = self.meter.joules() if self.meter else None
-            run = self.bed.run(policy, tokens, n_new)
-            after = self.meter.joules() if self.meter else None
-            self.accept(place, policy, run)
-            spent = {"joules": "" if before is None or after is None else f"{after - before:.3f}"}
-            columns = {**shared, **spent, **figures(run, n_new // 2, self.book.end_ids)}
-            rows.append(self._row(place, policy, turn, prompts, columns))
-        return rows
+        run, joules = metered(self.meter, partial(self.bed.run, policy, tokens, n_new))
+        self.accept(place, policy, run)
+        clocks = device_facts(self.contract.model.device)
+        tuned_hits, tuned_total = tuned_usage(self.pair)
+        return Row(
+            policy=policy,
+            prompts=";".join(prompt.name for prompt in prompts),
+            new_tokens=n_new,
+            sm_mhz=str(clocks["sm_mhz"]),
+            memory_mhz=str(clocks["memory_mhz"]),
+            date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            peak_memory=self.bed.peak_memory or 0,
+            joules="" if joules is None else f"{joules:.3f}",
+            tuned_hits=tuned_hits,
+            tuned_total=tuned_total,
+            costs_sha256=hashlib.sha256(Path(costs).read_bytes()).hexdigest() if costs else "",
+            **shared,
+            **figures(run, n_new // 2, self.book.end_ids),
+        )
 
     def accept(self, place: Place, policy: str, run: Run) -> None:
         """Violations abort; they are not logged and forgotten."""
@@ -181,47 +188,27 @@ class Experiment:
         if is_fixed and not any(s.num_drafts for s in run.statistics):
             raise PerfModeError(f"{place}, {policy}: fell back to single tokens")
 
-    def _row(
-        self,
-        place: Place,
-        policy: str,
-        turn: int,
-        prompts: Sequence[Prompt],
-        columns: dict[str, Any],
-    ) -> Row:
-        usage = tuned_usage(self.pair)
-        named = ("commit", "source_sha256", "device", "driver", "torch", "triton")
-        origin: dict[str, Any] = {name: str(self.facts.get(name)) for name in named}
-        clocks = device_facts(self.contract.model.device)
-        return Row(
-            contract=self.contract.digest,
-            kernel_sha256=self.kernel_sha256,
-            **origin,
-            sm_mhz=str(clocks["sm_mhz"]),
-            memory_mhz=str(clocks["memory_mhz"]),
-            date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            session=self.started,
-            scenario=place.scenario.name,
-            batch=place.batch,
-            context=place.context,
-            policy=policy,
-            turn=turn,
-            prompts=";".join(prompt.name for prompt in prompts),
-            new_tokens=place.scenario.tokens_of(policy),
-            copy_gbps=round(self.copy, 2),
-            peak_memory=self.bed.peak_memory or 0,
-            tuned_hits=usage[0],
-            tuned_total=usage[1],
-            costs_sha256=_file_hash(self.contract.policies[policy].costs),
-            **columns,
-        )
-
-    def _ceiling(self, place: Place, prompts: Sequence[Prompt]) -> float:
-        """Milliseconds of a plain step at the speed of a copy, in the middle of a run."""
+    def _shared_columns(
+        self, place: Place, prompts: Sequence[Prompt], cold: Sequence[float]
+    ) -> dict[str, Any]:
+        """What all rows of a point have in common."""
+        # Milliseconds of a plain step at the speed of a copy, in the middle of a run.
         length = sum(len(prompt.tokens) for prompt in prompts) / len(prompts)
         length += place.scenario.tokens_of(PLAIN) / 2
         n_bytes = step_bytes(self.pair.target, int(place.batch * length), place.batch)
-        return round(1e3 * n_bytes / (float(self.copy) * 1e9), 4)
+        named = ("commit", "source_sha256", "device", "driver", "torch", "triton")
+        return {
+            **{name: str(self.facts.get(name)) for name in named},
+            "contract": self.contract.digest,
+            "kernel_sha256": self.kernel_sha256,
+            "session": self.started,
+            "scenario": place.scenario.name,
+            "batch": place.batch,
+            "context": place.context,
+            "ceiling_ms": round(1e3 * n_bytes / (float(self.copy) * 1e9), 4),
+            "copy_gbps": round(self.copy, 2),
+            "ttft_ms": f"{1e3 * sorted(cold)[len(cold) // 2]:.2f}" if cold else "",
+        }
 
 
 def tuned_usage(pair: LargePair) -> tuple[int, int]:
@@ -237,16 +224,10 @@ def tuned_usage(pair: LargePair) -> tuple[int, int]:
     return hits, hits + sum(usage.misses.values()) + sum(untuned.values())
 
 
-def _file_hash(path: str | None) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
-
-
 def _ratios(rows: Sequence[Row]) -> str:
     """A line of progress."""
     speeds: dict[str, list[float]] = {}
     for row in rows:
         speeds.setdefault(row.policy, []).append(row.tokens_per_second)
-    plain = sorted(speeds[PLAIN])[len(speeds[PLAIN]) // 2]
-    return ", ".join(
-        f"{name} {sorted(values)[len(values) // 2] / plain:.2f}" for name, values in speeds.items()
-    )
+    medians = {name: statistics.median(own) for name, own in speeds.items()}
+    return ", ".join(f"{name} {own / medians[PLAIN]:.2f}" for name, own in medians.items())

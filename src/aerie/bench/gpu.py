@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,12 @@ from aerie.bench.experiment import Experiment, Note
 from aerie.bench.gates.gate import Verdict, read_gates
 from aerie.bench.gates.run import run_suite
 from aerie.bench.gpu_checks import CHECKS
+from aerie.bench.provenance import device_label, installed
 from aerie.bench.record import (
     Interval,
     Origin,
     formatted,
     page,
-    read_json,
     table,
     write_json,
 )
@@ -125,7 +123,7 @@ def run_checks(session: Experiment, names: Sequence[str], out: Path) -> dict[str
             "kernel_sha256": session.kernel_sha256,
             "provenance": {**session.facts, "contract": session.contract.digest},
         }
-        write_json(out / f"{label(device)}_check_{name}.json", record)
+        write_json(out / f"{device_label(device)}_check_{name}.json", record)
     return found
 
 
@@ -134,56 +132,40 @@ def closing(
 ) -> dict[str, Any]:
     """One JSON object: the points of everything recorded so far, checks and gates of this call."""
     device = str(session.facts["device"])
-    own = read_rows(raw_path(out, device))
-    found = write_summary(out, device) if own else {"points": [], "min_planner_ratio": None}
     return {
         "ok": all(check["ok"] for check in checks.values()) and all(v.passed for v in verdicts),
         "contract": session.contract.digest,
         "device": device,
-        **found,
+        **write_summary(out, device),
         "checks": {name: check["ok"] for name, check in checks.items()},
         "gates": [asdict(verdict) for verdict in verdicts],
     }
 
 
-def label(device: str) -> str:
-    """A device's own name as files carry it: `NVIDIA H200` is h200, any CPU is cpu."""
-    known = device.lower().replace("nvidia", "").split()
-    return known[0] if device.lower().startswith("nvidia") and known else "cpu"
-
-
 def raw_path(out: Path, device: str) -> Path:
     """Where raw rows of a device are."""
-    return out / f"{label(device)}_baseline_raw.csv.xz"
+    return out / f"{device_label(device)}_baseline_raw.csv.xz"
 
 
 def write_summary(out: Path, device: str) -> dict[str, Any]:
     """Summary of all rows measured on a device, as JSON and as a page."""
     rows = read_rows(raw_path(out, device))
-    found = summarise(rows)
-    stem = f"{label(device)}_baseline_summary"
-    if rows:
-        last = rows[-1]
-        commits = sorted({row.commit for row in rows})
-        names = ("contract", "commit", "source_sha256", "device", "driver", "torch", "triton")
-        found["provenance"] = {name: getattr(last, name) for name in (*names, "date")}
-        found["commits"] = commits
-        write_json(out / f"{stem}.json", found)
-        slots = _slots_page(out / f"{label(device)}_check_slots.json")
-        (out / f"{stem}.md").write_text(summary_page(found, rows) + slots, encoding="utf-8")
+    if not rows:
+        return {"points": [], "min_planner_ratio": None}
+    found, stem = summary_of(rows), f"{device_label(device)}_baseline_summary"
+    write_json(out / f"{stem}.json", found)
+    (out / f"{stem}.md").write_text(summary_page(found, rows), encoding="utf-8")
     return found
 
 
-def _slots_page(path: Path) -> str:
-    """What rounds of a batch still compute as its requests end; empty where it was not counted."""
-    if not path.is_file():
-        return ""
-    record = read_json(path)
-    last: dict[int, Mapping[str, Any]] = {row["active"]: row for row in record["rounds"]}
-    names = ("active", "slots", "verify_rows", "draft_rows", "attention_tokens")
-    rows = table(names, ([row[name] for name in names] for row in last.values()))
-    place = {"name": path.name, "commit": record["provenance"]["commit"][:10], "rows": rows}
-    return page("slots", policy=record["policy"], active_count=record["active_count"], **place)
+def summary_of(rows: Sequence[Row]) -> dict[str, Any]:
+    """What rows say, and where the last of them comes from."""
+    names = ("contract", "commit", "source_sha256", "device", "driver", "torch", "triton", "date")
+    return {
+        **summarise(rows),
+        "provenance": {name: getattr(rows[-1], name) for name in names},
+        "commits": sorted({row.commit for row in rows}),
+    }
 
 
 def summary_page(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
@@ -217,20 +199,11 @@ def write_contract(out: Path, contract: Contract, source: str, origin: Origin) -
     out.mkdir(parents=True, exist_ok=True)
     (out / "benchmark_contract.md").write_text(contract_page(contract, source), encoding="utf-8")
     facts = {**origin.facts, "platform": platform.platform(), "machine": platform.machine()}
-    known = [f"{name}=={version}" for name, version in _installed().items()]
+    known = [f"{name}=={version}" for name in PACKAGES if (version := installed(name))]
     lines = [f"contract_digest: {contract.digest}"]
     lines += [f"{name}: {value}" for name, value in facts.items() if name != "contract"]
     lines += ["", "packages:", *known]
     (out / "env_manifest.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _installed() -> dict[str, str]:
-    """Versions of what a run stands on."""
-    found = {}
-    for name in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
 
 
 def contract_page(contract: Contract, source: str) -> str:

@@ -9,30 +9,19 @@ import hashlib
 import struct
 import sys
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aerie.bench.record import read_csv, read_json
+from aerie.bench.record import read_json
 
 ENGINES = ("engine_bench_cpu", "engine_bench_cpu_8k")
 SUMMARY = "h200_baseline_summary.json"
-ROOFLINE, TIMELINE = "cuda_roofline.csv", "cuda_timeline.csv.xz"
 PLANNER, PLAIN, FIXED, INK = "#c0392b", "#555555", "#b9c7d8", "#333333"
 # Of the CPU's policies: two stand out, the others are what they are held against.
 LINES = {"chain3": None, "chain5": None, "chain7": None, "tree16": None, "tree32": None,
          "tree60": None, "cast": "#8e44ad", "planner": PLANNER}  # fmt: skip
-PARTS = {
-    "linear": "#33658a",
-    "attention": "#c8553d",
-    "norm": "#8a9a5b",
-    "rotary and KV write": "#d9a441",
-    "activation": "#7b6d8d",
-    "sampling": "#4f9d9d",
-    "bookkeeping": "#555555",
-}
-MARKERS = {"plain": "o", "verify": "s", "draft": "^"}
 # Pixels depend on the plotting library's version, so freshness is told by the raw data's hash,
 # kept in a text chunk of the file. A PNG is a signature, then chunks; the first, IHDR, is 25 bytes.
 _KEYWORD = b"Raw-SHA256"
@@ -63,11 +52,6 @@ def _hash(raw: Path) -> str:
     return hashlib.sha256(raw.read_bytes()).hexdigest()
 
 
-def stale_plots(folder: Path, plots: Iterable[Plot]) -> list[Plot]:
-    """Pictures to be drawn."""
-    return [plot for plot in plots if plot.is_stale(folder)]
-
-
 def stamp(path: Path, text: str) -> None:
     """Put a text chunk behind the header of a PNG."""
     data = path.read_bytes()
@@ -84,7 +68,8 @@ def stamp_of(path: Path) -> str:
     return rest[:64].decode("ascii", "replace") if found else ""
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """The library, without a screen."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -101,7 +86,7 @@ def save(figure: Any, path: Path, dpi: int) -> None:
 
 def draw_engine(record: dict[str, Any], path: Path) -> None:
     """Speed over plain decoding by batch size, one panel a context, and the planner's regret."""
-    plt = _pyplot()
+    plt = pyplot()
     places = sorted(record["planner"], key=lambda place: place["batch"])
     ratios = {
         (own["batch"], own["context"], own["policy"]): own["ratio_to_plain"]
@@ -165,62 +150,6 @@ def draw_planner(record: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def draw_roofline(raw: Path, path: Path) -> None:
-    """Achieved rate over intensity of every phase and part, under the two measured roofs."""
-    plt = _pyplot()
-    rows = [row for row in read_csv(raw) if float(row["flops_per_round"])]
-    copy, peak = float(rows[0]["copy_gbps"]), float(rows[0]["matmul_tflops"])
-    figure, axes = plt.subplots(figsize=(8, 5))
-    ridge = 1e3 * peak / copy
-    axes.plot([0.1, ridge, 1e4], [1e-4 * copy, peak, peak], color="black", linewidth=1)
-    axes.annotate(f"{copy:.0f} GB/s, a copy", (0.2, 2.5e-4 * copy), rotation=35, fontsize=8)
-    axes.annotate(f"{peak:.0f} TFLOP/s, a product", (ridge, 1.1 * peak), fontsize=8)
-    for row in rows:
-        place = float(row["flop_per_byte"]), float(row["tflops"])
-        axes.scatter(*place, color=PARTS[row["part"]], marker=MARKERS.get(row["phase"], "x"), s=36)
-        # Products lie along the roof from below, so their names go above it.
-        *offset, side = (-4, 6, "right") if row["part"] == "linear" else (6, -8, "left")
-        label = f"{row['policy']} {row['context']}x{row['batch']}"
-        axes.annotate(label, place, fontsize=6, xytext=offset, textcoords="offset points", ha=side)
-    for phase, part in dict.fromkeys((row["phase"], row["part"]) for row in rows):
-        marker = MARKERS.get(phase, "x")
-        axes.scatter([], [], color=PARTS[part], marker=marker, label=f"{phase}: {part}")
-    axes.legend(fontsize=7, loc="lower right")
-    axes.set(xscale="log", yscale="log", xlabel="operations per modelled byte")
-    axes.set_ylabel("TFLOP/s, measured time")
-    axes.set_title(f"Roofline, {_origin(rows)}", fontsize=9)
-    save(figure, path, 130)
-
-
-def draw_timeline(raw: Path, path: Path) -> None:
-    """The kernels of one round of every point and policy, one strip each."""
-    plt = _pyplot()
-    rows = read_csv(raw)
-    strips: dict[str, list[dict[str, str]]] = {}
-    for row in rows:
-        strips.setdefault(f"{row['policy']}\n{row['context']}x{row['batch']}", []).append(row)
-    figure, axes = plt.subplots(figsize=(12, 1.1 * len(strips) + 1.2))
-    for height, kernels in enumerate(strips.values()):
-        for part, colour in PARTS.items():
-            own = [row for row in kernels if row["part"] == part]
-            spans = [(float(row["start_us"]), float(row["us"])) for row in own]
-            axes.broken_barh(spans, (height - 0.35, 0.7), color=colour, linewidth=0)
-        turn = next((row for row in kernels if row["phase"] == "draft"), None)
-        if turn is not None:
-            axes.vlines(float(turn["start_us"]), height - 0.45, height + 0.45, color="black")
-    axes.set_yticks(range(len(strips)), list(strips), fontsize=7)
-    axes.set_xlabel("µs from the round's first kernel; the line is where drafting begins")
-    handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in PARTS.values()]
-    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12)}
-    axes.legend(handles, PARTS, ncols=len(PARTS), fontsize=7, **below)
-    figure.suptitle(f"One round, {_origin(rows)}", fontsize=9)
-    save(figure, path, 130)
-
-
-def _origin(rows: list[dict[str, str]]) -> str:
-    return f"{rows[0]['device']}, commit {rows[0]['commit'][:7]}"
-
-
 def _of_json(draw: Callable[[dict[str, Any], Path], None]) -> Callable[[Path, Path], None]:
     return lambda raw, path: draw(read_json(raw), path)
 
@@ -228,8 +157,6 @@ def _of_json(draw: Callable[[dict[str, Any], Path], None]) -> Callable[[Path, Pa
 PLOTS = (
     *(Plot(f"{stem}.png", f"{stem}.json", _of_json(draw_engine)) for stem in ENGINES),
     Plot("h200_planner.png", SUMMARY, _of_json(draw_planner)),
-    Plot("cuda_roofline.png", ROOFLINE, draw_roofline),
-    Plot("cuda_timeline.png", TIMELINE, draw_timeline),
 )
 
 

@@ -9,20 +9,22 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aerie
 
+T = TypeVar("T")
 COMMIT_VARIABLE = "AERIE_COMMIT"
 PEERS = ("vllm", "sglang", "triton", "transformers")
 QUERY = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
 LIBRARY = "libnvidia-ml.so.1"
 SUCCESS = 0
 SM_CLOCK, MEMORY_CLOCK = 1, 2  # nvmlClockType_t
+HASHED = (".py", ".hpp", ".cpp")
 TEXT = 96  # bytes of NVML's longest version string and more
 
 
@@ -47,41 +49,41 @@ def provenance(device: str) -> dict[str, Any]:
     return found
 
 
+def device_label(device: str) -> str:
+    """A device's own name as files carry it: `NVIDIA H200` is h200, any CPU is cpu."""
+    known = device.lower().replace("nvidia", "").split()
+    return known[0] if device.lower().startswith("nvidia") and known else "cpu"
+
+
 def source_hash() -> str:
-    """SHA-256 over the package's own Python and C++ files: names and contents, sorted."""
+    """Of the package's own sources as they lie here."""
     root = Path(aerie.__file__).parent
+    paths = (path for path in root.rglob("*") if path.suffix in HASHED)
+    return hash_of({path.relative_to(root).as_posix(): path.read_bytes() for path in paths})
+
+
+def hash_of(files: Mapping[str, bytes]) -> str:
+    """SHA-256 over the names and contents of Python and C++ files, sorted as paths."""
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*")):
-        if path.suffix in (".py", ".hpp", ".cpp"):
-            digest.update(path.relative_to(root).as_posix().encode())
-            digest.update(path.read_bytes())
+    for name in sorted(files, key=Path):
+        if name.endswith(HASHED):
+            digest.update(name.encode() + files[name])
     return digest.hexdigest()
 
 
 def _commit() -> str:
     """The commit passed in (GPU machines often get a bare copy), else git's, else unknown."""
     passed = os.environ.get(COMMIT_VARIABLE)
-    if passed:
-        return passed
-    try:
-        asked = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(aerie.__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    return asked.stdout.strip() or "unknown"
+    return passed or whole_name(Path(aerie.__file__).parent, "HEAD") or "unknown"
 
 
 def peer_provenance() -> dict[str, Any]:
     """As of any measured row; the GPU is asked from outside, where no library has opened it yet."""
-    return {**provenance("cpu"), **{name: _version(name) for name in PEERS}, **_gpu()}
+    return {**provenance("cpu"), **{name: installed(name) for name in PEERS}, **_gpu()}
 
 
-def _version(package: str) -> str | None:
+def installed(package: str) -> str | None:
+    """Its version; None where it is not there."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -138,27 +140,22 @@ class Meter:
 
     def joules(self) -> float | None:
         """Energy since the driver was loaded; None where the device does not count it."""
-        value = ctypes.c_ulonglong()
-        asked = self.library.nvmlDeviceGetTotalEnergyConsumption
-        return None if asked(self.handle, ctypes.byref(value)) != SUCCESS else value.value / 1e3
+        return self._read(ctypes.c_ulonglong, "nvmlDeviceGetTotalEnergyConsumption", scale=1e-3)
 
-    def watts(self) -> float | None:
-        """Power now."""
-        value = ctypes.c_uint()
-        asked = self.library.nvmlDeviceGetPowerUsage
-        return None if asked(self.handle, ctypes.byref(value)) != SUCCESS else value.value / 1e3
-
-    def megahertz(self, clock: int) -> int | None:
+    def megahertz(self, clock: int) -> float | None:
         """A clock now."""
-        value = ctypes.c_uint()
-        asked = self.library.nvmlDeviceGetClockInfo
-        return None if asked(self.handle, clock, ctypes.byref(value)) != SUCCESS else value.value
+        return self._read(ctypes.c_uint, "nvmlDeviceGetClockInfo", clock)
 
     def driver(self) -> str | None:
         """The driver's version."""
         text = ctypes.create_string_buffer(TEXT)
         is_ok = self.library.nvmlSystemGetDriverVersion(text, TEXT) == SUCCESS
         return text.value.decode() if is_ok else None
+
+    def _read(self, kind: type[Any], name: str, *which: int, scale: float = 1) -> float | None:
+        value = kind()
+        status = getattr(self.library, name)(self.handle, *which, ctypes.byref(value))
+        return value.value * scale if status == SUCCESS else None
 
 
 def open_meter(device: str) -> Meter | None:
@@ -170,12 +167,29 @@ def open_meter(device: str) -> Meter | None:
     except OSError:
         return None
     handle = ctypes.c_void_p()
-    if library.nvmlInit_v2() != SUCCESS:
-        return None
     index = int(device.partition(":")[2] or 0)
-    if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != SUCCESS:
+    is_open = library.nvmlInit_v2() == SUCCESS
+    if not is_open or library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != SUCCESS:
         return None
     return Meter(library, handle)
+
+
+def device_facts(device: str) -> dict[str, Any]:
+    """Driver and clocks, null where they cannot be read."""
+    meter = open_meter(device)
+    return {
+        "driver": meter.driver() if meter else None,
+        "sm_mhz": meter.megahertz(SM_CLOCK) if meter else None,
+        "memory_mhz": meter.megahertz(MEMORY_CLOCK) if meter else None,
+    }
+
+
+def metered(meter: Meter | None, work: Callable[[], T]) -> tuple[T, float | None]:
+    """What some work returns, and the joules it took; None where the device does not tell them."""
+    before = meter.joules() if meter else None
+    result = work()
+    after = meter.joules() if meter else None
+    return result, None if before is None or after is None else after - before
 
 
 @dataclass(frozen=True)
@@ -201,21 +215,13 @@ class Spent:
 
 def spend(meter: Meter | None, seconds: float, work: Callable[[], int]) -> Spent:
     """Repeat `work` (it returns its tokens) for so long, and read the counter at both ends."""
-    before = meter.joules() if meter else None
-    begin, n_tokens = time.perf_counter(), 0
-    while time.perf_counter() - begin < seconds:
-        n_tokens += work()
-    after = meter.joules() if meter else None
-    elapsed = time.perf_counter() - begin
-    is_known = before is not None and after is not None
-    return Spent(n_tokens, elapsed, after - before if is_known else None)  # type: ignore[operator]
+    begin = time.perf_counter()
 
+    def repeated() -> int:
+        n_tokens = 0
+        while time.perf_counter() - begin < seconds:
+            n_tokens += work()
+        return n_tokens
 
-def device_facts(device: str) -> dict[str, Any]:
-    """Driver and clocks, null where they cannot be read."""
-    meter = open_meter(device)
-    return {
-        "driver": meter.driver() if meter else None,
-        "sm_mhz": meter.megahertz(SM_CLOCK) if meter else None,
-        "memory_mhz": meter.megahertz(MEMORY_CLOCK) if meter else None,
-    }
+    n_tokens, joules = metered(meter, repeated)
+    return Spent(n_tokens, time.perf_counter() - begin, joules)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import importlib.util
 import io
 import json
 import lzma
+import operator
 import random
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from aerie.bench.provenance import device_facts, provenance
+from aerie.bench.provenance import device_facts, installed, provenance
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,6 +26,12 @@ SUFFIX = ".xz"  # many rows say nearly the same: packed they are twenty times sm
 COLUMNS = ("contract", "commit", "source_sha256", "device", "driver", "torch", "triton", "sm_mhz",
            "memory_mhz", "date")  # fmt: skip
 RESAMPLES = 2000
+# What a figure is held against: the sign that pages write, and whether it holds.
+BOUNDS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "at_least": ("≥", operator.ge),
+    "at_most": ("≤", operator.le),
+    "equals": ("=", operator.eq),
+}
 PAGES = Path(__file__).parent / "pages"
 
 Row = Mapping[str, Any]
@@ -84,6 +89,25 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def figures(values: Any, path: str) -> list[Any]:
+    """Every value of a record that a path of names with dots leads to.
+
+    `*` stands for all entries of a list or table, `key=text,…` for those with these values, a
+    number for one entry of a list.
+    """
+    if not path:
+        return [values]
+    key, _, rest = path.partition(".")
+    if key == "*" or "=" in key:
+        entries = values.values() if isinstance(values, dict) else values
+        wanted = [pair.split("=") for pair in key.split(",") if pair != "*"]
+        chosen = [e for e in entries if all(str(e.get(name)) == text for name, text in wanted)]
+        return [figure for entry in chosen for figure in figures(entry, rest)]
+    if isinstance(values, list) and key.isdigit() and int(key) < len(values):
+        return figures(values[int(key)], rest)
+    return figures(values[key], rest) if isinstance(values, dict) and key in values else []
+
+
 def append_row(path: Path, row: Row) -> None:
     """One more JSON line; a run that is broken off keeps what it has measured."""
     with path.open("a", encoding="utf-8") as out:
@@ -99,16 +123,10 @@ def read_rows(paths: Iterable[Path]) -> list[Row]:
     return found
 
 
-def read_csv(path: Path) -> list[dict[str, str]]:
-    """Every row of a file, as texts."""
-    with open_rows(path, "rt") as stream:
-        return list(csv.DictReader(stream))
-
-
-def as_csv(rows: Sequence[Row], end: str = "\n", columns: Sequence[str] = ()) -> str:
-    """Rows of equal fields; `end` is the line end the file was first written with."""
+def as_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
+    """Rows of equal fields."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(columns or rows[0]), lineterminator=end)
+    writer = csv.DictWriter(out, list(columns or rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
@@ -118,7 +136,7 @@ def write_csv(path: Path, rows: Sequence[Row], columns: Sequence[str] = ()) -> N
     """The same as a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_rows(path, "wt") as stream:
-        stream.write(as_csv(rows, columns=columns))
+        stream.write(as_csv(rows, columns))
 
 
 @dataclass(frozen=True)
@@ -132,11 +150,10 @@ class Origin:
     def of(cls, options: Row, device: str) -> Origin:
         """Read here and now."""
         text = json.dumps(options, sort_keys=True)
-        has_triton = importlib.util.find_spec("triton") is not None
         facts = {
             **provenance(device),
             **device_facts(device),
-            "triton": metadata.version("triton") if has_triton else None,
+            "triton": installed("triton"),
             "contract": hashlib.sha256(text.encode()).hexdigest(),
         }
         return cls(dict(options), facts)

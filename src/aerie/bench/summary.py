@@ -74,53 +74,54 @@ def is_repeatable(rows: Sequence[Row]) -> bool:
 def point(rows: Sequence[Row], policy: str) -> dict[str, Any]:
     """One policy at one point; `rows` are all rows of the point."""
     own = [row for row in rows if row.policy == policy]
-    speeds = [row.tokens_per_second for row in own]
+
+    def column(name: str) -> list[Any]:
+        return [getattr(row, name) for row in own]
+
+    def middle(name: str) -> float:
+        return float(statistics.median(column(name)))
+
     ratio = pairs(rows, policy).interval
-    spent = [
-        float(row.joules) / row.tokens for row in own if row.joules and row.seconds >= LEAST_METERED
-    ]
+    long = [row for row in own if row.joules and row.seconds >= LEAST_METERED]
+    spent = [float(row.joules) / row.tokens for row in long]
     plain = statistics.median(row.ms_per_round for row in rows if row.policy == PLAIN)
-    cold = own[0].ttft_ms
+    emissions, cold = sum(column("emissions")), own[0].ttft_ms
+    # Of the timed rounds, of each active request: what it wrote, its bonus token with it.
+    written = sum(column("tokens")) / sum(row.rounds * row.active_mean for row in own)
     return {
         "scenario": own[0].scenario,
         "policy": policy,
         "batch": own[0].batch,
         "context": own[0].context,
         "runs": len(own),
-        "tokens_per_second": round(statistics.median(speeds), 2),
-        "cov": round(variation(speeds), 4),
+        "tokens_per_second": round(middle("tokens_per_second"), 2),
+        "cov": round(variation(column("tokens_per_second")), 4),
         "stability": _stability(own),
-        "ms_per_token": round(1e3 / statistics.median(speeds), 4),
+        "ms_per_token": round(1e3 / middle("tokens_per_second"), 4),
         "ratio_to_plain": round(ratio.median, 4),
         "ratio_low": round(ratio.low, 4),
         "ratio_high": round(ratio.high, 4),
         "mean_acceptance_length": round(acceptance(own), 4),
-        "acceptance_rate": round(
-            sum(r.accepted for r in own) / max(sum(r.draft_tokens for r in own), 1), 4
-        ),
-        "total_accepted": sum(row.accepted for row in own),
-        "share_accepted_ge2": round(
-            sum(r.emissions_ge3 for r in own) / sum(r.emissions for r in own), 4
-        ),
-        # Of the timed rounds: what each active request wrote beyond its bonus token.
-        "accepted_per_active_slot": round(
-            sum(r.tokens for r in own) / sum(r.rounds * r.active_mean for r in own) - 1, 4
-        ),
+        "acceptance_rate": round(sum(column("accepted")) / max(sum(column("draft_tokens")), 1), 4),
+        "total_accepted": sum(column("accepted")),
+        "share_accepted_ge2": round(sum(column("emissions_ge3")) / emissions, 4),
+        "accepted_per_active_slot": round(written - 1, 4),
         "active_count": {
-            "mean": round(statistics.mean(row.active_mean for row in own), 3),
-            "min": min(row.active_least for row in own),
-            "max": max(row.active_most for row in own),
+            "mean": round(statistics.mean(column("active_mean")), 3),
+            "min": min(column("active_least")),
+            "max": max(column("active_most")),
         },
-        "round_tax": round(statistics.median(row.ms_per_round for row in own) / plain, 4),
+        "round_tax": round(middle("ms_per_round") / plain, 4),
         "ceiling_ms": own[0].ceiling_ms,
-        "ms_per_round": round(statistics.median(row.ms_per_round for row in own), 4),
+        "ms_per_round": round(middle("ms_per_round"), 4),
         "plain_share_of_ceiling": round(share_of_ceiling(rows), 4),
         "ttft_ms": {"p50": float(cold) if cold else None, "p99": None},
-        "itl_ms": _medians(own, "itl"),
-        "gap_ms": _medians(own, "gap"),
-        "peak_memory": max(row.peak_memory for row in own) or None,
+        # Quantiles of every run, and their median over the runs.
+        "itl_ms": {at: round(middle(f"itl_{at}_ms"), 4) for at in ("p50", "p99")},
+        "gap_ms": {at: round(middle(f"gap_{at}_ms"), 4) for at in ("p50", "p99")},
+        "peak_memory": max(column("peak_memory")) or None,
         "joules_per_token": round(statistics.median(spent), 4) if spent else None,
-        "repeated_8gram_share": round(statistics.mean(r.repeated_8gram_share for r in own), 4),
+        "repeated_8gram_share": round(statistics.mean(column("repeated_8gram_share")), 4),
         "same_text_every_turn": is_repeatable(own),
         "tuned": {"hits": own[-1].tuned_hits, "total": own[-1].tuned_total},
         "prefix_cache": PREFIX,
@@ -140,14 +141,6 @@ def _stability(own: Sequence[Row]) -> str:
     return "unstable"
 
 
-def _medians(own: Sequence[Row], name: str) -> dict[str, float]:
-    """Quantiles of every run, and their median over the runs."""
-    return {
-        at: round(statistics.median(getattr(row, f"{name}_{at}_ms") for row in own), 4)
-        for at in ("p50", "p99")
-    }
-
-
 def summarise(rows: Sequence[Row]) -> dict[str, Any]:
     """The machine-readable result of everything measured so far, the last session of each point."""
     points, places = [], []
@@ -155,18 +148,15 @@ def summarise(rows: Sequence[Row]) -> dict[str, Any]:
         names = list(dict.fromkeys(row.policy for row in own))
         points += [point(own, name) for name in names]
         places.append(_planned(key, own, names))
-    planned = [place for place in places if place["planner_to_plain"] is not None]
-    ratios = [place["planner_to_plain"]["median"] for place in planned]
-    best = [
-        place["planner_to_best_fixed"]["median"]
-        for place in planned
-        if place["planner_to_best_fixed"]
-    ]
+    to_plain, to_best = (
+        [place[name]["median"] for place in places if place[name]]
+        for name in ("planner_to_plain", "planner_to_best_fixed")
+    )
     return {
         "points": points,
         "places": places,
-        "min_planner_ratio": round(min(ratios), 4) if ratios else None,
-        "min_planner_to_best_fixed": round(min(best), 4) if best else None,
+        "min_planner_ratio": round(min(to_plain), 4) if to_plain else None,
+        "min_planner_to_best_fixed": round(min(to_best), 4) if to_best else None,
         "regret": None,  # against the oracle of recorded trees: `aerie bench engine`
     }
 
@@ -174,15 +164,14 @@ def summarise(rows: Sequence[Row]) -> dict[str, Any]:
 def _planned(key: tuple[str, int, int], own: Sequence[Row], names: Sequence[str]) -> dict[str, Any]:
     """What the planner is worth at a point: over plain decoding, and over the best fixed shape."""
     found: dict[str, Any] = dict(zip(("scenario", "batch", "context"), key, strict=True))
-    found |= {"planner_to_plain": None, "best_fixed": None, "planner_to_best_fixed": None}
-    found["counts"] = share_of_ceiling(own) >= LEAST_SHARE
-    if PLANNER not in names:
-        return found
-    best = best_fixed(own)
-    found["planner_to_plain"] = vars(pairs(own, PLANNER).interval)
-    found["best_fixed"] = best
-    found["planner_to_best_fixed"] = vars(against(own, best).interval) if best else None
-    return found
+    best = best_fixed(own) if PLANNER in names else None
+    return {
+        **found,
+        "planner_to_plain": vars(pairs(own, PLANNER).interval) if PLANNER in names else None,
+        "best_fixed": best,
+        "planner_to_best_fixed": vars(against(own, best).interval) if best else None,
+        "counts": share_of_ceiling(own) >= LEAST_SHARE,
+    }
 
 
 def best_fixed(own: Sequence[Row]) -> str | None:

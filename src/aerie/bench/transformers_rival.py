@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from aerie.api import Engine, find_pair
 from aerie.bench.record import Interval, interval
+from aerie.bench.turns import timed
 from aerie.errors import UsageError
 from aerie.requests.params import SamplingParams
 
@@ -44,18 +45,12 @@ def against_transformers(
     for repeat, prompt in enumerate(prompts):
         note(f"transformers, repeat {repeat + 1}")
         calls: dict[str, Callable[[], object]] = {
-            "ours": lambda prompt=prompt: plain.generate([prompt], params),  # type: ignore[misc]
-            "theirs": lambda prompt=prompt: generate(prompt, n_new),  # type: ignore[misc]
+            "ours": partial(plain.generate, [prompt], params),
+            "theirs": partial(generate, prompt, n_new),
         }
         order = list(calls) if repeat % 2 == 0 else list(reversed(calls))
-        seconds = {name: _seconds_of(calls[name]) for name in order}
+        seconds = {name: timed(calls[name])() for name in order}
         ratios.append(seconds["theirs"] / seconds["ours"])
     found = interval(ratios)
     note(f"plain decoding / transformers: {found.median:.3f}")
     return found
-
-
-def _seconds_of(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 
 from aerie.api import find_pair
 from aerie.assemble.choices import context_of
-from aerie.assemble.core import load_draft, load_target, measured_core, with_numerics
+from aerie.assemble.core import measured_core, with_numerics
 from aerie.assemble.costs import describe_costs, describe_pair
 from aerie.bench.provenance import provenance
-from aerie.bench.round.setup import RoundSetup
+from aerie.bench.round.setup import load_pair
 from aerie.config import EngineConfig, require
 from aerie.costs.table import CostTable
 from aerie.models.decoder import Decoder
-from aerie.models.eagle3.head import Eagle3Head
 from aerie.tune.costs import measure_costs
 from aerie.tune.grid import FULL, Progress
 
@@ -35,13 +34,16 @@ class Asked:
 
 def tune(asked: Asked, progress: Progress, keep: Keep) -> CostTable:
     """Run real rounds of forced shapes at every point of a grid; `keep` what is measured so far."""
-    full, found = FULL[asked.config.engine], find_pair(asked.config.model.model, None)[0]
+    full, named = FULL[asked.config.engine], asked.config.model
+    target_dir, draft_dir = find_pair(named.model, named.draft)
+    require(draft_dir is not None, "costs are those of a pair: give its head with --draft")
     # An inflated pair is dense, as the built-in one is: the same numerics are chosen for it.
-    model = with_numerics(asked.config.model, found)
+    model = with_numerics(named, target_dir)
     config = replace(asked.config, model=model)
     is_captured = config.engine == "graphs"
     require(is_captured or asked.geometry is None, "--geometry is for engine graphs")
-    target, head = _load(config, asked.geometry, progress)
+    target, head = load_pair(config, asked.geometry, progress)
+    assert head is not None, "it was asked for"
     record = {
         "kind": "measured",
         "model": model.model or "built-in",
@@ -64,19 +66,3 @@ def _within(contexts: tuple[int, ...], config: EngineConfig, target: Decoder) ->
     """Those that the model has positions for; of a very short one, half of them."""
     longest = context_of(config.model, target.geometry.max_positions)
     return tuple(context for context in contexts if context < longest) or (longest // 2,)
-
-
-def _load(
-    config: EngineConfig, geometry: str | None, progress: Progress
-) -> tuple[Decoder, Eagle3Head]:
-    model, page_size = config.model, config.cache.page_size
-    if geometry is not None:
-        require(model.model is None, "--geometry inflates the built-in pair, not --model")
-        setup = RoundSetup(model.device, model.dtype, geometry, numerics=model.numerics)
-        pair = replace(setup, draft_products=model.draft_products).load()
-        return pair.target, pair.head
-    target_dir, draft_dir = find_pair(model.model, model.draft)
-    require(draft_dir is not None, "costs are those of a pair: give its head with --draft")
-    assert draft_dir is not None
-    target = load_target(target_dir, model, page_size, progress)
-    return target, load_draft(draft_dir, target, model, page_size)

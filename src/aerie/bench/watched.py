@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from aerie.assemble.core import find_costs
@@ -18,11 +16,7 @@ from aerie.requests.events import TokenEvent
 from aerie.speculation.offer import Offers
 from aerie.speculation.planner import Planner, Round
 from aerie.speculation.policy import Growth, Policy, Situation
-from aerie.tune.clock import clock_of, marked
 from aerie.tune.grid import silent
-
-# The part of a round that a graph of it belongs to.
-PHASES = {"draft": "draft", "close": "draft", "verify": "verify"}
 
 
 class WatchedPlanner(Planner):
@@ -37,7 +31,7 @@ class WatchedPlanner(Planner):
 
 
 class WatchedBed(Bed):
-    """Sums what the parts of timed rounds took, and what the planner thought they would."""
+    """Sums what the planner thought that timed rounds would take."""
 
     def __init__(
         self, contract: Contract, setup: RoundSetup, pair: LargePair, planner: PlannerConfig
@@ -57,16 +51,6 @@ class WatchedBed(Bed):
             offers = Offers(None, shape.verify, "cpu")
             return WatchedPlanner(shape, self.costs, self.explore_every, offers, True)
         return super().policy(terms, speculation)
-
-    @contextmanager
-    def observed(self, run: Run) -> Iterator[None]:
-        """With a mark around every graph."""
-        clock = clock_of(self.core.memory.table.device)
-        run.phases = dict.fromkeys(PHASES.values(), 0.0)
-        with marked(self.core.launcher.graphs, clock) as spans:
-            yield
-        for name, marks in spans:
-            run.phases[PHASES[name]] += clock.seconds(*marks)
 
     def _count(self, run: Run, events: list[TokenEvent], last: dict[int, float]) -> None:
         super()._count(run, events, last)

@@ -38,7 +38,7 @@ def kernels(
     """
     from rich.progress import Progress
 
-    from aerie.bench.kernels.times import Point, measure_all
+    from aerie.bench.kernels.times import Point, measure_all, table_of
     from aerie.kernels import load
 
     device = found_device(device)
@@ -57,11 +57,11 @@ def kernels(
     if not as_json:
         out = console()
         out.print(
-            f"ceiling: {result.ceiling_gbps:.1f} GB/s, a large copy on {device}"
+            f"ceiling: {result['ceiling_gbps']:.1f} GB/s, a large copy on {device}"
             " (bytes read and written)"
         )
-        out.print(result.table())
-    finish(result.payload(), as_json=True)
+        out.print(table_of(result))
+    finish(result, as_json=True)
 
 
 @app.command("engine")
@@ -239,7 +239,8 @@ def serve(
     load = Load(url, tuple(integers(clients, "--clients")), turns, tokens)
     wait_until_ready(url, wait, f"start it with: aerie serve {SERVER_OPTIONS}")
     with Progress(console=progress_console(), transient=True) as progress:
-        task = progress.add_task("bench serve", total=turns * len(load.clients))
+        # Three ways to ask, in every turn and in the one that warms up.
+        task = progress.add_task("bench serve", total=3 * (turns + 1) * len(load.clients))
         found = measure(load, lambda: progress.advance(task))
     if out is not None:
         write_json(out / REPORT, found)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aerie.cli.checks import count, in_file, out_file
+from aerie.cli.checks import Json, count, in_file, out_file
 from aerie.cli.output import console, finish
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def budget(
         Path | None, in_file(help=f"Measured GPU times of the kernels; default: {_CUDA}.")
     ] = None,
     plot: Annotated[Path | None, out_file(help="Draw the rooflines to this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Fill the budget sheet: bytes, operations, cycles, time, and what fits on the chip."""
     from aerie.perf.cuda_times import read_cuda_times

@@ -100,3 +100,4 @@ def in_file(*names: str, help: str) -> Any:
 
 
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")]
+Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]

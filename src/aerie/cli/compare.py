@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aerie.cli.checks import Device, found_device, out_folder
+from aerie.cli.checks import Device, Json, found_device, out_folder
 from aerie.cli.output import console, finish, integers
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ Against = Annotated[
 ]
 Dump = Annotated[Path | None, out_folder(help="Write this run's stages there.")]
 Dtype = Annotated[str, typer.Option(help=f"{', '.join(DTYPES)}; sets the tolerance too.")]
-Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 
 def compare(

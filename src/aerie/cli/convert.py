@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from aerie.cli.checks import out_folder
+from aerie.cli.checks import Json, out_folder
 from aerie.cli.output import console, finish
 
 Model = Annotated[Path, typer.Option(help="Directory of the target.")]
@@ -16,7 +16,6 @@ Dialect = Annotated[
     str, typer.Option(help="specforge (SGLang), speculators (vLLM) or modelopt (TensorRT-LLM).")
 ]
 Out = Annotated[Path, out_folder(help="Folder for the converted head.")]
-Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 
 def convert(model: Model, draft: Draft, dialect: Dialect, out: Out, as_json: Json = False) -> None:

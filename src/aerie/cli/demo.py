@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
+from aerie.cli.checks import Json
 from aerie.cli.output import console, finish
 
 if TYPE_CHECKING:
-    from rich.tree import Tree
-
     from aerie.cli.demo_round import Round
-
-Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 
 def demo(as_json: Json = False) -> None:
     """Play one round on a worked example with two backends and draw the tree."""
     from aerie.cli.demo_round import VERIFY, play
+    from aerie.cli.tree_view import draw_round
     from aerie.kernels import load
 
     out = console()
@@ -29,45 +25,29 @@ def demo(as_json: Json = False) -> None:
     )
     played = play(load("reference"))
     again = play(load("pytorch"))
-    out.print(_drawing(played))
+    out.print(draw_round(played.tree, "after", lambda token: played.words[token]))
     _print_gains(played)
-    words = " ".join(played.words[token] for token in played.emitted)
+    words = " ".join(played.emitted)
     out.print(
-        f"\n[green]accepted[/] {len(played.accepted)} draft tokens and 1 token of the target's own:"
-        f" [bold]{words}[/]"
+        f"\n[green]accepted[/] {played.tree.n_accepted} draft tokens and 1 token of the target's"
+        f" own: [bold]{words}[/]"
         f"\n{len(played.emitted)} tokens from 1 target pass; plain decoding needs"
         f" {len(played.emitted)} passes for the same words."
     )
-    same = played.emitted == again.emitted and played.accepted == again.accepted
+    paths = [[node.is_accepted for node in own.tree.nodes] for own in (played, again)]
+    same = played.emitted == again.emitted and paths[0] == paths[1]
     out.print(f"reference (NumPy) and pytorch backends agree: {'yes' if same else 'NO'}")
     out.print("next: aerie parity --backend pytorch · aerie bench kernels · docs/tour.md")
     finish(
         {
             "ok": same,
-            "emitted": [played.words[token] for token in played.emitted],
-            "accepted": len(played.accepted),
-            "nodes": len(played.tokens),
-            "verified": int(played.selected.sum()),
+            "emitted": list(played.emitted),
+            "accepted": played.tree.n_accepted,
+            "nodes": played.n_nodes,
+            "verified": len(played.tree.nodes),
         },
         as_json,
     )
-
-
-def _drawing(played: Round) -> Tree:
-    """The verified nodes as a tree, the accepted path in colour, path scores beside them."""
-    from rich.tree import Tree
-
-    drawing = Tree(f"[bold]{played.words[played.tokens[0]]}[/] [dim]the last committed token[/]")
-    branches = {0: drawing}
-    for node in range(1, len(played.tokens)):
-        if not played.selected[node]:
-            continue
-        word, score = played.words[played.tokens[node]], played.scores[node]
-        is_accepted = node in played.accepted
-        style, mark = ("bold green", " [green]accepted[/]") if is_accepted else ("default", "")
-        label = f"[{style}]{word}[/] [dim]{score:.3f}[/]{mark}"
-        branches[node] = branches[int(played.parents[node])].add(label)
-    return drawing
 
 
 def _print_gains(played: Round) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.engine.report import RoundNode, RoundTree
 from aerie.kernels.registry import Kernels
 
 # What the worked draft thinks follows each word, most likely first. The target agrees with the
@@ -35,14 +36,16 @@ VERIFY = 14
 class Round:
     """What one round proposed, verified and accepted."""
 
-    words: tuple[str, ...]
-    tokens: NDArray[np.int64]
-    scores: NDArray[np.float32]
-    parents: NDArray[np.int64]
-    selected: NDArray[np.bool_]
-    accepted: tuple[int, ...]
-    emitted: tuple[int, ...]
+    words: tuple[str, ...]  # by token id
+    n_nodes: int  # proposed
+    tree: RoundTree  # of those verified
     gains: tuple[tuple[float, ...], ...]
+
+    @property
+    def emitted(self) -> tuple[str, ...]:
+        """The accepted words, and the target's own."""
+        tokens = [node.token for node in self.tree.nodes[1:] if node.is_accepted]
+        return tuple(self.words[token] for token in (*tokens, self.tree.bonus))
 
 
 def vocabulary() -> tuple[str, ...]:
@@ -79,19 +82,24 @@ def play(kernels: Kernels) -> Round:
         target_tokens=_target_tokens(words, np.asarray(rows.draft_tokens)),
         tree_depth=DEPTH,
     )
-    nodes = np.flatnonzero(selected)
     path = [int(row) for row in np.asarray(verdict.accept_index)[0] if row >= 0]
-    accepted = tuple(int(nodes[row]) for row in path[1:])
-    tokens = store["cumu_tokens"][0]
-    return Round(
-        words=words,
-        tokens=tokens[:count],
-        scores=store["cumu_scores"][0, :count],
-        parents=store["prev_indexs"][0, :count],
-        selected=selected[:count],
-        accepted=accepted,
-        emitted=(*(int(tokens[node]) for node in accepted), int(verdict.bonus_token[0])),
-        gains=gains,
+    tree = RoundTree(
+        nodes=_nodes(store, np.flatnonzero(selected).tolist(), path),
+        n_accepted=len(path) - 1,
+        bonus=int(verdict.bonus_token[0]),
+    )
+    return Round(words, count, tree, gains)
+
+
+def _nodes(store: dict[str, Any], chosen: list[int], path: list[int]) -> tuple[RoundNode, ...]:
+    """The chosen nodes by their rows; those on the path are accepted."""
+    tokens, parents, scores = (
+        store[name][0].tolist() for name in ("cumu_tokens", "prev_indexs", "cumu_scores")
+    )
+    rows = {node: row for row, node in enumerate(chosen)}
+    return tuple(
+        RoundNode(tokens[node], rows.get(parents[node], -1), scores[node], row in path)
+        for node, row in rows.items()
     )
 
 

@@ -8,10 +8,9 @@ import os
 import platform
 import shutil
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from aerie.cli.checks import Json
 from aerie.cli.output import console, finish
 from aerie.models.resolved import Resolved
 
@@ -33,7 +32,7 @@ LIBRARIES = {
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Print versions, available backends (or why not) and the defaults with their reasons."""
     from aerie import __version__

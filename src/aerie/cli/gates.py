@@ -88,21 +88,19 @@ def _finish(found: list[Verdict], as_json: bool) -> None:
 
 
 def _table(found: list[Verdict]) -> Any:
-    from rich.table import Table
+    from aerie.bench.record import BOUNDS, shown
 
-    shown = Table(title="gates")
-    for heading in ("gate", "value", "floor", "aim", "passed", "source", "reason", "changed since"):
-        shown.add_column(heading)
-    for verdict in found:
-        bound = f"{'≥' if verdict.sense == 'at_least' else '≤'} {verdict.floor:g}"
-        shown.add_row(
-            verdict.name,
-            "-" if verdict.value is None else f"{verdict.value:g}",
-            bound,
-            "" if verdict.aim is None else f"{verdict.aim:g}",
-            "yes" if verdict.passed else "NO",
-            verdict.source,
-            verdict.reason,
-            ", ".join(verdict.changed),
-        )
-    return shown
+    rows = [
+        {
+            "gate": own.name,
+            "value": "-" if own.value is None else f"{own.value:g}",
+            "floor": f"{BOUNDS[own.sense][0]} {own.floor:g}",
+            "aim": "" if own.aim is None else f"{own.aim:g}",
+            "passed": "yes" if own.passed else "NO",
+            "source": own.source,
+            "reason": own.reason,
+            "changed since": ", ".join(own.changed),
+        }
+        for own in found
+    ]
+    return shown({name: f"{{{name}}}" for name in rows[0]}, rows, "gates")

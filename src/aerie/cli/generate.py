@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aerie.cli.checks import amount, count
+from aerie.cli.checks import Json, amount, count
 from aerie.cli.engine_options import EngineOptions, takes_engine_options
 from aerie.cli.output import console, finish, progress_console
 from aerie.errors import UsageError
@@ -43,7 +44,6 @@ ShowTree = Annotated[bool, typer.Option("--show-tree", help="Draw each round's t
 Rounds = Annotated[int, count(0, "Rounds --show-tree draws; 0: all.")]
 Compare = Annotated[bool, typer.Option("--compare", help="Also decode plainly, interleaved.")]
 Repeats = Annotated[int, count(1, "Interleaved pairs of --compare.")]
-Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 
 @takes_engine_options
@@ -98,7 +98,7 @@ def _standard_input() -> str:
 
 def _stream(engine: Engine, text: str, params: SamplingParams, most_drawn: int) -> dict[str, Any]:
     """Print the text as it is decided, or draw each round's tree and print the text at the end."""
-    from aerie.cli.tree_view import draw_round
+    from aerie.cli.tree_view import draw_round, label
 
     out = console()
     request_id = engine.submit(text, params)
@@ -111,7 +111,7 @@ def _stream(engine: Engine, text: str, params: SamplingParams, most_drawn: int) 
         if most_drawn and tree is not None:
             number += 1
             if number <= most_drawn:
-                out.print(draw_round(tree, number, engine.tokenizer))
+                out.print(draw_round(tree, f"round {number}", partial(label, engine.tokenizer)))
             elif number == most_drawn + 1:
                 out.print("[dim]later rounds are not drawn (--rounds 0 draws all)[/]")
         elif not most_drawn:
@@ -173,10 +173,9 @@ def _compare(
 
     with Progress(console=progress_console(), transient=True) as progress:
         task = progress.add_task("comparing", total=2 * repeats + 2)
-        result = compare_decoding(
+        payload = compare_decoding(
             plain, engine, text, params, repeats, lambda: progress.advance(task)
         )
-    payload = result.payload()
     table = Table("", "plain", "speculative", box=None)
     speeds, passes = payload["tokens_per_second"], payload["target_passes"]
     table.add_row("tokens/s", f"{speeds['plain']:.1f}", f"{speeds['speculative']:.1f}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from aerie.cli.checks import found_device, out_folder
+from aerie.cli.checks import Json, found_device, out_folder
 from aerie.cli.output import console, finish, progress_console
 
 Model = Annotated[Path, typer.Option(help="Directory of the small target.")]
@@ -16,7 +16,6 @@ Geometry = Annotated[str, typer.Option(help="llama-3.1-8b, or a JSON file with t
 Out = Annotated[Path, out_folder(help="Folder that receives target/ and head/.")]
 Dtype = Annotated[str, typer.Option(help="bfloat16 or float32 (bf16, fp32).")]
 Device = Annotated[str, typer.Option(help="Where tensors are made: cpu or cuda.")]
-Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 
 def inflate(

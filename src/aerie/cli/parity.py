@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aerie.cli import parity_capture
-from aerie.cli.checks import Device, found_device, in_file, out_file
+from aerie.cli.checks import Device, Json, found_device, in_file, out_file
 from aerie.cli.output import console, finish, progress_console
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 Backend = Annotated[str, typer.Option(help="Backend to check against the reference.")]
 Kernel = Annotated[str | None, typer.Option(help="Only this kernel.")]
-Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 Dumps = Annotated[Path, typer.Option(help="Folder of dumps.")]
 
 COMMITTED = Path("reports/p0_parity_matrix")

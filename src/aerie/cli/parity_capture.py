@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aerie.cli import generate
-from aerie.cli.checks import count, out_folder
+from aerie.cli.checks import Json, count, out_folder
 from aerie.cli.engine_options import EngineOptions, takes_engine_options
 from aerie.cli.output import console, finish, progress_console
 from aerie.errors import UnknownNameError, UsageError
@@ -50,7 +50,7 @@ def capture(
     top_k: generate.TopK = 0,
     top_p: generate.TopP = 1.0,
     seed: generate.Seed = 0,
-    as_json: generate.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Decode with a tap on every kernel and write chosen calls as dumps (docs/dump_format.md).
 
@@ -119,7 +119,7 @@ def export(
     out: Out = Path("dumps"),
     only: Only = None,
     case: Annotated[list[str] | None, typer.Option(help="Only these cases: kernel/name.")] = None,
-    as_json: generate.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Write the parity cases, refusals included, with the reference's answers as dumps."""
     from aerie.kernels import load

@@ -34,10 +34,10 @@ def render() -> str:
 
 def _places(played: Round) -> dict[int, tuple[int, float]]:
     """Column and line of every verified node: leaves on their own lines, parents between them."""
-    nodes = [node for node in range(len(played.tokens)) if played.selected[node]]
-    children: dict[int, list[int]] = {node: [] for node in nodes}
-    for node in nodes[1:]:
-        children[int(played.parents[node])].append(node)
+    nodes = played.tree.nodes
+    children: list[list[int]] = [[] for _ in nodes]
+    for place_idx, node in enumerate(nodes[1:], start=1):
+        children[node.parent].append(place_idx)
     places: dict[int, tuple[int, float]] = {}
     free_line = 0
 
@@ -59,11 +59,11 @@ def _corner(place: tuple[int, float]) -> tuple[float, float]:
 
 
 def _edge(played: Round, places: dict[int, tuple[int, float]], node: int) -> str:
-    left, top = _corner(places[int(played.parents[node])])
+    own = played.tree.nodes[node]
+    left, top = _corner(places[own.parent])
     right, bottom = _corner(places[node])
     middle = _BOX_HEIGHT / 2
-    is_accepted = node in played.accepted
-    colour, thickness = (_ACCEPTED, 3) if is_accepted else (_VERIFIED, 1)
+    colour, thickness = (_ACCEPTED, 3) if own.is_accepted else (_VERIFIED, 1)
     return (
         f"<path d='M{left + _BOX_WIDTH:g} {top + middle:g} L{right:g} {bottom + middle:g}'"
         f" stroke='{colour}' stroke-width='{thickness}' fill='none'/>"
@@ -72,10 +72,10 @@ def _edge(played: Round, places: dict[int, tuple[int, float]], node: int) -> str
 
 def _box(played: Round, places: dict[int, tuple[int, float]], node: int) -> str:
     x, y = _corner(places[node])
-    is_accepted = node == 0 or node in played.accepted
-    colour, fill = (_ACCEPTED, "#dafbe1") if is_accepted else (_VERIFIED, "#f6f8fa")
-    word = escape(played.words[played.tokens[node]])
-    label = word if node == 0 else f"{word} {played.scores[node]:.2f}"
+    own = played.tree.nodes[node]
+    colour, fill = (_ACCEPTED, "#dafbe1") if own.is_accepted else (_VERIFIED, "#f6f8fa")
+    word = escape(played.words[own.token])
+    label = word if node == 0 else f"{word} {own.score:.2f}"
     return (
         f"<rect x='{x:g}' y='{y:g}' width='{_BOX_WIDTH}' height='{_BOX_HEIGHT}' rx='6'"
         f" fill='{fill}' stroke='{colour}'/>"

@@ -34,7 +34,7 @@ def profile(
     Kernels: times by the profiler, modelled bytes per token, ranked hotspots, busy share, energy.
     Ablation: one lever off at a time. Serving: first tokens, arrivals while others decode. Tuning:
     shipped choices against their sweeps. On a CPU everything shrinks: a rehearsal of the same
-    code. `python -m aerie.bench.plots OUT` draws the roofline and a round's timeline.
+    code.
     """
     from aerie.bench.profile.session import POLICIES, Point, Session, Sizes
     from aerie.bench.profile.stages import STAGES, run_stage

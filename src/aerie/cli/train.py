@@ -83,14 +83,14 @@ def head(
     """
     device = found_device(device)
     if model is not None:
-        from aerie.train.given_target import GivenTarget, train_for_given
+        from aerie.train.given_target import train_for_given
 
-        train_for_given(GivenTarget(model, tuple(text or ()), out, device), seconds, resume)
+        train_for_given(model, text or (), out, device, seconds, resume)
         return
     from aerie.bench.provenance import provenance
-    from aerie.train.run_head import HeadRun, train_for_built_in
+    from aerie.train.run_head import train_for_built_in
 
-    train_for_built_in(HeadRun(out, device, seconds, wall, resume, provenance(device)))
+    train_for_built_in(out, device, seconds, wall, resume, provenance(device))
 
 
 @app.command("pair")
@@ -105,13 +105,13 @@ def pair(
     seed: Seed = 1,
 ) -> None:
     """Train the target and then its head, and write both with their model cards."""
-    from aerie.train.run_pair import PairBudget, train_pair, train_toy_pair
+    from aerie.train.run_pair import train_pair, train_toy_pair
     from aerie.train.toy import ToySteps
 
     if toy:
         train_toy_pair(out, ToySteps(), seed)
     else:
-        train_pair(out, PairBudget(target_seconds, head_seconds), found_device(device), seed)
+        train_pair(out, target_seconds, head_seconds, found_device(device), seed)
 
 
 @app.command("cards")

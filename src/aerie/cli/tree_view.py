@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,21 +12,21 @@ if TYPE_CHECKING:
     from aerie.text.tokenizer import Tokenizer
 
 
-def draw_round(tree: RoundTree, number: int, tokenizer: Tokenizer) -> Tree:
+def draw_round(tree: RoundTree, title: str, label: Callable[[int], str]) -> Tree:
     """The tree of a round; the accepted path in green, the bonus token beneath it."""
     from rich.tree import Tree
 
     root, *drafts = tree.nodes
-    title = f"round {number}: [bold]{label(tokenizer, root.token)}[/]"
+    title = f"{title}: [bold]{label(root.token)}[/]"
     branches = [Tree(f"{title} [dim]{len(drafts)} draft nodes[/]", guide_style="dim")]
     last = branches[0]
     for node in drafts:
         style, mark = ("bold green", " accepted") if node.is_accepted else ("default", "")
-        word = label(tokenizer, node.token)
+        word = label(node.token)
         score = f"[dim]{node.score:.3f}{mark}[/]"
         branches.append(branches[node.parent].add(f"[{style}]{word}[/] {score}"))
         last = branches[-1] if node.is_accepted else last
-    last.add(f"[bold cyan]{label(tokenizer, tree.bonus)}[/] [dim]the target's own[/]")
+    last.add(f"[bold cyan]{label(tree.bonus)}[/] [dim]the target's own[/]")
     return branches[0]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from aerie.cli.checks import amount, count, in_file, out_file
+from aerie.cli.checks import Json, amount, count, in_file, out_file
 from aerie.cli.engine_options import EngineOptions, refuse, takes_engine_options
 from aerie.cli.output import console, finish, integers, progress_console
 from aerie.cli.progress import every_line, shown
@@ -41,7 +41,7 @@ def costs(
     geometry: Annotated[
         str | None, typer.Option(help="Inflate the built-in pair to this; with engine graphs.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Measure what drafting and verifying cost here; the planner reads the file.
 
@@ -87,7 +87,7 @@ def gemm(
     rows: Annotated[str, typer.Option(help="Numbers of rows.")] = "1,2,4,8,16,32,64,128",
     seconds: Annotated[float, amount(1, "Time for measuring.")] = 60.0,
     workers: Annotated[int, count(1, "Processes that compile.")] = 8,
-    as_json: Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Choose the product of every linear layer of few rows: cuBLAS or a Triton plan, on this GPU.
 

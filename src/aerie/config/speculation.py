@@ -84,11 +84,6 @@ class SpeculationConfig:
         return replace(LIMITS[self.chosen_policy], **known)
 
     @classmethod
-    def from_sglang(cls, num_steps: int, topk: int, num_draft_tokens: int) -> SpeculationConfig:
-        """SGLang's three numbers: --speculative-num-steps, -eagle-topk, -num-draft-tokens."""
-        return cls(method="eagle3", top_k=topk, depth=num_steps, nodes=num_draft_tokens)
-
-    @classmethod
     def from_vllm(cls, text: str) -> tuple[SpeculationConfig, str | None]:
         """vLLM's --speculative-config JSON; returns the draft model beside the configuration."""
         try:

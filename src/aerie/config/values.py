@@ -46,7 +46,7 @@ def read_number(name: str, value: Any) -> float:
     raise UsageError(f"{name} is {_shown(value)}, must be a number")
 
 
-def read_flag(name: str, value: Any) -> bool:
+def _read_flag(name: str, value: Any) -> bool:
     """True or False; a number or a word is refused."""
     if not _is_boolean(value):
         raise UsageError(f"{name} is {_shown(value)}, must be True or False")
@@ -83,7 +83,7 @@ def optional(read: Reader) -> Reader:
 READERS: Mapping[str, Reader] = {
     "int": read_integer,
     "float": read_number,
-    "bool": read_flag,
+    "bool": _read_flag,
     "str": read_text,
     "tuple[int, ...]": read_integers,
     "int | None": optional(read_integer),

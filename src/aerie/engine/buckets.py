@@ -41,7 +41,7 @@ class Bucket:
 
     @property
     def is_padded(self) -> bool:
-        """Whether there may be rows that belong to nobody."""
+        """Whether there may be rows that belong to no request."""
         return self.fit is None or self.fit.n_rows != self.rows
 
     @property
@@ -65,12 +65,12 @@ class Bucket:
             and self.rows >= n_rows
             and self.columns >= other.columns
             and self.options.holds(other.options)
-            # Where nobody has a grammar, the host shall not be asked for masks.
+            # Where no request has a grammar, the host shall not be asked for masks.
             and self.options.grammar == other.options.grammar
         )
 
     def without_rows(self) -> Bucket:
-        """What follows the verification depends neither on its rows nor on who sampled."""
+        """What follows the verification depends neither on its rows nor on the sampling."""
         return Bucket(self.seats, columns=self.columns)
 
 
@@ -140,7 +140,7 @@ class Sizes:
     def bucket(self, seats: Sequence[Seat], n_under_way: int, agreed: int | None = None) -> Bucket:
         """The smallest that holds a round of these seats, launched behind so many others.
 
-        Nobody has read yet how far those went, nor how many nodes they chose; `agreed` rows, all
+        It is not known yet how far those went, nor how many nodes they chose; `agreed` rows, all
         seats together, will have been chosen for it.
         """
         n_seats, most = self.seats(len(seats)), self._most_rows
@@ -173,7 +173,7 @@ class Sizes:
             Bucket(n_seats, self._padded(total), columns, options, min(most_each, common))
             for fewer, total in itertools.pairwise((0, *totals))
             for less, most_each in itertools.pairwise((0, *tiles))
-            # Somebody has more than `less`, all together more than `fewer`.
+            # One seat has more than `less`, all together more than `fewer`.
             if n_seats * most_each > fewer and less + n_seats <= total
             for common in (self._tile(total, n_seats),)
         }
@@ -184,7 +184,7 @@ class Sizes:
 
         A tile for the most rows would be mostly empty for all others: at 8 x 32K, 96 rows took 25
         ms that way, and 64 rows 13 (H200). The few with more rows are cut into several tiles. The
-        smallest tile is for batches in which nobody has more: it saves too little to be cut.
+        smallest tile is for batches in which no seat has more: it saves too little to be cut.
         """
         return smallest(self.graphs.tiles[1:] or self.graphs.tiles, -(-SPREAD * total // n_seats))
 
@@ -206,7 +206,7 @@ def _up_to(sizes: Sequence[int], least: int, most: int) -> list[int]:
 
 
 class Recorded:
-    """Use an existing larger graph while the right one is not recorded: recording stalls everybody.
+    """Use an existing larger graph while the right one is not recorded: recording stalls the batch.
 
     There are hundreds of buckets and shapes, and a recording takes some 50 ms on an H200, six
     rounds. So one is due every so many rounds. No token depends on it.

@@ -1,8 +1,8 @@
 """The launcher for a GPU: rounds are graphs, replayed ahead of the reports of those before.
 
 A round is a verification and what follows it: prompts, seats, the draft, the report. Whatever is
-known without the last report is launched before that is read, and the device does not wait. Who
-joins is seated between a verification and its draft, so nobody waits for a newcomer either.
+known without the last report is launched before that is read, and the device does not wait. A
+request that joins is seated between a verification and its draft: it delays no other one either.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Captured:
         )
 
     def reset(self) -> None:
-        """Nobody is seated and nothing is under way; what still runs is waited for, not read."""
+        """Empty all seats and drop what is under way: what still runs is waited for, not read."""
         if self.parts.table.is_cuda:
             torch.cuda.synchronize()
         self._under_way.clear()
@@ -100,8 +100,8 @@ class Captured:
                 self._reader.read(plan)  # unless a round has done it
                 return self._decided(landed, lines)
             if landed.is_half:
-                # The verdict was told before; a plan that knows who came since goes on, and the
-                # device need not wait for it.
+                # The verdict was told before; a plan that knows the requests which came since goes
+                # on, and the device need not wait for it.
                 self._begin_early()
                 return []
             if not self._under_way:
@@ -119,7 +119,7 @@ class Captured:
         self._finish(begun, plan, is_steady)
 
     def _begin_now(self) -> Begun | None:
-        """Launch the verification of the trees that wait, if anybody's does."""
+        """Launch the verification of the trees that wait, if any does."""
         if all(seat.has_left for seat in self.seating.seats):
             return None
         self.seating.leave_gaps(self.parts.state)
@@ -132,7 +132,7 @@ class Captured:
         if self._flying():
             self._begin_behind()
             return
-        # Where somebody leaves and nobody comes, wait for the next plan: its batch is smaller.
+        # Where requests leave and none comes, wait for the next plan: its batch is smaller.
         if is_steady and any(seat.has_left for seat in self.seating.seats):
             return
         if not self.seating.is_constrained:
@@ -170,7 +170,7 @@ class Captured:
     def _finish(self, begun: Begun | None, plan: Plan, is_steady: bool) -> None:
         """Launch what follows a verification: prompts, seats, the draft and the report."""
         is_told = begun is not None and self._reader.is_due(plan)
-        if begun is not None and is_told:  # nobody's tokens wait for another's prompt
+        if begun is not None and is_told:  # no tokens wait for another prompt
             verified = tuple(self.seating.seats), True, begun.verified
             self._under_way.append(Flying(self._publish(), *verified, None, None, is_half=True))
         self._reader.read(plan)
@@ -257,9 +257,9 @@ class Captured:
         return not is_run and (last.agreed is not None or not self.parts.policy.learns)
 
     def _may_go_on(self) -> bool:
-        """Whether there is room, and somebody who cannot reach the end in the round under way.
+        """Whether there is room, and a request that cannot end in the round under way.
 
-        Who does end has a root verified in vain: nearly nothing. To wait for every end, somebody's
+        One that does end has a root verified in vain: nearly nothing. To wait for every end, one
         in every second round of eight requests, took 3 % of their time.
         """
         path = self.sizes.longest_path
@@ -269,7 +269,7 @@ class Captured:
         return may_go and self._has_room()
 
     def _has_room(self) -> bool:
-        """Whether everybody's pages cover one more round, so that the host need not add any."""
+        """Whether the pages of all seats cover one more round: the host need not add any."""
         n_under_way = len(self._under_way)
         return self.seating.have_room(lambda seat: self.sizes.reach(seat, n_under_way))
 
@@ -320,7 +320,7 @@ class Captured:
             n_levels = 0 if is_early or drafted is None else len(drafted.widths or ()) + 1
             self._lesson = read_lesson(page, lines, n_levels), flying.verified
         landed = [Landed(i, *own) for i, own in enumerate(zip(flying.seats, lines, strict=True))]
-        for own in landed:  # whoever has left keeps its tree until others are seated
+        for own in landed:  # a request that has left keeps its tree until others are seated
             own.seat.n_rows = own.line[N_CHOSEN]
         landed = [own for own in landed if not own.seat.has_left]
         for seat, line in ((own.seat, own.line) for own in landed):
@@ -332,7 +332,7 @@ class Captured:
         return landed
 
     def _show(self, ended: Sequence[Seat]) -> None:
-        """Let the draft take in what it missed of who ended: all of a text can then be reused."""
+        """Let the draft take in what it missed of ended texts: all of them can then be reused."""
         catch_up(self.parts, ended, [seat.seq_len for seat in ended])
         for seat in ended:
             seat.n_seen = seat.seq_len

@@ -99,7 +99,7 @@ class EngineCore:
         return self._finish(request, "stop")
 
     def fail(self, request_id: int, error: str) -> FinishEvent:
-        """End a request that cannot go on, and nobody else's."""
+        """End a request that cannot go on, and no other."""
         return self._finish(self._requests[request_id], "error", error)
 
     def request(self, request_id: int) -> Request:
@@ -134,7 +134,7 @@ class EngineCore:
         self._scheduler.assume_read()
 
     def is_covered(self, n_more: int) -> bool:
-        """Whether nobody who runs takes a page before it is so many tokens longer."""
+        """Whether no running request takes a page before it is so many tokens longer."""
         return self._scheduler.is_covered(n_more)
 
     @property
@@ -154,7 +154,7 @@ class EngineCore:
 
     @torch.inference_mode()
     def step(self) -> list[Event]:
-        """One round for everyone who can run; what happened, in request order."""
+        """One round for all requests that can run; what happened, in request order."""
         self.require_life()
         try:
             self._advance()
@@ -210,13 +210,13 @@ class EngineCore:
         self._tell(request)
 
     def _end_scored(self, plan: Plan) -> None:
-        """Who wanted its prompt scored and nothing else is done when that is read."""
+        """A request for the scores of its prompt alone is done when that is read."""
         for part in plan.reading:
             if part.request.params.is_scoring and not part.request.n_unread:
                 self._tell(part.request)
 
     def _tell(self, request: Request) -> None:
-        """Events for what a request's text has and nobody was told."""
+        """Events for what a request's text has and no event has told yet."""
         tokens = tuple(request.tokens[len(request.job.prompt) + request.n_told :])
         if tokens:
             self._events.append(TokenEvent(request.job.request_id, tokens))
@@ -231,7 +231,7 @@ class EngineCore:
         return request.ended
 
     def _recover(self) -> None:
-        """After an interruption nothing half-done is trusted: whoever has not ended reads again.
+        """After an interruption nothing half-done is trusted: open requests read their texts again.
 
         Tokens that were decided stay decided. KV memory is handed out anew, prefixes are forgotten.
         """

@@ -8,7 +8,6 @@ CPU proves what a GPU replays.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ class GraphCounts:
     captures: int = 0
     replays: int = 0
     direct: int = 0  # calls that ran operation by operation
-    prepared_seconds: float = 0.0  # spent on recording ahead of any use
 
 
 class Graphs:
@@ -66,11 +64,10 @@ class Graphs:
     ) -> bool:
         """Have `call` recorded unless it was met before; kept only if it was then whole.
 
-        The first of a kind is run as well: what cannot run fails before anybody waits for it.
+        The first of a kind is run as well: what cannot run fails before any request waits for it.
         """
         if self.has(key):
             return True
-        begin = time.perf_counter()
         graph = self._record(call) if self._is_captured else None
         is_kept = is_whole()
         if is_kept:
@@ -79,7 +76,6 @@ class Graphs:
             if graph is not None:
                 self._keep(key, graph)
             self.keys.add(key)
-        self.counts.prepared_seconds += time.perf_counter() - begin
         return is_kept
 
     def run(self, key: Hashable, call: Callable[[], Result]) -> Result | None:
@@ -148,9 +144,9 @@ class Graphs:
 
 @contextmanager
 def _waiting_allowed() -> Iterator[None]:
-    """To begin a recording waits by itself; who watches for waits means those of the rounds."""
+    """To begin a recording waits by itself; a watch for waits means those of the rounds."""
     mode = torch.cuda.get_sync_debug_mode()
-    # To set it warns, whatever it is set to: not where nobody watches.
+    # To set it warns, whatever it is set to: not where no watch is on.
     if mode:
         torch.cuda.set_sync_debug_mode("default")
     yield
@@ -159,7 +155,7 @@ def _waiting_allowed() -> Iterator[None]:
 
 
 def _ignore(key: Any) -> None:
-    """Nobody watches an ordinary run."""
+    """The watch of an ordinary run."""
 
 
 def smallest(sizes: Sequence[int], needed: int) -> int:

@@ -1,4 +1,4 @@
-"""Launchers: who calls the functions of a round, and when. `Direct` calls them one by one."""
+"""Launchers: how the functions of a round are called, and when. `Direct` calls one by one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RoundCounts:
 
     rounds: int = 0
     ahead: int = 0  # of them launched before the report of the round before was read
-    seatings: int = 0  # rounds in which somebody joined or left
+    seatings: int = 0  # rounds in which requests joined or left
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class Flying:
 
     page: Page
     seats: tuple[Seat, ...]  # whose lines its report has
-    has_verdict: bool  # else it only drafted, for those who had no tree
+    has_verdict: bool  # else it only drafted, for seats without a tree
     verified: Growth | None
     drafted: Growth | None  # None: it ended without a draft
     # Rows its draft is to choose, all seats together, where that was agreed before: the next
@@ -94,11 +94,11 @@ class Launcher(Protocol):
         ...
 
     def reset(self) -> None:
-        """Forget whoever is seated and whatever is under way."""
+        """Forget all seats and whatever is under way."""
         ...
 
     def use(self, policy: Policy) -> None:
-        """Draft by another policy from here on, while nobody decodes."""
+        """Draft by another policy from here on, while no request decodes."""
         ...
 
     @property
@@ -107,7 +107,7 @@ class Launcher(Protocol):
         ...
 
     def unrecorded(self) -> list[Recording]:
-        """What could be recorded ahead, while nobody decodes."""
+        """What could be recorded ahead, while no request decodes."""
         ...
 
 
@@ -115,7 +115,7 @@ class Direct:
     """Calls the functions of a round one by one, in sizes that fit exactly.
 
     For a CPU, where a read costs nothing: a policy may look at every layer, and the draft is made
-    when its round begins, for those who are still there.
+    when its round begins, for the requests that are still there.
     """
 
     def __init__(self, parts: Parts, sizes: Sizes, memory: Memory) -> None:
@@ -126,7 +126,7 @@ class Direct:
         self.seating = Seating(memory, self.graphs, parts)
 
     def reset(self) -> None:
-        """Nobody is seated."""
+        """Empty all seats."""
         self.seating.seats = []
 
     def use(self, policy: Policy) -> None:
@@ -139,7 +139,7 @@ class Direct:
 
     @torch.inference_mode()
     def step(self, plan: Plan) -> list[Decided]:
-        """Read a chunk of prompts, then draft, verify and report for everyone who decodes."""
+        """Read a chunk of prompts, then draft, verify and report for all requests that decode."""
         self.trees = {}
         if plan.reading:
             read_chunk(self.parts, self.sizes, plan.reading)
@@ -187,7 +187,7 @@ class Direct:
         return [decide(page, own) for own in landed]
 
     def _show(self, ended: Sequence[int]) -> None:
-        """Let the draft take in the last rows of who ended, so that all of a text can be reused."""
+        """Let the draft take in the last rows of ended texts: all of them can then be reused."""
         parts, kept = self.parts, self.parts.state.kept
         seats = [self.seating.seats[index] for index in ended]
         if parts.draft is None or not seats:
@@ -196,8 +196,8 @@ class Direct:
         where = torch.tensor(ended, device=kept.count.device)
         place = draft_place(parts, self.sizes.exact(self.seating.seats)).of(where)
         counts = tuple(seat.n_kept for seat in seats)
-        nobody = torch.zeros_like(where, dtype=torch.bool)
-        rows = Accepted(kept.tokens[where], kept.taps[where], kept.count[where], nobody, counts)
+        none = torch.zeros_like(where, dtype=torch.bool)
+        rows = Accepted(kept.tokens[where], kept.taps[where], kept.count[where], none, counts)
         parts.draft.show(rows, place)
         for seat in seats:
             seat.n_seen = seat.seq_len

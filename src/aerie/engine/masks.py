@@ -37,7 +37,7 @@ class Masks:
     """Masks of rows, a bit for every token: the host's copy, and the one that rounds read.
 
     Mask 0 stands for none: padding and requests without a grammar have it. Nothing is allocated
-    before somebody has one.
+    before a request has one.
     """
 
     def __init__(self, n_seats: int, vocabulary: int, device: str) -> None:
@@ -78,7 +78,7 @@ class Masks:
         self.graphs.cut(partial(self._make, read, shapes, most))
 
     def _make(self, read: Read, shapes: Sequence[Sequence[int]], most: int | None) -> None:
-        # A look between two graphs: what it takes beyond the model's pass, everybody waits for.
+        # A look between two graphs: what it takes beyond the model's pass delays the whole batch.
         if self._is_sent is not None:
             self._is_sent.synchronize()
         late = time.perf_counter() + HIDDEN_SECONDS
@@ -154,7 +154,7 @@ class Levels:
         """The draft's logits without what may not follow the nodes.
 
         A head that knows none of the allowed tokens has nothing to propose: R6 gives its children
-        no probability, and nobody verifies them.
+        no probability, and they are never verified.
         """
         if self.n_levels > self.deepest:
             return logits

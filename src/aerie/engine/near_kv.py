@@ -35,7 +35,7 @@ class Shadow:
 
     seq_len: Tensor  # [B] i64
     is_live: Tensor  # [B] bool
-    report: Report  # nobody reads it
+    report: Report  # never read
 
 
 @dataclass(frozen=True, eq=False)

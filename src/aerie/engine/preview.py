@@ -80,7 +80,7 @@ def fitted(ahead: Parts, bucket: Bucket) -> Bucket:
 def judged(ahead: Parts, bucket: Bucket, plan: Preview, n_nodes: int) -> Bucket:
     """The sizes of a verification over a part of the KV."""
     own, n = _of(ahead), bucket.seats
-    # Counts of tokens are not kept for what may never be said, and nobody reads its scores.
+    # Counts of tokens are not kept for what may never be said, and its scores are not read.
     options = replace(bucket.options, penalties=False, logprobs=False, grammar=False)
     if bucket.fit is None:
         rows, tile = own.padded(n * plan.rows), smallest(own.sizes.tiles, plan.rows)

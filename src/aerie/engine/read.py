@@ -32,7 +32,7 @@ def read(parts: Parts, bucket: Bucket, chunk: Chunk) -> None:
     _forward(parts, bucket, chunk, chunk.start.new_empty(0))
 
 
-def read_scored(parts: Parts, bucket: Bucket, chunk: Chunk, wanted: int) -> list[Scored]:
+def _read_scored(parts: Parts, bucket: Bucket, chunk: Chunk, wanted: int) -> list[Scored]:
     """The same, and what the target thought of the token after every row; waits for the device."""
     n_rows = int(chunk.qo_indptr[-1])
     every = torch.arange(n_rows, device=chunk.tokens.device)
@@ -81,17 +81,17 @@ def read_chunk(parts: Parts, sizes: Sizes, reading: Sequence[Reading]) -> None:
     plain = [part for part in reading if not part.request.wants_scores]
     for own in ([plain] if plain else []) + [[p] for p in reading if p not in plain]:
         bucket = sizes.chunk([part.start for part in own], [part.end for part in own])
-        chunk = make_chunk(own, bucket.rows, parts.table.device)
+        chunk = _make_chunk(own, bucket.rows, parts.table.device)
         request = own[0].request
         if request.wants_scores:
             wanted = request.params.prompt_logprobs or 0
-            request.prompt_scored += read_scored(parts, bucket, chunk, wanted)
+            request.prompt_scored += _read_scored(parts, bucket, chunk, wanted)
         else:
             read(parts, bucket, chunk)
-    note_read(reading)
+    _note_read(reading)
 
 
-def note_read(reading: Sequence[Reading]) -> None:
+def _note_read(reading: Sequence[Reading]) -> None:
     """The prompts are so far read, by everything that is launched from here on."""
     for part in reading:
         request = part.request
@@ -101,7 +101,7 @@ def note_read(reading: Sequence[Reading]) -> None:
             request.state = State.DECODING
 
 
-def make_chunk(reading: Sequence[Reading], n_rows: int, device: torch.device) -> Chunk:
+def _make_chunk(reading: Sequence[Reading], n_rows: int, device: torch.device) -> Chunk:
     """The stretches as arrays, padded to so many rows."""
     made = _lists(reading)
     padding = [0] * (n_rows - len(made["tokens"]))
@@ -172,14 +172,14 @@ class Reader:
             bucket = self._sizes.recorded_chunk([p.start for p in plain], [p.end for p in plain])
             self._fill(plain)
             self._graphs.run(("read", bucket), partial(read, self._parts, bucket, self._chunk))
-            note_read(plain)
+            _note_read(plain)
 
     def recordings(self, n_seats: int, columns: int) -> list[Recording]:
         """Every size of chunk that so many requests of so many positions may read."""
-        self._fill([])  # nobody's rows, should one be run
+        self._fill([])  # no request's rows, should one be run
         sizes, most = self._sizes, self._sizes.chunk_rows(self._sizes.max_chunk)
         totals = {n for n in map(sizes.chunk_rows, sizes.graphs.chunks) if n <= most}
-        # Nobody reads more tokens than it may have positions.
+        # No request reads more tokens than it may have positions.
         fitting = (n for n in sorted({*totals, most}) if n <= n_seats * columns)
         buckets = [Bucket(n_seats, n, columns) for n in fitting]
         return [(("read", own), partial(read, self._parts, own, self._chunk)) for own in buckets]

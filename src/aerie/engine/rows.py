@@ -83,7 +83,7 @@ def _most_rows(parts: Parts, bucket: Bucket) -> int:
     if parts.has_inert_request:
         return bucket.rows  # the request that owns the padding may have nearly all of them
     n_verify = parts.state.store.sort_scores.shape[1]
-    # Every seat verifies its root at least, so nobody can have the others' rows.
+    # Every seat verifies its root at least, so no seat can have the others' rows.
     return min(n_verify, bucket.rows - bucket.seats + 1)
 
 

@@ -1,8 +1,8 @@
 """Sampling as columns: what requests ask for, by seat, and the arguments of the kernels for it.
 
 Options are values in buffers, never variants of code: a graph exists for a greedy batch, one for
-everything else and one for grammars. A launcher that calls kernels directly leaves out what nobody
-asks for.
+everything else and one for grammars. A launcher that calls kernels directly leaves out what no
+request asks for.
 """
 
 from __future__ import annotations
@@ -98,12 +98,12 @@ class Columns:
     numbers: Mapping[str, Tensor]  # [B] each, by the names above
     bias: Tensor  # [B, V] f32
     counts: Tensor  # [2, B, V] i32, tokens of prompt and output; written by rounds too
-    biased: list[Request | None]  # whose bias a seat holds; it is zero where nobody's
+    biased: list[Request | None]  # whose bias a seat holds; None: it is zero
     masks: Masks
 
     @classmethod
     def empty(cls, numbers: Mapping[str, Tensor], n_seats: int, vocabulary: int) -> Columns:
-        """Nobody is biased, nothing was counted."""
+        """Without any bias, and nothing counted."""
         device = numbers["seed"].device
         return cls(
             numbers,

@@ -1,4 +1,4 @@
-"""The scheduler: who reads, who drafts, and who gives memory back when it runs short."""
+"""The scheduler: which requests read, which draft, and which give memory back when it is short."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Plan:
 
     drafting: tuple[Request, ...]
     reading: tuple[Reading, ...] = ()
-    is_quiet: bool = True  # nobody reads and nobody waits
+    is_quiet: bool = True  # no request reads and none waits
 
     @property
     def decoding(self) -> tuple[Request, ...]:
-        """Who decodes once the prompts are read so far."""
+        """The requests that decode once the prompts are read so far."""
         return (*self.drafting, *(part.request for part in self.reading if part.completes))
 
 
@@ -58,7 +58,7 @@ class Scheduler:
         self.running: list[Request] = []
 
     def plan(self) -> Plan:
-        """Drop the dead, admit what fits, make room for who runs, cut the prompts into chunks."""
+        """Drop the dead, admit what fits, make room for what runs, cut the prompts into chunks."""
         self._compact()
         self._admit()
         drafting = self._with_room([r for r in self.running if r.state is State.DECODING])
@@ -66,7 +66,7 @@ class Scheduler:
         return Plan(tuple(drafting), tuple(reading), not reading and not self.waiting)
 
     def assume_read(self) -> None:
-        """Admit who waits and take the prompts as read, though nobody computed their KV."""
+        """Admit what waits and take the prompts as read, though their KV was not computed."""
         self._admit()
         for request in self.running:
             if request.state is State.READING and self._memory.cover(request, len(request.tokens)):
@@ -75,7 +75,7 @@ class Scheduler:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits, and whoever still has a slot has finished."""
+        """Nothing waits, and every request that still has a slot has finished."""
         return not self.waiting and all(r.state is State.FINISHED for r in self.running)
 
     def end(self, request: Request) -> None:
@@ -86,7 +86,7 @@ class Scheduler:
         request.state = State.FINISHED
 
     def restart(self, requests: Iterable[Request]) -> None:
-        """Nobody runs; these wait, first come first, and read everything again."""
+        """No request runs; these wait, first come first, and read everything again."""
         self.running = []
         self.waiting = deque(requests)
         for request in self.waiting:
@@ -133,7 +133,7 @@ class Scheduler:
         return [request for request in kept if request.state is State.DECODING]
 
     def is_covered(self, n_more: int) -> bool:
-        """Whether nobody who runs takes a page before it is so many tokens longer."""
+        """Whether no running request takes a page before it is so many tokens longer."""
         return all(self._memory.covers(r, self._foreseen(r, n_more)) for r in self.running)
 
     def _foreseen(self, request: Request, n_more: int = 0) -> int:
@@ -179,7 +179,7 @@ class Scheduler:
         return found
 
     def _padding(self, n_read: int) -> int:
-        """Rows of a chunk that would be computed for nobody: the next prompt begins there."""
+        """Rows of a chunk that would be padding: the next prompt begins there."""
         if not n_read or not self._sizes:
             return 0
         padding = smallest(self._sizes, n_read) - n_read

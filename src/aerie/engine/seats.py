@@ -1,4 +1,4 @@
-"""Who sits where in the batch, as the host knows it, and what their draft has seen."""
+"""Which request has which seat of the batch, as the host knows it, and what its draft has seen."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ class Seating:
         masks.seats = lambda: self.seats
 
     def holds(self, requests: Sequence[Request]) -> bool:
-        """Whether these and nobody else are seated."""
+        """Whether exactly these are seated."""
         here = {id(own.request) for own in self.seats if not own.has_left}
         return {id(request) for request in requests} == here and len(here) == len(self.seats)
 
     @property
     def is_constrained(self) -> bool:
-        """Whether anybody has a grammar, whose masks need the host in every round."""
+        """Whether any request has a grammar, whose masks need the host in every round."""
         return any(own.walker is not None for own in self.seats)
 
     def have_room(self, reach: Callable[[Seat], int]) -> bool:
-        """Whether everybody's pages cover the positions that `reach` says."""
+        """Whether the pages of every seat cover the positions that `reach` says."""
         return all(self._memory.covers(own.request, reach(own)) for own in self.seats)
 
     def seat(self, state: State, requests: Sequence[Request], n_seats: int) -> bool:
-        """Those who stay keep their trees, in order and without gaps (K13); the others join.
+        """Requests that stay keep their trees, in order and without gaps (K13); the others join.
 
         `n_seats` is the bucket they sit in. False if nothing was to be done.
         """
@@ -89,13 +89,13 @@ class Seating:
         return True
 
     def retire(self, requests: Sequence[Request]) -> None:
-        """Whoever is not among these has left: nothing that is under way decides for them."""
+        """Requests not among these have left: nothing that is under way decides for them."""
         wanted = {id(request) for request in requests}
         for own in self.seats:
             own.is_gone |= id(own.request) not in wanted
 
     def leave_gaps(self, state: State) -> None:
-        """Whoever has left writes nothing: pages and row may be somebody else's by now."""
+        """Requests that have left write nothing: their pages and rows may be others' by now."""
         gone = [index for index, own in enumerate(self.seats) if own.has_left]
         if gone:
             state.told.leave(gone)

@@ -1,6 +1,6 @@
 """The batch's own record on its device: fixed buffers that rounds read, write and never resize.
 
-Seat b of every buffer is one request. The host writes columns when somebody joins or leaves; all
+Seat b of every buffer is one request. The host writes columns when requests join or leave; all
 else is written by the rounds themselves. An empty seat is inert: its table row is the one that
 names the inert KV slot throughout, its tree is a root, and it never goes on.
 """
@@ -22,7 +22,7 @@ from aerie.requests.params import MAX_STOPS
 from aerie.requests.request import Request
 from aerie.speculation.store import NodeStore
 
-# The same of seats: who sits where, and what a newcomer begins with.
+# The same of seats: what is known of a request that is seated anew.
 _SEATS: tuple[Column, ...] = (
     ("is_seated", torch.bool, False, lambda r: True),
     ("takes_drafts", torch.bool, False, lambda r: r.takes_drafts),
@@ -41,7 +41,7 @@ class Told:
         more: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
             "stop_tokens": (torch.int64, (n_seats, MAX_STOPS)),  # -1 for none
             "source": (torch.int64, (n_seats,)),  # the seat whose request moves here
-            "is_new": (torch.bool, (n_seats,)),  # nobody moves here
+            "is_new": (torch.bool, (n_seats,)),  # no request moves here
         }
         self._here = Packed.empty({**shapes, **more}, "cpu")
         is_cpu = device == "cpu"
@@ -104,7 +104,7 @@ class Features:
     """The target's features that the draft has not taken in, by table row."""
 
     last: Tensor  # [table rows, captures, hidden] of the last position of a prompt
-    history: History | None  # None: every round drafts, or nobody does
+    history: History | None  # None: every round drafts, or none does
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +229,7 @@ def arrange(state: State, n: int, is_moved: bool, is_counted: bool) -> None:
     """Bring the first n seats in line with what the host told; all others are empty.
 
     A newcomer has read its prompt: the features of its last position wait by table row, so that
-    it is drafted for like everybody else. Tables of counts move only where somebody uses them.
+    it is drafted for like all others. Tables of counts move only where a request uses them.
     """
     kept, report = state.kept, state.report
     if is_moved:

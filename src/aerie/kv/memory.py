@@ -19,8 +19,8 @@ AHEAD_SHARE = 16  # at most this part of the free pages is taken ahead, by one r
 class Memory:
     """Gives every running request a table row and the pages that cover its positions.
 
-    The host has a table of its own, written by kernels for a CPU: a device is sent copies, and
-    nobody waits for it.
+    The host has a table of its own, written by kernels for a CPU: a device is sent copies,
+    without a wait for it.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Memory:
         self.kernels = kernels
 
     def reset(self) -> None:
-        """Nobody holds anything and no text is known; the table's rows are written when taken."""
+        """Nothing is held and no text is known; the table's rows are written when taken."""
         config = self._config
         self.ledger = Ledger(config.n_pages, config.page_size)
         self._prefixes = PrefixCache(self.ledger) if config.prefix_reuse else None
@@ -49,7 +49,7 @@ class Memory:
         False and unchanged if no row is free or so many positions do not fit now.
         """
         nodes = []
-        # Whoever wants every token of its prompt scored must compute them all.
+        # A request that wants every token of its prompt scored must compute them all.
         if self._prefixes and not request.wants_scores:
             nodes = self._prefixes.find(request.tokens)
         found = [node.page for node in nodes]
@@ -98,8 +98,8 @@ class Memory:
     def foresee(self, request: Request, n_positions: int) -> None:
         """Cover positions that a request will soon need, where plenty of pages are free.
 
-        The next round is launched ahead only if everybody's pages cover it: who takes them when
-        they are missing at last has held up all others for several rounds by then.
+        The next round is launched ahead only if the pages of every request cover it: one that
+        takes them when they are missing has held up all others for several rounds by then.
         """
         wanted = self.ledger.pages_for(min(n_positions, self.table.shape[1]))
         if 0 < wanted - len(request.held.pages) <= self._spare(0):

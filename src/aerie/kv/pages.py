@@ -1,4 +1,4 @@
-"""The KV ledger: pages of slots, who holds them, and an audit that nothing is lost or shared."""
+"""The KV ledger: pages of slots, what holds them, and an audit that nothing is lost or shared."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class LedgerError(AerieError):
 class Ledger:
     """Counts holders of pages of `page_size` slots. Page 0 is inert and never handed out.
 
-    A page is free, held by one or more requests, or idle: kept for its content though nobody
-    holds it. Idle pages are given up one by one, by whoever kept them.
+    A page is free, held by one or more requests, or idle: kept for its content though no
+    request holds it. Idle pages are given up one by one, by the cache that kept them.
     """
 
     def __init__(self, n_pages: int, page_size: int) -> None:
@@ -34,17 +34,17 @@ class Ledger:
 
     @property
     def n_free(self) -> int:
-        """Pages nobody holds or keeps."""
+        """Pages neither held nor kept."""
         return len(self._free)
 
     @property
     def n_idle(self) -> int:
-        """Pages kept for their content that nobody holds."""
+        """Pages kept for their content and not held."""
         return len(self._idle)
 
     @property
     def oldest_idle(self) -> int | None:
-        """The page that nobody has held for longest; None: no page is idle."""
+        """The page that has been idle for longest; None: no page is."""
         return next(iter(self._idle), None)
 
     @property
@@ -95,7 +95,7 @@ class Ledger:
         self._kept.add(page)
 
     def is_idle(self, page: int) -> bool:
-        """Kept, and held by nobody."""
+        """Kept, and not held."""
         return page in self._idle
 
     def drop(self, page: int) -> None:

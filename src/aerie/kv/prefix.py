@@ -31,8 +31,8 @@ class Node:
 class PrefixCache:
     """Finds kept pages by text; forgets the least recently held when pages run short.
 
-    Who holds a page holds those before it in its text too, and gives them back later: a node is
-    never forgotten before those that are found through it.
+    A request that holds a page holds those before it in its text, and gives them back later: a
+    node is never forgotten before those that are found through it.
     """
 
     def __init__(self, ledger: Ledger) -> None:

@@ -11,7 +11,7 @@ The eight outputs of a word are interleaved: from the lowest bits on it holds ou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -27,8 +27,8 @@ from aerie.models.int4 import (
     words_to_codes,
 )
 from aerie.models.linear import LinearShape
+from aerie.models.loader import Loader
 from aerie.models.quantisation import AWQ, SECTION, read_left_out
-from aerie.models.tensors import TensorSource
 
 VERSION = "gemm"
 # Where the outputs of a word stand in it, from the lowest bits on.
@@ -39,19 +39,19 @@ PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
 class AWQFormat(Int4Format):
     """Codes along the output, interleaved."""
 
-    method: str = AWQ
+    method: str = field(default=AWQ, kw_only=True)
 
     def weight_shape(self, shape: LinearShape) -> tuple[int, int]:
         """Inputs, words along the outputs."""
         return shape.n_in, n_words(shape.n_out)
 
-    def read(self, source: TensorSource, prefix: str, shape: LinearShape) -> Int4Codes:
+    def read(self, loader: Loader, prefix: str, shape: LinearShape) -> Int4Codes:
         """The layer, its outputs in order."""
         codes, zeros = (
-            in_order(source.take(f"{prefix}.{name}"))[:, : shape.n_out]
+            in_order(loader.take(f"{prefix}.{name}"))[:, : shape.n_out]
             for name in ("qweight", "qzeros")
         )
-        return Int4Codes(codes.t(), zeros, source.take(f"{prefix}.scales", torch.float32))
+        return Int4Codes(codes.t(), zeros, loader.take(f"{prefix}.scales", torch.float32))
 
 
 def in_order(words: Tensor) -> Tensor:
@@ -71,4 +71,5 @@ def read_awq(config: Fields) -> AWQFormat:
         config.note(SECTION, f"version {version!r} of AWQ is not supported, only {VERSION!r}")
     if not section.boolean("zero_point", True):
         config.note(SECTION, "AWQ without zero points is not supported")
-    return AWQFormat(read_group_size(config, section, SECTION), read_left_out(section))
+    size = read_group_size(config, section, SECTION)
+    return AWQFormat(size, left_out=read_left_out(section))

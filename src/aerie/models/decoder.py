@@ -164,7 +164,7 @@ class Decoder:
         hidden = functional.embedding(rows.tokens, self.embedding)
         pending: Tensor | None = None
         captured = {0: hidden}
-        # Of a prompt nobody asks what leaves the last layer: one part in 32 of an 8B model's work.
+        # A prompt does not need what leaves the last layer: one part in 32 of an 8B model's work.
         is_asked = logit_rows is None or logit_rows.shape[0] > 0 or len(self.layers) in taps
         for layer_idx, layer in enumerate(self.layers):
             own, idx = (step, layer_idx) if layer_idx < n_far else (near_step, layer_idx - n_far)

@@ -30,7 +30,7 @@ from aerie.models.resolved import OPTION, Resolved
 MAX_COUNT = 1 << 40  # of one id; a vocabulary of such counts still has a sum
 MAX_DIGITS = 9  # of an id
 
-Texts = Iterable[Sequence[int]]
+Texts = Iterable[Sequence[int] | Tensor]
 
 
 @dataclass(frozen=True, eq=False)

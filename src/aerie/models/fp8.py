@@ -10,7 +10,7 @@ are multiplied as they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -18,9 +18,10 @@ from torch import Tensor
 from aerie.kernels.cards.products import WIDEST_STEP
 from aerie.models.fields import Fields
 from aerie.models.linear import Linear, LinearShape
-from aerie.models.packed import BY_DEVICE, NONE, LeftOut, PackedProducts, Stored
+from aerie.models.loader import Loader
+from aerie.models.packed import PackedFormat, Stored
 from aerie.models.quantisation import COMPRESSED, FP8, SECTION, read_left_out
-from aerie.models.tensors import TensorSource, TensorSpec
+from aerie.models.tensors import TensorSpec
 
 E4M3 = ("F8_E4M3",)
 BLOCK, CHANNEL, TENSOR = "block", "channel", "tensor"
@@ -28,22 +29,16 @@ SCALE_BYTES = 4
 
 
 @dataclass(frozen=True)
-class FP8Format:
+class FP8Format(PackedFormat):
     """How `quantization_config` says the linears are stored."""
 
     strategy: str
     scale_name: str
     block: tuple[int, int] = (1, 1)  # outputs and inputs that share a scale, of strategy block
-    left_out: LeftOut = NONE
-    products: PackedProducts = BY_DEVICE
-    method: str = FP8
-
-    def with_products(self, products: PackedProducts) -> FP8Format:
-        """The same, multiplied by these."""
-        return replace(self, products=products)
+    method: str = field(default=FP8, kw_only=True)
 
     def is_stored(self, prefix: str, stored: Stored) -> bool:
-        """Whether a file holds a layer packed."""
+        """Whether a file holds its weight as such floats."""
         weight = stored.get(f"{prefix}.weight")
         return weight is not None and weight.dtype in E4M3
 
@@ -71,16 +66,16 @@ class FP8Format:
             specs.append(TensorSpec(f"{prefix}.bias", (shape.n_out,)))
         return tuple(specs)
 
-    def build(self, source: TensorSource, prefix: str, shape: LinearShape) -> Linear:
+    def build(self, loader: Loader, prefix: str, shape: LinearShape) -> Linear:
         """The layer over the stored floats themselves."""
-        scales = source.take(f"{prefix}.{self.scale_name}", torch.float32)
+        scales = loader.take(f"{prefix}.{self.scale_name}", torch.float32)
         weights = {
-            "codes": source.take(f"{prefix}.weight", torch.float8_e4m3fn).view(torch.uint8),
+            "codes": loader.take(f"{prefix}.weight", torch.float8_e4m3fn).view(torch.uint8),
             "scales": self._by_output(scales, shape).contiguous(),
         }
         sizes = {"group_size": self._group_size(shape)}
         layer = self.products.make(prefix, "multiply_fp8", weights, sizes)
-        return replace(layer, bias=source.take(f"{prefix}.bias") if shape.has_bias else None)
+        return replace(layer, bias=loader.take(f"{prefix}.bias") if shape.has_bias else None)
 
     def _group_size(self, shape: LinearShape) -> int:
         """Of one scale for all inputs, a group that holds them in whole steps."""
@@ -104,7 +99,7 @@ def read_fp8(config: Fields) -> FP8Format:
     if not section.has("weight_block_size"):
         return FP8Format(TENSOR, "weight_scale", left_out=left_out)
     block = _read_block(section, "weight_block_size")
-    return FP8Format(BLOCK, "weight_scale_inv", block, left_out)
+    return FP8Format(BLOCK, "weight_scale_inv", block, left_out=left_out)
 
 
 def read_compressed(config: Fields) -> FP8Format:
@@ -123,7 +118,8 @@ def read_compressed(config: Fields) -> FP8Format:
         config.note(SECTION, f"strategy {strategy!r} of weights is not supported; known: {known}")
         strategy = TENSOR
     block = _read_block(weights, "block_structure") if strategy == BLOCK else (1, 1)
-    return FP8Format(strategy, "weight_scale", block, read_left_out(section), method=COMPRESSED)
+    left_out = read_left_out(section)
+    return FP8Format(strategy, "weight_scale", block, left_out=left_out, method=COMPRESSED)
 
 
 def _read_block(section: Fields, name: str) -> tuple[int, int]:

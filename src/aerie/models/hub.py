@@ -18,7 +18,7 @@ CACHE_VARIABLES = (("HF_HUB_CACHE", "."), ("HF_HOME", "hub"))
 DEFAULT_CACHE = "~/.cache/huggingface/hub"
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-REVISION = re.compile(r"[A-Za-z0-9][\w.-]*")
+COMMIT = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 def find_pair(model: str | None, draft: str | None) -> tuple[Path, Path | None]:
@@ -30,7 +30,7 @@ def find_pair(model: str | None, draft: str | None) -> tuple[Path, Path | None]:
     return find_model(model, os.environ), find_model(draft, os.environ) if draft else None
 
 
-def find_model(model: str, environment: Mapping[str, str], revision: str = "main") -> Path:
+def find_model(model: str, environment: Mapping[str, str]) -> Path:
     """The directory of a model: a path that exists, or a hub id found in the local cache."""
     path = _local(model)
     if model and path.is_dir():
@@ -40,11 +40,9 @@ def find_model(model: str, environment: Mapping[str, str], revision: str = "main
         raise HubError(f"{path} is a file, not a model directory; {told}")
     if not HUB_ID.fullmatch(model):
         raise HubError(f"{model!r} is neither a directory nor a hub id like organisation/name")
-    if not REVISION.fullmatch(revision):
-        raise HubError(f"revision {revision!r} is not a branch, tag or commit")
     cache = cache_folder(environment)
     with reading(cache, HubError):
-        return _snapshot(cache, model, revision)
+        return _snapshot(cache, model)
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
@@ -66,16 +64,15 @@ def _local(model: str) -> Path:
     return path
 
 
-def _snapshot(cache: Path, model: str, revision: str) -> Path:
+def _snapshot(cache: Path, model: str) -> Path:
+    """The files of a model's main branch."""
     folder = cache / f"models--{model.replace('/', '--')}"
-    reference = folder / "refs" / revision
-    commit = (
-        reference.read_bytes().decode(errors="replace").strip() if reference.is_file() else revision
-    )
+    reference = folder / "refs" / "main"
+    commit = reference.read_bytes().decode(errors="replace").strip() if reference.is_file() else ""
     snapshot = folder / "snapshots" / commit
-    command = f"hf download {model}" + ("" if revision == "main" else f" --revision {revision}")
-    if not REVISION.fullmatch(commit) or not snapshot.is_dir():
-        raise HubError(f"{model} ({revision}) is not in {cache}. Download it with:\n  {command}")
+    command = f"hf download {model}"
+    if not COMMIT.fullmatch(commit) or not snapshot.is_dir():
+        raise HubError(f"{model} (main) is not in {cache}. Download it with:\n  {command}")
     if not (snapshot / "config.json").is_file():
         told = explain_directory(snapshot) or f"complete it with:\n  {command}"
         raise HubError(f"{model} in {snapshot} has no config.json; {told}")

@@ -7,9 +7,8 @@ group, and the rows are taken in that order.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -17,8 +16,9 @@ from torch import Tensor
 from aerie.kernels.cards.products import step_of
 from aerie.models.fields import Fields
 from aerie.models.linear import Linear, LinearShape
-from aerie.models.packed import BY_DEVICE, NONE, LeftOut, PackedLinear, PackedProducts, Stored
-from aerie.models.tensors import Offence, TensorSource, TensorSpec
+from aerie.models.loader import Loader
+from aerie.models.packed import PackedFormat, PackedLinear, PackedProducts, Stored
+from aerie.models.tensors import Offence, TensorSpec
 
 BITS = 4
 PER_WORD = 32 // BITS
@@ -38,31 +38,24 @@ class Int4Codes:
 
 
 @dataclass(frozen=True)
-class Int4Format(ABC):
+class Int4Format(PackedFormat):
     """How `quantization_config` says the linears are stored: what every method does alike.
 
     A layer has `qweight`, `qzeros` [groups, n_out / 8] and `scales` [groups, n_out], and a bias.
     """
 
     group_size: int
-    left_out: LeftOut = NONE
-    products: PackedProducts = BY_DEVICE
-    method: str = ""
 
     @abstractmethod
     def weight_shape(self, shape: LinearShape) -> tuple[int, int]:
         """Words of `qweight`."""
 
     @abstractmethod
-    def read(self, source: TensorSource, prefix: str, shape: LinearShape) -> Int4Codes:
+    def read(self, loader: Loader, prefix: str, shape: LinearShape) -> Int4Codes:
         """A layer's codes in plain order, its zero points and scales; offences are noted."""
 
-    def with_products(self, products: PackedProducts) -> Self:
-        """The same, multiplied by these."""
-        return replace(self, products=products)
-
     def is_stored(self, prefix: str, stored: Stored) -> bool:
-        """Whether a file holds a layer packed."""
+        """Whether a file holds its words."""
         return f"{prefix}.qweight" in stored
 
     def n_bytes(self, prefix: str, shape: LinearShape, element_bytes: int) -> int:
@@ -81,23 +74,23 @@ class Int4Format(ABC):
             TensorSpec(f"{prefix}.bias", (shape.n_out,), is_optional=not shape.has_bias),
         )
 
-    def build(self, source: TensorSource, prefix: str, shape: LinearShape) -> Linear:
+    def build(self, loader: Loader, prefix: str, shape: LinearShape) -> Linear:
         """The layer, its codes sorted by group where they are not."""
-        found = self.read(source, prefix, shape)
-        bias = _take_bias(source, prefix, shape)
-        if not self._divides(source, prefix, shape):
+        found = self.read(loader, prefix, shape)
+        bias = _take_bias(loader, prefix, shape)
+        if not self._divides(loader, prefix, shape):
             # Something that can be built: loading ends in the offence that was noted.
             found = Int4Codes(found.codes, found.zeros[:1], found.scales[:1])
         layer = pack_layer(self.products, prefix, found, bias)
-        source.release(f"{prefix}.qweight")
+        loader.release(f"{prefix}.qweight")
         return layer
 
-    def _divides(self, source: TensorSource, prefix: str, shape: LinearShape) -> bool:
+    def _divides(self, loader: Loader, prefix: str, shape: LinearShape) -> bool:
         """Whether a layer's inputs fill its groups; noted where they do not."""
         is_even = self.group_size == WHOLE_INPUT or shape.n_in % self.group_size == 0
         if not is_even:
             detail = f"has {shape.n_in} inputs, which groups of {self.group_size} do not divide"
-            source.note(Offence("broken group", prefix, detail))
+            loader.note(Offence("broken group", prefix, detail))
         return is_even
 
 
@@ -109,7 +102,7 @@ def pack_layer(
     n_groups, n_in = found.scales.shape[0], codes.shape[1]
     size = n_in // n_groups
     weights = {
-        "codes": in_halves(codes, step_of(size)),
+        "codes": _in_halves(codes, step_of(size)),
         "scales": found.scales.contiguous(),
         "zeros": found.zeros.contiguous(),
     }
@@ -117,7 +110,7 @@ def pack_layer(
     return replace(layer, bias=bias, order=found.order)
 
 
-def in_halves(codes: Tensor, step: int) -> Tensor:
+def _in_halves(codes: Tensor, step: int) -> Tensor:
     """[..., n_in] codes to [..., n_in / 2] bytes: of each step the second half above the first."""
     low, high = codes.unflatten(-1, (-1, 2, step // 2)).unbind(-2)
     both: Tensor = low | (high << BITS)
@@ -140,14 +133,14 @@ def n_words(n_codes: int) -> int:
     return -(-n_codes // PER_WORD)
 
 
-def _take_bias(source: TensorSource, prefix: str, shape: LinearShape) -> Tensor | None:
+def _take_bias(loader: Loader, prefix: str, shape: LinearShape) -> Tensor | None:
     """The bias, if the layer has one; one that it must not have is noted unless it is zero."""
     name = f"{prefix}.bias"
-    bias = source.take(name) if source.has(name) else None
+    bias = loader.take(name) if loader.has(name) else None
     if bias is None or shape.has_bias:
         return bias
     if bool(bias.any()):
-        source.note(Offence("not zero", name, "but this layer has no bias"))
+        loader.note(Offence("not zero", name, "but this layer has no bias"))
     return None
 
 

@@ -5,6 +5,7 @@ The functions here are the definition: PyTorch, any device. `LoadOptions.ops` sw
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -89,13 +90,13 @@ def rotate_store(
     return rotate(queries, *rotation)
 
 
-def turn_signed(positions: Tensor, frequencies: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+def _turn_signed(positions: Tensor, frequencies: Tensor, factor: float) -> tuple[Tensor, Tensor]:
     """Both as wide as a head, the sine of its first half negated: [rows, 1, head_dim] f32."""
     cos, sin = turn(positions, frequencies, factor)
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
-def rotate_whole(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotate_whole(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """`rotate` by a signed cosine and sine: a head times one, its halves exchanged times the other.
 
     The same products and sums, hence the same bits, in half the operations.
@@ -105,15 +106,38 @@ def rotate_whole(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return (wide * cos).add_(exchanged.mul_(sin)).to(heads.dtype)
 
 
-def rotate_whole_store(
+def _rotate_whole_store(
     heads: Heads, rotation: tuple[Tensor, Tensor], slots: Tensor, stored: tuple[Tensor, Tensor]
 ) -> Tensor:
     """`rotate_store` with a signed rotation."""
     queries, keys, values = heads
-    stored[0].index_copy_(0, slots, rotate_whole(keys, *rotation))
+    stored[0].index_copy_(0, slots, _rotate_whole(keys, *rotation))
     stored[1].index_copy_(0, slots, values)
-    return rotate_whole(queries, *rotation)
+    return _rotate_whole(queries, *rotation)
 
 
 TORCH_OPS = LayerOps(normalise, add_normalise, gate, rotate_store)
-CPU_OPS = LayerOps(normalise, add_normalise, gate, rotate_whole_store, turn_signed)
+CPU_OPS = LayerOps(normalise, add_normalise, gate, _rotate_whole_store, _turn_signed)
+
+
+def fused_ops() -> LayerOps:
+    """One launch per operation; needs triton, and a GPU unless Triton interprets."""
+    # Late: a machine without a GPU may have no triton.
+    fused = importlib.import_module("aerie.kernels.triton_gpu.fused")
+    routed = importlib.import_module("aerie.kernels.triton_gpu.routing")
+
+    def route_few(logits: Tensor, n_active: int) -> Routing:
+        if logits.shape[0] > routed.MOST_ROWS:  # a prompt's rows: what takes long are its products
+            return route(logits, n_active)
+        order, starts, shares = routed.route(logits, n_active)
+        return Routing(order, starts, shares, n_active)
+
+    return LayerOps(
+        fused.normalise,
+        fused.add_normalise,
+        fused.gate,
+        fused.rotate_store,
+        fused.turn,
+        route=route_few,
+        mix=routed.mix,
+    )

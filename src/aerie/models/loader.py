@@ -12,7 +12,7 @@ from aerie.models.weights import Checkpoint
 
 
 class Loader:
-    """A TensorSource over a checkpoint.
+    """Takes tensors from a checkpoint.
 
     On a CPU and in the file's own dtype a tensor is the mapped file itself. Otherwise one copy
     is made and the file's pages are given back, so that peak memory is the model plus one tensor.
@@ -79,7 +79,7 @@ class Loader:
 def find_offences(files: Checkpoint, specs: Sequence[TensorSpec]) -> list[Offence]:
     """Compare headers with the specifications; on any offence the data is searched as well.
 
-    One report is worth the reading: whoever repairs the checkpoint sees everything at once.
+    One report is worth the reading: a repair sees everything at once.
     """
     offences = compare(specs, files.entries)
     if not offences:

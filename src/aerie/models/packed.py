@@ -7,10 +7,11 @@ library: some outputs at a time, so that no weight lies in memory as a whole.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Protocol
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -20,9 +21,11 @@ from aerie.errors import UsageError
 from aerie.kernels import catalogue, load
 from aerie.kernels.kernel import Kernel
 from aerie.models.linear import DENSE, DenseFormat, Linear, LinearFormat, LinearShape
-from aerie.models.tensors import StoredTensor, TensorSource, TensorSpec
+from aerie.models.loader import Loader
+from aerie.models.tensors import TensorSpec
+from aerie.models.weights import Entry
 
-Stored = Mapping[str, StoredTensor]  # what a file's header says, by name
+Stored = Mapping[str, Entry]  # what a file's header says, by name
 OUTPUTS = "N"  # the axis of the cards along which layers are joined
 UNPACKED_BY = {"multiply_int4": "unpack_int4", "multiply_fp8": "unpack_fp8"}
 # Of a weight that is written out; outputs at a time are a multiple of the library's widest tiles.
@@ -204,26 +207,21 @@ def _is_within(prefix: str, name: str) -> bool:
     return bool(name) and f".{name}." in f".{prefix}."
 
 
-class PackedFormat(LinearFormat, Protocol):
+@dataclass(frozen=True, kw_only=True)
+class PackedFormat(LinearFormat, ABC):
     """A format of packed layers, as a config describes it."""
 
-    @property
-    def method(self) -> str:
-        """As its config spells it."""
-        ...
+    left_out: LeftOut = NONE  # layers that are not packed
+    products: PackedProducts = BY_DEVICE
+    method: str = ""  # as its config spells it
 
-    @property
-    def left_out(self) -> LeftOut:
-        """Layers that are not packed."""
-        ...
-
-    def with_products(self, products: PackedProducts) -> PackedFormat:
+    def with_products(self, products: PackedProducts) -> Self:
         """The same, multiplied by these."""
-        ...
+        return replace(self, products=products)
 
+    @abstractmethod
     def is_stored(self, prefix: str, stored: Stored) -> bool:
         """Whether a file holds a layer packed: quantisers leave some as they are."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -237,9 +235,9 @@ class MixedFormat:
         """Those of the layer's own format."""
         return self._of(prefix).tensors(prefix, shape)
 
-    def build(self, source: TensorSource, prefix: str, shape: LinearShape) -> Linear:
+    def build(self, loader: Loader, prefix: str, shape: LinearShape) -> Linear:
         """The layer in its own format."""
-        return self._of(prefix).build(source, prefix, shape)
+        return self._of(prefix).build(loader, prefix, shape)
 
     def n_bytes(self, prefix: str, shape: LinearShape, element_bytes: int) -> int:
         """Memory of the layer in its own format."""

@@ -155,7 +155,7 @@ def probe_head(target: Decoder, head: Eagle3Head, texts: ProbeTexts) -> ProbeRep
     hits = []
     for reading in readings:
         taps = out.taps[:, [needed.index(b) for b in reading.boundaries]]
-        hits.append(_hits(read_as(head, reading), texts, taps, follows))
+        hits.append(_hits(_read_as(head, reading), texts, taps, follows))
     return ProbeReport(
         tuple(_row(reading, own, hits[0]) for reading, own in zip(readings, hits, strict=True)),
         n_pairs=hits[0].shape[0],
@@ -179,7 +179,7 @@ def neighbours(head: Eagle3Head, n_target_layers: int) -> list[Reading]:
     return out
 
 
-def read_as(head: Eagle3Head, reading: Reading) -> Eagle3Head:
+def _read_as(head: Eagle3Head, reading: Reading) -> Eagle3Head:
     """The same weights read another way; nothing is copied."""
     is_normed = reading.is_residual_normed
     convention = replace(

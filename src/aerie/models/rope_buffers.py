@@ -34,7 +34,7 @@ def without_buffers(files: Checkpoint) -> Checkpoint:
 def check_buffers(
     files: Checkpoint, names: Iterable[str], rope: RopeSettings, head_dim: int
 ) -> list[Offence]:
-    """Tables that are not what the config implies: whoever wrote them rotated another way."""
+    """Tables that are not what the config implies: their writer rotated another way."""
     offences = []
     for name in names:
         entry = files.entries[name]

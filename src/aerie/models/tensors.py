@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-import torch
-from torch import Tensor
 
 from aerie.errors import TensorMismatchError
 from aerie.models.fields import shortened
 from aerie.models.foreign import DTYPES, explain_tensor
+from aerie.models.weights import Entry
 
 FLOATS = ("F32", "BF16", "F16")
 BYTES = ("U8",)
@@ -28,45 +25,6 @@ class TensorSpec:
     other_shape: tuple[int, ...] | None = None  # another that stands for the same
 
 
-class StoredTensor(Protocol):
-    """What a file's header says of a tensor."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
-        ...
-
-    @property
-    def dtype(self) -> str:
-        """Its dtype, in the file format's spelling."""
-        ...
-
-
-class TensorSource(Protocol):
-    """Where a model's parts take their tensors from."""
-
-    def take(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
-        """A tensor on the run's device; floats in `dtype`, or in the run's when it is None."""
-        ...
-
-    def has(self, name: str) -> bool:
-        """Whether an optional tensor is there."""
-        ...
-
-    @property
-    def device(self) -> torch.device:
-        """Where the run's tensors are."""
-        ...
-
-    def release(self, name: str) -> None:
-        """Of a tensor that was copied into another form, the file's pages may go."""
-        ...
-
-    def note(self, offence: Offence) -> None:
-        """Remember an offence that only the values show; loading then ends in one error."""
-        ...
-
-
 @dataclass(frozen=True)
 class Offence:
     """One tensor that is not as it must be."""
@@ -80,7 +38,7 @@ class Offence:
         return f"{self.name} {self.detail}".rstrip()
 
 
-def compare(specs: Iterable[TensorSpec], stored: Mapping[str, StoredTensor]) -> list[Offence]:
+def compare(specs: Iterable[TensorSpec], stored: Mapping[str, Entry]) -> list[Offence]:
     """Every tensor that is missing, unknown, mis-shaped or of a wrong dtype; reads no data."""
     expected = {spec.name: spec for spec in specs}
     found = [

@@ -53,7 +53,7 @@ def run_capture(
     recipe: EngineRecipe, prompts: Sequence[str], params: SamplingParams, capture: Capture
 ) -> CapturedRun:
     """Decode the prompts together on an engine with the capture's tap."""
-    engine = load_tapped(recipe, capture)
+    engine = _load_tapped(recipe, capture)
     ids = []
     for number, prompt in enumerate(prompts):
         budget = max(1, params.max_tokens - SHORTER * number)
@@ -64,7 +64,7 @@ def run_capture(
     return CapturedRun(tokens, {name: tap.n_calls for name, tap in capture.taps.items()})
 
 
-def load_tapped(recipe: EngineRecipe, capture: Capture) -> Engine:
+def _load_tapped(recipe: EngineRecipe, capture: Capture) -> Engine:
     """The engine of a recipe, its kernels tapped."""
     if recipe.geometry is None:
         return Engine.load(recipe.model, recipe.draft, tap=capture.tap, **recipe.settings)

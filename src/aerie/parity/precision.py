@@ -42,7 +42,7 @@ class Variant:
 # ------------------------------------------------------------------ roundings of values in [0, 1]
 
 
-def as_dtype(dtype: torch.dtype) -> Round:
+def _as_dtype(dtype: torch.dtype) -> Round:
     """Through a narrower float and back."""
     return lambda values: values.to(dtype).to(values.dtype)
 
@@ -94,7 +94,7 @@ def linear_exp(pieces: int) -> Round:
     return run
 
 
-def rounded_exp(rounding: Round) -> Round:
+def _rounded_exp(rounding: Round) -> Round:
     """The exact exp, its result rounded."""
     return lambda exponents: rounding(torch.exp(exponents.clamp(min=-1e4)))
 
@@ -176,25 +176,25 @@ VARIANTS: tuple[Variant, ...] = (
             ("linear-16", "2^f by 16 lines", linear_exp(16), None),
             ("linear-4", "2^f by 4 lines", linear_exp(4), None),
             ("linear-1", "2^f by one line: shift and add", linear_exp(1), None),
-            ("fixed-16", "exp in 16 fractional bits", rounded_exp(as_fixed(16)), None),
-            ("fixed-8", "exp in 8 fractional bits", rounded_exp(as_fixed(8)), None),
-            ("bf16-out", "probabilities sent in bf16", torch.exp, as_dtype(torch.bfloat16)),
+            ("fixed-16", "exp in 16 fractional bits", _rounded_exp(as_fixed(16)), None),
+            ("fixed-8", "exp in 8 fractional bits", _rounded_exp(as_fixed(8)), None),
+            ("bf16-out", "probabilities sent in bf16", torch.exp, _as_dtype(torch.bfloat16)),
         )
     ),
     *(
         Variant(f"hidden-{name}", LAYER, meaning, rounded_hidden(rounding))
         for name, meaning, rounding in (
-            ("fp16", "hidden rows sent in fp16", as_dtype(torch.float16)),
-            ("bf16", "hidden rows sent in bf16", as_dtype(torch.bfloat16)),
-            ("fp8", "hidden rows sent in fp8 (e4m3)", as_dtype(torch.float8_e4m3fn)),
+            ("fp16", "hidden rows sent in fp16", _as_dtype(torch.float16)),
+            ("bf16", "hidden rows sent in bf16", _as_dtype(torch.bfloat16)),
+            ("fp8", "hidden rows sent in fp8 (e4m3)", _as_dtype(torch.float8_e4m3fn)),
             ("int8", "hidden rows sent in int8, one scale a row", as_int8_rows),
         )
     ),
     *(
         Variant(f"scores-{name}", LAYER, meaning, rounded_scores(rounding))
         for name, meaning, rounding in (
-            ("fp16", "path scores in fp16", as_dtype(torch.float16)),
-            ("bf16", "path scores in bf16", as_dtype(torch.bfloat16)),
+            ("fp16", "path scores in fp16", _as_dtype(torch.float16)),
+            ("bf16", "path scores in bf16", _as_dtype(torch.bfloat16)),
             ("fixed-16", "path scores in 16 fractional bits", as_fixed(16)),
             ("fixed-12", "path scores in 12 fractional bits", as_fixed(12)),
             ("fixed-8", "path scores in 8 fractional bits", as_fixed(8)),

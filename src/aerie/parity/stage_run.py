@@ -10,13 +10,13 @@ from torch import Tensor
 
 from aerie.attention import pytorch, reference
 from aerie.attention.contract import PrepareAttention
-from aerie.attention.rows import Bounds, Rows, causal_rows
 from aerie.errors import UsageError
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3.head import Eagle3Head
 from aerie.models.eagle3.load import load_head
 from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
+from aerie.models.probe_text import whole_texts
 from aerie.parity.stage_dump import StageDump
 
 TOKEN_SEED = 5
@@ -58,8 +58,7 @@ def _load(subject: Subject, prepare: PrepareAttention) -> LoadedPair:
     target = load_decoder(subject.model, prepare, options)
     if subject.draft is None:
         return LoadedPair(target, None)
-    options_of_head = HeadOptions(subject.taps)
-    return LoadedPair(target, load_head(subject.draft, target, prepare, options_of_head))
+    return LoadedPair(target, load_head(subject.draft, target, prepare, HeadOptions(subject.taps)))
 
 
 def draw_tokens(vocab_size: int, n_tokens: int) -> Tensor:
@@ -79,10 +78,9 @@ def run_stages(pair: LoadedPair, tokens: Tensor, features: Tensor | None = None)
     if int(tokens.min()) < 0 or int(tokens.max()) >= target.geometry.vocab_size:
         raise UsageError(f"token ids must lie in 0..{target.geometry.vocab_size - 1}")
     device = target.embedding.device
-    rows = _whole_text(tokens.to(device))
-    every = torch.arange(n_tokens, device=device)
+    rows = whole_texts((tokens.to(device),))
     taps = tuple(range(n_layers + 1))
-    out = target.forward(rows, target.allocate_pool(n_tokens + 1), every, taps)
+    out = target.forward(rows, target.allocate_pool(n_tokens + 1), None, taps)
     stages = {"target.embedding": out.taps[:, 0]}
     for layer_idx in range(n_layers):
         stages[f"target.layers.{layer_idx}"] = out.taps[:, layer_idx + 1]
@@ -91,18 +89,10 @@ def run_stages(pair: LoadedPair, tokens: Tensor, features: Tensor | None = None)
         return StageDump(tokens, None, stages)
     if features is None:
         features = out.taps[:-1, list(head.taps)]
-    pairs = _whole_text(tokens[1:].to(device))
     head.extend(
-        pairs,
+        whole_texts((tokens[1:].to(device),)),
         features.to(device=device, dtype=target.embedding.dtype),
         head.allocate_pool(n_tokens),
         observe=lambda name, stage: stages.update({f"draft.{name}": stage}),
     )
     return StageDump(tokens, features, stages)
-
-
-def _whole_text(tokens: Tensor) -> Rows:
-    n_tokens = tokens.shape[0]
-    indptr = torch.tensor([0, n_tokens], dtype=torch.int32, device=tokens.device)
-    slots = torch.arange(1, n_tokens + 1, dtype=torch.int32, device=tokens.device)
-    return causal_rows(tokens, indptr, indptr, slots, Bounds(n_tokens, n_tokens))

@@ -33,7 +33,7 @@ class Asked:
     stop_ids: tuple[int, ...]
 
 
-def read_prompt(prompt: Any) -> tuple[int, ...]:
+def _read_prompt(prompt: Any) -> tuple[int, ...]:
     """Token ids in any container; bytes and booleans are refused, for they look like ids."""
     if isinstance(prompt, str | bytes | bytearray | memoryview):
         raise UsageError(f"the prompt is {prompt!r:.60}, must be token ids: encode the text first")
@@ -46,7 +46,7 @@ def check_request(
     prompt: Any, params: SamplingParams, config: EngineConfig, limits: Limits, room: Room
 ) -> Asked:
     """What is to be run, or UsageError with the value, the limit and what to do."""
-    tokens = read_prompt(prompt)
+    tokens = _read_prompt(prompt)
     require(bool(tokens), "the prompt is empty: give at least one token")
     require(
         len(tokens) < limits.context,

@@ -47,7 +47,7 @@ def compact(body: object) -> bytes:
 
 
 def written(body: object) -> bytes:
-    """JSON piece by piece: the encoder that does it at once would keep everybody waiting."""
+    """JSON piece by piece: the encoder that does it at once would stop the event loop."""
     encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return "".join(encoder.iterencode(body)).encode()
 
@@ -102,7 +102,7 @@ class Answer:
         return {**self._head(self.form.kind), "choices": choices, **self._taken(completions)}
 
     def openings(self) -> list[dict[str, Any]]:
-        """The first chunk of each choice of a chat: who speaks."""
+        """The first chunk of each choice of a chat: its role."""
         role = {"delta": {"role": "assistant", "content": ""}}
         n_choices = len(self.asks) if self.form.is_chat else 0
         return [self._chunk(index, role, None, None) for index in range(n_choices)]

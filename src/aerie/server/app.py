@@ -13,8 +13,7 @@ from starlette.types import ASGIApp
 
 import aerie
 from aerie.server import problems
-from aerie.server.about import add_about
-from aerie.server.aliases import add_aliases
+from aerie.server.about import add_about, add_aliases
 from aerie.server.bodies import BoundedRoute
 from aerie.server.fields import (
     ChatRequest,

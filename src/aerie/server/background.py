@@ -1,4 +1,4 @@
-"""Work that nobody waits for: a thread does it, in order; what is too much is dropped."""
+"""Work that needs no answer: a thread does it, in order; what is too much is dropped."""
 
 from __future__ import annotations
 

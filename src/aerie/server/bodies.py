@@ -1,4 +1,4 @@
-"""How many names a body and its objects may have, before anybody complains about each of them."""
+"""How many names a body and its objects may have, before each of them is complained about."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class BoundedRoute(APIRoute):
             return handle
 
         async def bounded(request: Request) -> Response:
-            refuse_many_names_in_all(await request.body())
+            _refuse_many_names_in_all(await request.body())
             try:
                 body = await request.json()  # kept by the request, not parsed twice
             except (ValueError, RecursionError):
                 return await handle(request)  # which says what is wrong with it
-            refuse_many_names(body)
+            _refuse_many_names(body)
             return await handle(request)
 
         return bounded
 
 
-def refuse_many_names_in_all(content: bytes) -> None:
+def _refuse_many_names_in_all(content: bytes) -> None:
     """Raise if a body has too many names to be parsed in no time; those within texts do not count.
 
     A quote that ends a name is followed by a colon, and within a text it has a backslash before it.
@@ -45,7 +45,7 @@ def refuse_many_names_in_all(content: bytes) -> None:
         raise ApiError(400, f"body: at most {MOST_NAMES_IN_ALL} names, not {n_names}")
 
 
-def refuse_many_names(body: object) -> None:
+def _refuse_many_names(body: object) -> None:
     """Raise if the body, or a field of it, is an object of too many names."""
     if not isinstance(body, dict):
         return

@@ -21,12 +21,12 @@ class Compiling:
         return bool(self._waiting)
 
     def start(self, group: Submit) -> None:
-        """Whoever has no grammar, or a known one, is ready at once."""
+        """A group without a grammar, or with a known one, is ready at once."""
         asked = {ask.params.grammar for ask in group.asks if ask.params.grammar is not None}
         self._waiting[group.key] = group, [self._grammars.start(grammar) for grammar in asked]
 
     def drop(self, key: int) -> None:
-        """Nobody waits for these any more."""
+        """The client of these waits no more."""
         self._waiting.pop(key, None)
 
     def ready(self) -> list[Submit]:

@@ -119,7 +119,7 @@ class EngineLoop:
         self._compiling = Compiling(loaded.engine.grammars)
         self._items: list[tuple[int, Item]] = []
         self._numbers = Numbers()  # as they were told
-        # Nobody else says that a part of the target is gone.
+        # Nothing else says that a part of the target is gone.
         self._rest = LOOK_SECONDS if loaded.engine.config.model.tensor_parallel > 1 else None
 
     def run(self) -> None:
@@ -257,7 +257,7 @@ class EngineLoop:
 
 
 def _portable(error: Exception) -> Exception:
-    """The same for whoever asked; not every exception can be rebuilt from what it says."""
+    """The same for the client; not every exception can be rebuilt from what it says."""
     for kind in (UsageError, AerieError):
         if isinstance(error, kind):
             return kind(str(error))

@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _end_with_server() -> None:
-    """Standard input is a pipe that nobody writes to: it ends with the server."""
+    """Standard input is a pipe that is never written to: it ends with the server."""
     os.read(0, 1)
     time.sleep(ORPHAN_SECONDS)
     os._exit(1)

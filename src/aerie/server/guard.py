@@ -20,13 +20,13 @@ from aerie.server.view import FILES
 LOG = logging.getLogger("aerie.server")
 # Answered without a key: what a balancer asks for, and the page, which asks for the key itself.
 OPEN_PATHS = frozenset({"/health", *FILES})
-# Asked for every few seconds by whoever watches: the log need not tell.
+# Asked for every few seconds by monitors: the log need not tell.
 QUIET_PATHS = OPEN_PATHS | {"/metrics", "/about"}
 HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{1,5})?")
 # What a refused client may still send while it learns why: so long, and so much.
 LINGER_SECONDS, LINGER_BYTES = 1.0, 16 * 1024 * 1024
 # JSON of a megabyte is parsed and validated in up to 80 ms, and the interpreter does nothing else:
-# large bodies are handed on one at a time, with a pause in which everybody else is served.
+# large bodies are handed on one at a time, with a pause in which all others are served.
 LARGE_BODY = 256 * 1024
 PAUSE_SECONDS = 0.05
 
@@ -36,7 +36,7 @@ def _nobody(status: int) -> None:
 
 
 class Guard:
-    """Pure ASGI, so that a client that leaves is seen by whoever serves it."""
+    """Pure ASGI, so that a path sees its client leave."""
 
     def __init__(
         self, app: ASGIApp, settings: ServerSettings, count: Callable[[int], None] = _nobody

@@ -21,7 +21,7 @@ STATUS_SECONDS = 1.0  # between the end of a process's line and its status
 
 
 class ThreadHost:
-    """A thread of this process: it shares Python's lock with whoever uses it."""
+    """A thread of this process: it shares Python's lock with all others."""
 
     def __init__(self, load: Callable[[], Loaded]) -> None:
         from aerie.server.engine_loop import run_engine

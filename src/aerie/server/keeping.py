@@ -52,7 +52,7 @@ class Sample:
 
 
 class Keeper:
-    """Appends samples to a file until it is full; nobody waits for the disk."""
+    """Appends samples to a file until it is full; no request waits for the disk."""
 
     def __init__(self, path: Path, model: str) -> None:
         self._model = model

@@ -24,7 +24,7 @@ class LineEnded(Exception):
 class Line:
     """One end of it; the other one is this program's own, in this process or another.
 
-    Who sends never waits: a thread writes, whether or not the other end reads. What waits is
+    To send never waits: a thread writes, whether or not the other end reads. What waits is
     bounded by what was taken in, for every token is told once.
     """
 
@@ -43,7 +43,7 @@ class Line:
         return self._socket.fileno()
 
     def send(self, message: object) -> None:
-        """Put it behind what waits to be written; to nobody, if the other end is gone."""
+        """Put it behind what waits to be written; lost, if the other end is gone."""
         self._unsent.put(message)
 
     def wait(self, seconds: float | None = None) -> None:
@@ -84,7 +84,7 @@ class Line:
                 body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
                 self._socket.sendall(len(body).to_bytes(HEAD_BYTES, "big") + body)
         except OSError:
-            pass  # whoever receives hears of it
+            pass  # `receive` says so
         except Exception:
             LOG.exception("what was to be sent cannot be")
             self._hang_up()

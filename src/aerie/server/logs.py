@@ -1,4 +1,4 @@
-"""The log: to standard error, from a thread of its own, so that nobody waits for who reads it."""
+"""The log: to standard error, from a thread of its own, so that no request waits for its reader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from aerie.server.background import Background
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
-FACTS = "facts"  # of a record: what its words say, for whoever reads lines by program
+FACTS = "facts"  # of a record: what its words say, for programs that read lines
 NAMES = ("aerie", "uvicorn.error")
 MOST_WAITING = 10_000  # lines; what comes beyond them is dropped
 END_SECONDS = 2.0

@@ -20,7 +20,7 @@ MOST_SHOWN = 200  # characters of what a client sent
 
 @dataclass(eq=False)
 class Note:
-    """Kept beside a request; whoever serves it adds what he knows."""
+    """Kept beside a request; every part that serves it adds what it knows."""
 
     request_id: str
     began: float = field(default_factory=time.monotonic)
@@ -79,5 +79,5 @@ def note_of(scope: Scope) -> Note:
 
 
 def shown(words: str) -> str:
-    """A client's words on one line of plain ASCII: nobody writes into the log but this server."""
+    """A client's words on one line of plain ASCII: only this server writes into the log."""
     return ascii(words)[1:-1][:MOST_SHOWN]

@@ -22,7 +22,7 @@ from aerie.server.validation import complain
 LOG = logging.getLogger("aerie.server")
 INVALID, LIMIT, SERVER = "invalid_request_error", "rate_limit_error", "server_error"
 RETRY_LATER = {"retry-after": "1"}
-CLIENT_GONE = 499  # nobody reads it; it is what logs and counters say
+CLIENT_GONE = 499  # never sent; it is what logs and counters say
 MOST_WORDS = 500  # characters of a message
 # What the framework says of a path or a body in its own words.
 WORDS = {
@@ -70,7 +70,7 @@ class ClientLeft(ApiError):
 
 
 class ClientStalled(Exception):
-    """A client stopped reading; nobody is left to answer."""
+    """A client stopped reading: no answer can reach it."""
 
 
 def shortened(words: str) -> str:

@@ -7,7 +7,6 @@ import json
 import logging
 import socket
 import uuid
-from dataclasses import dataclass
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -21,16 +20,9 @@ LOOK_SECONDS = 0.1
 PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """What is answered before there is a request."""
-
-    status: int
-    message: str
-
-
-NOT_HTTP = Refusal(400, "this is not HTTP that can be read")
-TOO_LARGE = Refusal(431, f"the head of a request has at most {MOST_HEAD_BYTES} bytes")
+# What is answered before there is a request.
+NOT_HTTP = ApiError(400, "this is not HTTP that can be read")
+TOO_LARGE = ApiError(431, f"the head of a request has at most {MOST_HEAD_BYTES} bytes")
 
 
 class PatientProtocol(HttpToolsProtocol):
@@ -46,7 +38,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._look: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Whoever connects has something to say."""
+        """A connection begins with a head."""
         super().connection_made(transport)
         self._expect_head()
 
@@ -109,19 +101,18 @@ class PatientProtocol(HttpToolsProtocol):
         if self._parsed_bytes > MOST_HEAD_BYTES:
             raise ValueError("the head is too large")  # which ends the parser
 
-    def _answer(self, refusal: Refusal) -> None:
+    def _answer(self, refusal: ApiError) -> None:
         """Say what is wrong and close; an answer that has begun is only closed."""
         if self.transport.is_closing():
             return
         request_id = uuid.uuid4().hex
         address = self.client[0] if self.client else "?"
         own = facts(request_id=request_id, status=refusal.status, address=address)
-        said = (request_id, refusal.status, address, refusal.message)
+        said = (request_id, refusal.status, address, refusal)
         LOG.info("request %s: %d, %s, %s", *said, extra=own)
         cycle: Any = self.cycle
         if cycle is None or cycle.response_complete or not cycle.response_started:
-            error = ApiError(refusal.status, refusal.message)
-            body = json.dumps(error.body()).encode()
+            body = json.dumps(refusal.body()).encode()
             lines = [
                 *self.server_state.default_headers,
                 (b"content-type", b"application/json"),

@@ -1,4 +1,4 @@
-"""From text to ids: refused by its length, off the event loop, bounded, for who still waits."""
+"""From text to ids: refused by its length, off the event loop, bounded, unless its client left."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from aerie.server.samples import Batch, Facts, Failed, Numbers
 from aerie.server.service import Service
 
 LOG = logging.getLogger("aerie.server")
+LOOK_SECONDS = 1.0  # between two looks at a line, which may be given up meanwhile
 
 
 class ReloadRequest(Strict):
@@ -24,47 +25,6 @@ class ReloadRequest(Strict):
 
     model: str | None = None
     draft: str | None = None
-
-
-class Candidate:
-    """An engine that loads; nobody's requests depend on it."""
-
-    def __init__(self, host: Host) -> None:
-        self.host = host
-        self.numbers = Numbers()
-        self._loop = asyncio.get_running_loop()
-        self._loaded: asyncio.Future[Facts] = self._loop.create_future()
-
-    async def load(self) -> Facts:
-        """Wait until it is ready; raises ApiError with its own reason if it never will be."""
-        number = self.host.line.fileno()
-        self._loop.add_reader(number, self._hear)
-        try:
-            return await self._loaded
-        except LineEnded:
-            reason = await asyncio.to_thread(self.host.last_words)
-            raise _refused(reason) from None
-        finally:
-            self._loop.remove_reader(number)
-
-    def _hear(self) -> None:
-        try:
-            for message in self.host.line.receive():
-                self._heed(message)
-        except LineEnded as ended:
-            self._settle(ended)
-
-    def _heed(self, message: object) -> None:
-        if isinstance(message, Batch):
-            self.numbers = message.numbers
-        elif isinstance(message, Facts) and not self._loaded.done():
-            self._loaded.set_result(message)
-        elif isinstance(message, Failed):
-            self._settle(_refused(message.reason))
-
-    def _settle(self, failure: Exception) -> None:
-        if not self._loaded.done():
-            self._loaded.set_exception(failure)
 
 
 def add_reload(app: FastAPI, service: Service) -> None:
@@ -90,17 +50,38 @@ def add_reload(app: FastAPI, service: Service) -> None:
 
 async def _reload(service: Service, host: Host) -> Facts:
     """Load, compare, take over; whatever is wrong, the old engine serves on."""
-    candidate, worker = Candidate(host), service.worker
+    worker = service.worker
     try:
         serving = worker.ready()
-        found = await candidate.load()
+        found, numbers = await asyncio.to_thread(until_loaded, host)
         _require_same_text(serving, found)
         worker.ready()  # it may drain, or have failed, by now
     except BaseException:
         await asyncio.to_thread(host.end, 0)
         raise
-    worker.adopt(host, found, candidate.numbers)
+    worker.adopt(host, found, numbers)
     return found
+
+
+def until_loaded(host: Host) -> tuple[Facts, Numbers]:
+    """Wait for an engine; raises ApiError with its own reason if it will never be ready.
+
+    No request depends on it yet. Its line ends where it is given up meanwhile.
+    """
+    numbers, found = Numbers(), None
+    try:
+        while found is None:
+            host.line.wait(LOOK_SECONDS)
+            for message in host.line.receive():
+                if isinstance(message, Failed):
+                    raise _refused(message.reason)
+                if isinstance(message, Batch):
+                    numbers = message.numbers
+                elif isinstance(message, Facts):
+                    found = message
+    except LineEnded:
+        raise _refused(host.last_words()) from None
+    return found, numbers
 
 
 def _require_same_text(old: Facts, new: Facts) -> None:

@@ -37,7 +37,7 @@ class Renderer:
         tools: Sequence[Mapping[str, object]] | None = None,
         reasoning_effort: str | None = None,
     ) -> str:
-        """The prompt of a conversation; who leaves before his turn costs nothing."""
+        """The prompt of a conversation; a client that leaves before its turn costs nothing."""
         asked = {
             "messages": list(messages),
             "tools": None if tools is None else list(tools),
@@ -63,7 +63,7 @@ class Renderer:
     def _next(self, done: asyncio.Task[str]) -> None:
         self._turn.release()
         if not done.cancelled():
-            done.exception()  # whoever asked may be gone, and has it otherwise
+            done.exception()  # its client may be gone, and has it otherwise
 
     async def _exchange(self, template: ChatTemplate, asked: Mapping[str, object]) -> str:
         try:

@@ -30,7 +30,7 @@ MANY_SCORED = 256  # tokens: twenty alternatives of each take some milliseconds 
 
 
 async def unless_left(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of some work; cancelled as soon as nobody waits for it."""
+    """The result of some work; cancelled as soon as its client leaves."""
     task = asyncio.create_task(work)
     leaving = asyncio.create_task(_disconnect(request))
     try:
@@ -84,7 +84,7 @@ class Run:
         return note_of(self.request.scope)
 
     def leave(self) -> None:
-        """Nobody waits any more; once is enough."""
+        """The client waits no more; a second time does nothing."""
         if len(self.ended) < len(self.group.asks) and self.note.problem is None:
             self.note.problem = "the client left"
         self.worker.leave(self.group)

@@ -122,7 +122,7 @@ class End:
 
 @dataclass(frozen=True)
 class Round:
-    """The tree of a round and what became of it, for those who asked to see them."""
+    """The tree of a round and what became of it, for a client that asked to see them."""
 
     index: int
     tree: dict[str, Any]
@@ -151,7 +151,7 @@ class Submit:
 
 @dataclass(frozen=True)
 class Abandon:
-    """To the engine: nobody waits for these any more."""
+    """To the engine: the client of these waits no more."""
 
     key: int
 
@@ -183,7 +183,7 @@ class Failed:
 
 @dataclass(eq=False)
 class Group:
-    """The samples of one HTTP request, for whoever answers it."""
+    """The samples of one HTTP request, as its answer waits for them."""
 
     key: int
     asks: tuple[Ask, ...]

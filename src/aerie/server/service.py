@@ -109,7 +109,7 @@ class Service:
         return {"prompt": await asyncio.to_thread(facts.tokenizer.decode, asked.tokens, False)}
 
     def standing(self) -> Standing:
-        """How things stand, for whoever watches."""
+        """How things stand, for metrics and the log."""
         numbers = self.worker.numbers
         usage = 1 - numbers.n_free_pages / (self.worker.ready().n_pages - 1)
         return Standing(

@@ -76,13 +76,13 @@ class ServerSettings:
     def answers_to(self, host: str) -> bool:
         """Whether a request may be addressed so; `host` is in small letters, without its port.
 
-        An address is no name: whoever makes a browser resolve his own name to this machine cannot
-        make it send an address.
+        An address is no name: a page that makes a browser resolve its own name to this machine
+        cannot make it send an address.
         """
-        return host in self.hosts or is_address(host) or (ANY_HOST in self.hosts and host != "")
+        return host in self.hosts or _is_address(host) or (ANY_HOST in self.hosts and host != "")
 
 
-def is_address(host: str) -> bool:
+def _is_address(host: str) -> bool:
     """Whether that is an IP address, not a name."""
     try:
         ipaddress.ip_address(host)
@@ -93,6 +93,6 @@ def is_address(host: str) -> bool:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a server that listens there."""
-    if not is_address(host):
+    if not _is_address(host):
         return host == "localhost"
     return ipaddress.ip_address(host).is_loopback

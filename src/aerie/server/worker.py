@@ -86,7 +86,7 @@ class Worker:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nobody waits for an answer."""
+        """Whether no client waits for an answer."""
         return not self._open
 
     def ready(self) -> Facts:
@@ -131,7 +131,7 @@ class Worker:
         return group
 
     def leave(self, group: Group) -> None:
-        """Nobody waits for these any more: what still runs is cancelled before the next step."""
+        """Their client waits no more: what still runs is cancelled before the next step."""
         if self._open.pop(group.key, None) is not None:
             self.pending_tokens -= group.n_tokens
             host = next((old for old, keys in self._retired.items() if group.key in keys), None)
@@ -175,13 +175,13 @@ class Worker:
             self._fail(message.reason)
 
     def _lose(self, host: Host) -> None:
-        """A retired engine died: those it was to finish are told, nobody else has lost anything."""
+        """A retired engine died: the requests it was to finish fail, no others."""
         LOG.error("an engine that was to finish its requests failed: %s", host.last_words())
         for key in self._retired[host] & self._open.keys():
             self._open[key].items.put_nowait(_gone())
 
     def _end_if_done(self, host: Host) -> None:
-        """End a retired engine that has nothing left to finish; nobody waits for that."""
+        """End a retired engine that has nothing left to finish, without waiting for that."""
         if not self._retired[host] and self._loop is not None:
             del self._retired[host]
             self._unhook(host)

@@ -51,7 +51,7 @@ class Drafted:
 
     n_nodes: int  # per request
     widths: tuple[int, ...]  # nodes fed at each level
-    gains: tuple[Tensor, ...]  # K3's G [K+1] of each layer, where somebody learns from it
+    gains: tuple[Tensor, ...]  # K3's G [K+1] of each layer, where a policy learns from it
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +141,7 @@ class Draft:
         ends = even_ends(batch, run, device)
         last = placed.last
         if counts is not None and any(counts) and any(count != run for count in counts):
-            # The host knows who has how many: only real rows are computed.
+            # The host knows which request has how many: only real rows are computed.
             kept = [b * run + i for b, count in enumerate(counts) for i in range(count)]
             index = torch.tensor(kept, dtype=torch.int64, device=device)
             arrays = tuple(array[index] for array in arrays)
@@ -244,7 +244,7 @@ class Draft:
         return Frontier(
             ids=ids,
             scores=grown.state.output_scores[:, :width],
-            # -1 where a request was refused: any token will do for rows nobody will verify.
+            # -1 where a request was refused: any token will do for rows that are not verified.
             tokens=grown.state.output_tokens[:, :width].clamp_min(0),
             hidden=hidden.reshape(-1, hidden.shape[-1]),
             mask=grown.state.output_tree_mask[:, :width],

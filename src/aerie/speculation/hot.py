@@ -51,7 +51,7 @@ class HotIds:
         return order[counts[order] > 0]
 
     def seat(self, chosen: Sequence[Ids]) -> None:
-        """Bring the first seats in line with who sits there."""
+        """Bring the first seats in line with the requests that have them."""
         n, most = len(chosen), self.rows.shape[1]
         ids, n_own = np.zeros((n, most), np.int64), np.array([len(own) for own in chosen])
         for seat, own in enumerate(chosen):

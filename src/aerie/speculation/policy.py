@@ -52,7 +52,7 @@ class TreeShape:
 class Situation:
     """What a round starts from."""
 
-    batch: int  # requests that decode; 0: nobody does, or nobody wants drafts
+    batch: int  # requests that decode; 0: none does, or none wants drafts
     context: float  # mean tokens with KV in the target
     may_preview: bool = False  # no option of a request and no limit stands against it
 
@@ -198,7 +198,7 @@ class FixedTree:
         return n_seats * min(self.shape.verify, self.shape.capacity)
 
     def open(self, situation: Situation) -> Growth | None:
-        """Always where somebody decodes."""
+        """Always where a request decodes."""
         widths = self.shapes[0]
         if widths is None or not situation.batch:
             return None

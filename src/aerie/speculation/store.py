@@ -82,7 +82,7 @@ class Accepted:
     tokens: Tensor  # [B, n] i64, the token after each row
     taps: Tensor  # [B, n, captures, hidden]
     count: Tensor  # [B] i64
-    takes_drafts: Tensor  # [B] bool: who is drafted for; the others are only shown their rows
+    takes_drafts: Tensor  # [B] bool: drafted for; the others are only shown their rows
     counts: tuple[int, ...] | None = None
 
 

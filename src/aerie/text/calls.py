@@ -56,15 +56,15 @@ class CallParser(Protocol):
         ...
 
 
-def refuse_constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     """NaN and infinities, which Python's reader takes, are no JSON."""
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=refuse_constant)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 _BLANK = re.compile(r"[ \t\n\r]*")
 _ARGUMENTS = ("arguments", "parameters")
-# A call begins with one of these; an object that begins otherwise is somebody's answer.
+# A call begins with one of these; an object that begins otherwise is an answer.
 _KEYS = ("name", *_ARGUMENTS, "type", "id", "function")
 MOST_HEAD = 200  # characters of an object in which its first key is looked for
 

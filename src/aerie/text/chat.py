@@ -2,8 +2,8 @@
 
 A template is a program. It comes from the model directory, never from a request, and runs in
 jinja2's immutable sandbox, which stops access to Python; long loops and large values it does not
-stop. `render` bounds what comes out. Whoever renders for others does it in a process of its own,
-which can be ended (`render_process.py`).
+stop. `render` bounds what comes out. A server renders in a process of its own, which can be
+ended (`render_process.py`).
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ def _environment() -> ImmutableSandboxedEnvironment:
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=["jinja2.ext.loopcontrols", _Generation],
-        # What is constant would be computed by whoever compiles, 10**10**9 too: the optimizer
-        # does it, and so does every output unless it must wait for a context.
+        # What is constant would be computed by the compiler, 10**10**9 too: the optimizer does
+        # it, and so does every output unless it must wait for a context.
         optimized=False,
         finalize=_at_render,
     )

@@ -1,6 +1,6 @@
 """Grammars: what a text must be like, compiled for a tokenizer; the one door to llguidance.
 
-A grammar is a value that anybody may make. `Grammars` compiles it, off the caller's thread and
+A grammar is a value that any caller may make. `Grammars` compiles it, off the caller's thread and
 within limits; a `Matcher` follows one text and says which tokens may come next.
 """
 
@@ -28,7 +28,7 @@ MOST_DEPTH = 64  # of a schema's own nesting; what it describes may be as deep a
 COMPILE_SECONDS = 30.0  # to wait for; 500 properties take 25 ms, a vocabulary at first 4 s
 MOST_KEPT = 64  # compiled grammars, the last ones used
 # States of a grammar's lexer, some 2 kB each, and work for one mask, some 50 ms at the most: what
-# asks for more ends with an error instead of everybody else's memory and time.
+# asks for more ends with an error instead of other requests' memory and time.
 MOST_STATES, MOST_FUEL = 20_000, 500_000
 # Between JSON's tokens at most one blank: a grammar that allows more allows endless ones, and small
 # models fall into them. A schema may say otherwise: {"x-guidance": {"whitespace_pattern": "…"}}.
@@ -177,7 +177,7 @@ class Grammars:
             return known
 
     def is_late(self, future: Future[Compiled]) -> bool:
-        """Whether nobody waits any longer for what was started."""
+        """Whether what was started is waited for no longer."""
         return time.monotonic() > self._late[future]
 
     def compiled(self, constraint: Constraint) -> Compiled:
@@ -212,7 +212,7 @@ class Grammars:
         return Compiled(found, frozenset(self._tokenizer.eos_ids))
 
     def _tokens(self, llguidance: Any) -> Any:
-        """The vocabulary as llguidance wants it: made once, by whoever comes first."""
+        """The vocabulary as llguidance wants it: made once, for the first grammar."""
         with self._trie_lock:
             if self._trie is None:
                 own = self._tokenizer
@@ -242,7 +242,7 @@ def _llguidance() -> Any:
 
 
 def _check_depth(schema: Any) -> None:
-    """Refuse nesting that would exhaust whoever walks it."""
+    """Refuse nesting that would exhaust a recursive walk."""
     level, depth = [schema], 0
     while level := [part for entry in level for part in _parts(entry)]:
         depth += 1

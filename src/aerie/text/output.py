@@ -30,10 +30,8 @@ class TextOutput:
     grouped into pushes, so a run of accepted draft tokens ends where plain decoding ends.
     """
 
-    def __init__(
-        self, tokenizer: Tokenizer, stops: Sequence[str] = (), skip_special_tokens: bool = True
-    ) -> None:
-        self._stream = TextStream(tokenizer, skip_special_tokens)
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = ()) -> None:
+        self._stream = TextStream(tokenizer)
         self._stops = StopStrings(stops)
         self._has_stops = bool(stops)
 

@@ -2,7 +2,7 @@
 
 It reads frames (a length, then JSON) from standard input: the templates first, then a conversation
 at a time. It answers each with a frame of its own: OK and the prompt, or BAD and the reason.
-Memory and processor time are limited; whoever started it limits the time that passes.
+Memory and processor time are limited; the server limits the time that passes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _allow(seconds: int) -> None:
-    """So much more time of a processor: a loop ends even if whoever started it is gone."""
+    """So much more time of a processor: a loop ends even if the server is gone."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     soon = int(used.ru_utime + used.ru_stime) + seconds + 1
     resource.setrlimit(resource.RLIMIT_CPU, (soon, resource.RLIM_INFINITY))

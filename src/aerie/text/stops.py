@@ -15,15 +15,10 @@ MAX_STOP_CHARS = 256
 
 @dataclass(frozen=True)
 class StopResult:
-    """What one push released, and whether the text has ended.
-
-    With one token per push, `n_pushes` of a match is the number of tokens that the text needed,
-    the stop string included.
-    """
+    """What one push released, and the stop string that ended the text, if one did."""
 
     emit: str
     matched: str | None
-    n_pushes: int  # so far, this one included
 
 
 class StopStrings:
@@ -39,7 +34,6 @@ class StopStrings:
         _check(stops)
         self._stops = sorted(set(stops))
         self._held = ""
-        self._n_pushes = 0
         self._matched: str | None = None
 
     @property
@@ -53,7 +47,6 @@ class StopStrings:
             raise UsageError(
                 f"the text already ended at stop string {self._matched!r}; push nothing after it"
             )
-        self._n_pushes += 1
         n_old = len(self._held)
         self._held += text
         if (found := self._find(n_old)) is not None:
@@ -93,7 +86,7 @@ class StopStrings:
     def _release(self, n_chars: int, is_end: bool = False) -> StopResult:
         emit = self._held[:n_chars]
         self._held = "" if is_end else self._held[n_chars:]
-        return StopResult(emit, self._matched, self._n_pushes)
+        return StopResult(emit, self._matched)
 
 
 def _check(stops: Sequence[str]) -> None:

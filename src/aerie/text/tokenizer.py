@@ -47,7 +47,7 @@ class Tokenizer:
     """A model's tokenizer: a value, safe to share between threads.
 
     Ids of a model beyond `vocab_size` are padding of its embedding: it may emit them, and they
-    have no text. To decode one that somebody sent is an error.
+    have no text. To decode one that a client sent is an error.
     """
 
     backend: tokenizers.Tokenizer
@@ -57,7 +57,6 @@ class Tokenizer:
     decoder_kinds: frozenset[str]
     bos_id: int | None
     eos_ids: tuple[int, ...]  # each of them ends a text
-    eos_reason: str  # which file named which of them
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text. A rendered chat brings its own special tokens: pass False for it."""
@@ -154,7 +153,7 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
     if not ids:
         raise CheckpointError(f"{folder / 'tokenizer.json'} has an empty vocabulary")
     vocab_size = max(ids) + 1
-    ends = _Ends(folder, backend)
+    ends = _named_ids(folder, backend)
     added = backend.get_added_tokens_decoder()
     return Tokenizer(
         backend=backend,
@@ -162,9 +161,8 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
         unused_ids=frozenset(range(vocab_size)) - ids,
         special_ids=frozenset(token_id for token_id, token in added.items() if token.special),
         decoder_kinds=_decoder_kinds(backend),
-        bos_id=next(iter(ends.find("bos")), None),
-        eos_ids=tuple(dict.fromkeys(ends.find("eos"))),
-        eos_reason=ends.explain("eos"),
+        bos_id=next(iter(ends["bos"]), None),
+        eos_ids=tuple(dict.fromkeys(ends["eos"])),
     )
 
 
@@ -198,34 +196,20 @@ def _decoder_kinds(backend: tokenizers.Tokenizer) -> frozenset[str]:
     return frozenset(found)
 
 
-class _Ends:
-    """What the files of a model directory say about the tokens that begin and end a text."""
-
-    def __init__(self, folder: Path, backend: tokenizers.Tokenizer) -> None:
-        self.said: dict[str, list[tuple[str, list[int]]]] = {"bos": [], "eos": []}
-        path = folder / TOKENIZER_CONFIG
-        named = special_tokens(read_object(path), path)
-        for kind, entries in self.said.items():
-            token = named.get(f"{kind}_token")
-            if token is not None:
-                entries.append((f"{path.name} {token}", [_id_of(token, kind, path, backend)]))
-        for name in ("generation_config.json", "config.json"):
-            values = read_object(folder / name)
-            for kind, entries in self.said.items():
-                ids = _id_list(values.get(f"{kind}_token_id"), f"{folder / name}: {kind}_token_id")
-                if ids:
-                    entries.append((name, ids))
-
-    def find(self, kind: str) -> list[int]:
-        """Every id of that kind, the tokenizer's own first."""
-        return [token_id for _, ids in self.said[kind] for token_id in ids]
-
-    def explain(self, kind: str) -> str:
-        """One sentence: which file named which ids."""
-        if not self.said[kind]:
-            return "no file names an end token: only stop strings, stop ids and max_tokens end it"
-        listed = (f"{name}: {', '.join(map(str, ids))}" for name, ids in self.said[kind])
-        return "; ".join(listed)
+def _named_ids(folder: Path, backend: tokenizers.Tokenizer) -> dict[str, list[int]]:
+    """Ids that begin and end a text, by what any file says, the tokenizer's own first."""
+    found: dict[str, list[int]] = {"bos": [], "eos": []}
+    path = folder / TOKENIZER_CONFIG
+    named = special_tokens(read_object(path), path)
+    for kind, ids in found.items():
+        token = named.get(f"{kind}_token")
+        if token is not None:
+            ids.append(_id_of(token, kind, path, backend))
+    for name in ("generation_config.json", "config.json"):
+        values = read_object(folder / name)
+        for kind, ids in found.items():
+            ids += _id_list(values.get(f"{kind}_token_id"), f"{folder / name}: {kind}_token_id")
+    return found
 
 
 def _id_of(token: str, kind: str, path: Path, backend: tokenizers.Tokenizer) -> int:

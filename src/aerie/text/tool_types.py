@@ -28,7 +28,7 @@ def _function(function: Schema) -> str:
     if not isinstance(schema, Mapping):
         return f"{remark}type {function['name']} = () => any;"
     return (
-        f"{remark}type {function['name']} = (_: {type_text(_Inlining(schema).of(schema))}) => any;"
+        f"{remark}type {function['name']} = (_: {_type_text(_Inlining(schema).of(schema))}) => any;"
     )
 
 
@@ -70,7 +70,7 @@ class _Inlining:
         return self._found[place]
 
 
-def type_text(schema: object, indent: str = "") -> str:
+def _type_text(schema: object, indent: str = "") -> str:
     """The type of a value; what has no name there is `any`."""
     if not isinstance(schema, Mapping):
         return "any"
@@ -78,14 +78,14 @@ def type_text(schema: object, indent: str = "") -> str:
     if variants:
         return "".join(f"\n{_variant(own, indent)}" for own in variants)
     if choices := _list(schema.get("anyOf")):  # what optional values are written as
-        return " | ".join("null" if own == NULL else type_text(own, indent) for own in choices)
+        return " | ".join("null" if own == NULL else _type_text(own, indent) for own in choices)
     kind = schema.get("type")
     if isinstance(kind, list):
         return " | ".join(_SIMPLE.get(str(own), str(own)) for own in kind) or "any"
     if kind == "object":
         return _object(schema, indent)
     if kind == "array":
-        return f"{type_text(schema['items'], indent)}[]" if "items" in schema else "Array<any>"
+        return f"{_type_text(schema['items'], indent)}[]" if "items" in schema else "Array<any>"
     named = [f'"{own}"' for own in _list(schema.get("enum")) if isinstance(own, str)]
     if kind in ("string", None) and named:
         return " | ".join(named)
@@ -144,7 +144,7 @@ def _variant(schema: object, indent: str, *told: object) -> str:
 
 
 def _nullable(schema: object, indent: str) -> str:
-    text = type_text(schema, indent)
+    text = _type_text(schema, indent)
     may_be_null = isinstance(schema, Mapping) and schema.get("nullable") is True
     return f"{text} | null" if may_be_null and "null" not in text else text
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aerie.train.progress import Progress
@@ -27,6 +27,8 @@ from aerie.train.target_model import (
 )
 
 Result = TypeVar("Result")
+Candidate = TypeVar("Candidate")
+Loss = Callable[[], Tensor]
 
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 TRIALS = 3
@@ -48,19 +50,35 @@ def accelerated_pieces(
         mean_loss=compile_function(mean_loss),
         attend=attend,
     )
-    seconds = {}
-    for name, pieces in (("plain", plain), ("compiled", compiled)):
+
+    def losses(pieces: Pieces) -> list[Loss]:
         trial = TargetRunner(runner.model, runner.turns, pieces, runner.dtype)
+        return [partial(trial.loss, example, example)]
+
+    return fastest_pieces((plain, compiled), losses, runner.model, progress)
+
+
+def fastest_pieces(
+    candidates: tuple[Candidate, Candidate],
+    losses: Callable[[Candidate], Sequence[Loss]],
+    model: nn.Module,
+    progress: Progress,
+) -> Candidate:
+    """Of plain and compiled pieces the faster ones; every loss must work with them."""
+    seconds: dict[str, float] = {}
+    by_name = dict(zip(("plain", "compiled"), candidates, strict=True))
+    for name, candidate in by_name.items():
+        begun = time.monotonic()
         try:
-            seconds[name] = time_step(partial(trial.loss, example, example))
+            times = [_time_step(loss) for loss in losses(candidate)]
+            seconds[name] = sum(times) / len(times)
         except Exception as error:
             progress.say(f"{name} pieces failed and are not used: {error!r:.300}")
-        for param in runner.model.parameters():
+        progress.say(f"tried {name} pieces in {time.monotonic() - begun:.1f} s")
+        for param in model.parameters():
             param.grad = None
-    progress.say(f"a step of {example.numel()} tokens: {format_seconds(seconds)}")
-    if seconds.get("compiled", float("inf")) < seconds.get("plain", float("inf")):
-        return compiled
-    return plain
+    progress.say(f"a step: {_format_seconds(seconds)}")
+    return by_name[min(seconds, key=lambda name: seconds[name], default="plain")]
 
 
 def compile_function(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -74,23 +92,23 @@ def fastest_attention(
     """Time the backends forward and backward on all real sizes; drop those that fail or err."""
     seconds: dict[str, float] = {}
     for name in BACKENDS:
-        attend = with_backend(name)
+        attend = _with_backend(name)
         try:
-            check_attention(attend, random_heads(runner, (1, 256)))
+            _check_attention(attend, _random_heads(runner, (1, 256)))
             by_size = {
-                str(size[1]): time_step(partial(_attention_loss, attend, heads))
+                str(size[1]): _time_step(partial(_attention_loss, attend, heads))
                 for size in sizes
-                for heads in [random_heads(runner, size)]
+                for heads in [_random_heads(runner, size)]
             }
         except Exception as error:
             progress.say(f"attention backend {name} is not used: {error!r:.200}")
             continue
-        progress.say(f"attention {name} by length: {format_seconds(by_size)}")
+        progress.say(f"attention {name} by length: {_format_seconds(by_size)}")
         seconds[name] = sum(by_size.values())
-    return with_backend(min(seconds, key=lambda n: seconds[n])) if seconds else causal_attention
+    return _with_backend(min(seconds, key=lambda n: seconds[n])) if seconds else causal_attention
 
 
-def random_heads(runner: TargetRunner, size: tuple[int, ...]) -> list[Tensor]:
+def _random_heads(runner: TargetRunner, size: tuple[int, ...]) -> list[Tensor]:
     """Queries, keys and values of a batch [batch, length]."""
     shape, weight = runner.model.shape, runner.model.embed_tokens
     generator = torch.Generator(weight.device).manual_seed(1)
@@ -107,7 +125,7 @@ def _attention_loss(attend: Attend, inputs: list[Tensor]) -> Tensor:
     return attend(*inputs).float().square().mean()
 
 
-def with_backend(name: str) -> Attend:
+def _with_backend(name: str) -> Attend:
     """Causal attention through one backend only."""
 
     def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -117,7 +135,7 @@ def with_backend(name: str) -> Attend:
     return attend
 
 
-def check_attention(attend: Attend, inputs: list[Tensor]) -> None:
+def _check_attention(attend: Attend, inputs: list[Tensor]) -> None:
     """Refuse a backend whose output or gradient is far from float32 arithmetic."""
     wide = [t.detach().float().requires_grad_() for t in inputs]
     with sdpa_kernel(SDPBackend.MATH):
@@ -137,7 +155,7 @@ def check_attention(attend: Attend, inputs: list[Tensor]) -> None:
             raise ArithmeticError(f"relative error {error:.3f}")
 
 
-def time_step(loss: Callable[[], Tensor]) -> float:
+def _time_step(loss: Loss) -> float:
     """Seconds of one forward and backward, warmed up."""
     loss().backward()
     best = float("inf")
@@ -150,6 +168,6 @@ def time_step(loss: Callable[[], Tensor]) -> float:
     return best
 
 
-def format_seconds(seconds: dict[str, float]) -> str:
+def _format_seconds(seconds: dict[str, float]) -> str:
     """`plain 80.1 ms, compiled 45.0 ms`."""
     return ", ".join(f"{name} {1e3 * value:.1f} ms" for name, value in seconds.items()) or "none"

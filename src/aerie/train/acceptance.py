@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+N_SAMPLES = 2000  # of prompts, drawn with replacement
+
 Ranks = NDArray[np.int64]
 Path = tuple[int, ...]
 
@@ -72,25 +74,20 @@ def mean_length(walks: Sequence[Walked]) -> float:
     return 1.0 + sum(w.accepted for w in walks) / max(drafts, 1)
 
 
-def bootstrap_interval(
-    walks: Sequence[Walked], n_samples: int = 2000, seed: int = 0
-) -> tuple[float, float]:
+def bootstrap_interval(walks: Sequence[Walked]) -> tuple[float, float]:
     """95 % interval of the mean acceptance length; prompts are drawn with replacement."""
-    return _middle(_bootstrap_means(walks, n_samples, seed))
+    return _middle(_bootstrap_means(walks, seed=0))
 
 
-def ratio_interval(
-    walks: Sequence[Walked], base: Sequence[Walked], n_samples: int = 2000
-) -> tuple[float, float]:
+def ratio_interval(walks: Sequence[Walked], base: Sequence[Walked]) -> tuple[float, float]:
     """95 % interval of the ratio of two means; both sets of prompts are drawn anew."""
-    over, under = _bootstrap_means(walks, n_samples, 0), _bootstrap_means(base, n_samples, 1)
-    return _middle(over / under)
+    return _middle(_bootstrap_means(walks, seed=0) / _bootstrap_means(base, seed=1))
 
 
-def _bootstrap_means(walks: Sequence[Walked], n_samples: int, seed: int) -> NDArray[np.float64]:
+def _bootstrap_means(walks: Sequence[Walked], seed: int) -> NDArray[np.float64]:
     counts = np.array([(w.drafts, w.accepted) for w in walks], dtype=np.float64)
     random = np.random.default_rng(seed)
-    chosen = random.integers(len(walks), size=(n_samples, len(walks)))
+    chosen = random.integers(len(walks), size=(N_SAMPLES, len(walks)))
     sums = counts[chosen].sum(axis=1)
     means: NDArray[np.float64] = 1.0 + sums[:, 1] / np.maximum(sums[:, 0], 1.0)
     return means

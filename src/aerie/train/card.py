@@ -18,14 +18,14 @@ def write_cards(folders: Folders) -> None:
         for name in (MANIFEST_FILE, TARGET_RECORD, HEAD_RECORD, EVALUATION)
     }
     if folders.target.is_dir():
-        text = target_card(records[MANIFEST_FILE], records[TARGET_RECORD])
+        text = _target_card(records[MANIFEST_FILE], records[TARGET_RECORD])
         (folders.target / "README.md").write_text(text, encoding="utf-8")
     if folders.head.is_dir():
-        text = head_card(records[HEAD_RECORD], records[EVALUATION])
+        text = _head_card(records[HEAD_RECORD], records[EVALUATION])
         (folders.head / "README.md").write_text(text, encoding="utf-8")
 
 
-def target_card(manifest: dict[str, Any], record: dict[str, Any]) -> str:
+def _target_card(manifest: dict[str, Any], record: dict[str, Any]) -> str:
     """Data, recipe and held-out loss of the target."""
     shape = record["plan"]["shape"]
     counts = manifest["counts"]
@@ -76,7 +76,7 @@ def target_card(manifest: dict[str, Any], record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def head_card(record: dict[str, Any], measured: dict[str, Any]) -> str:
+def _head_card(record: dict[str, Any], measured: dict[str, Any]) -> str:
     """Recipe and acceptance of the head."""
     shape, unroll = record["plan"]["shape"], record["plan"]["unroll"]
     earlier = record.get("went_on_from")

@@ -1,4 +1,4 @@
-"""Saves and reads the pair in the format everyone loads: config.json and safetensors shards."""
+"""Saves and reads the pair in the common format: config.json and safetensors shards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch import Tensor
 
 from aerie.errors import UsageError
 from aerie.models.geometry import Geometry, read_geometry
-from aerie.models.weights import INDEX, SINGLE, open_checkpoint, save_tensors
+from aerie.models.weights import INDEX, open_checkpoint
+from aerie.models.weights_stream import PlannedTensor, write_shards
 from aerie.train.target_model import Layer, TargetModel, TargetShape
 from aerie.train.tokenizer import END_ID
 
@@ -22,32 +23,32 @@ FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
 NORMS = ("input_layernorm", "post_attention_layernorm")
 
 
-def layer_tensors(layer: Layer, prefix: str) -> dict[str, Tensor]:
+def _layer_tensors(layer: Layer, prefix: str) -> dict[str, Tensor]:
     """A layer's weights by their names in a checkpoint."""
     named = {f"{prefix}.self_attn.{name}.weight": getattr(layer, name) for name in ATTENTION}
     named |= {f"{prefix}.mlp.{name}.weight": getattr(layer, name) for name in FEED_FORWARD}
     return named | {f"{prefix}.{name}.weight": getattr(layer, name) for name in NORMS}
 
 
-def target_tensors(model: TargetModel) -> dict[str, Tensor]:
+def _target_tensors(model: TargetModel) -> dict[str, Tensor]:
     """All weights of the target by their names in a checkpoint."""
     named: dict[str, Tensor] = {"model.embed_tokens.weight": model.embed_tokens}
     for index, layer in enumerate(model.decoder_layers()):
-        named |= layer_tensors(layer, f"model.layers.{index}")
+        named |= _layer_tensors(layer, f"model.layers.{index}")
     return named | {"model.norm.weight": model.norm, "lm_head.weight": model.lm_head}
 
 
-def save_target(model: TargetModel, directory: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write config.json, generation_config.json and the weights in `dtype`."""
+def save_target(model: TargetModel, directory: Path) -> None:
+    """Write config.json, generation_config.json and the weights in bfloat16."""
     directory.mkdir(parents=True, exist_ok=True)
-    write_json(directory / "config.json", target_config(model.shape, dtype))
+    write_json(directory / "config.json", target_config(model.shape))
     write_json(
         directory / "generation_config.json", {"bos_token_id": END_ID, "eos_token_id": END_ID}
     )
-    save_sharded(target_tensors(model), directory, dtype)
+    _save_sharded(_target_tensors(model), directory)
 
 
-def target_config(shape: TargetShape, dtype: torch.dtype) -> dict[str, object]:
+def target_config(shape: TargetShape) -> dict[str, object]:
     """config.json of the target."""
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -68,21 +69,21 @@ def target_config(shape: TargetShape, dtype: torch.dtype) -> dict[str, object]:
         "mlp_bias": False,
         "bos_token_id": END_ID,
         "eos_token_id": END_ID,
-        "torch_dtype": str(dtype).removeprefix("torch."),
+        "torch_dtype": "bfloat16",
     }
 
 
 def load_target(directory: Path, device: torch.device | str, dtype: torch.dtype) -> TargetModel:
     """A target for running or further training, from a directory `save_target` wrote."""
-    model = TargetModel(trainable_shape(read_geometry(directory)))
+    model = TargetModel(_trainable_shape(read_geometry(directory)))
     files = open_checkpoint(directory)
     with torch.no_grad():
-        for name, tensor in target_tensors(model).items():
+        for name, tensor in _target_tensors(model).items():
             tensor.copy_(files.view(name))
     return model.to(device=device, dtype=dtype)
 
 
-def trainable_shape(geometry: Geometry) -> TargetShape:
+def _trainable_shape(geometry: Geometry) -> TargetShape:
     """The shape of a plain decoder, or an error that names what training does not cover."""
     attention = geometry.attention
     extras = {
@@ -108,38 +109,14 @@ def trainable_shape(geometry: Geometry) -> TargetShape:
     )
 
 
-def save_sharded(tensors: Mapping[str, Tensor], directory: Path, dtype: torch.dtype) -> None:
-    """One file if it is small, else shards of at most SHARD_BYTES with an index."""
-    ready = {
-        name: (t.to(dtype) if t.is_floating_point() else t).detach().cpu().contiguous().clone()
-        for name, t in tensors.items()
-    }
-    shards: list[dict[str, Tensor]] = [{}]
-    used = 0
-    for name, tensor in ready.items():
-        if shards[-1] and used + tensor.nbytes > SHARD_BYTES:
-            shards.append({})
-            used = 0
-        shards[-1][name] = tensor
-        used += tensor.nbytes
+def _save_sharded(tensors: Mapping[str, Tensor], directory: Path) -> None:
+    """In bfloat16: one file if it is small, else shards of at most SHARD_BYTES with an index."""
     for stale in (*directory.glob("model*.safetensors"), *directory.glob(INDEX)):
         stale.unlink()
-    if len(shards) == 1:
-        _save(directory / SINGLE, shards[0])
-        return
-    weight_map: dict[str, str] = {}
-    for number, shard in enumerate(shards, 1):
-        file_name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        _save(directory / file_name, shard)
-        weight_map |= dict.fromkeys(shard, file_name)
-    total = sum(tensor.nbytes for tensor in ready.values())
-    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-    write_json(directory / INDEX, index)
-
-
-def _save(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    save_tensors(path, tensors, {"format": "pt"})
-    path.chmod(0o644)  # the library makes files for their owner alone; these are to be shared
+    planned = [PlannedTensor(name, tuple(t.shape), torch.bfloat16) for name, t in tensors.items()]
+    write_shards(
+        directory, planned, lambda own: tensors[own.name].detach().to(own.dtype), SHARD_BYTES
+    )
 
 
 def write_json(path: Path, value: object) -> None:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from aerie.train.acceptance import DRAFTS, Walked, bootstrap_interval, mean_length, walk
 from aerie.train.head_model import HeadRunner
-from aerie.train.progress import Progress
 from aerie.train.target_model import TargetRunner
 from aerie.train.tokenizer import END_ID
 from aerie.train.writing import PREFILL_ROWS, Writer, WritingSize, repeated_share
@@ -207,11 +206,6 @@ def read_table(path: Path) -> list[PromptResult]:
             )
             for row in csv.DictReader(file)
         ]
-
-
-def say_summary(bucket: int, summary: dict[str, object], progress: Progress) -> None:
-    """One line."""
-    progress.say(f"acceptance at {bucket}: {summary}")
 
 
 def _mean(values: Sequence[float]) -> float:

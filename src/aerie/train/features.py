@@ -8,8 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from aerie.attention.rows import Bounds, causal_rows
 from aerie.models.decoder import Decoder
+from aerie.models.probe_text import whole_texts
 from aerie.train.target_model import TargetRunner
 
 
@@ -72,12 +72,8 @@ class DecoderFeatures:
         )
 
     def _sequence(self, tokens: Tensor, taps: tuple[int, ...]) -> Features:
-        n = tokens.shape[0]
-        ends = torch.tensor([0, n], dtype=torch.int32, device=tokens.device)
-        slots = torch.arange(1, n + 1, dtype=torch.int32, device=tokens.device)
-        rows = causal_rows(tokens, ends, ends, slots, Bounds(n, n))
-        everything = torch.arange(n, device=tokens.device)
-        out = self.decoder.forward(rows, self.decoder.allocate_pool(n + 1), everything, taps)
+        rows, pool = whole_texts((tokens,)), self.decoder.allocate_pool(tokens.shape[0] + 1)
+        out = self.decoder.forward(rows, pool, None, taps)
         logits = out.logits if self.draft_ids is None else out.logits[:, self.draft_ids]
         # Clones: tensors made in inference mode cannot take part in training.
         return Features(out.taps.flatten(1).clone(), logits.clone())

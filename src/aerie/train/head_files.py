@@ -21,7 +21,7 @@ from aerie.train.head_model import HeadModel, HeadShape
 LAYER_NORMS = ("input_layernorm", "hidden_norm", "post_attention_layernorm")
 
 
-def head_tensors(model: HeadModel) -> dict[str, Tensor]:
+def _head_tensors(model: HeadModel) -> dict[str, Tensor]:
     """All weights by their normal names."""
     layer = model.midlayer
     prefix = "layers.0"
@@ -39,16 +39,16 @@ def save_head(
     shape = model.shape
     tensors = {
         name: tensor.detach().to(torch.bfloat16).cpu().contiguous().clone()
-        for name, tensor in head_tensors(model).items()
+        for name, tensor in _head_tensors(model).items()
     }
     if draft_ids is not None:
         tensors[DRAFT_TO_TARGET] = draft_ids.cpu().long() - torch.arange(draft_ids.shape[0])
-    head = NormalHead(head_geometry(shape), head_convention(shape), tensors)
+    head = NormalHead(_head_geometry(shape), _head_convention(shape), tensors)
     write_head(directory, head, SPECFORGE, ExportDetails(max_positions=max_positions))
     (directory / "model.safetensors").chmod(0o644)
 
 
-def head_geometry(shape: HeadShape) -> HeadGeometry:
+def _head_geometry(shape: HeadShape) -> HeadGeometry:
     """The sizes, in the loader's terms."""
     return HeadGeometry(
         hidden_size=shape.hidden,
@@ -66,7 +66,7 @@ def head_geometry(shape: HeadShape) -> HeadGeometry:
     )
 
 
-def head_convention(shape: HeadShape) -> HeadConvention:
+def _head_convention(shape: HeadShape) -> HeadConvention:
     """The plain convention: residual before the norm, state handed on before the norm."""
     return HeadConvention(
         boundaries=shape.taps,
@@ -101,6 +101,6 @@ def load_head_model(directory: Path, target: TargetSizes) -> HeadModel:
     )
     model = HeadModel(shape)
     with torch.no_grad():
-        for name, tensor in head_tensors(model).items():
+        for name, tensor in _head_tensors(model).items():
             tensor.copy_(head.tensors[name])
     return model

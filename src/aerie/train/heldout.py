@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -112,11 +112,6 @@ def load_prompts(directory: Path) -> list[Prompt]:
         raise UsageError(f"{path} does not exist; `aerie train pair` writes it")
     lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
     return [_prompt(json.loads(line)) for line in lines]
-
-
-def spread_prompts(corpus: Corpus, buckets: Iterable[tuple[int, int]]) -> list[Prompt]:
-    """Prompts for several (bucket, count)."""
-    return [prompt for bucket, count in buckets for prompt in make_prompts(corpus, bucket, count)]
 
 
 def _prompt(values: dict[str, object]) -> Prompt:

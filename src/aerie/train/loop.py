@@ -61,7 +61,7 @@ def train(job: Job, optimizers: Optimizers, plan: LoopPlan, progress: Progress) 
     """Run the budget out; returns where it ended, with the losses along the way."""
     state = LoopState()
     if plan.is_resumed and plan.checkpoints is not None:
-        state = load_state(job.model, optimizers, plan.checkpoints, progress)
+        state = _load_state(job.model, optimizers, plan.checkpoints, progress)
     plan.budget.restart(state.seconds)
     run = _Run(job, optimizers, plan, progress, state)
     while (fraction := plan.budget.fraction(state.step)) < 1.0:
@@ -108,7 +108,7 @@ class _Run:
         now = time.monotonic()
         if self.plan.checkpoints is not None and now - self.saved > SAVE_SECONDS:
             state.seconds = self.plan.budget.elapsed()
-            save_state(self.job.model, self.optimizers, state, self.plan.checkpoints)
+            _save_state(self.job.model, self.optimizers, state, self.plan.checkpoints)
             self.saved = now
 
     def read_losses(self, fraction: float) -> None:
@@ -139,7 +139,7 @@ class _Run:
             self.untold = None
 
 
-def save_state(model: nn.Module, optimizers: Optimizers, state: LoopState, folder: Path) -> None:
+def _save_state(model: nn.Module, optimizers: Optimizers, state: LoopState, folder: Path) -> None:
     """Write a checkpoint; the old one stays valid until the new one is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, Tensor] = {
@@ -155,7 +155,7 @@ def save_state(model: nn.Module, optimizers: Optimizers, state: LoopState, folde
     (folder / STATE_FILE).write_text(json.dumps(state.__dict__), encoding="utf-8")
 
 
-def load_state(
+def _load_state(
     model: nn.Module, optimizers: Optimizers, folder: Path, progress: Progress
 ) -> LoopState:
     """Continue from a checkpoint, or begin afresh and say so if there is none."""

@@ -78,8 +78,8 @@ class Optimizers:
     def __init__(self, model: nn.Module, settings: OptimizerSettings) -> None:
         named = [(name, param) for name, param in model.named_parameters() if param.requires_grad]
         self.params = [param for _, param in named]
-        matrices = [param for name, param in named if is_inner_matrix(name, param)]
-        others = [param for name, param in named if not is_inner_matrix(name, param)]
+        matrices = [param for name, param in named if _is_inner_matrix(name, param)]
+        others = [param for name, param in named if not _is_inner_matrix(name, param)]
         self.settings = settings
         self.muon = Muon(matrices, settings)
         self.adam = torch.optim.AdamW(
@@ -117,7 +117,7 @@ class Optimizers:
             }
 
 
-def is_inner_matrix(name: str, param: Tensor) -> bool:
+def _is_inner_matrix(name: str, param: Tensor) -> bool:
     """Whether Muon takes it: a matrix, but not an embedding or an output layer."""
     return param.ndim == 2 and not any(part in name for part in ("embed_tokens", "lm_head"))
 

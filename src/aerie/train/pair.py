@@ -11,7 +11,7 @@ import torch
 
 from aerie.train.checkpoints import save_target, write_json
 from aerie.train.corpus import Corpus, CorpusSettings, build_corpus, manifest
-from aerie.train.heldout import SHIPPED, save_prompts, spread_prompts
+from aerie.train.heldout import SHIPPED, make_prompts, save_prompts
 from aerie.train.progress import Progress
 from aerie.train.remarks import corpus_remarks, quotes_vendored
 from aerie.train.target_model import plain_runner
@@ -65,8 +65,8 @@ def make_corpus_files(corpus: Corpus, folders: Folders, progress: Progress) -> N
     record = manifest(corpus) | {"remarks": corpus_remarks(corpus)}
     write_json(folders.out / MANIFEST_FILE, record)
     with progress.phase("held-out prompts"):
-        spread = spread_prompts(corpus, SHIPPED.items())
-        prompts = [prompt for prompt in spread if not quotes_vendored(prompt)]
+        spread = (make_prompts(corpus, *sizes) for sizes in SHIPPED.items())
+        prompts = [prompt for some in spread for prompt in some if not quotes_vendored(prompt)]
         save_prompts(corpus, prompts, folders.heldout)
         progress.say(f"held-out prompts: {len(prompts)}")
 

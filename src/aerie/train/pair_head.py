@@ -22,7 +22,6 @@ from aerie.train.evaluate import (
     LOOP_RULE,
     PromptResult,
     evaluate,
-    say_summary,
     summaries,
     write_table,
 )
@@ -87,7 +86,7 @@ def make_head(
 ) -> dict[str, object]:
     """Train the head, save it, measure it; every part is on disk before the next begins."""
     plan = stage.head
-    model = first_weights(target, stage, progress)
+    model = _first_weights(target, stage, progress)
     state = None
     if plan.seconds or plan.steps:
         state = _train(corpus, target, stage, model, progress)
@@ -96,13 +95,13 @@ def make_head(
     if state is not None:
         write_json(folders.out / HEAD_RECORD, _record(stage, state, progress))
     with progress.phase("evaluation"):
-        result = measure(corpus, target, rounded_runner(model, target), stage, folders, progress)
+        result = measure(corpus, target, _rounded_runner(model, target), stage, folders, progress)
     if state is not None:
         write_json(folders.out / HEAD_RECORD, _record(stage, state, progress))
     return result
 
 
-def first_weights(target: TargetRunner, stage: HeadStage, progress: Progress) -> HeadModel:
+def _first_weights(target: TargetRunner, stage: HeadStage, progress: Progress) -> HeadModel:
     """Fresh weights, or those of a trained head of the same shape."""
     plan = stage.head
     torch.manual_seed(plan.seed)
@@ -135,7 +134,7 @@ def _train(
         return train_head(RunnerFeatures(target), (own, own, real), model, plan, progress)
 
 
-def rounded_runner(model: HeadModel, target: TargetRunner) -> HeadRunner:
+def _rounded_runner(model: HeadModel, target: TargetRunner) -> HeadRunner:
     """The head as shipped: weights rounded to bf16, arithmetic in float32."""
     rounded = copy.deepcopy(model).to(torch.bfloat16).float().requires_grad_(False)
     return HeadRunner(rounded, target.model.embed_tokens.float(), torch.float32, PLAIN_HEAD)
@@ -179,7 +178,7 @@ def measure(
             progress.say(f"acceptance at {bucket} failed: {error!r:.300}")
             continue
         results += found
-        say_summary(bucket, summaries(found)[bucket], progress)
+        progress.say(f"acceptance at {bucket}: {summaries(found)[bucket]}")
         write_table(results, folders.out / TABLE)
         write_json(folders.out / EVALUATION, evaluation(loss, results, head, provenance))
     return evaluation(loss, results, head, provenance)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+WARMUP = 0.02  # share of a budget in which rates rise
+
 Write = Callable[[str], None]
 
 
@@ -71,6 +73,6 @@ class Budget:
         self.started = time.monotonic()
 
 
-def linear_decay(fraction: float, warmup: float = 0.02) -> float:
+def linear_decay(fraction: float) -> float:
     """Learning-rate factor: a short ramp, then straight to zero, which suits a fixed budget."""
-    return max(0.0, min(fraction / warmup, (1.0 - fraction) / (1.0 - warmup), 1.0))
+    return max(0.0, min(fraction / WARMUP, (1.0 - fraction) / (1.0 - WARMUP), 1.0))

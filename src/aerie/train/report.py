@@ -60,7 +60,7 @@ def report(assets: Path, n_short: int, n_long: int, progress: Progress) -> dict[
     payload = evaluation(committed["heldout_loss"], rows, head, committed.get("provenance", {}))
     acceptance = payload["acceptance"]
     assert isinstance(acceptance, dict)
-    payload["floors"] = check_floors(acceptance, committed["heldout_loss"])
+    payload["floors"] = _check_floors(acceptance, committed["heldout_loss"])
     again = {
         str(bucket): recompute(assets, head, rows, (bucket, count), progress)
         for bucket, count in ((SHORT, n_short), (LONGEST, n_long))
@@ -75,7 +75,7 @@ def report(assets: Path, n_short: int, n_long: int, progress: Progress) -> dict[
     return payload
 
 
-def check_floors(acceptance: dict[str, float], loss: float) -> list[dict[str, object]]:
+def _check_floors(acceptance: dict[str, float], loss: float) -> list[dict[str, object]]:
     """Each floor with its value; a number that is not there does not pass."""
     out: list[dict[str, object]] = [
         {"name": "heldout_loss", "value": loss, "most": MOST_LOSS, "passed": loss <= MOST_LOSS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from aerie.errors import UsageError
@@ -31,30 +31,26 @@ SELF_TEXT_SECONDS = 45.0
 LATER_STAGES = (Stage(0.0, {SHORT: 0.3, MIDDLE: 0.15, LONG: 0.2, LONGEST: 0.35}),)
 
 
-@dataclass(frozen=True)
-class HeadRun:
-    """A run for the built-in target, as asked for."""
+def train_for_built_in(
+    out: Path,
+    device: str,
+    seconds: float,
+    wall: float,
+    is_resumed: bool,
+    provenance: Mapping[str, object],
+) -> dict[str, object]:
+    """Head of the shipped target, on the corpus of this machine and on the target's own text.
 
-    out: Path
-    device: str
-    seconds: float  # of training; 0 only measures
-    wall: float  # seconds of the whole run; 0: no limit
-    is_resumed: bool
-    provenance: Mapping[str, object] = field(default_factory=dict)
-
-
-def train_for_built_in(run: HeadRun) -> dict[str, object]:
-    """Head of the shipped target, on the corpus of this machine and on the target's own text."""
-    progress = Progress()
-    out, device, seconds = run.out, run.device, run.seconds
-    progress.say(f"provenance: {dict(run.provenance)}")
-    folders = Folders(out)
+    `seconds` of training, 0 only measures; `wall` seconds of the whole run, 0 is no limit.
+    """
+    progress, folders = Progress(), Folders(out)
+    progress.say(f"provenance: {dict(provenance)}")
     out.mkdir(parents=True, exist_ok=True)
     target = open_target(BUILT_IN / "target", device, progress)
     tokenizer = (BUILT_IN / "target" / "tokenizer.json").read_text(encoding="utf-8")
     with progress.phase("corpus"):
         corpus = build_corpus(CorpusSettings(tokenizer_json=tokenizer), progress)
-    trained = trained_head(out, run.is_resumed)
+    trained = _trained_head(out, is_resumed)
     is_same = check_corpus(corpus, BUILT_IN, progress)
     if trained is not None and not is_same:
         raise UsageError(
@@ -64,29 +60,29 @@ def train_for_built_in(run: HeadRun) -> dict[str, object]:
     # Again, so that the shipped prompts are always the first of those measured here.
     make_corpus_files(corpus, folders, progress)
     if seconds:
-        seconds = within_wall(seconds, run.wall, AFTER_SECONDS + SELF_TEXT_SECONDS, progress)
+        seconds = within_wall(seconds, wall, AFTER_SECONDS + SELF_TEXT_SECONDS, progress)
     plan = default_plan(target, seconds, device)
     text = SelfTextPlan(SELF_TEXT_SECONDS)
     if trained is not None:
-        text, plan = replace(text, seed=text.seed + 100), later_plan(plan)
-    plan = replace(plan, checkpoints=out / CHECKPOINT, is_resumed=run.is_resumed)
+        text, plan = replace(text, seed=text.seed + 100), _later_plan(plan)
+    plan = replace(plan, checkpoints=out / CHECKPOINT, is_resumed=is_resumed)
     stage = HeadStage(
         plan,
         text,
-        evaluation_wall=max(0.0, run.wall - 15),
+        evaluation_wall=max(0.0, wall - 15),
         begin_from=trained,
-        provenance=run.provenance,
+        provenance=provenance,
     )
     return make_head(corpus, target, stage, folders, progress)
 
 
-def later_plan(plan: HeadPlan) -> HeadPlan:
+def _later_plan(plan: HeadPlan) -> HeadPlan:
     """Other batches than the first time, longer ones, from half the rate."""
     slower = replace(plan.optimizer, matrix_rate=0.01, other_rate=1e-3)
     return replace(plan, seed=plan.seed + 100, optimizer=slower, stages=LATER_STAGES)
 
 
-def trained_head(out: Path, is_resumed: bool) -> Path | None:
+def _trained_head(out: Path, is_resumed: bool) -> Path | None:
     """The shipped head, if a run is to go on and has no checkpoint of its own."""
     shipped = BUILT_IN / "head"
     if not is_resumed or (out / CHECKPOINT / STATE_FILE).is_file() or not shipped.is_dir():

@@ -81,7 +81,7 @@ def find_sources() -> Found:
     files += [SourceFile(0, path, stdlib / path) for path in _standard_library(stdlib)]
     for distribution in _distributions():
         found = Package(
-            distribution.metadata["Name"], distribution.version, read_licence(distribution)
+            distribution.metadata["Name"], distribution.version, _read_licence(distribution)
         )
         if not is_permissive(found.licence):
             refused.append(found)
@@ -103,7 +103,7 @@ def is_source(path: str) -> bool:
     return not SKIPPED_PARTS.intersection(parts)
 
 
-def read_licence(distribution: importlib.metadata.Distribution) -> str:
+def _read_licence(distribution: importlib.metadata.Distribution) -> str:
     """The licence as the metadata states it: expression, else classifiers, else a first line."""
     metadata = distribution.metadata
     expression = metadata.get_all("License-Expression")

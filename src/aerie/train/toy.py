@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from aerie.train.batches import Stage
 from aerie.train.corpus import CorpusSettings
@@ -47,7 +46,7 @@ class ToySteps:
     head: int = 40
 
 
-def toy_target(n_steps: int, seed: int, checkpoints: Path | None = None) -> TargetPlan:
+def toy_target(n_steps: int, seed: int) -> TargetPlan:
     """Short sequences and small steps; the last third at twice the length."""
     return TargetPlan(
         seconds=0.0,
@@ -58,7 +57,6 @@ def toy_target(n_steps: int, seed: int, checkpoints: Path | None = None) -> Targ
         optimizer=OptimizerSettings(matrix_rate=0.03, other_rate=1e-2),
         seed=seed,
         device="cpu",
-        checkpoints=checkpoints,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from aerie.train.acceleration import compile_function, format_seconds, time_step
+from aerie.train.acceleration import Loss, compile_function, fastest_pieces
 from aerie.train.batches import Batches, Stage
 from aerie.train.features import Features, FeatureSource
 from aerie.train.head_model import (
@@ -65,20 +64,6 @@ class HeadPlan:
     is_resumed: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Labels:
-    """The target's distribution at every position, ready for the loss."""
-
-    logits: Tensor  # [rows, draft vocab]
-    log_sum: Tensor  # [rows] f32
-    best: Tensor  # [rows] i64
-
-
-def make_labels(logits: Tensor) -> Labels:
-    """Normaliser and best token of each row."""
-    return Labels(logits, torch.logsumexp(logits.float(), dim=-1), logits.argmax(-1))
-
-
 def draft_loss(
     hidden: Tensor, weights: tuple[Tensor, Tensor], labels: tuple[Tensor, ...], eps: float
 ) -> tuple[Tensor, Tensor]:
@@ -123,13 +108,14 @@ class HeadJob:
 
     def loss(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Loss of [batch, length] tokens, and the share of rows alive after each step."""
-        return unrolled_loss(self, tokens, self.source.features(tokens, self.model.shape.taps))
+        return _unrolled_loss(self, tokens, self.source.features(tokens, self.model.shape.taps))
 
 
-def unrolled_loss(job: HeadJob, tokens: Tensor, features: Features) -> tuple[Tensor, Tensor]:
+def _unrolled_loss(job: HeadJob, tokens: Tensor, features: Features) -> tuple[Tensor, Tensor]:
     """Weighted mean loss over all steps, and the share of rows alive after each step."""
     batch, length = tokens.shape
-    plan, labels = job.unroll, make_labels(features.logits)
+    plan, logits = job.unroll, features.logits
+    log_sum, best = torch.logsumexp(logits.float(), dim=-1), logits.argmax(-1)
     weights = (job.model.norm, job.model.lm_head)
     hard_share = torch.tensor(plan.hard_share, device=tokens.device)
     row = torch.arange(length, device=tokens.device).repeat(batch)
@@ -141,7 +127,7 @@ def unrolled_loss(job: HeadJob, tokens: Tensor, features: Features) -> tuple[Ten
         # Row i is judged at position i + 1 + step; rows without one there count nothing.
         is_inside = row < length - 1 - step
         label = torch.where(is_inside, index + 1 + step, 0)
-        teacher = (labels.logits, labels.log_sum, labels.best, label, hard_share)
+        teacher = (logits, log_sum, best, label, hard_share)
         losses, guess = job.draft_loss(hidden, weights, teacher, job.model.shape.norm_eps)
         weight = (alive + plan.stray * (1 - alive)) * is_inside
         total = total + plan.decay**step * (losses * weight).sum()
@@ -168,7 +154,7 @@ def train_head(
     runner = HeadRunner(model, source.embedding, dtype, PLAIN_HEAD)
     job = HeadJob(model, runner, source, streams, plan.unroll, draft_loss, draft_ids)
     with progress.phase("choose pieces of the head"):
-        job = accelerated_job(job, progress)
+        job = _accelerated_job(job, progress)
     optimizers = Optimizers(model, plan.optimizer)
     loop = LoopPlan("head", Budget(plan.seconds, plan.steps), plan.checkpoints, plan.is_resumed)
     state = train(job, optimizers, loop, progress)
@@ -178,7 +164,7 @@ def train_head(
     return state
 
 
-def accelerated_job(job: HeadJob, progress: Progress) -> HeadJob:
+def _accelerated_job(job: HeadJob, progress: Progress) -> HeadJob:
     """Compile the row functions on a GPU if that works and pays."""
     if not job.source.embedding.is_cuda:
         return job
@@ -197,24 +183,13 @@ def accelerated_job(job: HeadJob, progress: Progress) -> HeadJob:
         ),
         draft_loss=compile_function(draft_loss),
     )
-    seconds: dict[str, float] = {}
     stream = job.batches[0]
     examples = [stream.draw_length(n)[0] for n in sorted(stream.sources)]
-    for name, candidate in (("plain", job), ("compiled", compiled)):
-        begun = time.monotonic()
-        try:
-            for example in examples:  # every length must work before one is relied upon
-                by_length = time_step(partial(_first, candidate.loss, example))
-                seconds[name] = seconds.get(name, 0.0) + by_length / len(examples)
-        except Exception as error:
-            seconds.pop(name, None)
-            progress.say(f"{name} pieces of the head failed and are not used: {error!r:.300}")
-        progress.say(f"head: tried {name} pieces in {time.monotonic() - begun:.1f} s")
-        for param in job.model.parameters():
-            param.grad = None
-    progress.say(f"head: a step of {stream.n_rows} tokens: {format_seconds(seconds)}")
-    is_better = seconds.get("compiled", float("inf")) < seconds.get("plain", float("inf"))
-    return compiled if is_better else job
+
+    def losses(candidate: HeadJob) -> list[Loss]:
+        return [partial(_first, candidate.loss, example) for example in examples]
+
+    return fastest_pieces((job, compiled), losses, job.model, progress)
 
 
 def _first(loss: Callable[[Tensor], tuple[Tensor, Tensor]], tokens: Tensor) -> Tensor:

@@ -81,14 +81,14 @@ def train_target(
     with progress.phase("choose pieces"):
         pieces = accelerated_pieces(runner, examples, progress)
         runner = TargetRunner(model, turns, pieces, runner.dtype)
-        batches.stages = usable_stages(runner, examples, plan.stages, progress)
+        batches.stages = _usable_stages(runner, examples, plan.stages, progress)
     optimizers = Optimizers(model, plan.optimizer)
     loop = LoopPlan("target", Budget(plan.seconds, plan.steps), plan.checkpoints, plan.is_resumed)
     state = train(TargetJob(model, runner, batches), optimizers, loop, progress)
     return model, state
 
 
-def usable_stages(
+def _usable_stages(
     runner: TargetRunner, examples: Sequence[Tensor], stages: tuple[Stage, ...], progress: Progress
 ) -> tuple[Stage, ...]:
     """Try a step of every length now: one that fails is left out rather than met half-way."""

@@ -1,4 +1,4 @@
-"""One bad call harms nobody: whatever a caller does, the engine is then as if nothing had been."""
+"""One bad call harms no other: whatever a caller does, the engine is then as it was before."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_a_failed_completion_cannot_be_taken_for_a_good_one(
 
 
 def test_what_belongs_to_no_request_ends_the_engine(pair: Pair, expected: Completion) -> None:
-    """A device error in the middle of a step: everybody is told, and nothing is tried again."""
+    """A device error in the middle of a step: every request is told, and nothing is tried again."""
     engine = make_engine(pair)
     ids = [engine.submit(prompt, GREEDY) for prompt in (KNOWN, [4, 5])]
     engine.step()
@@ -312,7 +312,7 @@ def interrupted_at(line: int) -> Iterator[Callable[[], int]]:
 @pytest.mark.parametrize("engine_kind", ["direct", "graphs"])
 @pytest.mark.parametrize("n_points", [12, pytest.param(400, marks=pytest.mark.slow)])
 def test_an_interruption_anywhere_is_survived(pair: Pair, engine_kind: str, n_points: int) -> None:
-    """Ctrl-C at any line of a step: the call's requests are gone, everybody else's go on.
+    """Ctrl-C at any line of a step: the call's requests are gone, all others go on.
 
     Bystanders have stop strings, penalties, logprobs and samples, and share the batch.
     """

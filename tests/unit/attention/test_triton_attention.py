@@ -124,7 +124,7 @@ def _inputs(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Layer
     n_heads, n_kv_heads, dim = case.heads
     generator = torch.Generator().manual_seed(11)
     queries = torch.randn(case.rows.n_rows, n_heads, dim, generator=generator).to(case.dtype)
-    # Slots nobody owns hold NaN: a read of one would show.
+    # Slots without an owner hold NaN: a read of one would show.
     pool = torch.full((2, N_SLOTS, n_kv_heads, dim), torch.nan)
     owned = case.rows.kv_indices.long()
     pool[:, owned] = torch.randn(2, len(owned), n_kv_heads, dim, generator=generator)

@@ -134,7 +134,7 @@ def test_every_policy_in_every_scene_with_either_launcher(engine: str) -> None:
     audit, found = audit_of(QUICK, engine=engine, planner=costs), list[Any]()
     audit.run(found.append)
     assert len(found) == 64 and not any(row["differing"] for row in found)
-    # What a planner plans, and so who is preempted, follows from its costs.
+    # What a planner plans, and so which request is preempted, follows from its costs.
     fixed = [row for row in found if row["cell"]["policy"] != "planner"]
     assert not [row["cell"] for row in fixed if row["is_void"]]
 

@@ -18,7 +18,6 @@ def test_a_small_session_reports_every_policy(tmp_path: Path) -> None:
     points = found.record["points"]
     assert [point["policy"] for point in points] == list(POLICIES)
     assert all(point["tokens_per_second"] > 0 for point in points)
-    assert all(0 < point["phase_share"]["verify"] < 1 for point in points)
     (place,) = found.record["planner"]
     assert place["texts_different"] == 0
     assert place["oracle"]["tokens_per_second"] > 0

@@ -57,7 +57,7 @@ class Recorded:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def note(self, text: str) -> None:
-        """Nobody reads."""
+        """Never read."""
 
     def run_place(self, place: Place, first_turn: int = 0) -> list[Row]:
         """Three turns of a point."""

@@ -50,7 +50,7 @@ def stream(*lines: bytes) -> Heard:
 def test_arrivals_are_events_that_bring_tokens() -> None:
     total = {"completion_tokens": 5, "prompt_tokens": 7}
     heard = stream(
-        event("", 0),  # who speaks
+        event("", 0),  # the role
         event("ab", 2),
         b"\n",
         event("", 3),  # a part of a character

@@ -29,7 +29,6 @@ from aerie.bench.report.rows import (
     read_artifacts,
     read_sections,
 )
-from aerie.bench.report.traffic import effective, traffic
 from aerie.bench.report.write import Judges, make, missing_review
 from aerie.cli.main import app
 from aerie.errors import UsageError
@@ -366,37 +365,6 @@ def test_the_operator_page_names_what_exists() -> None:
         group = getattr(commands[words[0]], "commands", None)
         if group and words[1]:
             assert words[1] in group, words
-
-
-def traffic_row(policy: str, part: str, what: str, size: int, tokens: float) -> dict[str, str]:
-    named = {"context": "1024", "batch": "1", "policy": policy, "part": part, "what": what}
-    return {
-        **named,
-        "bytes_per_token": str(size),
-        "tokens_per_round": str(tokens),
-        "commit": COMMIT,
-    }
-
-
-def test_traffic_before_and_after() -> None:
-    rows = [
-        traffic_row("plain", "linear", "weights", 1000, 1.0),
-        traffic_row("plain", "attention", "kv", 100, 1.0),
-        traffic_row("plain", "norm", "activations", 8, 1.0),
-        traffic_row("tree3", "linear", "weights", 400, 3.0),
-        traffic_row("tree3", "attention", "kv", 50, 3.0),
-    ]
-    plain, tree = effective(rows)
-    assert (plain.before, plain.after) == (1000 + 300 + 46, 1108)
-    assert (tree.before, tree.after) == (400 + 150, 450)
-    assert tree.around_weights == 3.0
-    found = traffic(rows)
-    assert found["fusion"] == round(550 / 450, 3)
-    assert found["fusion_without_gather"] == 1.0
-    assert found["speculation"] == round(1108 / 450, 3)
-    assert found["product"] == round(1346 / 450, 3)
-    assert found["by_point"]["product"] == {"1 x 1024": found["product"]}
-    assert (found["kind"], found["provenance"]["commit"]) == ("modelled", COMMIT)
 
 
 def test_every_row_says_which_document_asked_for_it() -> None:

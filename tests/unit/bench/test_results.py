@@ -123,7 +123,7 @@ def test_a_test_that_no_longer_runs_is_refused(checkout: pytest.Pytester) -> Non
     assert refused.ret == 1
     refused.stdout.fnmatch_lines(["*test_one: did not run here"])
     run(checkout, "write")
-    assert outcomes(checkout.path)["test_one"] == "passed"  # here nobody knows better
+    assert outcomes(checkout.path)["test_one"] == "passed"  # here nothing says otherwise
 
 
 def test_remarks_change_nothing(checkout: pytest.Pytester) -> None:

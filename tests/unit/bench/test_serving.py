@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aerie.bench.profile.bytes import prompt_flops, weight_bytes
+from aerie.bench.bytes import prompt_flops, weight_bytes
 from aerie.bench.profile.serving import REHEARSAL, arrivals, run_serving
 from aerie.bench.profile.session import Session, Sizes
 from aerie.bench.provenance import Meter, Spent, open_meter, spend

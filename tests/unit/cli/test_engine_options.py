@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import typer
 
 from aerie.api import Engine
 from aerie.assemble.choices import configured
-from aerie.cli import main, serve
+from aerie.cli import main
 from aerie.cli.engine_options import (
     GROUPS,
     DraftOptions,
@@ -19,7 +19,7 @@ from aerie.cli.engine_options import (
     ModelOptions,
     refuse,
 )
-from aerie.errors import UsageError
+from aerie.errors import HubError, UsageError
 
 SHARED = ("generate", "serve", "tune costs", "parity capture")
 DEFAULTS = EngineOptions(ModelOptions(), MemoryOptions(), DraftOptions())
@@ -81,11 +81,11 @@ def test_options_without_a_use_are_refused() -> None:
 
 
 def test_a_server_takes_its_model_as_an_argument() -> None:
-    assert serve._with_model(DEFAULTS, "some/model").model.model == "some/model"
-    named = replace(DEFAULTS, model=ModelOptions(model="some/model"))
-    assert serve._with_model(named, "some/model") == named
+    for named in (["some/model"], ["some/model", "--model", "some/model"]):
+        with pytest.raises(HubError, match="some/model"):
+            main.app(["serve", *named], standalone_mode=False)
     with pytest.raises(UsageError, match="two models are named"):
-        serve._with_model(named, "another/model")
+        main.app(["serve", "some/model", "--model", "another/model"], standalone_mode=False)
 
 
 def test_progress_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -101,6 +101,5 @@ def test_progress_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
 
 
 def test_replicas_are_not_split() -> None:
-    split, unused = replace(DEFAULTS, model=ModelOptions(tensor_parallel=2)), cast(Any, None)
     with pytest.raises(UsageError, match="--replicas 3 with --tensor-parallel 2 has not been"):
-        serve._serve_replicas(3, split, unused, unused)
+        main.app(["serve", "--replicas", "3", "--tensor-parallel", "2"], standalone_mode=False)

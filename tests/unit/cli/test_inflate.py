@@ -15,18 +15,7 @@ from aerie.errors import AerieError
 from aerie.models.eagle3.load import load_head
 from aerie.models.eagle3.resolve import HeadOptions
 from aerie.models.load import LoadOptions, load_decoder
-from tests.unit.models.inflating import BINARY, write_pair
-
-SIZES = {
-    "num_hidden_layers": 9,
-    "hidden_size": 128,
-    "vocab_size": 96,
-    "draft_vocab_size": 41,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 32,
-    "intermediate_size": 96,
-}
+from tests.unit.models.inflating import BINARY, SIZES, write_pair
 
 
 def call(folder: Path, *options: str, **sizes: Any) -> Result:

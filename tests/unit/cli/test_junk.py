@@ -14,7 +14,7 @@ import typer
 from aerie.cli import main
 
 HERE = Path(__file__)
-BELOW_A_FILE = str(HERE / "x")  # nobody can write there, root neither
+BELOW_A_FILE = str(HERE / "x")  # not writable, for root neither
 FOLDER = str(HERE.parent)
 NOWHERE = "/no/such/place"
 HUGE = "9" * 20

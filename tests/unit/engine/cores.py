@@ -29,6 +29,18 @@ CHEAP = PlannerConfig(str(DATA / "costs_cheap.json"), explore_every=3, foreign_c
 # Drafting hardly ever pays: spells without drafts, looks, and coming back.
 DEAR = PlannerConfig(str(DATA / "costs_dear.json"), explore_every=2, foreign_costs=True)
 
+PLAIN = SpeculationConfig(method="none")
+SPECULATION = {
+    "chain": SpeculationConfig(top_k=1, depth=4, nodes=5),
+    "tree": SpeculationConfig(top_k=3, depth=3, nodes=12),
+    "wide": SpeculationConfig(top_k=5, depth=2, nodes=20),
+    "ngram": SpeculationConfig(method="ngram", depth=4, nodes=5),
+    "merged": SpeculationConfig(method="eagle3+ngram", top_k=2, depth=3, nodes=9),
+    "planned": SpeculationConfig(policy="planner", top_k=4, depth=4, nodes=20),
+    "moody": SpeculationConfig(policy="planner", method="eagle3+ngram", top_k=3, depth=4, nodes=9),
+}
+PLANNERS = {"moody": DEAR}  # the others have CHEAP
+
 LAUNCHERS = ("direct", "graphs")
 # Small sizes, so that a run crosses several of each kind; whatever is missing is recorded at once.
 BUCKETS = GraphConfig(

@@ -30,9 +30,11 @@ from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request, Scored
 from tests.unit.engine.cores import (
     CHEAP,
-    DEAR,
     LAUNCHERS,
     LIMITS,
+    PLAIN,
+    PLANNERS,
+    SPECULATION,
     Pair,
     assert_pool_is_unheld,
     core,
@@ -41,16 +43,9 @@ from tests.unit.engine.cores import (
     write_pair,
 )
 
-PLAIN = SpeculationConfig(method="none")
 PROPOSERS = {
     "none": PLAIN,
-    "chain": SpeculationConfig(top_k=1, depth=4, nodes=5),
-    "tree": SpeculationConfig(top_k=3, depth=3, nodes=12),
-    "wide": SpeculationConfig(top_k=5, depth=2, nodes=20),
-    "ngram": SpeculationConfig(method="ngram", depth=4, nodes=5),
-    "merged": SpeculationConfig(method="eagle3+ngram", top_k=2, depth=3, nodes=9),
-    "planned": SpeculationConfig(policy="planner", top_k=4, depth=4, nodes=20),
-    "moody": SpeculationConfig(policy="planner", method="eagle3+ngram", top_k=3, depth=4, nodes=9),
+    **SPECULATION,
     "previewed": SpeculationConfig(method="eagle3+ngram", top_k=2, depth=3, nodes=8),
 }
 # A text of 12 tokens has more blocks than a preview looks at, so that some of its runs break.
@@ -64,7 +59,6 @@ PARTIAL = PartialConfig(
     partial_threshold=4,
 )
 PARTIALS = {"previewed": PARTIAL}
-PLANNERS = {"moody": DEAR}
 BACKENDS = ("numpy", "pytorch")
 # Every proposer with every launcher and backend, in turns.
 TURNS = tuple(product(PROPOSERS, LAUNCHERS, BACKENDS))
@@ -117,7 +111,7 @@ class Run:
     jobs: tuple[Job, ...]
     settings: dict[str, Any]
     most_stops: int  # that the device knows of one request
-    chance: random.Random  # of who arrives and who leaves when
+    chance: random.Random  # of when requests arrive and leave
 
 
 @dataclass

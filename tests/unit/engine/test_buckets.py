@@ -12,8 +12,7 @@ from aerie.engine.buckets import Bucket, Recorded
 from aerie.engine.graphs import Graphs
 from aerie.engine.sampler import EVERYTHING, GREEDY, Options
 from aerie.requests.params import SamplingParams
-from tests.unit.engine.cores import Pair, captured, core, finish_all, load_pair, outputs
-from tests.unit.engine.test_lossless import PLAIN
+from tests.unit.engine.cores import PLAIN, Pair, captured, core, finish_all, load_pair, outputs
 
 LARGE = Bucket(seats=4, rows=16, columns=64, options=EVERYTHING, tile=16)
 GRAPHS = GraphConfig(slots=(1, 2, 4), rows=(1, 2, 4, 8, 16, 24), columns=(32, 64, 128))

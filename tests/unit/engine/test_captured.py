@@ -23,6 +23,7 @@ from tests.unit.engine.cores import (
     BUCKETS,
     CHEAP,
     DEAR,
+    PLAIN,
     Pair,
     assert_pool_is_unheld,
     captured,
@@ -31,7 +32,7 @@ from tests.unit.engine.cores import (
     outputs,
 )
 from tests.unit.engine.test_engine import assert_kv_is_fresh
-from tests.unit.engine.test_lossless import PLAIN, make_jobs
+from tests.unit.engine.test_lossless import make_jobs
 
 SHAPES = {
     "none": PLAIN,
@@ -65,7 +66,7 @@ def test_steady_rounds_do_not_wait_for_a_report(pair: Pair, shape: str) -> None:
     finish_all(engine)
     counts = captured(engine).counts
     assert counts.ahead > counts.rounds // 2
-    # Nobody joins or leaves in between: nothing is written into the buffers.
+    # No request joins or leaves in between: nothing is written into the buffers.
     assert counts.seatings <= 4
 
 
@@ -79,7 +80,7 @@ def test_drafts_in_eight_bits_run_ahead(pair: Pair, eight_bit_pair: Pair, shape:
 
 
 class Event:
-    """Stands for a device's: counts who waits for it."""
+    """Stands for a device's: counts waits for it."""
 
     def __init__(self) -> None:
         self.n_records = self.n_waits = 0
@@ -109,7 +110,7 @@ READS = ("tolist", "item", "numpy", "nonzero", "cpu", "__bool__", "__int__", "__
 def test_the_host_reads_one_report_a_round_and_nothing_else(
     pair: Pair, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever joins, ends or leaves: a read of any other buffer would wait for the device."""
+    """Whatever joins, ends or leaves: a read of any other buffer would wait for the device."""
     engine = graphs_core(pair, shape, backend="pytorch", audit=False)
     launcher = captured(engine)
     parts = launcher.parts
@@ -257,7 +258,7 @@ def test_who_is_covered_takes_no_page_for_as_long(pair: Pair, shape: str) -> Non
 @pytest.mark.parametrize("costs", ["cheap", "dear"])
 @pytest.mark.parametrize("shape", ["none", "tree", "planner"])
 def test_nothing_runs_for_who_gave_its_pages_back(pair: Pair, shape: str, costs: str) -> None:
-    """They may be somebody else's by then, and so may its row of the table."""
+    """They may be another request's by then, and so may its row of the table."""
     engine = graphs_core(pair, shape, planner=CHEAP if costs == "cheap" else DEAR)
     launcher = captured(engine)
     state, n_gone = launcher.parts.state, 0
@@ -381,7 +382,7 @@ def test_no_request_has_more_rows_than_attention_is_told(pair: Pair, shape: str)
                 counts = rows.qo_indptr.diff()
                 seen.append((int(counts.max()), rows.bounds.rows))
                 rest = rows.n_rows - int(rows.qo_indptr[-1])
-                # The padding belongs to nobody here; on a CPU somebody must own it.
+                # The padding belongs to no seat here; on a CPU one must own it.
                 assert rest >= 0
                 rows = padded_by_inert(rows, rest)
             return parts.target.forward(rows, *others)

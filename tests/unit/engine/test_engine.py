@@ -21,6 +21,7 @@ from aerie.requests.request import Request, State
 from tests.unit.engine.cores import (
     BUCKETS,
     LIMITS,
+    PLAIN,
     Pair,
     assert_pool_is_unheld,
     core,
@@ -30,7 +31,6 @@ from tests.unit.engine.cores import (
 )
 
 TREE = SpeculationConfig(top_k=3, depth=3, nodes=10)
-PLAIN = SpeculationConfig(method="none")
 
 
 def fresh_kv(pair: Pair, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -130,8 +130,6 @@ def test_unknown_configuration_keys_are_errors() -> None:
 
 
 def test_names_other_engines_use_are_understood() -> None:
-    made = SpeculationConfig.from_sglang(num_steps=5, topk=4, num_draft_tokens=16)
-    assert (made.depth, made.top_k, made.nodes) == (5, 4, 16)
     text = '{"method": "eagle3", "model": "some/head", "num_speculative_tokens": 3}'
     chain, draft = SpeculationConfig.from_vllm(text)
     assert (chain.depth, chain.top_k, chain.nodes, draft) == (3, 1, 4, "some/head")
@@ -204,7 +202,7 @@ def test_cancelled_requests_leave_at_once(pair: Pair, launcher: str) -> None:
 
 
 def test_finished_requests_cost_nothing(pair: Pair, launcher: str) -> None:
-    """Rows of a step belong to requests that still decode, and to nobody else."""
+    """Rows of a step belong to requests that still decode, and to no others."""
     engine = core(pair, speculation=TREE, engine=launcher)
     for max_tokens in (2, 6, 20, 40):
         engine.submit([1, 2, 3], SamplingParams(max_tokens=max_tokens, ignore_eos=True))
@@ -269,7 +267,7 @@ def test_a_prompt_can_be_scored_alone(pair: Pair, launcher: str) -> None:
 
 
 def test_a_prompt_is_scored_once_though_it_is_read_again(pair: Pair, launcher: str) -> None:
-    """Whoever gives memory back reads its output too: that is no part of the prompt."""
+    """A request that gave memory back reads its output too: that is no part of the prompt."""
     params = SamplingParams(max_tokens=30, prompt_logprobs=1, logprobs=1, ignore_eos=True)
     engine = core(pair, speculation=TREE, engine=launcher, n_pages=24)
     ids = [engine.submit([1, 2, 3, 4, 5], params) for _ in range(3)]

@@ -20,11 +20,10 @@ from aerie.config import (
 from aerie.engine.engine import Limits
 from aerie.models.decoder import Decoder
 from aerie.requests.params import SamplingParams
-from tests.unit.engine.cores import BUCKETS, finish_all
+from tests.unit.engine.cores import BUCKETS, PLAIN, finish_all
 from tests.unit.models import tiny
 
 MODEL = ModelConfig(device="cpu", numerics="exact", dtype="float32")
-PLAIN = SpeculationConfig(method="none")
 NGRAM = SpeculationConfig(method="ngram", depth=4, nodes=5)
 
 

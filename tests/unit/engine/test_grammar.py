@@ -26,6 +26,8 @@ from tests.unit.engine.automata import END, Automaton, AutomatonMatcher, submit
 from tests.unit.engine.cores import (
     LAUNCHERS,
     LIMITS,
+    PLAIN,
+    SPECULATION,
     Pair,
     assert_pool_is_unheld,
     captured,
@@ -33,7 +35,7 @@ from tests.unit.engine.cores import (
     finish_all,
 )
 from tests.unit.engine.test_captured import graphs_core, watch
-from tests.unit.engine.test_lossless import PLAIN, SAMPLING, SPECULATION, Job, speculating
+from tests.unit.engine.test_lossless import SAMPLING, Job, speculating
 
 FREE = SamplingParams(max_tokens=40, ignore_eos=True)
 
@@ -127,7 +129,7 @@ def test_same_tokens_with_every_launcher(
 
 
 def test_preemption_keeps_the_place_in_a_grammar(pair: Pair, launcher: str) -> None:
-    """Whoever gave its memory back is matched again from the beginning of its text."""
+    """A request that gave its memory back is matched again from the beginning of its text."""
     params = SamplingParams(max_tokens=30, temperature=0.7)
     jobs = [([n, 3], replace(params, seed=n, grammar=Automaton(f"long{n}"))) for n in range(12)]
     plain = run(core(pair, speculation=PLAIN), jobs)
@@ -141,7 +143,7 @@ def test_preemption_keeps_the_place_in_a_grammar(pair: Pair, launcher: str) -> N
 
 
 def test_masked_drafts_are_accepted_more_often(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No draft is forbidden, whoever launches the rounds, as far as masks are made."""
+    """No draft is forbidden, with either launcher, as far as masks are made."""
     params = SamplingParams(max_tokens=24)
     jobs = [([n, 7], replace(params, grammar=Automaton(f"d{n}"))) for n in range(5)]
 
@@ -305,7 +307,7 @@ def test_impossible_combinations_are_refused(pair: Pair) -> None:
 
 @pytest.mark.parametrize("shape", ["tree", "planner"])
 def test_batches_without_grammars_are_untouched(pair: Pair, shape: str) -> None:
-    """Not a launch, a read or a buffer more; and again so when whoever had one has left."""
+    """Not a launch, a read or a buffer more; and again so when requests with one have left."""
     engine, kinds, cuts = graphs_core(pair, shape), list[Any](), list[Any]()
     launcher = captured(engine)
     watch(launcher, kinds.append)
@@ -334,7 +336,7 @@ def test_batches_without_grammars_are_untouched(pair: Pair, shape: str) -> None:
     assert len(cuts) == sum(1 if key[0] == "verify" else 1 + len(key[2]) for key in masked)
     begun, n_cuts = len(kinds), len(cuts)
     finish_all(engine)
-    last, *left = buckets(kinds[begun:])  # one more may have been laid out with whoever has ended
+    last, *left = buckets(kinds[begun:])  # one more may have been laid out with ended requests
     assert all(own.options in (GREEDY, EVERYTHING) for own in left)
     assert len(cuts) <= n_cuts + last.options.grammar
     assert launcher.counts.ahead > ahead, "they run ahead again"

@@ -16,8 +16,8 @@ from aerie.engine.engine import EngineCore
 from aerie.kernels import catalogue
 from aerie.kernels.registry import Kernels
 from tests.parity.backend import runnable
-from tests.unit.engine.cores import CHEAP, Pair, core, load_pair
-from tests.unit.engine.test_lossless import PLAIN, PLANNERS, SAMPLING, SPECULATION, make_jobs
+from tests.unit.engine.cores import CHEAP, PLAIN, PLANNERS, SPECULATION, Pair, core, load_pair
+from tests.unit.engine.test_lossless import SAMPLING, make_jobs
 
 # Every policy and proposer under every way of sampling, and under the rule of coins with the ways
 # it knows; each of them with prompts of its own, in a batch of 1 to 8.

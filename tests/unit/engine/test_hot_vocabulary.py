@@ -16,11 +16,10 @@ from aerie.kernels import load
 from aerie.models.draft_vocabulary import count_ids, head_ids, save_counts
 from aerie.requests.params import SamplingParams
 from aerie.speculation.hot import HotIds
-from tests.unit.engine.cores import Pair, core, finish_all, outputs
+from tests.unit.engine.cores import PLAIN, Pair, core, finish_all, outputs
 from tests.unit.engine.test_grammar import make_jobs, run
 from tests.unit.models import pairs
 
-PLAIN = SpeculationConfig(method="none")
 N_SHARED, MOST = 6, 3
 
 

@@ -8,15 +8,16 @@ from functools import cache, partial
 
 import pytest
 
-from aerie.config import SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import State
 from tests.unit.engine.cores import (
     CHEAP,
-    DEAR,
     LAUNCHERS,
     LIMITS,
+    PLAIN,
+    PLANNERS,
+    SPECULATION,
     Pair,
     assert_pool_is_unheld,
     core,
@@ -24,17 +25,6 @@ from tests.unit.engine.cores import (
     outputs,
 )
 
-SPECULATION = {
-    "chain": SpeculationConfig(top_k=1, depth=4, nodes=5),
-    "tree": SpeculationConfig(top_k=3, depth=3, nodes=12),
-    "wide": SpeculationConfig(top_k=5, depth=2, nodes=20),
-    "ngram": SpeculationConfig(method="ngram", depth=4, nodes=5),
-    "merged": SpeculationConfig(method="eagle3+ngram", top_k=2, depth=3, nodes=9),
-    "planned": SpeculationConfig(policy="planner", top_k=4, depth=4, nodes=20),
-    "moody": SpeculationConfig(policy="planner", method="eagle3+ngram", top_k=3, depth=4, nodes=9),
-}
-PLANNERS = {"moody": DEAR}
-PLAIN = SpeculationConfig(method="none")
 SAMPLING = {
     "greedy": {"temperature": 0.0},
     "warm": {"temperature": 0.7},
@@ -208,7 +198,7 @@ def test_tokens_are_conserved(pair: Pair, launcher: str) -> None:
 def test_speculation_saves_target_passes(pair: Pair) -> None:
     """On text the target writes itself the trained head is right more often than not.
 
-    And by the same trees whoever launches them: every round accepts as much.
+    And by the same trees with either launcher: every round accepts as much.
     """
     params = SamplingParams(max_tokens=40, ignore_eos=True)
     counted = []

@@ -18,9 +18,8 @@ from aerie.models.decoder import Decoder, DecoderOutput
 from aerie.near_ties import LIMITS, NearTies, cell_of
 from aerie.requests.params import SamplingParams
 from tests.unit.engine.cores import LIMITS as ROOM
-from tests.unit.engine.cores import Pair, core, load_pair, outputs
+from tests.unit.engine.cores import PLAIN, Pair, core, load_pair, outputs
 
-PLAIN = SpeculationConfig(method="none")
 TREE = SpeculationConfig(top_k=3, depth=3, nodes=10)
 NGRAM = SpeculationConfig(method="ngram", depth=4, nodes=5)
 BEST, STEP = 12.0, 2.0**-20  # a logit of a row's best token, and float32's step there

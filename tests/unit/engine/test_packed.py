@@ -20,13 +20,12 @@ from aerie.engine.engine import Limits
 from aerie.models.load import LoadOptions
 from aerie.models.packed import PackedLinear, PackedProducts
 from aerie.requests.params import SamplingParams
-from tests.unit.engine.cores import LAUNCHERS, Pair, core, outputs
+from tests.unit.engine.cores import LAUNCHERS, PLAIN, Pair, core, outputs
 from tests.unit.models import pairs
 from tests.unit.models.quantisers import SCHEMES, config_of, quantise_file
 
 EXACT = ModelConfig(device="cpu", numerics="exact", dtype="float32")
 OPTIONS = LoadOptions(torch.float32, is_fused=True)
-PLAIN = SpeculationConfig(method="none")
 TREE = SpeculationConfig(top_k=3, depth=3, nodes=9)
 
 

@@ -21,8 +21,8 @@ from aerie.errors import UsageError
 from aerie.kernels.registry import Kernels
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import PreviewCounts
-from tests.unit.engine.cores import Pair, core, finish_all, outputs
-from tests.unit.engine.random_runs import PARTIAL, PLAIN
+from tests.unit.engine.cores import PLAIN, Pair, core, finish_all, outputs
+from tests.unit.engine.random_runs import PARTIAL
 
 LONG = replace(PARTIAL, n_spec_tokens_buf=24)
 CHAIN = SpeculationConfig(top_k=1, depth=4, nodes=5)

@@ -16,6 +16,9 @@ from aerie.requests.request import Holding, Request
 from tests.unit.engine.cores import (
     CHEAP,
     LIMITS,
+    PLAIN,
+    PLANNERS,
+    SPECULATION,
     Pair,
     assert_pool_is_unheld,
     core,
@@ -23,10 +26,8 @@ from tests.unit.engine.cores import (
     outputs,
 )
 from tests.unit.engine.test_engine import assert_kv_is_fresh
-from tests.unit.engine.test_lossless import PLANNERS, SPECULATION
 
 TREE = SpeculationConfig(top_k=3, depth=3, nodes=10)
-PLAIN = SpeculationConfig(method="none")
 
 
 @pytest.mark.parametrize(("method", "page_size"), [("eagle3", 1), ("eagle3", 3), ("none", 4)])
@@ -63,7 +64,7 @@ def test_reuse_changes_nothing_but_the_work(
 
 
 def test_drafts_are_as_good_on_a_reused_prefix(pair: Pair, launcher: str) -> None:
-    """The draft's own KV is reused too: acceptance must not depend on who computed the prefix."""
+    """The draft's own KV is reused too: acceptance must not depend on its origin."""
     params = SamplingParams(max_tokens=30, ignore_eos=True)
     prompt = [1, 5, 9, 2, 6, 3, 8, 4, 7, 10, 12]
     engine = core(pair, speculation=TREE, page_size=2, engine=launcher)

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from aerie.config import SpeculationConfig
 from aerie.requests.params import SamplingParams
-from tests.unit.engine.cores import LAUNCHERS, LIMITS, Pair, core, outputs
+from tests.unit.engine.cores import LAUNCHERS, LIMITS, PLAIN, Pair, core, outputs
 
-PLAIN = SpeculationConfig(method="none")
 CHAIN = SpeculationConfig(top_k=1, depth=4, nodes=5)
 TREE = SpeculationConfig(top_k=3, depth=3, nodes=12)
 COPIED = SpeculationConfig(method="ngram", depth=4, nodes=5)

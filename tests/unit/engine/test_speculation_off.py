@@ -1,4 +1,4 @@
-"""A request that wants no drafts gets none, and everybody the tokens of plain decoding."""
+"""A request that wants no drafts gets none, and all get the tokens of plain decoding."""
 
 from __future__ import annotations
 

@@ -12,10 +12,9 @@ from aerie.engine import captured as captured_module
 from aerie.requests.params import SamplingParams
 from aerie.tune.grid import silent
 from aerie.tune.warm import Idle, warm
-from tests.unit.engine.cores import Pair, core, load_pair, outputs
+from tests.unit.engine.cores import PLAIN, Pair, core, load_pair, outputs
 from tests.unit.engine.test_captured import SHAPES
 from tests.unit.engine.test_grammar import make_jobs, run
-from tests.unit.engine.test_lossless import PLAIN
 
 JOBS = [([1, 2, 3], SamplingParams(max_tokens=12, ignore_eos=True))]
 
@@ -45,7 +44,7 @@ def test_everything_is_recorded_and_leaves_no_trace(pair_directory: Path, is_idl
 
 @pytest.mark.parametrize("shape", ["tree", "planner"])
 def test_after_it_a_batch_with_grammars_records_nothing(pair: Pair, shape: str) -> None:
-    """Coarser sizes and shapes have to do, whoever comes and leaves."""
+    """Coarser sizes and shapes have to do, whatever requests come and leave."""
     engine = core(pair, speculation=SHAPES[shape], engine="graphs", max_batch=4)
     jobs = [*make_jobs("warm", "greedy"), *make_jobs("warmer", "nucleus")]
     plain = [request.output for request in run(core(pair, speculation=PLAIN), jobs)]

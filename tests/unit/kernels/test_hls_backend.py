@@ -138,7 +138,7 @@ def test_every_kernel_but_the_round_s_is_ported() -> None:
 
 @needs_compiler
 def test_rows_before_an_empty_request_are_filled() -> None:
-    """Nobody owns the first two rows, and the request that stands behind them has none."""
+    """No request owns the first two rows, and the one that stands behind them has none."""
     inputs = {
         "logits": np.zeros((4, 3), np.float32),
         "temperature": np.ones(2, np.float32),

@@ -94,7 +94,7 @@ def test_noise_is_the_definition(vocab: int) -> None:
     words = random_words(vocab, seed, position, index)
     for row in range(n_rows):
         noise = gumbel(vocab, int(seed[row]), int(position[row]), int(index[row]))
-        # Spread by rows: from nearly uniform, where everyone can win, to hopeless but for one.
+        # Spread by rows: from nearly uniform, where every token can win, to hopeless but for one.
         scores = (generator.standard_normal(vocab) * row).astype(np.float32)
         scores[generator.random(vocab) < 0.2] = -np.inf
         scores[generator.integers(vocab)] = 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -37,3 +38,12 @@ def run(decoder: Decoder, parts: list[Rows]) -> Tensor:
     wanted = [torch.arange(part.n_rows, device=part.tokens.device) for part in parts]
     outputs = [decoder.forward(p, pool, w, (0, 2)) for p, w in zip(parts, wanted, strict=True)]
     return torch.cat([out.logits for out in outputs]).cpu()
+
+
+def to_gpu(rows: Rows) -> Rows:
+    moved = {
+        item.name: value.cuda()
+        for item in fields(Rows)
+        if isinstance(value := getattr(rows, item.name), torch.Tensor)
+    }
+    return replace(rows, **moved)

@@ -68,6 +68,17 @@ def large(hidden: int, block: BlockSizes, **fields: Any) -> ProductionGeometry:
 STRETCHED = Example(large(128, BlockSizes(8, 2, 32, 96)), BlockSizes(2, 1, 16, 40))
 # Every factor a power of two: exact in bf16.
 BINARY = Example(large(128, BlockSizes(8, 4, 32, 96)), BlockSizes(4, 2, 8, 40))
+# What a file says of that geometry.
+SIZES = {
+    "num_hidden_layers": 9,
+    "hidden_size": 128,
+    "vocab_size": 96,
+    "draft_vocab_size": 41,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 32,
+    "intermediate_size": 96,
+}
 # Four queries of one KV head, where a large KV head serves two.
 COPIED = Example(large(256, BlockSizes(8, 4, 8, 64)), BlockSizes(4, 1, 8, 40))
 # Everything a plain pair has not: biases, two draft layers, a narrower head with an embedding of

@@ -88,7 +88,7 @@ def fp8(weight: Tensor, block: tuple[int, int], name: str = "weight_scale_inv") 
 
 
 def fp8_layer(weight: Tensor) -> Quantised:
-    """One scale for the layer, and one of activations that nobody needs."""
+    """One scale for the layer, and one of activations that is not needed."""
     stored, exact = fp8(weight, (weight.shape[0], weight.shape[1]), "weight_scale")
     scale = stored["weight_scale"].reshape(())
     return stored | {"weight_scale": scale, "input_scale": torch.ones(1)}, exact

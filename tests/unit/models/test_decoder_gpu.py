@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from aerie.attention import pytorch
-from aerie.attention.rows import Bounds, Rows, causal_rows, tree_rows
+from aerie.attention.rows import Bounds, causal_rows, tree_rows
 from aerie.models.load import LoadOptions, load_decoder
-from tests.unit.models.batches import CONFIGS, batches, run
+from tests.unit.models.batches import CONFIGS, batches, run, to_gpu
 from tests.unit.models.handmade import write_checkpoint
 
 # To watch for waits is a prototype of torch's, and it says so once.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronization debug mode")]
-
-
-def to_gpu(rows: Rows) -> Rows:
-    moved = {
-        item.name: value.cuda()
-        for item in fields(Rows)
-        if isinstance(value := getattr(rows, item.name), torch.Tensor)
-    }
-    return replace(rows, **moved)
 
 
 @contextmanager

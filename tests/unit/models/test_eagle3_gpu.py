@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,19 +17,11 @@ from aerie.models.load import LoadOptions, load_decoder
 from aerie.models.probe import probe_at_load
 from tests.unit.attention.trees import causal_batch, packed_slots
 from tests.unit.models import pairs
+from tests.unit.models.batches import to_gpu
 from tests.unit.models.trained_pair import BOUNDARIES, train
 
 # To watch for waits is a prototype of torch's, and it says so once.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronization debug mode")]
-
-
-def on_gpu(rows: Rows) -> Rows:
-    moved = {
-        field.name: value.cuda()
-        for field in fields(Rows)
-        if isinstance(value := getattr(rows, field.name), torch.Tensor)
-    }
-    return replace(rows, **moved)
 
 
 def load(parent: Path, case: str, device: str, dtype: torch.dtype | None = None) -> Eagle3Head:
@@ -50,7 +42,7 @@ def batch() -> tuple[Rows, Rows]:
 
 
 def drafts(head: Eagle3Head, device: str) -> torch.Tensor:
-    extend, step = (on_gpu(rows) if device == "cuda" else rows for rows in batch())
+    extend, step = (to_gpu(rows) if device == "cuda" else rows for rows in batch())
     generator = torch.Generator().manual_seed(0)
     taps = torch.randn(30, len(head.taps), pairs.HIDDEN, generator=generator).to(device)
     pool = head.allocate_pool(64)
@@ -74,7 +66,7 @@ def test_gpu_equals_cpu(tmp_path: Path, case: str) -> None:
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_step_reads_nothing_and_can_be_captured(tmp_path: Path) -> None:
     head = load(tmp_path, "official", "cuda", torch.bfloat16)
-    extend, step = (on_gpu(rows) for rows in batch())
+    extend, step = (to_gpu(rows) for rows in batch())
     taps = torch.randn(30, 3, pairs.HIDDEN, device="cuda", dtype=torch.bfloat16)
     asked = torch.tensor([19, 20, 29], device="cuda")
     pool = head.allocate_pool(64)

@@ -17,8 +17,7 @@ from aerie.kernels import load
 from aerie.kernels.triton_gpu.experts_plan import FEWEST_OUTPUTS, TILES, tile_for
 from aerie.models import routing
 from aerie.models.feed_forward import ClampedGate, ExpertLinear, Experts
-from aerie.models.fused_ops import fused_ops
-from aerie.models.layer_ops import TORCH_OPS
+from aerie.models.layer_ops import TORCH_OPS, fused_ops
 from aerie.models.linear import DenseLinear
 from aerie.models.mxfp4 import PackedExpertLinear, dequantise
 from aerie.models.routing import Routing
@@ -114,7 +113,7 @@ def test_fused_routing_is_the_definition(n_rows: int, n_experts: int, n_active: 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")  # shares are what they are
 @pytest.mark.parametrize("value", [0.0, float("nan"), -float("nan"), float("inf"), -float("inf")])
 def test_logits_that_say_nothing_route_somewhere(value: float) -> None:
-    """A place in the order that nobody wrote would be an address."""
+    """A place in the order that was never written would be an address."""
     logits = torch.full((5, 7), value, device=DEVICE)
     for ops in (fused_ops(), TORCH_OPS):
         assert_routing_is_whole(ops.route(logits, 3), 15)

@@ -14,8 +14,7 @@ pytest.importorskip("triton")
 
 from aerie.attention import pytorch
 from aerie.attention.rows import Rows
-from aerie.models.fused_ops import fused_ops
-from aerie.models.layer_ops import TORCH_OPS
+from aerie.models.layer_ops import TORCH_OPS, fused_ops
 from aerie.models.load import LoadOptions, load_decoder
 from tests.unit.kernels.triton_device import DEVICE
 from tests.unit.models.batches import CONFIGS, batches, run

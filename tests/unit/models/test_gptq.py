@@ -48,7 +48,7 @@ def test_unpacked_equals_packed(
 
 
 def source_of(tensors: dict[str, Tensor]) -> Any:
-    """A TensorSource over tensors in memory."""
+    """Stands for a loader: tensors in memory."""
     return SimpleNamespace(
         take=lambda name, dtype=None: tensors[name].to(dtype or tensors[name].dtype),
         has=lambda name: name in tensors,

@@ -42,6 +42,7 @@ from tests.unit.models.inflating import (
     BINARY,
     COPIED,
     EXAMPLES,
+    SIZES,
     STRETCHED,
     Example,
     Tensors,
@@ -509,25 +510,15 @@ def test_geometries_by_name_and_file(tmp_path: Path) -> None:
     assert find_geometry("llama-3.1-8b") is GEOMETRIES["llama-3.1-8b"]
     with pytest.raises(UnknownNameError, match=r"llama-3\.1-8b"):
         find_geometry("llama-3-8b")
-    sizes = {
-        "num_hidden_layers": 9,
-        "hidden_size": 128,
-        "vocab_size": 96,
-        "draft_vocab_size": 41,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 32,
-        "intermediate_size": 96,
-    }
     path = tmp_path / "sizes.json"
-    path.write_text(json.dumps(sizes))
+    path.write_text(json.dumps(SIZES))
     assert find_geometry(str(path)) == BINARY.geometry
     path.write_text(
-        json.dumps(sizes | {"draft": {"num_attention_heads": 4}, "tap_boundaries": [1]})
+        json.dumps(SIZES | {"draft": {"num_attention_heads": 4}, "tap_boundaries": [1]})
     )
     found = find_geometry(str(path))
     assert (found.draft.n_heads, found.target.n_heads, found.tap_boundaries) == (4, 8, (1,))
-    path.write_text(json.dumps(sizes | {"layers": 4, "head_dim": 31, "draft_vocab_size": 97}))
+    path.write_text(json.dumps(SIZES | {"layers": 4, "head_dim": 31, "draft_vocab_size": 97}))
     problems = r"(?s)draft_vocab_size: is more.*head_dim: 31 is odd.*layers: is unknown"
     with pytest.raises(ConfigFieldError, match=problems):
         find_geometry(str(path))

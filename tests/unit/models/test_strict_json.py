@@ -191,7 +191,7 @@ def test_deep_files_beside_the_tokenizer(tmp_path: Path, name: str) -> None:
         load_tokenizer(tmp_path)
 
 
-# Regular files that cannot be read, whoever asks: the kernel answers with an I/O error.
+# Regular files that cannot be read, not by root either: the kernel answers with an I/O error.
 UNREADABLE = Path("/proc/self/mem")
 
 

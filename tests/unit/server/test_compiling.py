@@ -1,4 +1,4 @@
-"""Requests that wait for a grammar: nobody else waits with them."""
+"""Requests that wait for a grammar: no others wait with them."""
 
 from concurrent.futures import Future
 from typing import Any

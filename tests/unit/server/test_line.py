@@ -1,4 +1,4 @@
-"""The line: nobody waits to send, both ends hear the end, exceptions arrive as what they are."""
+"""The line: to send never waits, both ends hear the end, exceptions arrive as what they are."""
 
 import socket
 import time

@@ -1,4 +1,4 @@
-"""The log: nobody waits for it, and what cannot be written is lost, not fatal."""
+"""The log: no request waits for it, and what cannot be written is lost, not fatal."""
 
 import io
 import json

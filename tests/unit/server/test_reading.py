@@ -1,4 +1,4 @@
-"""Texts to ids: what is too long is refused early, what waits is bounded, who leaves is dropped."""
+"""Texts to ids: too long is refused early, what waits is bounded, what was left is dropped."""
 
 import asyncio
 import threading

@@ -1,5 +1,6 @@
 """A whole server in a thread: what watchers are told while it loads, drains and fails."""
 
+import asyncio
 import http.client
 import json
 import threading
@@ -11,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from aerie import Engine
+from aerie import Engine, SamplingParams
 from aerie.errors import AerieError
 from aerie.server import run as run_module
 from aerie.server.app import build_service
 from aerie.server.engine_loop import Loaded
 from aerie.server.host import ThreadHost
+from aerie.server.problems import ApiError
 from aerie.server.run import _Watch, serve
-from aerie.server.samples import Group, State
+from aerie.server.samples import Ask, State
 from aerie.server.settings import ServerSettings, Telling
 from aerie.server.worker import Worker
 from aerie.text.chat import compile_chat_template
@@ -97,7 +99,7 @@ def test_a_failed_engine_is_told_to_everybody_and_ends_the_server(
         status, told = server.call("GET", "/health")
         assert status == 200 and "template takes too long" in told["chats"]
 
-        # Whoever may send requests here may not replace what serves them.
+        # A client that may send requests here may not replace what serves them.
         status, told = server.call("POST", "/admin/reload", {})
         assert status == 403 and "--api-key" in told["error"]["message"]
 
@@ -147,23 +149,21 @@ def test_a_full_terminal_does_not_end_a_server() -> None:
 
 
 def test_the_watch_ends_a_drain_that_takes_too_long(engine: Engine) -> None:
-    import asyncio
-
     async def scenario() -> None:
         worker = Worker(ThreadHost(lambda: Loaded(engine, LOOPING)), 10**6)
-        service = build_service(worker, ServerSettings(drain_seconds=0))
-        worker.state = State.DRAINING
-        worker._open[0] = Group(0, ())
-        given_up: list[bool] = []
-
-        def give_up() -> None:
-            given_up.append(True)
-            worker._open.clear()
-
-        worker.give_up = give_up  # type: ignore[method-assign]
+        worker.start()
+        while worker.state is State.LOADING:
+            await asyncio.sleep(0.01)
+        group = await worker.enter([Ask((1, 2), SamplingParams(max_tokens=20_000), 0)])
+        worker.drain()
         server: Any = type("Server", (), {"should_exit": False})()
+        service = build_service(worker, ServerSettings(drain_seconds=0))
         await _Watch(server, service, print).run("http://localhost")
-        assert given_up == [True] and server.should_exit
+        assert server.should_exit and worker.is_quiet
+        while not isinstance(last := await group.items.get(), ApiError):
+            pass
+        assert "the server ends before this request does" in str(last)
+        worker.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
 

@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 from fastapi import Request
 
+from aerie.completion import Completion
+from aerie.requests.params import SamplingParams
+from aerie.requests.request import Statistics
+from aerie.server.metrics import Metrics
 from aerie.server.problems import ApiError, ClientLeft
-from aerie.server.running import Stream, _refuse_failed, unless_left
+from aerie.server.running import Run, Stream, unless_left
+from aerie.server.samples import Ask, End, Group
 
 SCOPE = {"type": "http", "asgi": {"spec_version": "2.3"}, "headers": []}
 
@@ -67,7 +72,16 @@ def test_a_stream_whose_client_left_before_it_began_is_left() -> None:
     ],
 )
 def test_a_sample_that_failed_says_whose_fault_it_was(error: str, status: int) -> None:
-    completion: Any = SimpleNamespace(error=error)
-    with pytest.raises(ApiError, match="others go on") as refused:
-        _refuse_failed(completion)
-    assert refused.value.status == status
+    left: list[Group] = []
+    worker: Any = SimpleNamespace(leave=left.append)
+    no_answer: Any = None
+
+    async def scenario() -> None:
+        group = Group(0, (Ask((1,), SamplingParams(), 0),))
+        group.take(End(0, Completion("", (), "error", 0, Statistics(), error=error)))
+        request = Request(dict(SCOPE), here)
+        with pytest.raises(ApiError, match="others go on") as refused:
+            await Run(worker, Metrics("a-name"), group, no_answer, request).whole()
+        assert refused.value.status == status and left == [group]
+
+    asyncio.run(scenario())

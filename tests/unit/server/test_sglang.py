@@ -1,14 +1,16 @@
 """SGLang's form of a request: one prompt or several, options for all or for each."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from aerie.config import EngineConfig
 from aerie.requests.params import SamplingParams
 from aerie.server.problems import ApiError
 from aerie.server.samples import Ask
-from aerie.server.sglang import GenerateRequest, _acceptance_length
+from aerie.server.sglang import GenerateRequest, server_info
 
 
 def asked(**said: Any) -> GenerateRequest:
@@ -66,8 +68,14 @@ def test_acceptance_length_is_that_of_all_requests_so_far() -> None:
     registry = CollectorRegistry()
     drafts = Counter("aerie_spec_decode_num_drafts", "rounds", registry=registry)
     accepted = Counter("aerie_spec_decode_num_accepted_tokens", "tokens", registry=registry)
-    assert _acceptance_length(registry) is None
+    limits = SimpleNamespace(context=8)
+    facts: Any = SimpleNamespace(config=EngineConfig(), limits=limits, n_pages=2, page_size=16)
+
+    def told() -> list[dict[str, Any]]:
+        return server_info("a-name", facts, registry)["internal_states"]
+
+    assert told() == [{"avg_spec_accept_length": None}]
     drafts.inc(8)
-    assert _acceptance_length(registry) == 1.0
+    assert told() == [{"avg_spec_accept_length": 1.0}]
     accepted.inc(20)
-    assert _acceptance_length(registry) == 3.5
+    assert told() == [{"avg_spec_accept_length": 3.5}]

@@ -120,7 +120,7 @@ def test_a_body_that_is_no_json_object_is_told_how_to_be_one(client: TestClient)
     ids=["ids", "lists of ids", "biases", "names", "stops", "stop ids"],
 )
 def test_many_mistakes_cost_no_more_than_one(client: TestClient, body: Any) -> None:
-    """Complaints about each of them took 4 to 20 seconds, and nobody else was served."""
+    """Complaints about each of them took 4 to 20 seconds, and no other request was served."""
     content = json.dumps(body).encode()
     began = time.process_time()
     assert client.post(

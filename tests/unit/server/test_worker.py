@@ -1,7 +1,9 @@
 """An engine elsewhere: what clients hear when it loads, is full, fails, or they leave."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -13,7 +15,7 @@ from aerie.server import engine_loop
 from aerie.server.engine_loop import Loaded
 from aerie.server.host import ThreadHost
 from aerie.server.problems import ApiError
-from aerie.server.reloading import Candidate
+from aerie.server.reloading import until_loaded
 from aerie.server.samples import Ask, End, Group, Piece, State
 from aerie.server.worker import Worker
 from aerie.text.chat import compile_chat_template
@@ -278,11 +280,12 @@ def test_another_engine_takes_over_and_the_old_one_finishes_what_it_has(engine: 
             found = (await first_of(End, old)).completion
             assert found.token_ids == want.token_ids and found.statistics.num_drafts > 0
             worker.leave(old)
-            assert worker.is_quiet and worker.n_retiring == 0 and not worker._retired
+            assert worker.is_quiet and worker.n_retiring == 0
+            await until_one_runs()
             assert worker.state is State.READY and worker.pending_tokens == 0
             # And back, with nothing to finish: the engine is ended at once.
             await take_over(worker, engine)
-            assert not worker._retired
+            await until_one_runs()
 
     run(scenario)
     assert engine.core.is_idle and other.core.is_idle
@@ -304,24 +307,43 @@ def test_a_retired_engine_that_fails_takes_only_its_own_with_it(
             worker.leave(old)
             assert len((await first_of(End, new)).completion.token_ids) == 20
             worker.leave(new)
-            assert worker.state is State.READY and not worker._retired
+            assert worker.state is State.READY
+            await until_one_runs()
 
     run(scenario)
+
+
+async def until_one_runs() -> None:
+    """A retired engine ends by itself."""
+    async with asyncio.timeout(20):
+        while sum(thread.name == "engine" for thread in threading.enumerate()) > 1:
+            await asyncio.sleep(0.01)
 
 
 async def take_over(worker: Worker, engine: Engine) -> None:
     """As a reload does."""
-    candidate = Candidate(ThreadHost(lambda: Loaded(engine, NO_TEMPLATE)))
-    worker.adopt(candidate.host, await candidate.load(), candidate.numbers)
+    host = ThreadHost(lambda: Loaded(engine, NO_TEMPLATE))
+    worker.adopt(host, *await asyncio.to_thread(until_loaded, host))
 
 
 def test_an_engine_that_does_not_load_says_why() -> None:
-    async def scenario() -> None:
-        candidate = Candidate(ThreadHost(_broken))
-        with pytest.raises(ApiError, match="stay as they are: RuntimeError: out of luck"):
-            await candidate.load()
+    with pytest.raises(ApiError, match="stay as they are: RuntimeError: out of luck"):
+        until_loaded(ThreadHost(_broken))
 
-    run(scenario)
+
+def test_an_engine_that_is_given_up_while_it_loads_is_not_waited_for() -> None:
+    release = threading.Event()
+
+    def load() -> Any:
+        release.wait()
+
+    host = ThreadHost(load)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(until_loaded, host)
+        host.end(0)
+        with pytest.raises(ApiError, match="stay as they are: the engine's thread ended"):
+            waiting.result(10)
+    release.set()
 
 
 def test_draining_takes_in_nothing_new(engine: Engine) -> None:

@@ -202,7 +202,7 @@ def test_two_good_levels_are_reason_enough_for_a_deep_draft() -> None:
 
 
 def test_a_lesson_counts_the_rows_of_the_path() -> None:
-    """Whatever stands between them; rows beyond a request's own are nobody's."""
+    """Whatever stands between them; rows beyond a request's own belong to none."""
     planner = looking(table())
     growth = planner.open(HERE)
     lesson = Lesson(

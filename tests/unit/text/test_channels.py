@@ -126,7 +126,7 @@ def test_noise_of_marks_loses_nothing() -> None:
         (THOUGHT + "oops" + FINAL, [Thought("Zürich 🏔, hm."), Said("oops" + FINAL)]),
         ("plain ü<|return|>", [Said("plain ü<|return|>")]),
         ("<|channel|>final<|end|>", [Said("<|channel|>final<|end|>")]),
-        # A message that is for nobody here is told whole, and the next one read.
+        # A message for another reader is told whole, and the next one read.
         ("<|channel|>diary<|message|>a<|end|>", [Said("<|channel|>diary<|message|>a<|end|>")]),
         # No end before the next head; marks that begin none are text, as the package has them.
         (THOUGHT[:-7] + FINAL, [Thought("Zürich 🏔, hm.")]),

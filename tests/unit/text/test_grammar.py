@@ -176,8 +176,9 @@ def test_the_last_ones_are_kept(tokenizer: Tokenizer) -> None:
     assert grammars.compiled(Regex("a0")) is first
     for index in range(1, MOST_KEPT + 1):
         grammars.compiled(Regex(f"a{index}"))
-    assert len(grammars._known) == MOST_KEPT
+    last = grammars.compiled(Regex(f"a{MOST_KEPT}"))
     assert grammars.compiled(Regex("a0")) is not first
+    assert grammars.compiled(Regex(f"a{MOST_KEPT}")) is last
 
 
 def test_nobody_waits_longer_than_the_limit(

@@ -31,12 +31,12 @@ def plain_search(stops: Sequence[str], pushes: Sequence[str]) -> tuple[str, str 
 
 def run(stops: Sequence[str], pushes: Sequence[str]) -> tuple[str, str | None, int]:
     matcher, text = StopStrings(stops), ""
-    for push in pushes:
+    for n_pushes, push in enumerate(pushes, 1):
         result = matcher.push(push)
         text += result.emit
         if result.matched is not None:
             assert matcher.finish() == ""
-            return text, result.matched, result.n_pushes
+            return text, result.matched, n_pushes
     return text + matcher.finish(), None, len(pushes)
 
 

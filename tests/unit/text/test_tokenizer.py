@@ -1,4 +1,4 @@
-"""Tokenizer: encoding, decoding, who ends a text, and each broken directory refused by name."""
+"""Tokenizer: encoding, decoding, what ends a text, and each broken directory refused by name."""
 
 from __future__ import annotations
 
@@ -139,14 +139,11 @@ def test_every_end_counts(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(folder)
     assert tokenizer.eos_ids == (1, 7, 9)
     assert tokenizer.bos_id == 0
-    expected = f"tokenizer_config.json {TURN}: 1; generation_config.json: 7, 1; config.json: 9"
-    assert tokenizer.eos_reason == expected
 
 
-def test_no_end_is_said(tmp_path: Path) -> None:
+def test_a_text_may_have_no_end(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(save(tmp_path, byte_level()))
     assert (tokenizer.eos_ids, tokenizer.bos_id) == ((), None)
-    assert "no file names an end token" in tokenizer.eos_reason
 
 
 def test_settings_of_the_training_do_not_cut_prompts(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from aerie.train.evaluate import (
     true_ranks,
     write_table,
 )
-from aerie.train.given_target import GivenTarget, train_for_given
+from aerie.train.given_target import train_for_given
 from aerie.train.head_model import HeadRunner
 from aerie.train.heldout import Prompt, encode_prompt, load_prompts
 from aerie.train.pair_head import EVALUATION, TABLE, open_target
@@ -224,7 +224,7 @@ def test_report_reads_the_table_and_computes_prompts_again(
 def test_head_for_a_given_target(toy: Toy, tmp_path: Path) -> None:
     text = tmp_path / "text.py"
     text.write_text((Path(__file__).read_text(encoding="utf-8")) * 2, encoding="utf-8")
-    given = GivenTarget(toy.folder / "target", (text,), tmp_path, "cpu")
-    shape = train_for_given(given, seconds=0.5, is_resumed=False)
+    target = toy.folder / "target"
+    shape = train_for_given(target, (text,), tmp_path, "cpu", seconds=0.5, is_resumed=False)
     head = load_head(tmp_path / "head", toy.decoder, pytorch.prepare, HeadOptions())
     assert head.taps == shape.taps

@@ -1,8 +1,8 @@
 """Triton attention whose bits depend on the row alone: `numerics="exact"` on a GPU.
 
-What a row's result is made of is told in `exact_kernels`; here it is decided only who computes
-what, and that changes no bit: how many rows share a program, and whether the spans of a text are
-folded by one program or by many and a merge. As everywhere, nothing reads the device.
+What a row's result is made of is told in `exact_kernels`; here it is decided only which program
+computes it, and that changes no bit: how many rows share a program, and whether the spans of a
+text are folded by one program or by many and a merge. As everywhere, nothing reads the device.
 """
 
 from __future__ import annotations

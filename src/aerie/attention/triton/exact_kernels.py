@@ -11,7 +11,7 @@ A block of which a row sees nothing leaves its triple as it is, bit for bit, so 
 more of it do no harm. Which program folds what is then free: spans in parallel, with a merge behind
 them, or all in one program. Rows of a branching tree stand at one position with different keys:
 where the tree begins, keys of a path are gathered into the lanes of their positions, for all rows
-that stand on it: whoever ends sooner does not see the rest.
+that stand on it: a request that ends sooner does not see the rest.
 Multiplications and additions are contracted only where it says so (`enable_fp_fusion` is off): a
 compiler may do it in one loop and not in the other.
 """

@@ -1,4 +1,4 @@
-"""A plan: the device's records of who attends to what, and the space its splits write to."""
+"""A plan: the device's records of which rows attend to what, and the space its splits write to."""
 
 from __future__ import annotations
 

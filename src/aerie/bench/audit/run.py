@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aerie.assemble.core import build_core, load_draft, load_target, with_numerics
+from aerie.assemble.core import build_core, with_numerics
 from aerie.assemble.memory import give_back
 from aerie.assemble.sizes import scratch_of
 from aerie.bench.audit.cells import KNOWING, OFF, SAMPLINGS, SCENES, SHORT, Cell, Job, Plan, Played
 from aerie.bench.audit.certificate import Row, Rows, TextKey, digest
 from aerie.bench.comparison import policy_of, where_texts_part
 from aerie.bench.provenance import provenance
-from aerie.bench.round.setup import SPARE_PAGES, RoundSetup
+from aerie.bench.round.setup import SPARE_PAGES, load_pair
 from aerie.by_context import ByContext
 from aerie.config import (
     CacheConfig,
@@ -65,16 +65,9 @@ def load_models(
     tokenizer, sha256 = load_tokenizer(target_dir), {"target": weights_sha256(target_dir)}
     if draft_dir is not None:
         sha256["draft"] = weights_sha256(draft_dir)
-    own = config.model
-    if geometry is not None:
-        require(own.model is None, "--geometry inflates the built-in pair: leave --model out")
-        setup = RoundSetup(own.device, own.dtype, geometry, numerics=own.numerics)
-        pair = replace(setup, draft_products=own.draft_products).load()
-        return Models(pair.target, pair.head, tokenizer, sha256, Path(geometry).name)
-    page = config.cache.page_size
-    target = load_target(target_dir, own, page, progress)
-    head = None if draft_dir is None else load_draft(draft_dir, target, own, page)
-    return Models(target, head, tokenizer, sha256)
+    target, head = load_pair(config, geometry, progress)
+    name = None if geometry is None else Path(geometry).name
+    return Models(target, head, tokenizer, sha256, name)
 
 
 def weights_sha256(directory: Path) -> str:

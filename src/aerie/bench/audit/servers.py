@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from aerie.bench.audit.cells import SAMPLINGS
 from aerie.bench.audit.transcript import LEAST_P, compare_samples
-from aerie.bench.serve.load import ask, read_json, read_whole
+from aerie.bench.comparison import n_shared
+from aerie.bench.serve.load import ask, ask_all, read_json, read_whole
 from aerie.bench.serve.peer import (
     PromptTerms,
     Server,
@@ -122,7 +122,7 @@ class ServerAudit:
         first = None
         if parted:
             n = parted[0]
-            index = _common(alone[n], texts[n])
+            index = n_shared(alone[n], texts[n])
             first = {
                 "prompt": n,
                 "character": index,
@@ -219,12 +219,5 @@ def _take(step: Step, bodies: Sequence[Body]) -> tuple[dict[str, Any], list[str]
 
 def _texts(server: Server, bodies: Sequence[Body], clients: int) -> list[str]:
     """Answers in the order of the requests; one that fails ends the audit with its reason."""
-    with ThreadPoolExecutor(clients) as pool:
-        heard = pool.map(lambda body: ask(server.url, _named(server, body)), bodies)
-        return [read_whole(one).text for one in heard]
-
-
-def _common(one: str, other: str) -> int:
-    """Characters that two texts share from the beginning."""
-    shared = min(len(one), len(other))
-    return next((i for i in range(shared) if one[i] != other[i]), shared)
+    heard = ask_all(server.url, [_named(server, body) for body in bodies], clients)
+    return [read_whole(one).text for one in heard]

@@ -149,13 +149,16 @@ class Folder:
     least_pairs: int = LEAST_PAIRS
     ages: Ages = UNTOLD
 
+    def origins(self, gate: Gate) -> list[Mapping[str, Any]]:
+        """Where a gate's figure comes from: commit and hashes of every row or record."""
+        if gate.file.endswith((".csv", ".csv.xz")):
+            return [vars(row) for own in self.places(gate).values() for row in own]
+        records = [self.record(name) for name in gate.file.split()]
+        return [{**record, **record["provenance"]} for record in records]
+
     def measured(self, gate: Gate) -> set[Measured]:
         """The sources a gate's figure was measured with."""
-        if gate.file.endswith((".csv", ".csv.xz")):
-            rows = [row for own in self.places(gate).values() for row in own]
-            return {Measured(row.commit, row.source_sha256) for row in rows}
-        made = [self.record(name)["provenance"] for name in gate.file.split()]
-        return {Measured(origin["commit"], origin["source_sha256"]) for origin in made}
+        return {Measured(own["commit"], own["source_sha256"]) for own in self.origins(gate)}
 
     def record(self, name: str) -> Any:
         """A JSON file that names its commit, sources and device."""
@@ -184,8 +187,10 @@ class Folder:
         }
         if not found:
             raise Refused(f"{gate.file} has no rows of {gate.policy} there")
-        for own in found.values():
-            _require_origin(gate.file, own)
+        traced = ("commit", "source_sha256", "kernel_sha256", "device", "torch", "date", "contract")
+        for row in (row for own in found.values() for row in own):
+            for key in traced:
+                _require_known(gate.file, key, getattr(row, key))
         return found
 
 
@@ -202,13 +207,6 @@ def _newest(path: Path, digest: str) -> dict[tuple[str, int, int], list[Row]]:
 def content_hash(path: Path) -> str:
     """What tells whether a file must be read again; its time may not, within one tick."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _require_origin(name: str, rows: Sequence[Row]) -> None:
-    for row in rows:
-        for key in ("commit", "source_sha256", "kernel_sha256", "device", "torch", "date"):
-            _require_known(name, key, getattr(row, key))
-        _require_known(name, "contract", row.contract)
 
 
 def _require_known(name: str, key: str, value: Any) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 
 from aerie.bench.contract import LEAST_SHARE, PLAIN, strict
 from aerie.bench.gates.data import KINDS, Folder, Gate, Refused
-from aerie.bench.record import read_json
+from aerie.bench.record import BOUNDS, figures, read_json
 from aerie.bench.rows import Row
 from aerie.bench.summary import (
+    Pairs,
     acceptance,
     against,
     best_fixed,
@@ -27,10 +28,6 @@ from aerie.text.loops import is_loop_free
 MATRIX = "p0_parity_matrix.json"
 # Columns of kernels that were measured and have changed since stay beside the matrix.
 EARLIER = "parity_earlier_*.json"
-SENSES: dict[str, Callable[[float, float], bool]] = {
-    "at_least": lambda value, bound: value >= bound,
-    "at_most": lambda value, bound: value <= bound,
-}
 
 
 def require_parity(gate: Gate, folder: Folder) -> None:
@@ -54,12 +51,7 @@ def kernel_names(gate: Gate, folder: Folder) -> list[set[str]]:
     Records carry the hash of the day they were made, which was of bytes once and is of syntax
     trees now; the second is found by the commit.
     """
-    if gate.check == "record":
-        record = folder.record(gate.file)
-        given = {(str(record.get("kernel_sha256", "")), str(record["provenance"]["commit"]))}
-    else:
-        rows = [row for own in folder.places(gate).values() for row in own]
-        given = {(row.kernel_sha256, row.commit) for row in rows}
+    given = {(str(own.get("kernel_sha256") or ""), own["commit"]) for own in folder.origins(gate)}
     backend = gate.parity or ""
     return [
         {kernels, folder.ages.backend_at(commit, backend)} - {""}
@@ -76,134 +68,128 @@ def _columns(root: Path) -> list[Mapping[str, Any]]:
     return [c for path in files for c in read_json(path)["columns"]]
 
 
-def _ratio(gate: Gate, folder: Folder, other: str | None = PLAIN) -> float:
-    """The least median ratio over the gate's points; `other` None: to the best fixed policy."""
-    values = []
-    for key, own in folder.places(gate).items():
-        where = f"{key[0]} {key[1]}x{key[2]}"
-        share = share_of_ceiling(own)
-        if share < LEAST_SHARE:
-            raise Refused(f"{where}: plain decoding reaches {share:.2f} of its ceiling")
-        rival = best_fixed(own) if other is None else other
-        if rival is None:
-            continue
-        found = pairs(own, gate.policy, rival)
-        if len(found.values) < folder.least_pairs:
-            raise Refused(f"{where}: {len(found.values)} interleaved pairs")
-        # A rival that was chosen on half of the turns is held against on the others.
-        judged = against(own, rival) if other is None else found
-        values.append(judged.interval.median)
-    if not values:
-        raise Refused("no point has both policies")
-    return min(values)
+def _ratio(point: Point) -> float:
+    """The median ratio to plain decoding."""
+    return point.over(PLAIN, pairs(point.rows, point.policy))
 
 
-def _best_fixed(gate: Gate, folder: Folder) -> float:
-    return _ratio(gate, folder, None)
+def _best_fixed(point: Point) -> float | None:
+    """To the fastest fixed policy, on turns that it was not chosen by."""
+    rival = best_fixed(point.rows)
+    return None if rival is None else point.over(rival, against(point.rows, rival))
 
 
-def _runs(gate: Gate, folder: Folder) -> list[list[Row]]:
-    """The gate's policy, by point."""
-    places = folder.places(gate).values()
-    return [[row for row in own if row.policy == gate.policy] for own in places]
-
-
-def _acceptance(gate: Gate, folder: Folder) -> float:
-    return min(acceptance(rows) for rows in _runs(gate, folder))
-
-
-def _fresh_acceptance(gate: Gate, folder: Folder) -> float:
+def _fresh_acceptance(point: Point) -> float:
     """Acceptance over the runs whose texts do not loop."""
-    fresh = [
-        [row for row in rows if is_loop_free(row.repeated_8gram_share)]
-        for rows in _runs(gate, folder)
-    ]
-    if not all(fresh):
+    fresh = [row for row in point.own if is_loop_free(row.repeated_8gram_share)]
+    if not fresh:
         raise Refused("every text loops")
-    return min(acceptance(rows) for rows in fresh)
+    return acceptance(fresh)
 
 
-def _repeatable(gate: Gate, folder: Folder) -> float:
-    """1 if equal prompts gave equal texts in every turn."""
-    return float(all(is_repeatable(rows) for rows in _runs(gate, folder)))
-
-
-def _tuned(gate: Gate, folder: Folder) -> float:
+def _tuned(point: Point) -> float:
     """Share of tuned products and tiles among all that were asked for."""
-    rows = [row for own in folder.places(gate).values() for row in own]
-    if not all(row.tuned_total for row in rows):
+    if not all(row.tuned_total for row in point.rows):
         raise Refused("no tuned table was asked")
-    return min(row.tuned_hits / row.tuned_total for row in rows)
+    return min(row.tuned_hits / row.tuned_total for row in point.rows)
 
 
-def _texts(gate: Gate, folder: Folder) -> float:
-    """Prompts a policy continued by 1,024 tokens and more, of the point with fewest."""
-    long = [[row for row in rows if row.new_tokens >= 1024] for rows in _runs(gate, folder)]
-    return float(min(len({n for row in rows for n in row.prompts.split(";")}) for rows in long))
+def _texts(point: Point) -> float:
+    """Prompts a policy continued by 1,024 tokens and more."""
+    long = (row.prompts.split(";") for row in point.own if row.new_tokens >= 1024)
+    return float(len({name for names in long for name in names}))
 
 
-def _record(gate: Gate, folder: Folder) -> float:
-    return float(_follow(folder.record(gate.file), gate))
+@dataclass(frozen=True)
+class Point:
+    """All rows of a point that a gate is about."""
+
+    rows: Sequence[Row]
+    policy: str
+    least_pairs: int
+
+    @property
+    def own(self) -> list[Row]:
+        """Those of the gate's policy."""
+        return [row for row in self.rows if row.policy == self.policy]
+
+    def over(self, rival: str, judged: Pairs) -> float:
+        """The median of some pairs, where there are enough and plain decoding is no slow one."""
+        share, n_pairs = (
+            share_of_ceiling(self.rows),
+            len(pairs(self.rows, self.policy, rival).values),
+        )
+        if share < LEAST_SHARE:
+            raise Refused(f"plain decoding reaches {share:.2f} of its ceiling")
+        if n_pairs < self.least_pairs:
+            raise Refused(f"{n_pairs} interleaved pairs")
+        return judged.interval.median
 
 
 def _follow(values: Any, gate: Gate) -> float:
-    found = values
-    for part in gate.path.split("."):
-        try:
-            found = _entry(found, part) if isinstance(found, list) else found[part]
-        except (KeyError, StopIteration, TypeError):
-            raise Refused(f"{gate.file} has no {gate.path}") from None
-    if isinstance(found, bool | int | float):
-        return float(found)
+    found = figures(values, gate.path)
+    if not found:
+        raise Refused(f"{gate.file} has no {gate.path}")
+    if isinstance(found[0], bool | int | float):
+        return float(found[0])
     raise Refused(f"{gate.path} of {gate.file} is no number")
 
 
-def _entry(listed: list[Mapping[str, Any]], wanted: str) -> Mapping[str, Any]:
-    """The entry of a list whose values are those of `rows=16,batch=1`."""
-    values = dict(part.split("=") for part in wanted.split(","))
-    return next(e for e in listed if all(str(e.get(k)) == v for k, v in values.items()))
-
-
-def _round_tax(gate: Gate, folder: Folder) -> float:
+def _round_tax(record: Any, gate: Gate) -> float:
     """A speculative round over a plain step, from the times of every one of them."""
-    raw = folder.record(gate.file)["raw_ms"]
+    raw = record["raw_ms"]
     return float(statistics.median(raw["round"]) / statistics.median(raw["plain"]))
 
 
-def _plain_share(gate: Gate, folder: Folder) -> float:
+def _plain_share(record: Any, gate: Gate) -> float:
     """Time the bytes of a plain step take at a copy's speed, over what a step took."""
-    record = folder.record(gate.file)
     floor = 1e3 * record["plain"]["bytes"] / (record["ceiling"]["gbps"] * 1e9)
     return float(floor / statistics.median(record["raw_ms"]["plain"]))
 
 
-def _drift(gate: Gate, folder: Folder) -> float:
-    """How far two records' figures lie apart: `file` is two names with a space."""
-    left, right = (_follow(folder.record(name), gate) for name in gate.file.split())
-    return abs(left / right - 1.0)
-
-
-def _tiles(gate: Gate, folder: Folder) -> float:
+def _tiles(record: Any, gate: Gate) -> float:
     """Shipped attention tiles over the fastest of the sweep that chose them, the worst of all."""
     from aerie.bench.profile.tuning import check_tiles
 
-    return max(float(entry["ratio_to_best"]) for entry in check_tiles(folder.record(gate.file)))
+    return max(float(entry["ratio_to_best"]) for entry in check_tiles(record))
 
 
-CHECKS: dict[str, Callable[[Gate, Folder], float]] = {
+# A figure of raw rows, of the point that has the least; and one of a record.
+OF_POINTS: dict[str, Callable[[Point], float | None]] = {
     "ratio": _ratio,
     "best_fixed": _best_fixed,
-    "acceptance": _acceptance,
+    "acceptance": lambda point: acceptance(point.own),
     "fresh_acceptance": _fresh_acceptance,
-    "repeatable": _repeatable,
+    # 1 if equal prompts gave equal texts in every turn.
+    "repeatable": lambda point: float(is_repeatable(point.own)),
     "tuned": _tuned,
     "texts": _texts,
-    "record": _record,
-    "drift": _drift,
+}
+OF_RECORDS: dict[str, Callable[[Any, Gate], float]] = {
+    "record": _follow,
+    "drift": _follow,  # how far two records lie apart: `file` is two names with a space
     "round_tax": _round_tax,
     "plain_share": _plain_share,
     "tiles": _tiles,
 }
+CHECKS = (*OF_POINTS, *OF_RECORDS)
+
+
+def _value(gate: Gate, folder: Folder) -> float:
+    if gate.check in OF_RECORDS:
+        records = [folder.record(name) for name in gate.file.split()]
+        value, *other = (OF_RECORDS[gate.check](record, gate) for record in records)
+        return abs(value / other[0] - 1.0) if other else value
+    values = []
+    for (scenario, batch, context), rows in folder.places(gate).items():
+        try:
+            found = OF_POINTS[gate.check](Point(rows, gate.policy, folder.least_pairs))
+        except Refused as error:
+            raise Refused(f"{scenario} {batch}x{context}: {error}") from error
+        values += [] if found is None else [found]
+    if not values:
+        raise Refused("no point has both policies")
+    return min(values)
 
 
 @dataclass(frozen=True)
@@ -234,12 +220,10 @@ def read_gates(folder: Path) -> list[Gate]:
                 raise UnknownNameError(f"key of {path.name}", name, ("gates",))
         found += [strict(Gate, own) for own in values["gates"]]
     for gate in found:
-        if gate.check not in CHECKS:
-            raise UnknownNameError(f"check of {gate.name!r}", gate.check, CHECKS)
-        if gate.sense not in SENSES:
-            raise UnknownNameError(f"sense of {gate.name!r}", gate.sense, SENSES)
-        if gate.sources not in KINDS:
-            raise UnknownNameError(f"sources of {gate.name!r}", gate.sources, KINDS)
+        known = {"check": CHECKS, "sense": BOUNDS, "sources": KINDS}
+        for name, names in known.items():
+            if getattr(gate, name) not in names:
+                raise UnknownNameError(f"{name} of {gate.name!r}", getattr(gate, name), names)
     return found
 
 
@@ -252,13 +236,13 @@ def _verdict(gate: Gate, folder: Folder) -> Verdict:
     value, reason = None, ""
     changed: tuple[str, ...] = ()
     try:
-        value = CHECKS[gate.check](gate, folder)
+        value = _value(gate, folder)
         if gate.parity is not None:
             require_parity(gate, folder)
         changed = folder.ages.changed(folder.measured(gate), gate.sources)
     except Refused as error:
         reason = str(error)
-    is_met = value is not None and not reason and SENSES[gate.sense](value, gate.floor)
+    is_met = value is not None and not reason and BOUNDS[gate.sense][1](value, gate.floor)
     if value is not None and not reason and not is_met:
         reason = f"{value:.4g} is not {gate.sense.replace('_', ' ')} {gate.floor:g}"
     shown = None if value is None else round(value, 4)

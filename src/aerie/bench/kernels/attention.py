@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-import statistics
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from aerie.attention.contract import LayerAttention, Reach
-from aerie.bench.kernels.attention_work import Heads, Point, Work, make_work
+from aerie.attention.rows import Bounds, Rows, causal_rows, tree_rows
+from aerie.bench.turns import Spread, device_seconds, recorded
+from aerie.kernels.cases.trees import lay_out
 
 if TYPE_CHECKING:
     from aerie.attention.triton import Tile, TritonAttention
@@ -22,37 +22,120 @@ SAMPLES = 9
 ROWS = (1, 16, 64, 128)
 COLUMNS = (1024, 8192, 16384, 32768)
 BATCHES = (1, 4)
-# Prompts and the chunks they are read in.
-PROMPTS = ((8192, 2048), (8192, 8192), (32768, 2048), (32768, 8192))
+PAGE = 16
+# A captured run holds the layers of a whole forward, as an engine runs them: together they are many
+# times any cache, so a layer's keys are never where the last one left them.
+N_LAYERS = 32
 
 
 @dataclass(frozen=True)
-class Timing:
-    """One layer at one point; `floor_us` is the time its keys and values take at copy speed."""
+class Heads:
+    """A layer's attention geometry."""
+
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+
+
+PRODUCTION = Heads(32, 8, 128)  # Llama-3.1-8B
+
+
+@dataclass(frozen=True)
+class Point:
+    """One operating point; `rows` and `columns` are of each request, rows included."""
 
     rows: int
     columns: int
     batch: int
-    median_us: float
-    p20_us: float
-    p80_us: float
-    floor_us: float
-    ratio: float
-    tflops: float
-    tile: str
-    is_tuned: bool
+    heads: Heads = PRODUCTION
+    dtype: torch.dtype = torch.bfloat16
+    is_tree: bool = True
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of keys and values one layer must read once."""
+        per_column = 2 * self.heads.n_kv_heads * self.heads.head_dim * self.dtype.itemsize
+        return self.batch * self.columns * per_column
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions of one layer's two products."""
+        seen = self.columns if self.is_tree else self.columns - (self.rows - 1) / 2
+        return int(self.batch * 4 * self.rows * seen * self.heads.n_heads * self.heads.head_dim)
 
 
-@dataclass(frozen=True)
-class PromptTiming:
-    """One layer over a whole prompt in chunks, beside one call of torch's flash attention."""
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Everything a run of attention over some layers needs."""
 
-    prompt: int
-    chunk: int
-    milliseconds: float
-    tflops: float
-    flash_milliseconds: float
-    ratio_to_flash: float
+    rows: Rows
+    queries: Tensor  # [rows, heads, head_dim]
+    keys: Tensor  # [layers, slots, kv_heads, head_dim]
+    values: Tensor
+
+
+def random_storage(elements: int, dtype: torch.dtype, device: str) -> Tensor:
+    """Keys and values for every point of a run are cut from one random buffer: [2, elements]."""
+    return torch.randn((2, elements), dtype=dtype, device=device)
+
+
+def storage_elements(points: list[Point], n_layers: int) -> int:
+    """What the largest of the points needs of each half of the storage."""
+    return n_layers * max(_layer_elements(point) for point in points)
+
+
+def make_work(point: Point, storage: Tensor) -> Work:
+    """Rows over scattered pages; trees branch at random, fixed by the point's size.
+
+    As many layers as the storage holds, at most those of a whole forward.
+    """
+    heads, device = point.heads, storage.device
+    seed = point.rows + point.columns
+    generator = torch.Generator().manual_seed(seed)
+    tokens, lists = torch.zeros(point.batch * point.rows).long(), _lists(point, generator)
+    if not point.is_tree:
+        rows = causal_rows(tokens, *lists, Bounds(point.rows, point.columns))
+    else:  # one tree for all requests, behind a prefix
+        bounds = Bounds(point.rows, point.columns, point.rows)
+        drawn = lay_out(np.random.default_rng(seed), [f"random{point.rows}"])
+        words = torch.from_numpy(drawn.bits.astype(np.int32)).repeat(point.batch, 1)
+        positions = point.columns - point.rows + torch.from_numpy(drawn.depths)
+        rows = tree_rows(tokens, positions.repeat(point.batch), words, *lists, bounds)
+    n_layers = min(N_LAYERS, storage.shape[1] // _layer_elements(point))
+    keys, values = (
+        half[: n_layers * _layer_elements(point)].view(
+            n_layers, -1, heads.n_kv_heads, heads.head_dim
+        )
+        for half in storage
+    )
+    queries = torch.randn(
+        (rows.n_rows, heads.n_heads, heads.head_dim), generator=generator, dtype=torch.float32
+    )
+    return Work(on(rows, device), queries.to(device, point.dtype), keys, values)
+
+
+def on(rows: Rows, device: torch.device) -> Rows:
+    """The same rows on another device."""
+    moved: dict[str, Any] = {
+        name: value.to(device) for name, value in vars(rows).items() if isinstance(value, Tensor)
+    }
+    return replace(rows, **moved)
+
+
+def _lists(point: Point, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """(qo_indptr, kv_indptr, kv_indices) with every request's pages scattered over the pool."""
+    n_pages = -(-point.columns // PAGE)
+    pages = torch.randperm(point.batch * n_pages, generator=generator).view(point.batch, n_pages)
+    slots = (1 + pages)[..., None] * PAGE + torch.arange(PAGE)
+    indices = slots.flatten(1)[:, : point.columns].flatten().int()
+    requests = torch.arange(point.batch + 1, dtype=torch.int32)
+    return requests * point.rows, requests * point.columns, indices
+
+
+def _layer_elements(point: Point) -> int:
+    """Keys of one layer, the inert page's included."""
+    n_slots = (point.batch * -(-point.columns // PAGE) + 1) * PAGE
+    return n_slots * point.heads.n_kv_heads * point.heads.head_dim
 
 
 def tree_points() -> list[Point]:
@@ -62,74 +145,28 @@ def tree_points() -> list[Point]:
 
 def measure(
     points: list[Point], backend: TritonAttention, storage: Tensor, bandwidth: float
-) -> list[Timing]:
-    """Time every point with the backend's own choice of tile."""
+) -> list[dict[str, Any]]:
+    """One layer at every point, with the backend's own choice of tile; JSON values.
+
+    The floor is the time its keys and values take at the speed of a copy, `bandwidth` bytes a
+    second.
+    """
     return [_timing(point, backend, make_work(point, storage), bandwidth) for point in points]
 
 
 def seconds_per_layer(
     work: Work, backend: TritonAttention, n_samples: int = SAMPLES
 ) -> list[float]:
-    """Capture all layers in one graph, as a forward runs them, and time its replays."""
+    """Of each replay of all layers in one graph, as a forward runs them."""
+    (spans,) = device_seconds([recorded(lambda: _forward(work, backend)).replay], n_samples)
+    return [seconds / work.keys.shape[0] for seconds in spans]
+
+
+def _forward(work: Work, backend: TritonAttention) -> None:
     rule = LayerAttention(work.queries.shape[2] ** -0.5, Reach())
-
-    def forward() -> None:
-        attend = backend(work.rows, [rule.reach])
-        for keys, values in zip(work.keys, work.values, strict=True):
-            attend(work.queries, keys, values, rule)
-
-    forward()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        forward()
-    return [t / work.keys.shape[0] for t in _samples(graph.replay, n_samples)]
-
-
-def kernel_microseconds(work: Work, backend: TritonAttention) -> dict[str, float]:
-    """Mean time of each kernel of a forward, by the profiler: where a layer's time goes."""
-    from torch.profiler import ProfilerActivity, profile
-
-    rule = LayerAttention(work.queries.shape[2] ** -0.5, Reach())
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        attend = backend(work.rows, [rule.reach])
-        for keys, values in zip(work.keys, work.values, strict=True):
-            attend(work.queries, keys, values, rule)
-        torch.cuda.synchronize()
-    return {
-        event.key: round(event.device_time_total / event.count, 2)
-        for event in profiler.key_averages()
-        if event.key.endswith("_kernel")
-    }
-
-
-def measure_prompt(
-    prompt: int, chunk: int, heads: Heads, backend: TritonAttention, storage: Tensor
-) -> PromptTiming:
-    """Every chunk of a prompt, one layer each, against the whole prompt in one call."""
-    points = [
-        Point(chunk, end, 1, heads, storage.dtype, is_tree=False)
-        for end in range(chunk, prompt + 1, chunk)
-    ]
-    parts = [
-        statistics.median(seconds_per_layer(make_work(point, storage), backend, 5))
-        for point in points
-    ]
-    operations = sum(point.operations for point in points)
-    flash = _flash_seconds(prompt, heads, storage)
-    return PromptTiming(
-        prompt,
-        chunk,
-        round(sum(parts) * 1e3, 4),
-        round(operations / sum(parts) / 1e12, 1),
-        round(flash * 1e3, 4),
-        round(sum(parts) / flash, 3),
-    )
-
-
-def rows_of(timings: list[Timing] | list[PromptTiming]) -> list[dict[str, Any]]:
-    """Plain records for CSV and JSON."""
-    return [asdict(timing) for timing in timings]
+    attend = backend(work.rows, [rule.reach])
+    for keys, values in zip(work.keys, work.values, strict=True):
+        attend(work.queries, keys, values, rule)
 
 
 def label(tile: Tile) -> str:
@@ -140,48 +177,19 @@ def label(tile: Tile) -> str:
     return f"{shape}c{tile.masked_cost}l{tile.least_blocks}{early}{heads}"
 
 
-def _timing(point: Point, backend: TritonAttention, work: Work, bandwidth: float) -> Timing:
+def _timing(point: Point, backend: TritonAttention, work: Work, bandwidth: float) -> dict[str, Any]:
     missed = backend.misses.total()
-    seconds = seconds_per_layer(work, backend)
-    median, fifths = statistics.median(seconds), statistics.quantiles(seconds, n=5)
-    floor = point.kv_bytes / bandwidth
+    spread, floor_us = Spread.of(seconds_per_layer(work, backend)), 1e6 * point.kv_bytes / bandwidth
     prepared = backend(work.rows, [Reach()])
     prepared(work.queries, work.keys[0], work.values[0], LayerAttention(1.0, Reach()))
-    return Timing(
-        rows=point.rows,
-        columns=point.columns,
-        batch=point.batch,
-        median_us=round(median * 1e6, 2),
-        p20_us=round(fifths[0] * 1e6, 2),
-        p80_us=round(fifths[3] * 1e6, 2),
-        floor_us=round(floor * 1e6, 2),
-        ratio=round(median / floor, 3),
-        tflops=round(point.operations / median / 1e12, 1),
-        tile=label(next(iter(prepared.plans.values())).tile),
-        is_tuned=backend.misses.total() == missed,
-    )
-
-
-def _flash_seconds(prompt: int, heads: Heads, storage: Tensor) -> float:
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.nn.functional import scaled_dot_product_attention
-
-    shape = (3, 1, heads.n_heads, prompt, heads.head_dim)
-    q, k, v = torch.randn(shape, dtype=storage.dtype, device=storage.device)
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        return statistics.median(
-            _samples(lambda: scaled_dot_product_attention(q, k, v, is_causal=True), 5)
-        )
-
-
-def _samples(call: Callable[[], object], n_samples: int = SAMPLES) -> list[float]:
-    """Seconds of each call by device events, after two warm-ups."""
-    for _ in range(2):
-        call()
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(n_samples + 1)]
-    marks[0].record()
-    for mark in marks[1:]:
-        call()
-        mark.record()
-    torch.cuda.synchronize()
-    return [a.elapsed_time(b) * 1e-3 for a, b in itertools.pairwise(marks)]
+    return {
+        "rows": point.rows,
+        "columns": point.columns,
+        "batch": point.batch,
+        **spread.columns(),
+        "floor_us": round(floor_us, 2),
+        "ratio": round(spread.median / floor_us, 3),
+        "tflops": round(point.operations / spread.median / 1e6, 1),
+        "tile": label(next(iter(prepared.plans.values())).tile),
+        "is_tuned": backend.misses.total() == missed,
+    }

@@ -22,13 +22,14 @@ from aerie.attention.triton import (
     one_tile,
     tile_key,
 )
-from aerie.bench.kernels.attention import label, seconds_per_layer
-from aerie.bench.kernels.attention_work import (
+from aerie.bench.kernels.attention import (
     Heads,
     Point,
     Work,
+    label,
     make_work,
     random_storage,
+    seconds_per_layer,
     storage_elements,
 )
 

@@ -8,13 +8,14 @@ where no plan is faster.
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from aerie.bench.ceilings import copy_bandwidth
 from aerie.bench.kernels.gemm_stack import SHAPES, Shape, Timed, Tuned, plans_for, refine_all
 from aerie.bench.provenance import provenance
 from aerie.bench.record import read_json
+from aerie.bench.turns import device_seconds, recorded
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,67 +43,52 @@ MOST_ERROR = 4e-3
 
 @dataclass(frozen=True, eq=False)
 class Tuner:
-    """Buffers and a stream to time products with."""
+    """Buffers to time products with."""
 
     weights: Tensor  # flat bf16, random
     rows: Tensor  # [128, widest] bf16
-    stream: torch.cuda.Stream
     scratch: Any
-    results: list[Tuned] = field(default_factory=list)
 
-    def copies(self, n_out: int, n_in: int) -> list[Tensor]:
+    @classmethod
+    def of(cls, shapes: Sequence[Shape], device: str) -> Tuner:
+        """Random weights for the largest shape or the walked bytes, whichever is more."""
+        from aerie.kernels.triton_gpu.gemm import gemm_scratch
+
+        size = max(2 * WALKED_BYTES + shape.bytes for shape in shapes) // 2
+        weights = torch.empty(size, dtype=torch.bfloat16, device=device).normal_(std=0.02)
+        widest = max(shape.n_in for shape in shapes)
+        rows = torch.randn(128, widest, device=device).bfloat16()
+        return cls(weights, rows, gemm_scratch(device))
+
+    def copies(self, shape: Shape) -> list[Tensor]:
         """Enough weights of a shape, side by side, to overflow the cache."""
-        size = n_out * n_in
+        size = shape.n_out * shape.n_in
         n_copies = max(1, min(self.weights.numel() // size, -(-WALKED_BYTES // (2 * size))))
-        flat = self.weights[: n_copies * size].view(n_copies, n_out, n_in)
+        flat = self.weights[: n_copies * size].view(n_copies, shape.n_out, shape.n_in)
         return list(flat.unbind())
 
-    def time(self, plan: Plan, x: Tensor, weights: list[Tensor], replays: int) -> float:
-        """Microseconds of a gate and its product, the median of a graph's replays."""
+    def times(
+        self, plans: Sequence[Plan], x: Tensor, weights: Sequence[Tensor], replays: int
+    ) -> dict[Plan, float]:
+        """Microseconds of a gate and its product by each plan, in turns."""
+        graphs = [recorded(partial(self._walk, plan, x, weights)) for plan in plans]
+        spans = device_seconds([graph.replay for graph in graphs], replays)
+        medians = (1e6 * statistics.median(own) / len(weights) for own in spans)
+        return dict(zip(plans, medians, strict=True))
+
+    def _walk(self, plan: Plan, x: Tensor, weights: Sequence[Tensor]) -> None:
         from aerie.kernels.triton_gpu.fused import gate
 
-        call, up = self._call(plan), torch.ones_like(x)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(self.stream):
-            call(gate(x, up), weights[0])
-            self.stream.synchronize()
-            graph.capture_begin()
-            for weight in weights:
-                call(gate(x, up), weight)
-            graph.capture_end()
-            graph.replay()
-            marks = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
-            marks[0].record()
-            for mark in marks[1:]:
-                graph.replay()
-                mark.record()
-            marks[-1].synchronize()
-        spans = [float(a.elapsed_time(b)) for a, b in pairwise(marks)]
-        return 1e3 * statistics.median(spans) / len(weights)
+        for weight in weights:
+            self.run(plan, gate(x, x), weight)
 
     def run(self, plan: Plan, x: Tensor, weight: Tensor) -> Tensor:
         """One product."""
-        return self._call(plan)(x, weight)
-
-    def _call(self, plan: Plan) -> Callable[[Tensor, Tensor], Tensor]:
-        from torch.nn import functional
-
         from aerie.kernels.triton_gpu.gemm import product
 
         if plan.kind == "cublas":
-            return functional.linear
-        return lambda x, weight: product(x, weight, None, plan, self.scratch)
-
-
-def make_tuner(shapes: Iterable[Shape], device: str) -> Tuner:
-    """Random weights for the largest shape or the walked bytes, whichever is more."""
-    from aerie.kernels.triton_gpu.gemm import gemm_scratch
-
-    size = max(WALKED_BYTES, *(2 * WALKED_BYTES + shape.bytes for shape in shapes)) // 2
-    weights = torch.empty(size, dtype=torch.bfloat16, device=device).normal_(std=0.02)
-    widest = max(shape.n_in for shape in shapes)
-    rows = torch.randn(128, widest, device=device).bfloat16()
-    return Tuner(weights, rows, torch.cuda.Stream(), gemm_scratch(device))
+            return torch.nn.functional.linear(x, weight)
+        return product(x, weight, None, plan, self.scratch)
 
 
 def tune_shape(tuner: Tuner, shape: Shape, rows: int) -> Tuned:
@@ -109,60 +96,54 @@ def tune_shape(tuner: Tuner, shape: Shape, rows: int) -> Tuned:
     from aerie.chips import record_of
     from aerie.kernels.triton_gpu.gemm_plan import CUBLAS, Key
 
-    x = tuner.rows[:rows, : shape.n_in].contiguous()
-    weights = tuner.copies(shape.n_out, shape.n_in)
+    x, weights = tuner.rows[:rows, : shape.n_in].contiguous(), tuner.copies(shape)
     plans = plans_for(shape.n_out, shape.n_in, rows, record_of(x.device))
-    quick = {plan: tuner.time(plan, x, weights, QUICK_REPLAYS) for plan in plans}
+    # One by one: graphs of all plans together would hold more memory than they need.
+    quick = {plan: tuner.times([plan], x, weights, QUICK_REPLAYS)[plan] for plan in plans}
     finalists = sorted(quick, key=lambda plan: quick[plan])[:FINALISTS]
-    final = {p: tuner.time(p, x, weights, FINAL_REPLAYS) for p in (CUBLAS, *finalists)}
-    # cuBLAS again at the end: a drift of the clocks would otherwise favour one side.
-    final[CUBLAS] = min(final[CUBLAS], tuner.time(CUBLAS, x, weights, FINAL_REPLAYS))
+    final = tuner.times([CUBLAS, *finalists], x, weights, FINAL_REPLAYS)
     expected = x.float() @ weights[0].float().T
-    cublas_error = _error(tuner.run(CUBLAS, x, weights[0]), expected)
-    best, error = CUBLAS, cublas_error
-    for plan in sorted(finalists, key=lambda p: final[p]):
-        found = _error(tuner.run(plan, x, weights[0]), expected)
-        if final[plan] < final[CUBLAS] and found <= MOST_ERROR:
-            best, error = plan, found
-            break
+    # Relative distances; NaN never passes a limit.
+    error = {
+        plan: float((tuner.run(plan, x, weights[0]).float() - expected).norm() / expected.norm())
+        for plan in final
+    }
+    right = [plan for plan in finalists if error[plan] <= MOST_ERROR]
+    best = min([CUBLAS, *right], key=lambda plan: final[plan])
     return Tuned(
         Key(shape.n_out, shape.n_in, rows),
         best,
         round(final[best], 3),
         round(final[CUBLAS], 3),
-        error,
-        cublas_error,
+        error[best],
+        error[CUBLAS],
         round(shape.bytes / final[best] / 1e3, 1),
         len(plans),
         tuple(Timed(plan, round(us, 3)) for plan, us in final.items() if plan != best),
     )
 
 
-def _error(found: Tensor, expected: Tensor) -> float:
-    """Relative distance of two products; NaN never passes a limit."""
-    return float((found.float() - expected).norm() / expected.norm())
-
-
 def tune_all(
-    shapes: Iterable[Shape], buckets: Iterable[int], device: str, seconds: float,
+    shapes: Sequence[Shape],
+    buckets: Iterable[int],
+    device: str,
+    seconds: float,
     say: Callable[[str], None],
-) -> tuple[Tuner, list[Tuned]]:  # fmt: skip
+) -> list[Tuned]:
     """Every shape at every number of rows, few rows first, until the time is spent."""
-    shapes = tuple(shapes)
-    tuner = make_tuner(shapes, device)
+    tuner, results = Tuner.of(shapes, device), list[Tuned]()
     deadline = time.perf_counter() + seconds
-    for rows in buckets:
-        for shape in shapes:
-            if time.perf_counter() > deadline:
-                say(f"out of time before {shape.name} at {rows} rows")
-                return tuner, tuner.results
-            found = tune_shape(tuner, shape, rows)
-            tuner.results.append(found)
-            say(
-                f"{shape.name:>10} x{rows:<4}{found.us:9.2f} us  cublas {found.cublas_us:9.2f}"
-                f"  {found.gbps:7.0f} GB/s  {found.plan}"
-            )
-    return tuner, tuner.results
+    for rows, shape in itertools.product(buckets, shapes):
+        if time.perf_counter() > deadline:
+            say(f"out of time before {shape.name} at {rows} rows")
+            break
+        found = tune_shape(tuner, shape, rows)
+        results.append(found)
+        say(
+            f"{shape.name:>10} x{rows:<4}{found.us:9.2f} us  cublas {found.cublas_us:9.2f}"
+            f"  {found.gbps:7.0f} GB/s  {found.plan}"
+        )
+    return results
 
 
 def compile_all(shapes: Iterable[Shape], buckets: Iterable[int], workers: int) -> float:
@@ -170,27 +151,18 @@ def compile_all(shapes: Iterable[Shape], buckets: Iterable[int], workers: int) -
     from aerie.chips import record_of
 
     start, device = time.perf_counter(), record_of(torch.device("cuda"))
-    plans = {
-        (plan, _compiled_rows(plan, rows), plan.splits > 1)
-        for shape in shapes
-        for rows in buckets
-        for plan in plans_for(shape.n_out, shape.n_in, rows, device)
-    }
-    # One variant per tile: the number of parts is not compiled in, only whether there are any.
-    unique = {
-        (p.kind, p.block_n, p.block_k, rows, p.warps, p.stages, is_split): (p, rows)
-        for p, rows, is_split in plans
-    }
+    # One variant per tile: the number of parts is not compiled in, only whether there are any; and
+    # of rows, whether a tile of them is full.
+    unique = {}
+    for shape, n in itertools.product(shapes, buckets):
+        for plan in plans_for(shape.n_out, shape.n_in, n, device):
+            is_whole = plan.kind != "gemv" and n % plan.block_m == 0
+            rows = n if plan.kind == "gemv" else plan.block_m if is_whole else 1
+            key = (plan.kind, plan.block_n, plan.block_k, rows, plan.warps, plan.stages)
+            unique[key, plan.splits > 1] = (plan, rows)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         list(pool.map(_compile, unique.values(), chunksize=1))
     return time.perf_counter() - start
-
-
-def _compiled_rows(plan: Plan, rows: int) -> int:
-    """A number of rows with the same kernel: a tile of rows is full, or it is not."""
-    if plan.kind == "gemv":
-        return rows
-    return 1 if rows % plan.block_m else plan.block_m
 
 
 def _compile(job: tuple[Plan, int]) -> None:
@@ -222,9 +194,9 @@ def tune_to_file(
         raise UsageError("tuning products needs a GPU, and torch finds no CUDA device")
     shapes = SHAPES if shapes_file is None else read_shapes(shapes_file)
     say(f"compiled in {compile_all(shapes, buckets, workers):.1f} s")
-    _, tuned = tune_all(shapes, buckets, "cuda", seconds, say)
+    alone = tune_all(shapes, buckets, "cuda", seconds, say)
     ceiling = copy_bandwidth("cuda")["gbps"]
-    tuned, _ = refine_all(shapes, tuned, ceiling, say)
+    tuned, _ = refine_all(shapes, alone, ceiling, say)
     figures = [(t.key, t.plan, {"us": t.us, "cublas_us": t.cublas_us}) for t in tuned]
     origin = {**provenance("cuda"), "copy_gbps": ceiling, "dtype": "bfloat16"}
     out.write_text(json.dumps(table_record(figures, origin), indent=1) + "\n", encoding="utf-8")
@@ -235,15 +207,3 @@ def read_shapes(path: Path) -> tuple[Shape, ...]:
     """Weights from the shapes a run has seen, each once."""
     seen = {(entry["n_out"], entry["n_in"]) for entry in read_json(path)}
     return tuple(Shape(f"{n_out}x{n_in}", n_out, n_in) for n_out, n_in in sorted(seen))
-
-
-__all__ = [
-    "SHAPES",
-    "Tuned",
-    "Tuner",
-    "compile_all",
-    "make_tuner",
-    "tune_all",
-    "tune_shape",
-    "tune_to_file",
-]

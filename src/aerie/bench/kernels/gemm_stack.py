@@ -5,10 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from aerie.bench.turns import device_seconds, recorded
 
 if TYPE_CHECKING:
     from aerie.chips import DeviceRecord
@@ -138,46 +141,26 @@ class Stack:
         """Of all weights."""
         return sum(shape.bytes for shape in self.order)
 
-    def graph(self, plans: Mapping[str, Plan], rows: int) -> torch.cuda.CUDAGraph:
+    def times(self, choices: Sequence[Mapping[str, Plan]], rows: int, replays: int) -> list[float]:
+        """Median milliseconds of each choice, replayed in turn."""
+        inputs = {s.n_in: torch.randn(rows, s.n_in, device="cuda").bfloat16() for s in self.order}
+        graphs = [recorded(partial(self._run, plans, inputs)) for plans in choices]
+        spans = device_seconds([graph.replay for graph in graphs], replays)
+        return [1e3 * statistics.median(own) for own in spans]
+
+    def _run(self, plans: Mapping[str, Plan], inputs: Mapping[int, Tensor]) -> None:
         """All products by their shapes' plans, before each a gate, as small kernels of a layer."""
         from torch.nn import functional
 
         from aerie.kernels.triton_gpu.fused import gate
         from aerie.kernels.triton_gpu.gemm import product
 
-        inputs = {s.n_in: torch.randn(rows, s.n_in, device="cuda").bfloat16() for s in self.order}
-
-        def run() -> None:
-            for shape, weight in zip(self.order, self.weights, strict=True):
-                x, plan = gate(inputs[shape.n_in], inputs[shape.n_in]), plans[shape.name]
-                if plan.kind == "cublas":
-                    functional.linear(x, weight)
-                else:
-                    product(x, weight, None, plan, self.scratch)
-
-        stream = torch.cuda.Stream()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(stream):
-            run()
-            stream.synchronize()
-            graph.capture_begin()
-            run()
-            graph.capture_end()
-        return graph
-
-    def times(self, choices: Sequence[Mapping[str, Plan]], rows: int, replays: int) -> list[float]:
-        """Median milliseconds of each choice, replayed in turn."""
-        graphs = [self.graph(plans, rows) for plans in choices]
-        spans: list[list[float]] = [[] for _ in graphs]
-        for _ in range(replays + 1):
-            for graph, own in zip(graphs, spans, strict=True):
-                first, second = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                first.record()
-                graph.replay()
-                second.record()
-                second.synchronize()
-                own.append(first.elapsed_time(second))
-        return [statistics.median(own[1:]) for own in spans]
+        for shape, weight in zip(self.order, self.weights, strict=True):
+            x, plan = gate(inputs[shape.n_in], inputs[shape.n_in]), plans[shape.name]
+            if plan.kind == "cublas":
+                functional.linear(x, weight)
+            else:
+                product(x, weight, None, plan, self.scratch)
 
 
 def make_stack(shapes: Sequence[Shape]) -> Stack:

@@ -1,295 +1,214 @@
-"""Inputs of every kernel at a batch size and a verify budget, as one round would call them."""
+"""Inputs of every kernel at a batch size and a verify budget, as one round would call them.
+
+Each kernel's cases of the parity suite know how to make its inputs; here stand the sizes of a
+round. Levels of eight nodes with eight children each are drafted, as deep as five.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
+from aerie.kernels.cases.case import Inputs, generator
+from aerie.kernels.cases.commit import Batch
+from aerie.kernels.cases.suite import all_cases
+from aerie.kernels.cases.trees import Plan
 
-from aerie.bench.kernels.round_workload import ROUND_BUILDERS
-from aerie.bench.kernels.shape import DEPTH, LEVELS, TOP_K, WIDTH, Builder, Inputs, Round, Shape
-from aerie.kernels.cases.trees import Plan, best_scores, draw_candidates, grow, select
-from aerie.kernels.cases.trees import lay_out as lay_out_trees
+TOP_K, WIDTH, LEVELS = 8, 8, 5
+RUN = 12  # tokens a round may accept
+PATH = 8  # tokens copied from a text
+FED = 4  # rows of a request that a draft takes in
+ACCEPTED = 3
+PREVIEWED = 24  # tokens of a run over a part of the KV
+HEADS = (2, 2, 4, 64)  # layers, KV heads, queries of each, width: of a preview
+BLOCK, KEPT = 16, (1, 8, 2)  # positions of a block; first, found and last blocks that are kept
 
-LAYERS, HEADS, GROUP, HEAD_SIZE = 2, 2, 4, 64
-BLOCK, RUN = 16, 24
-KEPT = {"n_sink": 1, "n_retrieval": 8, "n_window": 2}  # a smaller share than of a real text
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes a workload is made for."""
+
+    batch: int
+    verify: int
+    context: int
+    vocabulary: int
+    hidden: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of all trees."""
+        return self.batch * self.verify
+
+    @property
+    def plan(self) -> Plan:
+        """The drafts of all requests."""
+        return Plan(self.batch, TOP_K, (1, *[WIDTH] * LEVELS))
+
+    @property
+    def trees(self) -> tuple[str, ...]:
+        """The tree that each request verifies."""
+        return (f"random{self.verify}",) * self.batch
+
+    @property
+    def drafted(self) -> dict[str, Any]:
+        """A whole draft of every request, to be chosen from."""
+        return {"trees": (f"binary{self.plan.n_nodes}",), "batch": self.batch}
+
+    @property
+    def texts(self) -> tuple[int, ...]:
+        """Tokens of every request."""
+        return (self.context,) * self.batch
+
+    @property
+    def features(self) -> tuple[int, str]:
+        """Width and dtype of hidden rows."""
+        return self.hidden, "float16"
+
+
+# By kernel: the options with which its family of cases makes a round's inputs.
+SIZES: dict[str, Callable[[Shape], dict[str, Any]]] = {
+    "draft_tree_layer_score_index_gen_op": lambda s: {
+        "shape": (s.batch, WIDTH, TOP_K),
+        "hidden": s.features,
+        "count": s.plan.n_nodes,
+    },
+    "update_cumu_draft_state": lambda s: {"plan": s.plan, "verify": s.verify},
+    "calculate_work_deltas": lambda s: {
+        "batch": s.batch,
+        "old": min(s.verify, s.plan.n_nodes),
+        "top_k": TOP_K,
+        "verify": s.verify,
+    },
+    "fused_tree_mask_operator": lambda s: {"shapes": s.trees, "seq": s.context},
+    "convert_logits_to_probas": lambda s: {
+        "rows": (s.verify,) * s.batch,
+        "vocab": s.vocabulary,
+        "heat": 0.7,
+    },
+    "draft_tree_reject_sample": lambda s: {"shapes": s.trees, "accept": "all"},
+    "sample_target_tokens": lambda s: {"shapes": s.trees, "vocab": s.vocabulary},
+    "update_verify_result": lambda s: {
+        "batch": Batch(s.trees, seq=s.context, depth=RUN),
+        "accept": ACCEPTED,
+    },
+    "compute_kv_indices": lambda s: {"seq": s.texts},
+    "calculate_verify_kv_qo_ms": lambda s: {"rows": (s.verify,) * s.batch, "seq": s.context},
+    "assign_draft_cache_locs_operator": lambda s: {"start": s.texts, "length": s.verify},
+    "assign_req_to_token_pool_operator": lambda s: {"start": s.texts, "length": s.verify},
+    "update_node_data": lambda s: {"plan": s.plan, "size": s.verify, "seq": s.context},
+    "draft_replay_input_operator": lambda s: {
+        "batch": s.batch,
+        "width": WIDTH,
+        "buckets": (s.batch,),
+        "hidden": s.features,
+    },
+    "extend_replay_input_operator": lambda s: {
+        "lengths": (FED,) * s.batch,
+        "buckets": ((s.batch,), (FED * s.batch,)),
+        "hidden": s.features,
+    },
+    "build_active_slots": lambda s: {"n_slots": s.batch, "given": ()},
+    "place_verify_rows": lambda s: {"batch": s.batch, "seq_len": s.context, "rows": s.verify},
+    "place_prompt_rows": lambda s: {"batch": s.batch, "start": s.context, "rows": s.verify},
+    "place_draft_rows": lambda s: {
+        "batch": s.batch,
+        "seq_len": s.context,
+        "count": FED,
+        "run": RUN + 1,
+        "width": s.context + 128,
+    },
+    "place_draft_levels": lambda s: {
+        "batch": s.batch,
+        "widths": (WIDTH,) * (LEVELS - 1),
+        "seq_len": s.context,
+        "width": s.context + 128,
+    },
+    "mark_draft_paths": lambda s: {
+        "batch": s.batch,
+        "width": WIDTH,
+        "n_nodes": WIDTH,
+        "top_k": TOP_K,
+        "fed": WIDTH,
+        "first_id": 1 + TOP_K,
+    },
+    "best_draft_children": lambda s: {"shape": (s.batch * WIDTH, s.vocabulary), "top_k": TOP_K},
+    "grow_draft_layer": lambda s: {"plan": s.plan, "verify": s.verify, "hidden": s.features},
+    "choose_best_nodes": lambda s: {**s.drafted, "verify": s.verify},
+    "choose_planned_nodes": lambda s: {
+        **s.drafted,
+        "verify": s.verify,
+        "sizes": range(1, s.rows - s.batch + 2, max(s.rows // 16, 1)),
+    },
+    "note_chosen_nodes": lambda s: {**s.drafted, "chosen": s.verify, "noted": s.verify},
+    "move_kv_slots": lambda s: {
+        "paths": ((0, 3, 5),) * s.batch,
+        "pool": (8, 16 * s.batch + 1, 2, 64),
+        "room": (RUN - 1) * s.batch,
+    },
+    "hand_over_verdict": lambda s: {
+        "ends": ("goes_on",),
+        "batch": s.batch,
+        "run": RUN + 1,
+        "nodes": s.plan.n_nodes,
+    },
+    "find_text_path": lambda s: {
+        "batch": s.batch,
+        "lengths": s.context,
+        "vocab": 200,
+        "looks": (4, PATH, 4096),
+        "width": s.context + 128,
+    },
+    "merge_text_path": lambda s: {
+        "ways": ("leaves",),
+        "batch": s.batch,
+        "shape": f"random{s.plan.n_nodes}",
+        "longest": PATH,
+    },
+    "toss_coins": lambda s: {"batch": s.batch, "depth": RUN},
+    "score_target_tokens": lambda s: {
+        "batch": s.batch,
+        "shape": (s.rows, s.vocabulary),
+        "run": RUN + 1,
+        "top_n": 20,
+        "wanted": 5,
+    },
+    "find_near_ties": lambda s: {
+        "shapes": s.trees,
+        "vocab": s.vocabulary,
+        "heat": 0.0,
+        "run": RUN + 1,
+        "limit": 3 * 2.0**-7,
+    },
+    "forbid_tokens": lambda s: {"counts": (s.verify,) * s.batch, "vocab": s.vocabulary},
+    "weigh_kv_blocks": lambda s: {"lengths": s.texts, "heads": HEADS, "block_size": BLOCK},
+    "bound_kv_blocks": lambda s: {"lengths": s.texts, "heads": HEADS, "block_size": BLOCK},
+    "choose_kv_blocks": lambda s: {"lengths": s.texts, "block_size": BLOCK, "kept": KEPT},
+    "gather_kv_blocks": lambda s: {
+        "lengths": s.texts,
+        "heads": (HEADS[0], HEADS[1], HEADS[3]),
+        "block_size": BLOCK,
+        "n_chosen": min(sum(KEPT), -(-s.context // BLOCK)),
+    },
+    "splice_drafted_run": lambda s: {
+        "batch": s.batch,
+        "shape": f"random{s.plan.n_nodes}",
+        "longest": PREVIEWED,
+        "counts": PREVIEWED // 2,
+    },
+}
 
 
 def workload(shape: Shape) -> dict[str, Inputs]:
     """Named inputs of every kernel for one round of this shape; the same on every call."""
-    rng = np.random.default_rng(20261115)
-    plan = Plan(shape.batch, TOP_K, (1, *[WIDTH] * LEVELS))
-    layout = lay_out_trees(rng, [f"random{shape.verify}"] * shape.batch, shape.vocabulary)
-    made = Round(shape, rng, grow(rng, plan), layout)
-    builders = {**_BUILDERS, **ROUND_BUILDERS, **PREVIEW_BUILDERS}
-    return {name: build(made) for name, build in builders.items()}
-
-
-def _layer_scores(made: Round) -> Inputs:
-    last = np.take_along_axis(made.store.path, made.store.frontier, 1)
-    layer = draw_candidates(made.rng, last, TOP_K)
+    families: dict[str, Callable[..., Inputs]] = {}
+    for case in all_cases():
+        # Cases are rows of tables: each is a call of its family, and the row. Of several families
+        # of a kernel the last counts: of the walk's, the rule that requests get.
+        assert isinstance(case.build, partial)
+        _, families[case.kernel], _ = case.build.args
     return {
-        "topk_probas": layer.probas,
-        "topk_tokens": layer.tokens,
-        "last_layer_scores": last,
-        "input_hidden": made.hidden,
-        "cumu_count": made.store.count,
+        name: families[name](generator(name, "round"), **sizes(shape))
+        for name, sizes in SIZES.items()
     }
-
-
-def _draft_state(made: Round) -> Inputs:
-    store, verify = made.store, made.shape.verify
-    last = np.take_along_axis(store.path, store.frontier, 1)
-    layer = draw_candidates(made.rng, last, TOP_K)
-    scores = np.zeros((made.batch, verify), np.float32)
-    best = best_scores(store, verify)
-    scores[:, : best.shape[1]] = best
-    return {
-        "cumu_tokens": store.tokens,
-        "cumu_scores": store.scores,
-        "cumu_deltas": store.depths,
-        "prev_indexs": store.prev,
-        "next_indexs": store.next,
-        "side_indexs": store.side,
-        "sort_scores": scores,
-        "curr_layer_scores": layer.scores,
-        "topk_tokens": layer.tokens,
-        "sort_layer_scores": layer.sorted_scores,
-        "sort_layer_indices": layer.order,
-        "frontier_indexs": store.frontier,
-        "input_tree_mask": store.mask,
-        "cumu_count": store.count,
-        "verify_num": verify,
-        "fed_count": store.fed_count,
-    }
-
-
-def _work_deltas(made: Round) -> Inputs:
-    old = best_scores(made.store, min(made.shape.verify, made.store.count))
-    new = np.sort(made.rng.random((made.batch, TOP_K)).astype(np.float32))[:, ::-1]
-    scores = np.concatenate([old, new], axis=1)
-    return {"work_scores": scores, "node_top_k": TOP_K, "verify_num": made.shape.verify}
-
-
-def _tree_mask(made: Round) -> Inputs:
-    columns = made.shape.context + made.shape.verify
-    mask_bytes = (made.shape.verify * columns + 7) // 8
-    return {
-        **made.texts,
-        "qo_indptr": made.layout.indptr,
-        "ancestor_bits": made.layout.bits,
-        "kv_capacity": made.batch * columns,
-        "mask_capacity": made.batch * mask_bytes,
-    }
-
-
-def _probabilities(made: Round) -> Inputs:
-    heat = np.full(made.batch, 0.7, np.float32)
-    logits = made.logits(made.rows)
-    return {"logits": logits, "temperature": heat, "qo_indptr": made.layout.indptr}
-
-
-def _reject_sample(made: Round) -> Inputs:
-    """Target tokens that follow the first child of every row: the longest walks."""
-    layout = made.layout
-    starts = np.repeat(layout.indptr[:-1], layout.rows)
-    child = np.where(layout.first_child >= 0, starts + layout.first_child, 0)
-    return {
-        "qo_indptr": layout.indptr,
-        "draft_tokens": layout.tokens,
-        "first_child_row": layout.first_child,
-        "next_sibling_row": layout.next_sibling,
-        "tree_depth": int(layout.depths.max(initial=0)),
-        "target_tokens": layout.tokens[child],
-    }
-
-
-def _verify_result(made: Round) -> Inputs:
-    index = np.full((made.batch, DEPTH + 1), -1, np.int64)
-    for request in range(made.batch):
-        path = made.layout.path(made.rng, request, 3)
-        index[request, : len(path)] = path
-    return {
-        "accept_index": index,
-        "accept_count": (index >= 0).sum(1) - 1,
-        "bonus_token": np.full(made.batch, 5),
-        "draft_tokens": made.layout.tokens,
-        "qo_indptr": made.layout.indptr,
-        "seq_len": made.seq_len,
-        "length_limit": made.seq_len + 4096,
-        "stop_tokens": np.full((made.batch, 2), -1),
-        "req_to_token": made.table,
-        "req_pool_indices": made.pool,
-    }
-
-
-def _span(made: Round, slots: Any) -> Inputs:
-    return {
-        "req_to_token": made.table,
-        "req_pool_indices": made.pool,
-        "start": made.seq_len,
-        "end": made.seq_len + made.shape.verify,
-        "out_cache_loc": slots,
-    }
-
-
-def _draft_locs(made: Round) -> Inputs:
-    slots = np.arange(made.batch * made.shape.verify, dtype=np.int32)
-    return _span(made, slots.reshape(made.batch, -1))
-
-
-def _node_data(made: Round) -> Inputs:
-    store, sizes = made.store, np.full(made.batch, made.shape.verify)
-    counts = np.full(made.batch, store.count)
-    return {
-        "cumu_tokens": store.tokens,
-        "cumu_deltas": store.depths,
-        "prev_indexs": store.prev,
-        "node_count": counts,
-        "selected": select(made.rng, store, counts, sizes),
-        "seq_len": made.seq_len,
-        "row_capacity": made.batch * made.shape.verify,
-    }
-
-
-def _replay(made: Round, rows: int) -> Inputs:
-    values: Inputs = {
-        "input_ids": made.tokens(rows),
-        "positions": made.tokens(rows),
-        "out_cache_loc": made.words(rows),
-        "hidden": np.zeros((rows, made.shape.hidden), np.float16),
-        "seq_len": made.seq_len,
-        "req_pool_indices": made.pool,
-    }
-    static = {f"static_{name}": value.copy() for name, value in values.items()}
-    return {**values, **static, "seq_len_fill": 1}
-
-
-def _draft_replay(made: Round) -> Inputs:
-    return {
-        **_replay(made, made.batch * WIDTH),
-        "tree_width": WIDTH,
-        "buckets": (made.batch,),
-    }
-
-
-def _extend_replay(made: Round) -> Inputs:
-    rows = made.batch * 4
-    return {
-        **_replay(made, rows),
-        "extend_len": np.full(made.batch, 4),
-        "static_extend_len": made.tokens(made.batch),
-        "static_qo_indptr": made.words(made.batch + 1),
-        "batch_buckets": (made.batch,),
-        "row_buckets": (rows,),
-    }
-
-
-_BUILDERS: dict[str, Builder] = {
-    "draft_tree_layer_score_index_gen_op": _layer_scores,
-    "update_cumu_draft_state": _draft_state,
-    "calculate_work_deltas": _work_deltas,
-    "fused_tree_mask_operator": _tree_mask,
-    "convert_logits_to_probas": _probabilities,
-    "draft_tree_reject_sample": _reject_sample,
-    "sample_target_tokens": lambda made: {
-        **_probabilities(made),
-        "positions": made.shape.context + made.layout.depths,
-        "seed": np.arange(made.batch),
-    },
-    "update_verify_result": _verify_result,
-    "compute_kv_indices": lambda made: {
-        **made.texts,
-        "kv_capacity": made.batch * made.shape.context,
-    },
-    "calculate_verify_kv_qo_ms": lambda made: {
-        "verify_count": made.layout.rows.astype(np.int64),
-        "seq_len": made.seq_len,
-    },
-    "assign_draft_cache_locs_operator": _draft_locs,
-    "assign_req_to_token_pool_operator": lambda made: _span(
-        made, np.arange(made.rows, dtype=np.int32)
-    ),
-    "update_node_data": _node_data,
-    "draft_replay_input_operator": _draft_replay,
-    "extend_replay_input_operator": _extend_replay,
-    "build_active_slots": lambda made: {
-        "finished": made.rng.random(made.batch) < 0.3,
-        "seq_len": made.seq_len,
-        "length_limit": made.seq_len + 100,
-        "eos_terminated": made.flags(made.batch),
-    },
-}
-
-
-def _n_blocks(made: Round) -> int:
-    return -(-int(made.seq_len.max(initial=1)) // BLOCK)
-
-
-def _pool(made: Round) -> Any:
-    return np.zeros((LAYERS, int(made.table.max(initial=0)) + 1, HEADS, HEAD_SIZE), np.float32)
-
-
-def _scored(made: Round) -> Inputs:
-    queries = (LAYERS, made.batch, HEADS * GROUP, HEAD_SIZE)
-    return {
-        "queries": made.rng.standard_normal(queries, np.float32),
-        "keys": _pool(made),
-        **made.texts,
-        "block_size": BLOCK,
-        "n_blocks": _n_blocks(made),
-    }
-
-
-def _gathered(made: Round) -> Inputs:
-    batch, n_chosen = made.batch, sum(KEPT.values())
-    blocks = np.broadcast_to(
-        np.arange(n_chosen, dtype=np.int32), (LAYERS, batch, HEADS, n_chosen)
-    ).copy()
-    width = n_chosen * BLOCK
-    near = (LAYERS, 1 + batch * width, HEADS, HEAD_SIZE)
-    return {
-        "near_keys": np.zeros(near, np.float32),
-        "near_values": np.zeros(near, np.float32),
-        "keys": _pool(made),
-        "values": _pool(made),
-        "blocks": blocks,
-        **made.texts,
-        "near_table": np.arange(1, 1 + batch * width, dtype=np.int32).reshape(batch, width),
-        "block_size": BLOCK,
-    }
-
-
-def _spliced(made: Round) -> Inputs:
-    store, batch = made.store, made.batch
-    room = ((0, 0), (0, RUN))
-    arrays = {
-        "cumu_tokens": store.tokens,
-        "cumu_scores": store.scores.astype(np.float32),
-        "cumu_deltas": store.depths,
-        "prev_indexs": store.prev,
-    }
-    return {
-        **{name: np.pad(array, room) for name, array in arrays.items()},
-        "selected": made.flags(batch, store.tokens.shape[1] + RUN),
-        "n_chosen": np.ones(batch, np.int32),
-        "root_tokens": made.tokens(batch),
-        "run_tokens": made.tokens(batch, RUN),
-        "run_count": np.full(batch, RUN // 2),
-        "node_count": store.count,
-    }
-
-
-PREVIEW_BUILDERS: dict[str, Builder] = {
-    "weigh_kv_blocks": _scored,
-    "bound_kv_blocks": _scored,
-    "choose_kv_blocks": lambda made: {
-        "block_scores": made.rng.random((LAYERS, made.batch, HEADS, _n_blocks(made)), np.float32),
-        "seq_len": made.seq_len,
-        "block_size": BLOCK,
-        **KEPT,
-    },
-    "gather_kv_blocks": _gathered,
-    "splice_drafted_run": _spliced,
-}

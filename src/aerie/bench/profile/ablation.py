@@ -7,29 +7,24 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from aerie.api import find_pair
-from aerie.assemble.numerics import find_numerics, head_numerics
+from aerie.assemble.numerics import head_numerics
 from aerie.attention.contract import PrepareAttention
-from aerie.bench.profile.bytes import round_traffic, total_bytes
-from aerie.bench.profile.kernels import emitted
-from aerie.bench.profile.session import POLICIES, Filled, Point, Session, release, room_at
+from aerie.bench.bytes import round_traffic, total_bytes
+from aerie.bench.profile.session import POLICIES, Point, Session, release, room_at
 from aerie.bench.record import formatted, interval, page
 from aerie.bench.round.setup import PAGE, RoundSetup
+from aerie.bench.round.speed import LEAD_IN, Clocked, n_tokens_of
+from aerie.bench.turns import in_turns
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.models.draft_vocabulary import head_ids, slice_head
-from aerie.models.inflate.embed import InflateOptions, LargePair, inflate_to_device
-from aerie.models.inflate.geometry import find_geometry
-from aerie.models.inflate.pair import read_pair
-from aerie.models.load import LoadOptions
+from aerie.models.inflate.embed import LargePair
 
 FULL = "all on"
-TURNS = {False: 9, True: 2}  # interleaved, after one that warms up; in a rehearsal
-LEAD_IN = 2  # rounds that still share the device with the engine before
-ROUNDS = {False: 10, True: 3}  # timed in a turn; in a rehearsal
-FIRST_END = {False: 32, True: 4}  # tokens of the request that ends first, where slots finish
+SPARE_ROUNDS = 32  # of those who are read first, while the others are read
 KIND = "measured; bytes modelled"
 COLUMNS = {
     "point": "{context}x{batch}",
@@ -42,6 +37,18 @@ COLUMNS = {
     "tokens a round": "{tokens_per_round:.2f}",
     "GB a token": "{gigabytes:.3f}",
 }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is run."""
+
+    turns: int = 9  # after one that warms up
+    rounds: int = 10  # timed in a turn
+    first_end: int = 32  # tokens of the request that ends first, where slots finish
+
+
+REHEARSAL = Plan(2, 3, 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,31 +108,14 @@ def vocabularies(session: Session) -> dict[str, Callable[[], LargePair]]:
         return LargePair(pair.target, slice_head(pair.head, ids[:fewer], dense))
 
     found: dict[str, Callable[[], LargePair]] = {f"{fewer} draft ids": sliced}
-    vocabulary = pair.target.geometry.vocab_size
-    if session.setup.geometry is not None and len(ids) < vocabulary:
-        found[f"{vocabulary} draft ids"] = lambda: widened(session)
+    whole = pair.target.geometry.vocab_size
+
+    def widened() -> LargePair:
+        return LargePair(pair.target, session.setup.load(draft_vocabulary=whole).head)
+
+    if session.setup.geometry is not None and len(ids) < whole:
+        found[f"{whole} draft ids"] = widened
     return found
-
-
-def widened(session: Session) -> LargePair:
-    """The pair with a head that could propose every id of the target."""
-    setup, pair = session.setup, session.pair
-    assert setup.geometry is not None, "only an inflated head can be made wider"
-    own = find_geometry(setup.geometry)
-    geometry = replace(own, draft_vocab_size=own.vocab_size)
-    numerics = find_numerics(setup.model, PAGE)
-    options = LoadOptions(
-        pair.target.embedding.dtype,
-        setup.device,
-        numerics.dense,
-        numerics.is_fused,
-        numerics.ops,
-    )
-    target_dir, draft_dir = find_pair(None, None)
-    assert draft_dir is not None, "the built-in pair has a head"
-    small = read_pair(target_dir, draft_dir)
-    made = inflate_to_device(small, geometry, numerics.prepare_attention, InflateOptions(options))
-    return LargePair(pair.target, made.head)
 
 
 @dataclass
@@ -153,28 +143,20 @@ class Contender:
     core: EngineCore
     turns: list[Turn] = field(default_factory=list)
 
-    @classmethod
-    def open(cls, session: Session, point: Point, variant: Variant, n_new: int) -> Contender:
-        """An engine with room for the point."""
-        shape, room = POLICIES[session.policy], room_at(point, n_new, variant.graphs)
-        return cls(variant, shape, point, variant.setup.core(variant.pair, shape, room))
-
     def rounds(self, n_rounds: int) -> Turn:
         """Rounds one after the other, the first ones not timed."""
-        for _ in range(LEAD_IN):
-            self.core.step()
-        begin = time.perf_counter()
-        n_tokens = sum(emitted(self.core) for _ in range(n_rounds))
-        seconds = time.perf_counter() - begin
-        return Turn(seconds, n_tokens, n_rounds, n_rounds * self.bytes(self.point.batch))
+        clocked = Clocked(self.core)
+        clocked.block(n_rounds)
+        n_bytes = n_rounds * self.bytes(self.point.batch)
+        return Turn(sum(clocked.wall) / 1e3, clocked.emitted, n_rounds, n_bytes)
 
-    def to_the_end(self, filled: Filled, ends: Sequence[int]) -> Turn:
+    def to_the_end(self, ends: Sequence[int]) -> Turn:
         """Requests that end one after the other, from their first round to the last one's end."""
-        ids = filled.open(self.core, ends)
+        ids = self.point.open(self.core, ends)
         turn, begin = Turn(0.0, 0, 0, 0.0), time.perf_counter()
         while not self.core.is_idle:
             n_live = sum(self.core.request(i).ended is None for i in ids)
-            turn.n_tokens += emitted(self.core)
+            turn.n_tokens += n_tokens_of(self.core.step())
             turn.n_rounds += 1
             turn.n_bytes += self.bytes(n_live)
         turn.seconds = time.perf_counter() - begin
@@ -187,6 +169,15 @@ class Contender:
         load = self.point.load(self.shape, self.variant.graphs, n_live)
         return total_bytes(round_traffic(self.variant.pair, self.shape, load))
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """What rows name it by."""
+        return {
+            **vars(self.point),
+            "lever": self.variant.lever,
+            "setting": self.variant.setting,
+        }
+
     def summary(self, base: Contender) -> dict[str, Any]:
         """JSON values; ratios are of turns that ran one after the other."""
         rates = [turn.rate for turn in self.turns]
@@ -195,10 +186,7 @@ class Contender:
         ratios = [own / turn.rate for own, turn in zip(rates, base.turns, strict=True)]
         round_ms = 1e3 * statistics.median(turn.seconds / turn.n_rounds for turn in self.turns)
         return {
-            "context": self.point.context,
-            "batch": self.point.batch,
-            "lever": self.variant.lever,
-            "setting": self.variant.setting,
+            **self.place,
             "tokens_per_second": round(statistics.median(rates), 1),
             "round_ms": round(round_ms, 4),
             "tokens_per_round": round(n_tokens / n_rounds, 3),
@@ -207,43 +195,41 @@ class Contender:
             "kind": KIND,
         }
 
+    def rows(self, policy: str) -> list[dict[str, Any]]:
+        """A row for each turn."""
+        return [
+            {
+                **self.place,
+                "policy": policy,
+                "turn": number,
+                "seconds": round(turn.seconds, 6),
+                "tokens": turn.n_tokens,
+                "rounds": turn.n_rounds,
+                "bytes": round(turn.n_bytes),
+                "kind": KIND,
+            }
+            for number, turn in enumerate(self.turns)
+        ]
+
 
 def run_ablation(session: Session) -> dict[str, Any]:
     """Every lever at every point; raw turns, a table, and JSON values."""
+    plan = REHEARSAL if session.is_rehearsal else Plan()
     points: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
     for point in session.points:
-        n_new = _new_tokens(session)
-        filled = Filled.read(session.setup, session.pair, point, n_new)
-        found = [_levers(session, filled, n_new)]
-        release()
-        if point.batch > 1:
-            found.append(_compaction(session, filled, n_new))
-        del filled
-        release()
-        for base, *others in found:
-            for own in (base, *others):
-                points.append(own.summary(base))
-                turns += [_row(session, points[-1], n, turn) for n, turn in enumerate(own.turns)]
+        for compare in (_levers, _compaction) if point.batch > 1 else (_levers,):
+            found = compare(session, point, plan)
+            points += [own.summary(found[0]) for own in found]
+            turns += [row for own in found for row in own.rows(session.policy)]
+            del found
+            release()
         write_ablation(session, points, turns)
     return {
         "points": points,
-        "turns": TURNS[session.is_rehearsal],
+        "turns": plan.turns,
         "kind": {"times": "measured", "bytes": "modelled"},
         "ok": all(point["ratio_to_all_on"][0] > 0 for point in points),
-    }
-
-
-def _row(session: Session, point: dict[str, Any], number: int, turn: Turn) -> dict[str, Any]:
-    place = ("context", "batch", "policy", "lever", "setting")
-    return {
-        **{name: point.get(name, session.policy) for name in place},
-        "turn": number,
-        "seconds": round(turn.seconds, 6),
-        "tokens": turn.n_tokens,
-        "rounds": turn.n_rounds,
-        "bytes": round(turn.n_bytes),
-        "kind": KIND,
     }
 
 
@@ -258,40 +244,43 @@ def write_ablation(
     (session.out / f"{name}.md").write_text(made, encoding="utf-8")
 
 
-def _new_tokens(session: Session) -> int:
-    """Tokens every request may write in all its turns."""
-    is_small = session.is_rehearsal
-    deepest = POLICIES[session.policy].limits.depth + 1
-    rounds = (TURNS[is_small] + 1) * (LEAD_IN + ROUNDS[is_small])
-    return max(deepest * rounds, 4 * FIRST_END[is_small])
-
-
-def _levers(session: Session, filled: Filled, n_new: int) -> list[Contender]:
+def _levers(session: Session, point: Point, plan: Plan) -> list[Contender]:
     """Engines side by side in turns of some rounds each; the first is all on."""
-    found = [Contender.open(session, filled.point, own, n_new) for own in variants(session)]
+    depth = POLICIES[session.policy].limits.depth
+    n_new = (depth + 1) * ((plan.turns + 1) * (LEAD_IN + plan.rounds) + SPARE_ROUNDS)
+    found = _contenders(session, point, variants(session), n_new)
     for contender in found:
-        filled.open(contender.core, [n_new] * filled.point.batch)
-    for turn in range(TURNS[session.is_rehearsal] + 1):
-        for contender in found:
-            made = contender.rounds(ROUNDS[session.is_rehearsal])
-            contender.turns += [made] if turn else []
-    return found
+        point.open(contender.core, [n_new] * point.batch)
+    return _run(found, plan, lambda contender: contender.rounds(plan.rounds))
 
 
-def _compaction(session: Session, filled: Filled, n_new: int) -> list[Contender]:
+def _compaction(session: Session, point: Point, plan: Plan) -> list[Contender]:
     """Slots that finish one after the other: given up, or kept inert in the full batch's graphs."""
-    point, setup, pair = filled.point, session.setup, session.pair
+    setup, pair = session.setup, session.pair
     full = point.load(POLICIES[session.policy], GraphConfig(), point.batch)
     kept = GraphConfig(slots=(full.batch,), rows=(full.verify_rows,))
     pairing = (
         Variant(FULL, "slots that finish", setup, pair),
         Variant("compaction", "finished slots inert", setup, pair, kept),
     )
-    found = [Contender.open(session, point, own, n_new) for own in pairing]
-    first = FIRST_END[session.is_rehearsal]
-    ends = [first * (1 + number % 4) for number in range(point.batch)]
-    for turn in range(TURNS[session.is_rehearsal] + 1):
-        for contender in found:
-            made = contender.to_the_end(filled, ends)
-            contender.turns += [made] if turn else []
+    ends = [plan.first_end * (1 + number % 4) for number in range(point.batch)]
+    found = _contenders(session, point, pairing, max(ends))
+    return _run(found, plan, lambda contender: contender.to_the_end(ends))
+
+
+def _contenders(
+    session: Session, point: Point, own: Sequence[Variant], n_new: int
+) -> list[Contender]:
+    """An engine for each, with room for the point."""
+    shape, found = POLICIES[session.policy], []
+    for one in own:
+        core = one.setup.core(one.pair, shape, room_at(point, n_new, one.graphs))
+        found.append(Contender(one, shape, point, core))
+    return found
+
+
+def _run(found: list[Contender], plan: Plan, play: Callable[[Contender], Turn]) -> list[Contender]:
+    ways = {str(number): partial(play, contender) for number, contender in enumerate(found)}
+    for contender, turns in zip(found, in_turns(ways, plan.turns).values(), strict=True):
+        contender.turns = turns
     return found

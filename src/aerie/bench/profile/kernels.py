@@ -1,28 +1,38 @@
-"""Profiles a policy at an operating point: times, kernels, energy and modelled bytes."""
+"""Where the time and bytes of a round go: kernels, energy, modelled bytes, ranked hotspots."""
 
 from __future__ import annotations
 
 import statistics
-import time
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-import torch
-
-from aerie.bench.profile.bytes import Traffic, round_traffic, total_bytes
-from aerie.bench.profile.ranges import with_ranges
-from aerie.bench.profile.session import POLICIES, WARM_ROUNDS, Filled, Point, Session, room_at
-from aerie.bench.profile.trace import Trace, trace_rounds
+from aerie.bench.bytes import Traffic, round_traffic, total_bytes
+from aerie.bench.profile.session import POLICIES, WARM_ROUNDS, Point, Session, release, room_at
 from aerie.bench.provenance import Spent, spend
-from aerie.bench.round.setup import RoundSetup
-from aerie.bench.round.speed import step_to_room
+from aerie.bench.ranges import with_ranges
+from aerie.bench.record import Origin, formatted, page, table
+from aerie.bench.round.speed import Clocked, n_tokens_of, step_to_room
+from aerie.bench.trace import Trace, trace_rounds
 from aerie.config import GraphConfig
-from aerie.engine.engine import EngineCore
-from aerie.models.inflate.embed import LargePair
-from aerie.tune.clock import DeviceClock, marked
 
 DIRECT_ROUNDS = 3
+TIMES, BYTES = "cuda_kernel_times.csv", "cuda_bytes_per_token.csv"
+HOTSPOTS = "hotspots_ranked.md"
+COVERED = 0.70  # of a round's time the ranked hotspots must explain
+N_TOP = 3
+Row = dict[str, Any]
+RANKS = {
+    "rank": "{rank}",
+    "by time": "{slow[0]}",
+    "µs a round": "{slow[1]:.0f}",
+    "share": "{slow[2]:.1%}",
+    "by bytes": "{large[0]}",
+    "MB a token": "{large[1]:.1f}",
+    "share ": "{large[2]:.1%}",
+}
+BUSY_FLOOR = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,41 +41,57 @@ class Profiled:
 
     point: Point
     policy: str
-    ms: float  # median of a round
-    mean_ms: float
+    wall: list[float]  # milliseconds of every round
+    emitted: int
     idle_us: float | None  # of a round, between one graph's end and the next one's start
-    tokens_per_round: float
     trace: Trace
     traffic: list[Traffic]
     spent: Spent
     ranges_us: dict[str, float]  # of a round called function by function
 
     @property
+    def ms(self) -> float:
+        """Median of a round."""
+        return statistics.median(self.wall)
+
+    @property
+    def tokens_per_round(self) -> float:
+        """Of all requests together."""
+        return self.emitted / len(self.wall)
+
+    @property
     def busy_share(self) -> float:
         """The kernels' busy time, from the trace, in rounds that were timed without a profiler."""
-        return self.trace.busy_us / self.trace.n_rounds / (1e3 * self.mean_ms)
+        return self.trace.busy_us / self.trace.n_rounds / (1e3 * statistics.fmean(self.wall))
+
+    @property
+    def n_bytes(self) -> float:
+        """All bytes of a round."""
+        return total_bytes(self.traffic)
 
     @property
     def bytes_per_token(self) -> float:
-        """All bytes of a round over the tokens it emitted."""
-        return total_bytes(self.traffic) / self.tokens_per_round
+        """The same over the tokens that it emitted."""
+        return self.n_bytes / self.tokens_per_round
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """What rows name it by."""
+        return {**vars(self.point), "policy": self.policy}
 
     def summary(self, gbps: float) -> dict[str, Any]:
         """JSON values; `gbps` is the measured copy."""
-        n_bytes = total_bytes(self.traffic)
-        floor = n_bytes / gbps / 1e6
+        floor = self.n_bytes / gbps / 1e6
         return {
-            "policy": self.policy,
-            "context": self.point.context,
-            "batch": self.point.batch,
+            **self.place,
             "round_ms": round(self.ms, 4),
             "floor_ms": round(floor, 4),
             "share_of_copy": round(floor / self.ms, 4),
             "tokens_per_round": round(self.tokens_per_round, 3),
             "tokens_per_second": round(1e3 * self.tokens_per_round / self.ms, 1),
-            "bytes_per_round": round(n_bytes),
+            "bytes_per_round": round(self.n_bytes),
             "effective_bytes_per_token": round(self.bytes_per_token),
-            "round_mean_ms": round(self.mean_ms, 4),
+            "round_mean_ms": round(statistics.fmean(self.wall), 4),
             "busy_share": round(self.busy_share, 4),
             "busy_share_traced": round(self.trace.busy_share, 4),
             "idle_between_graphs_us": self.idle_us,
@@ -79,64 +105,147 @@ class Profiled:
         }
 
 
-def profile_point(session: Session, filled: Filled, policy: str) -> Profiled:
-    """Time, trace and weigh a policy; the prompts are read already."""
-    point, shape = filled.point, POLICIES[policy]
-    setup, pair, sizes = session.setup, session.pair, session.sizes
-    core = setup.core(pair, shape, room_at(point, sizes.new_tokens))
-    filled.open(core, [sizes.new_tokens] * point.batch)
+def run_kernels(session: Session) -> dict[str, Any]:
+    """Kernel times, bytes, hotspots, busy share and energy of every point."""
+    ceilings, found = session.ceilings, list[Profiled]()
+    for point in session.points:
+        for policy in dict.fromkeys(("plain", session.policy)):
+            found.append(profile_point(session, point, policy))
+            print(found[-1].summary(ceilings.copy_gbps), flush=True)
+            release()
+        write_profile(session.out, found, session.origin("kernels"), ceilings.copy_gbps)
+    covered = [hotspots(entry)[1] for entry in found]
+    busy = min(entry.busy_share for entry in found)
+    return {
+        "ceilings": asdict(ceilings),
+        "points": [entry.summary(ceilings.copy_gbps) for entry in found],
+        "hotspots_cover": [round(share, 4) for share in covered],
+        "least_busy_share": round(busy, 4),
+        "floors": {"hotspots": COVERED, "busy": BUSY_FLOOR},
+        # Launch by launch, a CPU says nothing about a device that waits for its host.
+        "ok": min(covered) >= COVERED and (session.is_rehearsal or busy >= BUSY_FLOOR),
+    }
+
+
+def profile_point(session: Session, point: Point, policy: str) -> Profiled:
+    """Time, trace and weigh a policy."""
+    shape, sizes = POLICIES[policy], session.sizes
+    core = session.setup.core(session.pair, shape, room_at(point, sizes.new_tokens))
+    point.open(core, [sizes.new_tokens] * point.batch)
     for _ in range(WARM_ROUNDS):
         core.step()
-    times, n_tokens = [], 0
-    for _ in range(sizes.timed):
-        begin = time.perf_counter()
-        n_tokens += emitted(core)
-        times.append(1e3 * (time.perf_counter() - begin))
-    idle = idle_between_graphs(core, sizes.traced)
+    clocked = Clocked(core)
+    clocked.block(sizes.timed)
     step_to_room(core, 8 * 2 * sizes.traced)
     trace = trace_rounds(core, sizes.traced)
-    spent = spend(session.meter, sizes.energy_seconds, lambda: emitted(core))
-    load = point.load(shape, GraphConfig(), point.batch)
-    return Profiled(
-        point,
-        policy,
-        statistics.median(times),
-        statistics.fmean(times),
-        idle,
-        n_tokens / len(times),
-        trace,
-        round_traffic(pair, shape, load),
-        spent,
-        direct_ranges(setup, pair, filled, policy) if shape.method != "none" else {},
-    )
+    spent = spend(session.meter, sizes.energy_seconds, lambda: n_tokens_of(core.step()))
+    traffic = round_traffic(session.pair, shape, point.load(shape, GraphConfig(), point.batch))
+    ranges = direct_ranges(session, point, policy) if shape.method != "none" else {}
+    # Nothing of the engine stays: its memory is the next one's.
+    timed = (clocked.wall, clocked.emitted, clocked.idle_us())
+    return Profiled(point, policy, *timed, trace, traffic, spent, ranges)
 
 
-def direct_ranges(
-    setup: RoundSetup, pair: LargePair, filled: Filled, policy: str
-) -> dict[str, float]:
+def direct_ranges(session: Session, point: Point, policy: str) -> dict[str, float]:
     """Device time of every named range, from rounds that are called one by one."""
     n_new = 8 * 4 * DIRECT_ROUNDS
-    direct = replace(setup, engine="direct")
-    core = with_ranges(direct.core(pair, POLICIES[policy], room_at(filled.point, n_new)))
-    filled.open(core, [n_new] * filled.point.batch)
+    direct = replace(session.setup, engine="direct")
+    made = direct.core(session.pair, POLICIES[policy], room_at(point, n_new))
+    core = with_ranges(made)
+    point.open(core, [n_new] * point.batch)
     for _ in range(DIRECT_ROUNDS):
         core.step()
     return trace_rounds(core, DIRECT_ROUNDS).ranges_us
 
 
-def idle_between_graphs(core: EngineCore, n_rounds: int) -> float | None:
-    """Microseconds a round in which no graph ran, by events on the device; None without one."""
-    if core.memory.table.device.type != "cuda":
-        return None
-    clock = DeviceClock()
-    with marked(core.launcher.graphs, clock) as spans:
-        for _ in range(n_rounds):
-            core.step()
-    torch.cuda.synchronize()
-    gaps = [clock.seconds(a[1], b[0]) for (_, a), (_, b) in pairwise(spans)]
-    return round(1e6 * sum(gaps) / n_rounds, 1)
+def write_profile(out: Path, found: Sequence[Profiled], origin: Origin, gbps: float) -> None:
+    """Every file of the stage; `gbps` is the measured copy."""
+    origin.write_csv(out / TIMES, [row for entry in found for row in kernel_rows(entry)])
+    origin.write_csv(out / BYTES, [row for entry in found for row in byte_rows(entry)])
+    ranges = [
+        (entry.point.name, entry.policy, name, f"{us:.1f}")
+        for entry in found
+        for name, us in entry.ranges_us.items()
+    ]
+    made = page(
+        "hotspots",
+        points=[hotspot_section(entry, gbps) for entry in found],
+        ranges=table(("point", "policy", "range", "µs a round"), ranges),
+        origin=origin.lines(),
+    )
+    (out / HOTSPOTS).write_text(made, encoding="utf-8")
 
 
-def emitted(core: EngineCore) -> int:
-    """Tokens of one step."""
-    return sum(len(getattr(event, "tokens", ())) for event in core.step())
+def kernel_rows(entry: Profiled) -> list[Row]:
+    """One row per kernel and phase, slowest first."""
+    rows = entry.trace.rows("phase", "part", "kernel")
+    total = sum(row["us_per_round"] for row in rows) or 1.0
+    return [
+        {
+            **entry.place,
+            **row,
+            "us_per_token": round(row["us_per_round"] / entry.tokens_per_round, 3),
+            "share": round(row["us_per_round"] / total, 5),
+            "kind": "measured",
+        }
+        for row in rows
+    ]
+
+
+def byte_rows(entry: Profiled) -> list[Row]:
+    """One row per phase, part and kind of bytes, most first."""
+    return [
+        {
+            **entry.place,
+            "phase": traffic.phase,
+            "part": traffic.part,
+            "what": traffic.what,
+            "bytes_per_round": round(traffic.n_bytes),
+            "bytes_per_token": round(traffic.n_bytes / entry.tokens_per_round),
+            "share": round(traffic.n_bytes / entry.n_bytes, 5),
+            "tokens_per_round": round(entry.tokens_per_round, 3),
+            "kind": "modelled",
+        }
+        for traffic in entry.traffic
+    ]
+
+
+def hotspots(entry: Profiled) -> tuple[list[Row], float]:
+    """The phases and parts with most time beside those with most bytes, and their coverage.
+
+    Coverage is the share of the kernels' time that belongs to either list.
+    """
+    times = {key: us for key, (_, us) in entry.trace.by("phase", "part").items()}
+    moved: dict[tuple[str, ...], float] = {}
+    for traffic in entry.traffic:
+        key = traffic.phase, traffic.part
+        moved[key] = moved.get(key, 0.0) + traffic.n_bytes / entry.tokens_per_round
+    by_bytes, by_time = sorted(moved, key=lambda key: -moved[key])[:N_TOP], list(times)[:N_TOP]
+    total, all_bytes = sum(times.values()) or 1.0, sum(moved.values()) or 1.0
+    rows = [
+        {
+            "rank": rank,
+            "slow": (" ".join(slow), times[slow], times[slow] / total),
+            "large": (" ".join(large), moved[large] / 1e6, moved[large] / all_bytes),
+        }
+        for rank, (slow, large) in enumerate(zip(by_time, by_bytes, strict=False), 1)
+    ]
+    return rows, sum(times.get(key, 0.0) for key in {*by_time, *by_bytes}) / total
+
+
+def hotspot_section(entry: Profiled, gbps: float) -> str:
+    """A section of the page."""
+    (rows, share), trace = hotspots(entry), entry.trace
+    kernels = list(trace.by("phase", "kernel").items())[:5]
+    return page(
+        "hotspot",
+        entry=entry,
+        floor=entry.n_bytes / gbps / 1e6,
+        copy=gbps,
+        busy_us=trace.busy_us / trace.n_rounds,
+        gigabytes=entry.bytes_per_token / 1e9,
+        share=share,
+        floor_share=COVERED,
+        ranks=formatted(RANKS, rows),
+        slowest="; ".join(f"`{key[1]}` in {key[0]} {us:.0f} µs" for key, (_, us) in kernels),
+    )

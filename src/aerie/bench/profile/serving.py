@@ -7,11 +7,13 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from aerie.bench.profile.bytes import prompt_flops, weight_bytes
+from aerie.bench.bytes import prompt_flops, weight_bytes
 from aerie.bench.profile.session import CHUNK, POLICIES, Session, release
+from aerie.bench.provenance import metered
 from aerie.bench.record import formatted, page, percentiles, write_json
 from aerie.bench.round.setup import Room, read_prompts
 from aerie.config import GraphConfig
@@ -22,7 +24,7 @@ from aerie.requests.params import SamplingParams
 HURRY = 4.0  # how much faster requests arrive in the run that warms up
 # Of both scenarios; a row leaves empty what it does not have.
 COLUMNS = ("scenario", "policy", "run", "context", "arrival_s", "ttft_ms", "ceiling_ms",
-           "compute_ms", "weights_ms", "tokens", "itl_p50_ms")  # fmt: skip
+           "compute_ms", "weights_ms", "tokens", "itl_p50_ms", "kind")  # fmt: skip
 FIRST = {
     "policy": "{policy}",
     "prompt": "{context}",
@@ -43,6 +45,7 @@ MIXED = {
     "W": "{watts}",
     "graphs captured meanwhile": "{graphs_captured_meanwhile}",
 }
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,11 @@ class Stamps:
     emissions: list[tuple[float, int]] = field(default_factory=list)
 
     @property
+    def ttft_ms(self) -> float:
+        """From its arrival to its first token."""
+        return 1e3 * (self.emissions[0][0] - self.arrival.at)
+
+    @property
     def gaps_ms(self) -> list[float]:
         """Between one emission and the next."""
         return [1e3 * (late - early) for (early, _), (late, _) in pairwise(self.emissions)]
@@ -85,140 +93,86 @@ class Stamps:
     @property
     def itl_ms(self) -> list[float]:
         """The gaps over the tokens of the later emission."""
-        later = self.emissions[1:]
-        return [gap / n for gap, (_, n) in zip(self.gaps_ms, later, strict=True)]
-
-    def row(self, policy: str, number: int) -> dict[str, Any]:
-        """Of the raw file."""
-        return {
-            "scenario": "mixed",
-            "policy": policy,
-            "run": number,
-            "context": len(self.arrival.prompt),
-            "arrival_s": round(self.arrival.at, 4),
-            "ttft_ms": round(1e3 * (self.emissions[0][0] - self.arrival.at), 3),
-            "tokens": sum(n for _, n in self.emissions),
-            "itl_p50_ms": round(statistics.median(self.itl_ms), 3),
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class Served:
-    """One policy under arriving requests."""
-
-    policy: str
-    stamps: list[Stamps]  # one per request
-    seconds: float
-    joules: float | None
-    captures: int  # graphs captured while it was measured
+        return [gap / n for gap, (_, n) in zip(self.gaps_ms, self.emissions[1:], strict=True)]
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
-        """One per request."""
-        return [own.row(self.policy, number) for number, own in enumerate(self.stamps)]
-
-    @property
-    def itl_ms(self) -> list[float]:
-        """Of all requests."""
-        return [ms for own in self.stamps for ms in own.itl_ms]
-
-    def summary(self) -> dict[str, Any]:
-        """JSON values."""
-        rows, joules = self.rows, self.joules
-        n_tokens = sum(row["tokens"] for row in rows)
-        return {
-            "policy": self.policy,
-            "requests": len(rows),
-            "tokens": n_tokens,
-            "seconds": round(self.seconds, 3),
-            "tokens_per_second": round(n_tokens / self.seconds, 1),
-            "ttft_ms": percentiles([row["ttft_ms"] for row in rows]),
-            "itl_ms": percentiles(self.itl_ms),
-            "gap_ms": percentiles([ms for own in self.stamps for ms in own.gaps_ms]),
-            "joules_per_token": None if joules is None else round(joules / n_tokens, 4),
-            "watts": None if joules is None else round(joules / self.seconds, 1),
-            "graphs_captured_meanwhile": self.captures,
-        }
+    def n_tokens(self) -> int:
+        """All that it wrote."""
+        return sum(n for _, n in self.emissions)
 
 
 def run_serving(session: Session) -> dict[str, Any]:
     """Both scenarios, plain and speculating; raw rows, a page, and JSON values."""
     plan = REHEARSAL if session.is_rehearsal else Plan()
-    served: list[Served] = []
-    first: list[dict[str, Any]] = []
+    first: list[Row] = []
+    arrived: list[Row] = []
+    met: list[Row] = []
     for policy in dict.fromkeys(("plain", session.policy)):
         first += first_tokens(session, plan, policy)
         release()
-        write_serving(session, first, served)
-        served.append(mixed(session, plan, policy))
+        write_serving(session, first, arrived, met)
+        rows, summary = mixed(session, plan, policy)
+        arrived += rows
+        met.append(summary)
         release()
-        write_serving(session, first, served)
+        write_serving(session, first, arrived, met)
     return {
-        "plan": {**vars(plan)},
+        "plan": vars(plan),
         "ttft": _first(first),
-        "mixed": [entry.summary() for entry in served],
-        "itl_raw_ms": {entry.policy: entry.itl_ms for entry in served},
+        "mixed": met,
         "kind": "measured",
-        "ok": all(len(entry.stamps) == plan.n_requests for entry in served),
+        "ok": all(entry["requests"] == plan.n_requests for entry in met),
     }
 
 
 def write_serving(
-    session: Session, first: Sequence[dict[str, Any]], served: Sequence[Served]
+    session: Session, first: Sequence[Row], arrived: Sequence[Row], met: Sequence[Row]
 ) -> None:
     """CSV, JSON and page, named by the device; again after every part, so that none is lost."""
     name, origin = f"{session.device_name}_serving", session.origin("serving")
-    rows = [*first, *(row for entry in served for row in entry.rows)]
-    whole = [{column: row.get(column, "") for column in COLUMNS} for row in rows]
-    origin.write_csv(session.out / f"{name}.csv", [{**row, "kind": "measured"} for row in whole])
-    met = [entry.summary() for entry in served]
-    record = {"ttft": list(first), "mixed": met, "kind": "measured", **origin.record()}
+    whole = [{column: row.get(column, "") for column in COLUMNS} for row in (*first, *arrived)]
+    origin.write_csv(session.out / f"{name}.csv", whole)
+    record = {"ttft": list(first), "mixed": list(met), "kind": "measured", **origin.record()}
     write_json(session.out / f"{name}.json", record)
     tables = {"first": formatted(FIRST, _first(first)), "mixed": formatted(MIXED, met)}
     made = page("serving", **tables, origin=origin.lines())
     (session.out / f"{name}.md").write_text(made, encoding="utf-8")
 
 
-def first_tokens(session: Session, plan: Plan, policy: str) -> list[dict[str, Any]]:
+def first_tokens(session: Session, plan: Plan, policy: str) -> list[Row]:
     """One request at a time on an idle engine: from its submission to its first token."""
     ceilings, target = session.ceilings, session.pair.target
     longest = max(plan.contexts)
     room = Room(1, longest + 16, chunk=min(CHUNK, longest))
     core = session.setup.core(session.pair, POLICIES[policy], room)
-    prompts = read_prompts(1, longest, target.geometry.vocab_size)[0]
-    rows: list[dict[str, Any]] = []
+    (prompt,) = read_prompts(1, longest, target.geometry.vocab_size)
+    rows: list[Row] = []
     for context in plan.contexts:
         compute = prompt_flops(target, context) / ceilings.matmul_tflops / 1e9
         n_chunks = -(-context // room.chunk)
         weights = n_chunks * weight_bytes(target) / ceilings.copy_gbps / 1e6
         # Also where the chunks are the same again: the first prompt of 32K took seconds longer.
-        _first_token(core, prompts[:context])
-        ceiling = {
-            "ceiling_ms": round(max(compute, weights), 3),
-            "compute_ms": round(compute, 3),
-            "weights_ms": round(weights, 3),
-        }
+        drive(core, [Arrival(0.0, prompt[:context])], 2)
         for run in range(plan.repeats):
-            place = {"scenario": "ttft", "policy": policy, "run": run, "context": context}
-            ttft = round(1e3 * _first_token(core, prompts[:context]), 3)
-            rows.append({**place, "ttft_ms": ttft, **ceiling})
+            (stamps,), _ = drive(core, [Arrival(0.0, prompt[:context])], 2)
+            rows.append(
+                {
+                    "scenario": "ttft",
+                    "policy": policy,
+                    "run": run,
+                    "context": context,
+                    "ttft_ms": round(stamps.ttft_ms, 3),
+                    "ceiling_ms": round(max(compute, weights), 3),
+                    "compute_ms": round(compute, 3),
+                    "weights_ms": round(weights, 3),
+                    "kind": "measured",
+                }
+            )
     print(_first(rows), flush=True)
     return rows
 
 
-def _first_token(core: EngineCore, prompt: Sequence[int]) -> float:
-    request_id = core.submit(prompt, SamplingParams(2, ignore_eos=True))
-    begin = time.perf_counter()
-    while not any(isinstance(event, TokenEvent) for event in core.step()):
-        pass
-    seconds = time.perf_counter() - begin
-    while not core.is_idle:
-        core.step()
-    core.forget(request_id)
-    return seconds
-
-
-def _first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _first(rows: Sequence[Row]) -> list[Row]:
     """By policy and length of the prompt."""
     found = []
     for policy, context in dict.fromkeys((row["policy"], row["context"]) for row in rows):
@@ -241,23 +195,50 @@ def arrivals(plan: Plan, vocabulary: int, mean_gap: float) -> list[Arrival]:
     return found
 
 
-def mixed(session: Session, plan: Plan, policy: str) -> Served:
-    """Requests that arrive at random times; a quicker run of the same first captures the graphs."""
-    longest, meter = max(plan.prompts) + plan.new_tokens, session.meter
+def mixed(session: Session, plan: Plan, policy: str) -> tuple[list[Row], Row]:
+    """Requests that arrive at random times: a row of each, and a policy's figures.
+
+    A quicker run of the same requests first captures the graphs.
+    """
     # One length of columns for all, so that few graphs exist and none is captured while measured.
     graphs = GraphConfig(columns=(2 * max(plan.prompts),))
-    room = Room(plan.batch, longest, plan.chunk, graphs=graphs)
+    room = Room(plan.batch, max(plan.prompts) + plan.new_tokens, plan.chunk, graphs=graphs)
     core = session.setup.core(session.pair, POLICIES[policy], room)
-    vocabulary = session.pair.target.geometry.vocab_size
+    vocabulary, counts = session.pair.target.geometry.vocab_size, core.launcher.graphs.counts
     drive(core, arrivals(plan, vocabulary, plan.mean_gap / HURRY), plan.new_tokens)
-    captures, joules = core.launcher.graphs.counts.captures, meter.joules() if meter else None
-    stamps, seconds = drive(core, arrivals(plan, vocabulary, plan.mean_gap), plan.new_tokens)
-    after = meter.joules() if meter else None
-    spent = None if joules is None or after is None else after - joules
-    captures = core.launcher.graphs.counts.captures - captures
-    served = Served(policy, stamps, seconds, spent, captures)
-    print(served.summary(), flush=True)
-    return served
+    coming, captured = arrivals(plan, vocabulary, plan.mean_gap), counts.captures
+    driving = partial(drive, core, coming, plan.new_tokens)
+    (stamps, seconds), joules = metered(session.meter, driving)
+    n_tokens = sum(own.n_tokens for own in stamps)
+    summary = {
+        "policy": policy,
+        "requests": len(stamps),
+        "tokens": n_tokens,
+        "seconds": round(seconds, 3),
+        "tokens_per_second": round(n_tokens / seconds, 1),
+        "ttft_ms": percentiles([own.ttft_ms for own in stamps]),
+        "itl_ms": percentiles([ms for own in stamps for ms in own.itl_ms]),
+        "gap_ms": percentiles([ms for own in stamps for ms in own.gaps_ms]),
+        "joules_per_token": None if joules is None else round(joules / n_tokens, 4),
+        "watts": None if joules is None else round(joules / seconds, 1),
+        "graphs_captured_meanwhile": counts.captures - captured,
+    }
+    print(summary, flush=True)
+    rows = [
+        {
+            "scenario": "mixed",
+            "policy": policy,
+            "run": number,
+            "context": len(own.arrival.prompt),
+            "arrival_s": round(own.arrival.at, 4),
+            "ttft_ms": round(own.ttft_ms, 3),
+            "tokens": own.n_tokens,
+            "itl_p50_ms": round(statistics.median(own.itl_ms), 3),
+            "kind": "measured",
+        }
+        for number, own in enumerate(stamps)
+    ]
+    return rows, summary
 
 
 def drive(

@@ -6,22 +6,22 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from aerie.attention.pool import KVPool
-from aerie.bench.ceilings import Ceilings, copy_bandwidth, matmul_tflops, synchronise
-from aerie.bench.profile.bytes import Load
-from aerie.bench.provenance import Meter, open_meter
+from aerie.assemble.device import device_name
+from aerie.bench.bytes import Load
+from aerie.bench.ceilings import Ceilings, copy_bandwidth, matmul_tflops
+from aerie.bench.provenance import Meter, device_label, open_meter
 from aerie.bench.record import Origin
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.graphs import smallest
 from aerie.models.inflate.embed import LargePair
-from aerie.requests.params import SamplingParams
 
+T = TypeVar("T")
 WARM_ROUNDS = 6
 POLICIES = {
     "plain": SpeculationConfig(method="none"),
@@ -63,27 +63,22 @@ class Session:
     @property
     def pair(self) -> LargePair:
         """The pair, loaded once."""
-        pair: LargePair = self.shared("pair", self.setup.load)
-        return pair
+        return self.shared("pair", self.setup.load)
 
     @property
     def ceilings(self) -> Ceilings:
         """Measured once, and printed before anything is held against them."""
-        found: Ceilings = self.shared("ceilings", self._measure)
-        return found
+        return self.shared("ceilings", self._measure)
 
     @property
     def meter(self) -> Meter | None:
         """The device's energy counter."""
-        meter: Meter | None = self.shared("meter", lambda: open_meter(self.setup.device))
-        return meter
+        return self.shared("meter", lambda: open_meter(self.setup.device))
 
     @property
     def device_name(self) -> str:
-        """As files are named by: the last word of the device's own name, or cpu."""
-        if not self.setup.device.startswith("cuda"):
-            return "cpu"
-        return torch.cuda.get_device_name(self.setup.device).split()[-1].lower()
+        """As files are named by."""
+        return device_label(device_name(self.setup.device))
 
     def origin(self, stage: str) -> Origin:
         """Provenance of a stage."""
@@ -95,10 +90,7 @@ class Session:
             "sizes": asdict(self.sizes),
             "is_rehearsal": self.is_rehearsal,
         }
-        found: Origin = self.shared(
-            f"origin {stage}", lambda: Origin.of(options, self.setup.device)
-        )
-        return found
+        return self.shared(f"origin {stage}", lambda: Origin.of(options, self.setup.device))
 
     def _measure(self) -> Ceilings:
         device = self.setup.device
@@ -110,11 +102,12 @@ class Session:
         )
         return found
 
-    def shared(self, name: str, make: Callable[[], Any]) -> Any:
+    def shared(self, name: str, make: Callable[[], T]) -> T:
         """What stages share, made when it is first asked for."""
         if name not in self.kept:
             self.kept[name] = make()
-        return self.kept[name]
+        found: T = self.kept[name]
+        return found
 
 
 def release() -> None:
@@ -143,67 +136,13 @@ class Point:
         rows = smallest(graphs.rows, n_live * per_request + slots - n_live)
         return Load(slots, self.context, rows)
 
-
-@dataclass(frozen=True, eq=False)
-class Filled:
-    """A point whose prompts one engine has read, target and draft."""
-
-    point: Point
-    source: EngineCore
-    ids: list[int]
-    prompts: list[list[int]]
-
-    @classmethod
-    def read(cls, setup: RoundSetup, pair: LargePair, point: Point, new_tokens: int) -> Filled:
-        """Read the prompts with a speculating engine, so that the draft has its KV as well."""
-        prompts = read_prompts(point.batch, point.context, pair.target.geometry.vocab_size)
-        core = setup.core(pair, POLICIES["chain3"], room_at(point, new_tokens))
-        ids = start(core, prompts, new_tokens)
-        core.step()  # the draft takes in what was read when its request joins a round
-        synchronise(setup.device)
-        return cls(point, core, ids, prompts)
-
     def open(self, core: EngineCore, new_tokens: Sequence[int]) -> list[int]:
-        """Requests of another engine that stand where these stood after their prompts."""
-        core.step()  # a request that ended leaves the slot it is to be read into
-        ids = [
-            core.submit(prompt, SamplingParams(n_new, ignore_eos=True))
-            for prompt, n_new in zip(self.prompts, new_tokens, strict=True)
-        ]
-        core.assume_read()
-        theirs, own = self.source.parts, core.parts
-        pools = [(theirs.pool, own.pool)]
-        if own.draft is not None and theirs.draft is not None:
-            pools.append((theirs.draft.pool, own.draft.pool))
-            # A draft begins with the features of the prompt's last position.
-            rows, other_rows = _table_rows(self.source, self.ids), _table_rows(core, ids)
-            own.state.features.last[other_rows] = theirs.state.features.last[rows]
-        for own_id, other_id, prompt in zip(self.ids, ids, self.prompts, strict=True):
-            n = len(prompt) - 1  # the last token of a prompt is the root: no KV yet
-            source = _slots(self.source, own_id)[:n]
-            destination = _slots(core, other_id)[:n]
-            for before, after in pools:
-                _copy(before, after, source, destination)
-        return ids
+        """Requests of an engine behind its prompts, all decoding; what it read before is found."""
+        prompts = read_prompts(self.batch, self.context, core.limits.vocabulary)
+        return start(core, prompts, new_tokens)
 
 
 def room_at(point: Point, new_tokens: int, graphs: GraphConfig | None = None) -> Room:
     """Memory for a point and what is generated at it."""
-    room = Room(point.batch, point.context + new_tokens, chunk=CHUNK)
-    return room if graphs is None else Room(room.batch, room.context, CHUNK, graphs=graphs)
-
-
-def _table_rows(core: EngineCore, ids: Sequence[int]) -> list[int]:
-    return [core.request(request_id).held.row for request_id in ids]
-
-
-def _slots(core: EngineCore, request_id: int) -> torch.Tensor:
-    return core.memory.slots(core.request(request_id)).long()
-
-
-@torch.inference_mode()
-def _copy(before: KVPool, after: KVPool, source: torch.Tensor, destination: torch.Tensor) -> None:
-    """Layer by layer: a copy of all layers at once would need as much memory again."""
-    for (keys, values), (own_keys, own_values) in zip(before.layers, after.layers, strict=True):
-        own_keys.index_copy_(0, destination, keys.index_select(0, source))
-        own_values.index_copy_(0, destination, values.index_select(0, source))
+    context, own = point.context + new_tokens, GraphConfig() if graphs is None else graphs
+    return Room(point.batch, context, CHUNK, graphs=own, prefix_reuse=True)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from aerie.bench.profile.ablation import run_ablation
-from aerie.bench.profile.kernels import Profiled, profile_point
-from aerie.bench.profile.report import COVERED, hotspots, write_profile
+from aerie.bench.profile.kernels import run_kernels
 from aerie.bench.profile.serving import run_serving
-from aerie.bench.profile.session import Filled, Session, release
+from aerie.bench.profile.session import Session, release
 from aerie.bench.profile.tuning import check_tuning
 from aerie.bench.record import write_json
-
-BUSY_FLOOR = 0.95
 
 
 def run_stage(session: Session, stage: str) -> dict[str, Any]:
@@ -24,31 +20,6 @@ def run_stage(session: Session, stage: str) -> dict[str, Any]:
     record = {"stage": stage, **found, **session.origin(stage).record()}
     write_json(session.out / f"profile_{stage}.json", record)
     return record
-
-
-def run_kernels(session: Session) -> dict[str, Any]:
-    """Kernel times, bytes, hotspots, busy share and energy of every point."""
-    ceilings, found = session.ceilings, list[Profiled]()
-    for point in session.points:
-        filled = Filled.read(session.setup, session.pair, point, session.sizes.new_tokens)
-        for policy in dict.fromkeys(("plain", session.policy)):
-            entry = profile_point(session, filled, policy)
-            found.append(entry)
-            print(entry.summary(ceilings.copy_gbps), flush=True)
-        write_profile(session.out, found, session.origin("kernels"), ceilings)
-        del filled
-        release()
-    covered = [hotspots(entry)[1] for entry in found]
-    busy = [entry.busy_share for entry in found]
-    return {
-        "ceilings": asdict(ceilings),
-        "points": [entry.summary(ceilings.copy_gbps) for entry in found],
-        "hotspots_cover": [round(share, 4) for share in covered],
-        "least_busy_share": round(min(busy), 4),
-        "floors": {"hotspots": COVERED, "busy": BUSY_FLOOR},
-        # Launch by launch, a CPU says nothing about a device that waits for its host.
-        "ok": min(covered) >= COVERED and (session.is_rehearsal or min(busy) >= BUSY_FLOOR),
-    }
 
 
 STAGES: dict[str, Callable[[Session], dict[str, Any]]] = {

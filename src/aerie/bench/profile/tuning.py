@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +26,9 @@ ODD_ROWS = (3, 5)
 
 def check_tuning(device: str) -> dict[str, Any]:
     """Both checks, as JSON values."""
-    tiles = check_tiles(json.loads(_read(SWEEP)))
+    if not SWEEP.exists():
+        raise UsageError(f"{SWEEP.name} is not beside the source; write it with gpu_attention.sh")
+    tiles = check_tiles(read_json(SWEEP))
     products = check_products(device) if device.startswith("cuda") else None
     is_exact = products is None or products["ok"]
     return {
@@ -41,20 +42,21 @@ def check_tuning(device: str) -> dict[str, Any]:
 
 def check_tiles(sweep: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Swept points of batch 1, and of batch 4 from LONG columns on: shipped against fastest."""
-    shipped = _shipped()
+    from aerie.bench.kernels.attention import label
+
+    # Read as JSON: gates need no Triton.
+    shipped = {_key(e["key"]): SimpleNamespace(**e["tile"]) for e in read_json(TILES)["entries"]}
     found = []
     for point in sweep["points"]:
         if point["batch"] > 1 and point["columns"] < LONG:
             continue
         times = {trial["tile"]: trial["microseconds"] for trial in point["trials"]}
-        own, best = shipped.get(_key(point["key"]), ""), min(times.values())
+        tile, best = shipped.get(_key(point["key"])), min(times.values())
+        own = label(cast(Any, tile)) if tile else ""
         ratio = times[own] / best if own in times else float("inf")
         found.append(
             {
-                "rows": point["rows"],
-                "columns": point["columns"],
-                "batch": point["batch"],
-                "is_tree": point["is_tree"],
+                **{name: point[name] for name in ("rows", "columns", "batch", "is_tree")},
                 "shipped": own,
                 "us": times.get(own),
                 "best_us": best,
@@ -63,15 +65,6 @@ def check_tiles(sweep: Mapping[str, Any]) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def _shipped() -> dict[tuple[tuple[str, int], ...], str]:
-    """Names of the shipped tiles by their keys, read as JSON: gates need no Triton."""
-    from aerie.bench.kernels.attention import label
-
-    entries = read_json(TILES)["entries"]
-    tiles: list[tuple[dict[str, int], Any]] = [(e["key"], e["tile"]) for e in entries]
-    return {_key(key): label(cast(Any, SimpleNamespace(**tile))) for key, tile in tiles}
 
 
 def _key(fields: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
@@ -128,9 +121,3 @@ def _errors(found: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> dict[
         "to_float32": float((found.float() - exact).norm() / exact.norm()),
         "cublas_to_float32": float((library - exact).norm() / exact.norm()),
     }
-
-
-def _read(path: Path) -> str:
-    if not path.exists():
-        raise UsageError(f"{path.name} is not beside the source; write it with gpu_attention.sh")
-    return path.read_text(encoding="utf-8")

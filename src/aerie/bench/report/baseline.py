@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aerie.bench.contract import Contract, Place
+from aerie.bench.contract import Contract
 from aerie.bench.gates.data import read_newest
 from aerie.bench.rows import Row
 from aerie.bench.summary import LEAST_RUNS, point
 
 BASELINE = "reports/h200_baseline_raw.csv.xz"
 STABLE = "stable"  # the mark of a point whose speed varies no more than is allowed
-Rows = Mapping[tuple[str, int, int], Sequence[Row]]
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,16 @@ class MeasuredPoint:
     mark: str
     n_texts: int  # groups of prompts that its runs continued
     digests: frozenset[str]  # of the contracts its runs name
+
+    @classmethod
+    def of(cls, name: str, here: Sequence[Row], own: Sequence[Row]) -> MeasuredPoint:
+        """Of all rows there, and those of the policy."""
+        found = point(here, own[0].policy)
+        texts, digests = (
+            {getattr(row, column) for row in own} for column in ("prompts", "contract")
+        )
+        spread, mark = found["cov"], found["stability"]
+        return cls(name, found["runs"], spread, mark, len(texts), frozenset(digests))
 
 
 @dataclass(frozen=True)
@@ -72,44 +81,18 @@ class Held:
 
 def hold(root: Path, contract: Contract) -> Held:
     """Compare every point and policy with the last session there."""
-    rows: Rows = read_newest(root / BASELINE)
-    places = contract.places()
-    measured = [
-        _measured(rows[place.key], f"{place} {policy}", policy)
-        for place in places
-        for policy in place.scenario.policies
-        if _has(rows, place, policy)
-    ]
-    return Held(contract, tuple(measured), tuple(_missing(rows, places)))
-
-
-def _has(rows: Rows, place: Place, policy: str) -> bool:
-    return any(row.policy == policy for row in rows.get(place.key, ()))
-
-
-def _measured(rows: Sequence[Row], name: str, policy: str) -> MeasuredPoint:
-    found = point(rows, policy)
-    own = [row for row in rows if row.policy == policy]
-    return MeasuredPoint(
-        name,
-        found["runs"],
-        found["cov"],
-        found["stability"],
-        len({row.prompts for row in own}),
-        frozenset(row.contract for row in own),
-    )
-
-
-def _missing(rows: Rows, places: Sequence[Place]) -> list[str]:
-    """Whole scenarios by their name alone."""
-    found: dict[str, None] = {}
+    rows, places = read_newest(root / BASELINE), contract.places()
+    measured: list[MeasuredPoint] = []
+    missing: dict[str, None] = {}  # whole scenarios by their name alone
+    begun = {place.scenario.name for place in places if place.key in rows}
     for place in places:
-        others = [other for other in places if other.scenario is place.scenario]
-        if not any(other.key in rows for other in others):
-            found[place.scenario.name] = None
-        elif place.key not in rows:
-            found[str(place)] = None
-        else:
-            gone = [p for p in place.scenario.policies if not _has(rows, place, p)]
-            found |= {f"{place} {policy}": None for policy in gone}
-    return list(found)
+        here = rows.get(place.key, [])
+        for policy in place.scenario.policies:
+            own = [row for row in here if row.policy == policy]
+            if own:
+                measured.append(MeasuredPoint.of(f"{place} {policy}", here, own))
+            elif place.scenario.name not in begun:
+                missing[place.scenario.name] = None
+            else:
+                missing[f"{place} {policy}" if here else str(place)] = None
+    return Held(contract, tuple(measured), tuple(missing))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 from aerie.bench.contract import read_contract
 from aerie.bench.gates.data import UNTOLD, Ages
 from aerie.bench.gates.gate import Verdict
-from aerie.bench.record import read_json
+from aerie.bench.record import BOUNDS, figures, read_json
 from aerie.bench.report.baseline import BASELINE, hold
 from aerie.bench.report.origin import Origin, changed_since, origin_of
 from aerie.bench.report.rows import (
@@ -30,11 +29,6 @@ from aerie.bench.report.rows import (
 PASS, STALE, FAIL, OPEN, NOT_NEEDED = "pass", "stale", "fail", "open", "not needed"
 STATUSES = (PASS, STALE, FAIL, OPEN, NOT_NEEDED)
 _ON_A_GPU = "tests/gpu/"
-_BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
-    "at_least": lambda found, bound: found >= bound,
-    "at_most": lambda found, bound: found <= bound,
-    "equals": lambda found, bound: found == bound,
-}
 
 
 @dataclass(frozen=True)
@@ -83,7 +77,9 @@ def judge(row: Row, evidence: Evidence) -> Judged:
     """A row fails if one check fails, and passes if all do; stale if it stands on older sources."""
     if row.not_needed:
         return Judged(row, NOT_NEEDED, (row.not_needed,), ())
-    findings = tuple(found for check in row.checks for found in _look(check, evidence))
+    findings = tuple(
+        found for check in row.checks for found in LOOKS[check.subject](check, evidence)
+    )
     open_notes = [found.note for found in findings if found.status == OPEN]
     failures = [found.note for found in findings if found.status == FAIL]
     changed = [part for found in findings for part in found.changed]
@@ -101,18 +97,6 @@ def judge(row: Row, evidence: Evidence) -> Judged:
     notes = failures or open_notes + said
     unique = tuple(sorted(set(changed))) if status == STALE else ()
     return Judged(row, status, tuple(dict.fromkeys(notes)), findings, unique)
-
-
-def _look(check: Check, evidence: Evidence) -> Iterable[Finding]:
-    looks = {
-        "test": _test,
-        "file": _file,
-        "record": _record,
-        "gate": _gate,
-        "parity": _parity,
-        "contract": _contract,
-    }
-    return looks[check.subject](check, evidence)
 
 
 def _test(check: Check, evidence: Evidence) -> list[Finding]:
@@ -165,55 +149,34 @@ def _record(check: Check, evidence: Evidence) -> list[Finding]:
     if found.status != PASS:
         return [found]
     values = read_json(evidence.root / check.target)
-    figures = list(_figures(values, check.field.split(".")))
+    said = figures(values, check.field)
     place, origin = check.target, found.origin
-    if not figures:
+    if not said:
         return [Finding(OPEN, f"{check.target} has no field {check.field}", place, origin)]
-    measured = [figure for figure in figures if figure is not None]
+    measured = [figure for figure in said if figure is not None]
     wrong = [figure for figure in measured if not _holds(check, figure)]
     if wrong:
         return [Finding(FAIL, f"{check}: found {wrong[0]}", place, origin)]
-    if len(measured) < len(figures):
-        n_absent = len(figures) - len(measured)
-        note = f"{check.field} of {place} was not measured at {n_absent} of {len(figures)}"
+    if len(measured) < len(said):
+        n_absent = len(said) - len(measured)
+        note = f"{check.field} of {place} was not measured at {n_absent} of {len(said)}"
         return [Finding(OPEN, note, place, origin)]
-    return [Finding(PASS, _shown(check, figures), place, origin, found.changed)]
+    return [Finding(PASS, _shown(check, said), place, origin, found.changed)]
 
 
 def _holds(check: Check, figure: object) -> bool:
     # True is not 1.
     if isinstance(figure, bool) != isinstance(check.value, bool):
         return False
-    return _BOUNDS[check.bound](figure, check.value)
+    return BOUNDS[check.bound][1](figure, check.value)
 
 
 def _shown(check: Check, figures: Sequence[object]) -> str:
     if isinstance(check.value, bool | str):
         return ""
     worst = min if check.bound == "at_least" else max
-    limit = {"at_least": "≥", "at_most": "≤", "equals": "="}[check.bound]
-    return f"{check.field} {worst(figures)} ({limit} {check.value})"  # type: ignore[type-var]
-
-
-def _figures(values: Any, path: Sequence[str]) -> Iterable[Any]:
-    """Every value a dotted path leads to.
-
-    `*` stands for all entries of a list or table, `key=text,…` for those with these values, a
-    number for one entry of a list.
-    """
-    if not path:
-        return [values]
-    key, rest = path[0], path[1:]
-    if key == "*" or "=" in key:
-        inner = values.values() if isinstance(values, dict) else values
-        wanted = [pair.split("=") for pair in key.split(",") if pair != "*"]
-        chosen = [e for e in inner if all(str(e.get(name)) == text for name, text in wanted)]
-        return [figure for entry in chosen for figure in _figures(entry, rest)]
-    if isinstance(values, list) and key.isdigit() and int(key) < len(values):
-        return _figures(values[int(key)], rest)
-    if not isinstance(values, dict) or key not in values:
-        return []
-    return _figures(values[key], rest)
+    sign = BOUNDS[check.bound][0]
+    return f"{check.field} {worst(figures)} ({sign} {check.value})"  # type: ignore[type-var]
 
 
 def _gate(check: Check, evidence: Evidence) -> list[Finding]:
@@ -238,7 +201,7 @@ def _of_gate(gate: Verdict, evidence: Evidence) -> Finding:
 
 def shown_floor(gate: Verdict) -> str:
     """The bound of a gate as tables write it."""
-    return f"{'≥' if gate.sense == 'at_least' else '≤'} {gate.floor:g}"
+    return f"{BOUNDS[gate.sense][0]} {gate.floor:g}"
 
 
 def _parity(check: Check, evidence: Evidence) -> list[Finding]:
@@ -249,3 +212,13 @@ def _parity(check: Check, evidence: Evidence) -> list[Finding]:
         return [Finding(FAIL, f"parity of {check.target}: {found.failed}", place, origin)]
     changed = (f"parity of {check.target}: {found.changed}",) if found.changed else ()
     return [Finding(PASS, "", place, origin, changed)]
+
+
+LOOKS: dict[str, Callable[[Check, Evidence], list[Finding]]] = {
+    "test": _test,
+    "file": _file,
+    "record": _record,
+    "gate": _gate,
+    "parity": _parity,
+    "contract": _contract,
+}

@@ -5,13 +5,12 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aerie.bench.gates.data import Ages, Measured, read_newest
 from aerie.bench.peers import PEER, best_chains, ratios, speed
-from aerie.bench.record import Row, read_json, read_rows
+from aerie.bench.record import Row, page, read_json, read_rows
 from aerie.bench.report.pages import STALE_ROW
 
 GPU_PAGE, RECORD = "docs/gpu.md", "reports/round_near_ties.json"
@@ -24,108 +23,69 @@ BASELINE = Path("reports/h200_baseline_raw.csv.xz")
 EXACT = Path("reports/round_exact.json")
 # The long point whose texts loop least.
 SHORT_TEXTS, ONE, LONG = "planner-fresh-32k", 1, 32768
+Line = dict[str, Any]  # of the table: what `_ROW` has a place for
 # What rows ran in that were written before the option had a name.
 UNTOLD = "fast"
-_HEAD = (
-    "| greedy, tokens/s | plain | peer | aerie | aerie over | numerics | measured |",
-    "|---|---:|---:|---:|---:|---|---|",
+_ROW = (
+    "| {where} | {plain} | {peer} | {aerie:,.0f} | {ratio:.2f} | {numerics}"
+    " | {made[date]:.10}, `{made[commit]:.7}`{stale} |"
 )
+_PARTED = "| {name} | {n_parted} of {texts} | {rate:.1e} |"
+_SIZE = "| {context:,} | {batch} | {plain} | {chain} | {parted} of {texts} |"
 
 
-def spliced(page: str, name: str, made: str) -> str:
+def spliced(text: str, name: str, made: str) -> str:
     """A page whose part of that name is made anew; the rest is written by hand."""
     begin, end = (f"<!-- {name}: {word} -->" for word in ("begin", "end"))
-    head, _, rest = page.partition(begin)
+    head, _, rest = text.partition(begin)
     return f"{head}{begin}\n{made}{end}{rest.partition(end)[2]}"
 
 
 def render_near_ties(root: Path) -> str:
     """The page with its tables made anew."""
     record = read_json(root / RECORD)
-    text = (root / GPU_PAGE).read_text(encoding="utf-8")
-    made = record["provenance"]
-    where = f"{made['device']}, {record['setup']['geometry'] or 'the pair as it ships'}"
-    head = (
-        f"{where}, {record['dtype']}, fast numerics, greedy, {made['date'][:10]}, commit"
-        f" {made['commit'][:10]} (`{RECORD}`):\n"
-    )
-    parts = [head, _parted(record)]
-    if record.get("by_size"):
-        parts.append(_by_size(record["by_size"]))
-    return spliced(text, NAME, "\n".join(parts))
-
-
-def _parted(record: dict[str, Any]) -> str:
-    """Texts that part from plain decoding, and by how many steps their two choices lay apart."""
-    lines = ["| policy | texts that part from plain | near ties that turned, a token |"]
-    lines.append("|---|---:|---:|")
     steps: Counter[int] = Counter()
+    rows = []
     for name, own in record["policies"].items():
-        n_parted, n_texts = own["texts"] - own["identical"], own["texts"]
-        rate = n_parted / own["tokens"]
-        lines.append(f"| {name} | {n_parted} of {n_texts} | {rate:.1e} |")
+        n_parted = own["texts"] - own["identical"]
+        told = {"name": name, "n_parted": n_parted, "rate": n_parted / own["tokens"]}
+        rows.append(_PARTED.format(**own, **told))
+        # By how many steps the two choices of a text that parts lay apart.
         for entry in own["divergences"]:
-            step = entry["gap"] / entry["gap_ulps"]
-            steps[round(entry["own_gap"] / step)] += 1
-    shown = ", ".join(f"{steps[n]} at {n}" for n in sorted(steps)) or "none"
-    lines += ["", f"Steps of the dtype between the two choices, by its own pass: {shown}."]
-    return "\n".join(lines) + "\n"
-
-
-def _by_size(points: list[dict[str, Any]]) -> str:
-    """What engines counted, beside the texts that parted."""
-    lines = ["| context | batch | near ties, plain | near ties, chain of 7 | texts that part |"]
-    lines.append("|---:|---:|---:|---:|---:|")
-    lines += [
-        f"| {p['context']:,} | {p['batch']} | {_rate(p['plain'])} | {_rate(p['chain 7'])}"
-        f" | {p['parted']} of {p['texts']} |"
-        for p in points
+            steps[round(entry["own_gap"] / (entry["gap"] / entry["gap_ulps"]))] += 1
+    made = page(
+        "near_ties",
+        record,
+        geometry=record["setup"]["geometry"] or "the pair as it ships",
+        raw=RECORD,
+        rows=rows,
+        steps=", ".join(f"{steps[n]} at {n}" for n in sorted(steps)) or "none",
+    )
+    points = [
+        _SIZE.format(**{**own, "plain": _rate(own["plain"]), "chain": _rate(own["chain 7"])})
+        for own in record.get("by_size", ())
     ]
-    return "\n".join(lines) + "\n"
+    made += page("near_ties_by_size", rows=points) if points else ""
+    return spliced((root / GPU_PAGE).read_text(encoding="utf-8"), NAME, made)
 
 
 def _rate(own: dict[str, Any]) -> str:
     return "not counted" if own["rate"] is None else f"{own['rate']:.1e} of {own['tokens']:,}"
 
 
-@dataclass(frozen=True)
-class Line:
-    """One row of the table; `plain` or `peer` is what aerie is divided by."""
-
-    where: str
-    plain: str
-    peer: str
-    aerie: float
-    ratio: float
-    numerics: str
-    made: dict[str, Any]
-
-    def render(self, ages: Ages) -> str:
-        """The row, which says whether the sources were changed since."""
-        measured = Measured(self.made["commit"], self.made.get("source_sha256", ""))
-        is_stale = bool(ages.changed([measured], "gpu engine"))
-        when = f"{self.made['date'][:10]}, `{self.made['commit'][:7]}`"
-        cells = (
-            self.where,
-            self.plain,
-            self.peer,
-            f"{self.aerie:,.0f}",
-            f"{self.ratio:.2f}",
-            self.numerics,
-            when + (STALE_ROW if is_stale else ""),
-        )
-        return f"| {' | '.join(cells)} |"
-
-
 def render(root: Path, ages: Ages) -> str:
     """README.md with its table made anew."""
-    text = (root / PAGE).read_text(encoding="utf-8")
     served = served_run(root)
-    lines = [*_transformers(root), *_short_texts(root), *_served(served)]
-    table = [*_HEAD, *(line.render(ages) for line in lines), ""]
-    n_turns = len({row["group"] for row in served})
-    table += [f"Turns of the run over HTTP: {n_turns}."] if served else []
-    return spliced(text, "measured", "\n".join([*table, *_exact(root)]) + "\n")
+    rows = []
+    for own in (*_transformers(root), *_short_texts(root), *_served(served)):
+        measured = Measured(own["made"]["commit"], own["made"].get("source_sha256", ""))
+        stale = STALE_ROW if ages.changed([measured], "gpu engine") else ""
+        rows.append(_ROW.format_map({"plain": "", "peer": "", "stale": stale, **own}))
+    told = (
+        [f"Turns of the run over HTTP: {len({row['group'] for row in served})}."] if served else []
+    )
+    made = page("front", rows=rows) + "\n".join(["", *told, *_exact(root)]) + "\n"
+    return spliced((root / PAGE).read_text(encoding="utf-8"), "measured", made)
 
 
 def _transformers(root: Path) -> list[Line]:
@@ -133,39 +93,41 @@ def _transformers(root: Path) -> list[Line]:
     if not (root / RIVAL).is_file():
         return []
     raw = read_json(root / RIVAL)
-    peer = f"{1e3 / raw['transformers_ms']:,.0f} (transformers {raw['versions']['transformers']})"
-    numerics = raw["setup"].get("numerics", UNTOLD)
-    speed = 1e3 / raw["aerie_ms"]
-    where = "in process, 1 × 1K, no drafts"
-    return [Line(where, "", peer, speed, raw["ratio"], numerics, raw["provenance"])]
+    theirs = f"{1e3 / raw['transformers_ms']:,.0f} (transformers {raw['versions']['transformers']})"
+    return [
+        {
+            "where": "in process, 1 × 1K, no drafts",
+            "peer": theirs,
+            "aerie": 1e3 / raw["aerie_ms"],
+            "ratio": raw["ratio"],
+            "numerics": raw["setup"].get("numerics", UNTOLD),
+            "made": raw["provenance"],
+        }
+    ]
 
 
 def _short_texts(root: Path) -> list[Line]:
     """The planner over our own plain decoding."""
     if not (root / SUMMARY).is_file():
         return []
-    points = read_json(root / SUMMARY)["points"]
     place = (SHORT_TEXTS, ONE, LONG)
     found = {
         point["policy"]: point
-        for point in points
+        for point in read_json(root / SUMMARY)["points"]
         if (point["scenario"], point["batch"], point["context"]) == place
     }
     if not {"plain", "planner"} <= set(found):
         return []
-    row = read_newest(root / BASELINE)[place][-1]
-    made = {"commit": row.commit, "source_sha256": row.source_sha256, "date": row.date}
-    plain, own = found["plain"]["tokens_per_second"], found["planner"]
+    own = found["planner"]
     return [
-        Line(
-            f"in process, 1 × 32K, {own['mean_acceptance_length']:.1f} accepted a round",
-            f"{plain:,.0f}",
-            "",
-            own["tokens_per_second"],
-            own["ratio_to_plain"],
-            UNTOLD,
-            made,
-        )
+        {
+            "where": f"in process, 1 × 32K, {own['mean_acceptance_length']:.1f} accepted a round",
+            "plain": f"{found['plain']['tokens_per_second']:,.0f}",
+            "aerie": own["tokens_per_second"],
+            "ratio": own["ratio_to_plain"],
+            "numerics": UNTOLD,
+            "made": vars(read_newest(root / BASELINE)[place][-1]),
+        }
     ]
 
 
@@ -198,15 +160,14 @@ def _served(run: Sequence[Row]) -> list[Line]:
         first, n_clients = own[0], own[0]["load"]["clients"]
         rival = f"vLLM {theirs[0]['server']['version']}, {one.base.removeprefix(PEER + 'chain')}"
         found.append(
-            Line(
-                f"HTTP, {n_clients} client{'s' if n_clients > 1 else ''}, 1K prompts",
-                "",
-                f"{_middle(theirs):,.0f} ({rival} drafted)",
-                _middle(own),
-                one.value.median,
-                first["server"].get("numerics", UNTOLD),
-                first["made"],
-            )
+            {
+                "where": f"HTTP, {n_clients} client{'s' if n_clients > 1 else ''}, 1K prompts",
+                "peer": f"{_middle(theirs):,.0f} ({rival} drafted)",
+                "aerie": _middle(own),
+                "ratio": one.value.median,
+                "numerics": first["server"].get("numerics", UNTOLD),
+                "made": first["made"],
+            }
         )
     return found
 

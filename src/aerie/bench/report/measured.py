@@ -13,7 +13,7 @@ from aerie.bench.record import Row, line, page, read_json
 from aerie.bench.report.checks import OPEN, PASS, STALE, shown_floor
 from aerie.bench.report.front import BASELINE, RIVAL, SUMMARY, served_run
 from aerie.bench.report.pages import OLDER, shown_changes
-from aerie.bench.round.kernels import bookkeeping_share
+from aerie.bench.trace import bookkeeping_share
 
 PAGE = "docs/measured.md"
 SPEED, LOSSLESS = Path("reports/round_speed.json"), Path("reports/round_lossless.json")

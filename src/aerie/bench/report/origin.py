@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from aerie.bench.gates.data import PACKAGE, WHOLE, Ages, Measured, content_hash, read_history
-from aerie.bench.provenance import files_at, whole_name
+from aerie.bench.provenance import HASHED, files_at, hash_of, whole_name
 from aerie.bench.record import open_rows, read_json
 from aerie.bench.report.rows import Artifact, read_artifacts
 from aerie.sources import hash_parts, part_of
@@ -27,7 +26,6 @@ UNKNOWN = ("", "unknown")
 # An artifact whose sources are told by hash: the same sources give the same bytes.
 BY_HASH, GENERATED = "by source hash", "generated"
 _INSIDE = f"{PACKAGE}/"
-_HASHED = (".py", ".hpp", ".cpp")  # as `bench.provenance.source_hash` takes them
 
 
 @dataclass(frozen=True)
@@ -64,11 +62,6 @@ def changed_since(
     return ages.changed(_records(root / (known.origin or name)).last, known.sources)
 
 
-def last_commits(path: Path) -> set[str]:
-    """Commits of a file's numbers, of raw rows only those that count."""
-    return {commit for record in _records(path).last for commit in record.commit.split()}
-
-
 def _known(name: str, artifacts: Sequence[Artifact]) -> Artifact | None:
     return next((artifact for artifact in artifacts if fnmatch(name, artifact.path)), None)
 
@@ -79,92 +72,81 @@ def _commit(path: Path) -> str:
     return "" if found & set(UNKNOWN) else " ".join(sorted(found))
 
 
-@dataclass(frozen=True)
-class _Records:
+class _Records(NamedTuple):
     """What a file's numbers are from; of raw rows, `last` are the last session of each point."""
 
-    every: frozenset[Measured]
-    last: frozenset[Measured]
+    every: frozenset[Measured] = frozenset()
+    last: frozenset[Measured] = frozenset()
 
 
 def _records(path: Path) -> _Records:
-    if not path.is_file():
-        return _Records(frozenset(), frozenset())
-    return _read(path, content_hash(path))
+    return _read(path, content_hash(path)) if path.is_file() else _Records()
 
 
 @lru_cache(maxsize=1024)
 def _read(path: Path, digest: str) -> _Records:
     """The same contents are read once."""
+    readers = {".json": _of_json, ".safetensors": _of_dump}
     if ".csv" in path.suffixes:
-        return _of_csv(path)
-    readers = {".json": _of_json, ".safetensors": _of_dump, ".png": _of_picture}
-    one = frozenset({readers.get(path.suffix, _of_text)(path)})
-    return _Records(one, one)
+        every, last = _of_csv(path)
+    elif path.suffix == ".png":  # it has no room for it: an artifact names what it was drawn from
+        every = last = [{}]
+    elif path.suffix in readers:
+        every = last = [readers[path.suffix](path)]
+    else:
+        every = last = [_of_text(path.read_text(encoding="utf-8", errors="replace"))]
+    return _Records(_named(every), _named(last))
 
 
-def _of_json(path: Path) -> Measured:
+def _named(origins: Iterable[Mapping[str, Any]]) -> frozenset[Measured]:
+    """Commit and hash of each, as far as they are told."""
+    return frozenset(
+        Measured(str(own.get("commit") or ""), str(own.get(WHOLE) or "")) for own in origins
+    )
+
+
+def _of_json(path: Path) -> Mapping[str, Any]:
     """The provenance of a record, or of the parts it was put together from."""
     try:
         values = read_json(path)
     except ValueError:
-        return Measured("")
-    return _provenance(values) if isinstance(values, dict) else Measured("")
+        return {}
+    own = values if isinstance(values, dict) else {}
+    parts = (own.get("provenance"), own.get("origin"), own)
+    told = (part for part in parts if isinstance(part, dict))
+    return next((part for part in told if isinstance(part.get("commit"), str)), {})
 
 
-def _provenance(values: dict[str, Any]) -> Measured:
-    for inner in (values.get("provenance"), values.get("origin"), values):
-        if isinstance(inner, dict) and isinstance(inner.get("commit"), str):
-            return Measured(inner["commit"], str(inner.get(WHOLE) or ""))
-    return Measured("")
-
-
-def _of_csv(path: Path) -> _Records:
-    """Of a column `commit`, all that occur; of a comment on top otherwise."""
+def _of_csv(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
+    """Of a column `commit`, all that occur and those that count; of a comment on top otherwise."""
     with open_rows(path, "rt") as stream:
-        text = stream.read()
-    rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
-    if rows and "commit" in rows[0]:
-        return _Records(_named(rows), _named(_last_sessions(rows)))
-    comments = "\n".join(line for line in text.splitlines() if line.startswith("#"))
-    one = frozenset({Measured(_in_text(comments))})
-    return _Records(one, one)
-
-
-def _named(rows: list[dict[str, str]]) -> frozenset[Measured]:
-    return frozenset(Measured(row["commit"] or "", row.get(WHOLE) or "") for row in rows)
-
-
-def _last_sessions(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+        lines = stream.read().splitlines()
+    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    if not rows or "commit" not in rows[0]:
+        told = [_of_text("\n".join(line for line in lines if line.startswith("#")))]
+        return told, told
     place = ("scenario", "batch", "context")
     if not {"session", *place} <= set(rows[0]):
-        return rows
+        return rows, rows
     last: dict[tuple[str, ...], str] = {}
     for row in rows:
         key = tuple(row[name] for name in place)
         last[key] = max(last.get(key, ""), row["session"])
-    return [row for row in rows if last[tuple(row[n] for n in place)] == row["session"]]
+    return rows, [row for row in rows if last[tuple(row[n] for n in place)] == row["session"]]
 
 
-def _of_dump(path: Path) -> Measured:
+def _of_dump(path: Path) -> Mapping[str, Any]:
     """The metadata of a captured kernel call, which stands in front of its arrays."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
-    return Measured(str(json.loads(metadata.get("provenance", "{}")).get("commit", "")))
+    found: Mapping[str, Any] = json.loads(metadata.get("provenance", "{}"))
+    return {"commit": found.get("commit")}
 
 
-def _of_picture(path: Path) -> Measured:
-    return Measured("")  # it has no room for it: an artifact names the file it was drawn from
-
-
-def _of_text(path: Path) -> Measured:
-    return Measured(_in_text(path.read_text(encoding="utf-8", errors="replace")))
-
-
-def _in_text(text: str) -> str:
+def _of_text(text: str) -> Mapping[str, Any]:
     found = _COMMIT.search(text)
-    return found.group(1) if found else ""
+    return {"commit": found.group(1)} if found else {}
 
 
 def short(commit: str) -> str:
@@ -176,15 +158,24 @@ def short(commit: str) -> str:
 
 def learn(root: Path) -> dict[str, dict[str, str]]:
     """By commit that evidence names: what the table knows, else what git tells where it can."""
-    known = read_history(root)
-    found: dict[str, dict[str, str]] = {}
-    for commit in sorted(_evidence_commits(root)):
+    known, found = read_history(root), dict[str, dict[str, str]]()
+    # Of all evidence whose numbers depend on our sources.
+    patterns = {a.origin or a.path for a in read_artifacts(root) if a.sources}
+    files = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
+    commits = {one for path in files for own in _records(path).last for one in own.commit.split()}
+    for commit in sorted(commits):
         full = next((name for name in known if name.startswith(commit)), None)
         if full is not None:
             found[full] = known[full]
         elif (full := whole_name(root, commit)) is not None:
-            found[full] = hashes_of(_sources(root, full))
+            sources = files_at(root, full, PACKAGE, _is_hashed)
+            inside = {name.removeprefix(_INSIDE): data for name, data in sources.items()}
+            found[full] = hashes_of(inside)
     return {name: found[name] for name in sorted(found)}
+
+
+def _is_hashed(name: str) -> bool:
+    return name.endswith(HASHED) or part_of(name.removeprefix(_INSIDE)) is not None
 
 
 def render_history(root: Path) -> str:
@@ -192,28 +183,6 @@ def render_history(root: Path) -> str:
     return json.dumps({"commits": learn(root)}, indent=1) + "\n"
 
 
-def _evidence_commits(root: Path) -> set[str]:
-    """Commits of all evidence whose numbers depend on our sources."""
-    patterns = {a.origin or a.path for a in read_artifacts(root) if a.sources}
-    files = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
-    return {commit for path in files for commit in last_commits(path)}
-
-
 def hashes_of(files: Mapping[str, bytes]) -> dict[str, str]:
     """Hashes of the parts, and of all sources byte for byte; files by their path in the package."""
-    whole = hashlib.sha256()
-    # Sorted as paths, not as texts: so the hash in a record was made.
-    for name in sorted(files, key=Path):
-        if name.endswith(_HASHED):
-            whole.update(name.encode() + files[name])
-    return {WHOLE: whole.hexdigest(), **hash_parts(files.items())}
-
-
-def _sources(root: Path, commit: str) -> dict[str, bytes]:
-    """Code and tables of the package as a commit has them, by their path inside it."""
-    found = files_at(root, commit, PACKAGE, lambda name: _is_hashed(name.removeprefix(_INSIDE)))
-    return {name.removeprefix(_INSIDE): data for name, data in found.items()}
-
-
-def _is_hashed(name: str) -> bool:
-    return name.endswith(_HASHED) or part_of(name) is not None
+    return {WHOLE: hash_of(files), **hash_parts(files.items())}

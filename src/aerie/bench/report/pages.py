@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from aerie.bench.record import line, page, table
+from aerie.bench.record import as_csv, line, page, table
 from aerie.bench.report.checks import (
     FAIL,
     OPEN,
@@ -18,7 +16,6 @@ from aerie.bench.report.checks import (
     STALE,
     STATUSES,
     Evidence,
-    Finding,
     Judged,
 )
 from aerie.bench.report.origin import origin_of, short
@@ -77,15 +74,12 @@ def _kill(every: Sequence[Judged]) -> list[str]:
     words = {PASS: "does not hold", FAIL: "HOLDS", OPEN: "not decided"}
     words[STALE] = words[PASS]
     lines = ["Kill criteria:", ""]
-    lines += [f"- {one.row.id}: {words[one.status]}{_because(one)}" for one in criteria]
+    for one in criteria:
+        said = f" ({'; '.join(one.notes)})" if one.notes else ""
+        lines.append(f"- {one.row.id}: {words[one.status]}{said}{shown_changes(one.changed)}")
     if kill_holds(every):
         return [*lines, "", f"Features stop; `{REVIEW}` is written first."]
     return [*lines, "", f"`{REVIEW}` is written only when one holds."]
-
-
-def _because(judged: Judged) -> str:
-    said = f" ({'; '.join(judged.notes)})" if judged.notes else ""
-    return said + shown_changes(judged.changed)
 
 
 def shown_changes(changed: Sequence[str]) -> str:
@@ -103,36 +97,30 @@ def _cells(judged: Judged) -> list[str]:
     row = judged.row
     status = f"**{judged.status}**{shown_changes(judged.changed)}"
     status += f": {'; '.join(judged.notes)}" if judged.notes else ""
-    places = dict.fromkeys(found.place for found in judged.findings)
-    commits = dict.fromkeys(
-        short(found.origin.commit) for found in judged.findings if found.origin is not None
-    )
+    origins = [found.origin for found in judged.findings if found.origin is not None]
+    is_tested = len(origins) < len(judged.findings)  # what has no origin is a test
+    commands = [*(own.command for own in origins), "make test" if is_tested else ""]
+    kinds = [
+        kind
+        for found in judged.findings
+        for kind in (found.origin.kind.split(", ") if found.origin else ["test"])
+    ]
     cells = (
         row.id,
         row.what,
         status,
-        ", ".join(_kinds(judged.findings)),
-        ", ".join(f"`{place}`" for place in places),
-        ", ".join(commit for commit in commits if commit),
-        _command(judged),
+        _listed(kinds),
+        _listed((found.place for found in judged.findings), "`"),
+        _listed(short(own.commit) for own in origins),
+        _listed([row.command] if row.command else commands, "`"),
         row.origin,
     )
     return [cell.replace("|", "/") for cell in cells]
 
 
-def _kinds(findings: Iterable[Finding]) -> list[str]:
-    kinds = [found.origin.kind.split(", ") if found.origin else ["test"] for found in findings]
-    return [kind for kind in dict.fromkeys(one for some in kinds for one in some) if kind]
-
-
-def _command(judged: Judged) -> str:
-    if judged.row.command:
-        return f"`{judged.row.command}`"
-    made = [found.origin.command for found in judged.findings if found.origin is not None]
-    commands = dict.fromkeys(command for command in made if command)
-    if any(found.origin is None for found in judged.findings):
-        commands.setdefault("make test")
-    return ", ".join(f"`{command}`" for command in commands)
+def _listed(values: Iterable[str], mark: str = "") -> str:
+    """Each once, in their order."""
+    return ", ".join(f"{mark}{value}{mark}" for value in dict.fromkeys(values) if value)
 
 
 def evidence_files(root: Path) -> list[str]:
@@ -149,13 +137,17 @@ def unsigned_files(evidence: Evidence, names: Iterable[str]) -> list[str]:
 
 def render_manifest(evidence: Evidence, names: Iterable[str], fresh: Mapping[str, bytes]) -> str:
     """File, SHA-256, commit, command; `fresh` are the contents of files not yet written."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(("file", "sha256", "commit", "command", "kind"))
+    rows = []
     for name in names:
         data = fresh[name] if name in fresh else (evidence.root / name).read_bytes()
         origin = origin_of(evidence.root, name, evidence.artifacts)
-        digest = hashlib.sha256(data).hexdigest()
-        command = origin.command or "not recorded"
-        writer.writerow((name, digest, origin.commit or "unknown", command, origin.kind))
-    return out.getvalue()
+        rows.append(
+            {
+                "file": name,
+                "sha256": hashlib.sha256(data).hexdigest(),
+                "commit": origin.commit or "unknown",
+                "command": origin.command or "not recorded",
+                "kind": origin.kind,
+            }
+        )
+    return as_csv(rows)

@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aerie.bench.gates.data import KINDS
-from aerie.bench.record import read_json
+from aerie.bench.record import BOUNDS, read_json
 from aerie.errors import UnknownNameError, UsageError
 from aerie.sources import syntax_of
 
 FOLDER = Path("evidence/scorecard")
 ARTIFACTS = "artifacts.toml"
-# What a check looks at, and what a figure of a record is held against.
+# What a check looks at.
 SUBJECTS = ("test", "record", "file", "gate", "parity", "contract")
-BOUNDS = ("at_least", "at_most", "equals")
 RESULTS = "reports/test_results.json"
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
@@ -37,8 +36,7 @@ class Check:
     value: object = None
 
     def __str__(self) -> str:
-        signs = {"at_least": "≥", "at_most": "≤", "equals": "="}
-        shown = f" {self.field} {signs[self.bound]} {self.value}" if self.field else ""
+        shown = f" {self.field} {BOUNDS[self.bound][0]} {self.value}" if self.field else ""
         return f"{self.target}{shown}"
 
 
@@ -127,7 +125,7 @@ def _check(entry: Mapping[str, Any], path: Path) -> Check:
     if unknown or len(subjects) != 1 or not has_figure:
         raise UsageError(
             f"{path}: {dict(entry)} is no check; it has one of {SUBJECTS}, and a record has a"
-            f" field with one of {BOUNDS}"
+            f" field with one of {tuple(BOUNDS)}"
         )
     if (subjects[0] == "record") != bool(bounds):
         raise UsageError(f"{path}: {dict(entry)}: a record, and only a record, has a field")

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import shutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from types import ModuleType
+from typing import Any
 
 from aerie.bench import gpu as gpu_report
 from aerie.bench.contract import read_contract
 from aerie.bench.gates.data import HISTORY, content_hash
-from aerie.bench.profile.report import busy_shares
-from aerie.bench.record import as_csv, page, read_json
-from aerie.bench.report import traffic
+from aerie.bench.record import as_lines, read_json
 from aerie.bench.report.baseline import BASELINE
 from aerie.bench.report.origin import render_history
-from aerie.bench.report.traffic import BYTES, PAGE
 from aerie.bench.rows import read_rows
 
 CONTRACT = "evidence/contracts/h200.toml"
-PROFILE = "reports/profile_kernels.json"
 Render = Callable[[Path], str]
-# The operating point the kernels' page shows; the raw file holds all of them.
-_BATCH, _VERIFY = 8, 32
 
 
 @dataclass(frozen=True)
@@ -49,40 +40,24 @@ def rebuild(root: Path, tables: Iterable[Table]) -> dict[str, str]:
     return {table.path: table.render(root) for table in tables if table.has_raw(root)}
 
 
-def _engine_rows(path: str, root: Path) -> str:
-    points = read_json(root / path)["points"]
-    # JSON knows no integer keys.
-    depths = [{int(k): v for k, v in point["accepted_by_depth"].items()} for point in points]
-    rows = [
-        {**point, "accepted_by_depth": by_depth}
-        for point, by_depth in zip(points, depths, strict=True)
-    ]
-    return as_csv(rows, "\r\n")
-
-
-def _attention(part: str) -> Render:
-    return lambda root: as_csv(read_json(root / "reports/attention_h200.json")[part], "\n")
-
-
-def _script(root: Path, name: str) -> ModuleType:
-    """A script as a module: what measures also knows how its page is written."""
+def _by_script(root: Path, name: str, record: Any) -> str:
+    """A page by the script that measured it: what measures also knows how its page is written."""
     spec = importlib.util.spec_from_file_location(name, root / "scripts" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up by name
     spec.loader.exec_module(module)
-    return module
+    made: str = module.render(record)
+    return made
 
 
 def _precision(root: Path) -> str:
-    page: str = _script(root, "precision_study").render(read_json(root / "reports/precision.json"))
-    return page
+    return _by_script(root, "precision_study", read_json(root / "reports/precision.json"))
 
 
 def _end_to_end(root: Path) -> str:
     files = sorted((root / "reports").glob("fpga_backend_e2e_*.json"))
-    page: str = _script(root, "fpga_backend_e2e").render([read_json(path) for path in files])
-    return page
+    return _by_script(root, "fpga_backend_e2e", [read_json(path) for path in files])
 
 
 def _draft_vocabulary(root: Path) -> str:
@@ -101,74 +76,27 @@ def _contract(root: Path) -> str:
     return gpu_report.contract_page(read_contract(root / CONTRACT), CONTRACT)
 
 
-def _baseline(name: str) -> Render:
-    """A summary of the baseline, by the code that wrote it beside its raw rows."""
+def _summary_json(root: Path) -> str:
+    return _summaries(root / BASELINE, content_hash(root / BASELINE))[0]
 
-    def render(root: Path) -> str:
-        return _summaries(root / BASELINE, content_hash(root / BASELINE))[name]
 
-    return render
+def _summary_page(root: Path) -> str:
+    return _summaries(root / BASELINE, content_hash(root / BASELINE))[1]
 
 
 @lru_cache(maxsize=4)
-def _summaries(raw: Path, digest: str) -> dict[str, str]:
+def _summaries(raw: Path, digest: str) -> tuple[str, str]:
     """Both summaries of one raw file, made once for the same contents."""
-    with TemporaryDirectory() as folder:
-        shutil.copy(raw, folder)
-        gpu_report.write_summary(Path(folder), read_rows(raw)[-1].device)
-        written = Path(folder).glob("*_summary.*")
-        return {path.name: path.read_text(encoding="utf-8") for path in written}
-
-
-def _busy(root: Path) -> str:
-    points = busy_shares(root / "reports")
-    record = {
-        "points": points,
-        "least_of_round": min(point["of_round"] for point in points),
-        "kind": "measured",
-        "provenance": read_json(root / PROFILE)["provenance"],
-    }
-    return json.dumps(record, indent=1) + "\n"
-
-
-def _kernels(root: Path) -> str:
-    raw = read_json(root / "reports/kernel_bench_cpu.json")
-    points = {
-        (point["kernel"], point["backend"]): point
-        for point in raw["points"]
-        if point["batch"] == _BATCH and point["verify"] == _VERIFY
-    }
-    rows = [
-        f"| `{kernel}` | {points[kernel, 'reference']['median_us']:,.0f} µs |"
-        f" {fast['median_us']:,.0f} µs | {100 * fast['ratio_to_ceiling']:.2f} % |"
-        for (kernel, backend), fast in points.items()
-        if backend == "pytorch"
-    ]
-    place = {"batch": _BATCH, "verify": _VERIFY, "ceiling": raw["ceiling_gbps"]}
-    return page("kernels", made=raw["provenance"], rows=rows, **place)
+    rows = read_rows(raw)
+    found = gpu_report.summary_of(rows)
+    return as_lines(found), gpu_report.summary_page(found, rows)
 
 
 TABLES = (
     Table(HISTORY, ("evidence/scorecard/artifacts.toml",), render_history),
-    *(
-        Table(f"{stem}.csv", (f"{stem}.json",), partial(_engine_rows, f"{stem}.json"))
-        for stem in ("reports/engine_bench_cpu", "reports/engine_bench_cpu_8k")
-    ),
-    Table("reports/attention_h200.csv", ("reports/attention_h200.json",), _attention("trees")),
-    Table(
-        "reports/attention_prompts_h200.csv",
-        ("reports/attention_h200.json",),
-        _attention("prompts"),
-    ),
     Table("reports/benchmark_contract.md", (CONTRACT,), _contract),
-    Table(
-        "reports/h200_baseline_summary.json", (BASELINE,), _baseline("h200_baseline_summary.json")
-    ),
-    Table("reports/h200_baseline_summary.md", (BASELINE,), _baseline("h200_baseline_summary.md")),
-    Table("reports/kernel_bench_cpu.md", ("reports/kernel_bench_cpu.json",), _kernels),
-    Table("reports/profile_busy.json", (PROFILE, "reports/cuda_timeline.csv.xz"), _busy),
-    Table(f"{PAGE}.json", (BYTES,), traffic.render_json),
-    Table(f"{PAGE}.md", (BYTES,), traffic.render_page),
+    Table("reports/h200_baseline_summary.json", (BASELINE,), _summary_json),
+    Table("reports/h200_baseline_summary.md", (BASELINE,), _summary_page),
     Table("reports/precision.md", ("reports/precision.json",), _precision),
     Table("reports/fpga_backend_e2e.md", ("reports/fpga_backend_e2e_*.json",), _end_to_end),
     Table("reports/draft_vocabulary.md", ("reports/draft_vocabulary.json",), _draft_vocabulary),

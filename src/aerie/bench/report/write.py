@@ -10,7 +10,7 @@ from typing import Any
 
 from aerie.bench.gates.data import UNTOLD, Ages
 from aerie.bench.gates.gate import Verdict
-from aerie.bench.plots import PLOTS, stale_plots
+from aerie.bench.plots import PLOTS
 from aerie.bench.report.checks import FAIL, STALE, STATUSES, Evidence, Judged, Parity, judge
 from aerie.bench.report.pages import (
     MANIFEST,
@@ -89,7 +89,10 @@ def make(root: Path, judges: Judges, writes: bool) -> Report:
         if not (changed and writes):
             break
         _write(root, {path: made[path] for path in changed})
-    plots = _plots(root, writes)  # of the tables above, so after them
+    # Pictures are of the tables above, so drawn after them.
+    plots = [plot for plot in PLOTS if plot.is_stale(root / REPORTS)]
+    for plot in plots if writes else ():
+        plot.redraw(root / REPORTS)
     artifacts = read_artifacts(root)
     evidence = Evidence(
         root, artifacts, judges.gates, judges.parity, judges.ages, read_results(root)
@@ -108,21 +111,14 @@ def make(root: Path, judges: Judges, writes: bool) -> Report:
     if writes:
         _write(root, {path: text for path, text in pages.items() if path in fresh})
     every = tuple(one for _, rows in judged for one in rows)
-    return Report((*plots, *sorted(fresh)), tuple(aged), every, tuple(unsigned))
+    drawn = (f"{REPORTS}/{plot.name}" for plot in plots)
+    return Report((*drawn, *sorted(fresh)), tuple(aged), every, tuple(unsigned))
 
 
 def _is_only_aged(path: Path, text: bytes) -> bool:
     """Whether a page lacks nothing but that something it stands on has changed since."""
     is_told = path.suffix == ".md" and path.is_file()
     return is_told and without_ages(text.decode()) == without_ages(path.read_text("utf-8"))
-
-
-def _plots(root: Path, writes: bool) -> list[str]:
-    stale = stale_plots(root / REPORTS, PLOTS)
-    if writes:
-        for plot in stale:
-            plot.redraw(root / REPORTS)
-    return [f"{REPORTS}/{plot.name}" for plot in stale]
 
 
 def _bytes(path: Path) -> bytes | None:

@@ -6,14 +6,16 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
-from aerie.bench.ceilings import synchronise
 from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start
-from aerie.bench.round.speed import Clocked
+from aerie.bench.round.speed import Clocked, in_blocks
+from aerie.bench.turns import in_turns, timed
 from aerie.config import GraphConfig, SpeculationConfig
+from aerie.engine.engine import EngineCore
 from aerie.models.inflate.embed import LargePair
 from aerie.requests.params import SamplingParams
 
@@ -27,6 +29,8 @@ N_TURNS, N_ROUNDS, N_READS = 4, 10, 5
 PROMPTS = (1024, 8192)  # tokens
 JOIN_EVERY = 12  # steps
 TREE = SpeculationConfig(top_k=4, depth=4, nodes=16)
+FAST, EXACT = NUMERICS = ("fast", "exact")
+Sides = Mapping[str, tuple[RoundSetup, LargePair]]  # by numerics
 
 
 @dataclass(frozen=True)
@@ -47,21 +51,16 @@ POINTS = (
 
 
 def compare_numerics(
-    setups: Mapping[str, RoundSetup],
-    pairs: Mapping[str, LargePair],
-    points: Sequence[Point] = POINTS,
-    prompts: Sequence[int] = PROMPTS,
+    sides: Sides, points: Sequence[Point] = POINTS, prompts: Sequence[int] = PROMPTS
 ) -> dict[str, Any]:
     """Median times of both, and how much of fast numerics' speed the exact ones keep."""
     rounds: list[dict[str, Any]] = [
         {"batch": point.batch, "context": point.context, "shape": shape}
-        | _rounds(setups, pairs, point, SHAPES[shape])
+        | _rounds(sides, point, SHAPES[shape])
         for point in points
         for shape in point.shapes
     ]
-    reads: list[dict[str, Any]] = [
-        {"tokens": length} | _reads(setups, pairs, length) for length in prompts
-    ]
+    reads: list[dict[str, Any]] = [{"tokens": n} | _reads(sides, n) for n in prompts]
     return {
         "rounds": rounds,
         "prompts": reads,
@@ -70,63 +69,46 @@ def compare_numerics(
     }
 
 
-def _rounds(
-    setups: Mapping[str, RoundSetup],
-    pairs: Mapping[str, LargePair],
-    point: Point,
-    shape: SpeculationConfig,
-) -> dict[str, Any]:
+def _rounds(sides: Sides, point: Point, shape: SpeculationConfig) -> dict[str, Any]:
     """Rounds of one shape, a block of each numerics after the other."""
     most = MOST_EMITTED * (N_TURNS + 1) * (N_ROUNDS + 4)
     clocked, ids = {}, {}
     rows = (point.batch, point.batch * shape.limits.nodes)
     graphs = GraphConfig(slots=(point.batch,), rows=tuple(sorted({*rows})))
-    for name, setup in setups.items():
-        core = setup.core(
-            pairs[name], shape, Room(point.batch, point.context + most, graphs=graphs)
-        )
-        vocabulary = pairs[name].target.geometry.vocab_size
-        ids[name] = start(core, read_prompts(point.batch, point.context, vocabulary), most)
+    for name, (setup, pair) in sides.items():
+        core = setup.core(pair, shape, Room(point.batch, point.context + most, graphs=graphs))
+        prompts = read_prompts(point.batch, point.context, pair.target.geometry.vocab_size)
+        ids[name] = start(core, prompts, most)
         clocked[name] = Clocked(core)
-    for turn in range(N_TURNS + 1):
-        for entry in clocked.values():
-            entry.block(N_ROUNDS)
-            if turn == 0:
-                entry.forget()
+    in_blocks(clocked, N_ROUNDS, N_TURNS)
     for name, entry in clocked.items():
         abandon(entry.core, ids[name])
-    raw = {name: [round(ms, 3) for ms in entry.wall] for name, entry in clocked.items()}
     device = {name: entry.phases() for name, entry in clocked.items()}
-    return _told(raw) | {"device_ms": device, "raw_ms": raw}
+    return _told({name: entry.wall for name, entry in clocked.items()}) | {"device_ms": device}
 
 
-def _reads(
-    setups: Mapping[str, RoundSetup], pairs: Mapping[str, LargePair], length: int
-) -> dict[str, Any]:
+def _reads(sides: Sides, length: int) -> dict[str, Any]:
     """A prompt read and one token written, the two numerics in turns."""
-    raw: dict[str, list[float]] = {name: [] for name in setups}
-    cores = {
-        name: setup.core(pairs[name], SHAPES["plain"], Room(1, length + 16))
-        for name, setup in setups.items()
-    }
-    vocabulary = next(iter(pairs.values())).target.geometry.vocab_size
-    (prompt,) = read_prompts(1, length, vocabulary)
-    for turn in range(N_READS + 1):
-        for name, core in cores.items():
-            synchronise(setups[name].device)
-            begin = time.perf_counter()
-            core.submit(prompt, SamplingParams(max_tokens=1, ignore_eos=True))
-            while not core.is_idle:
-                core.step()
-            synchronise(setups[name].device)
-            if turn:
-                raw[name].append(round(1e3 * (time.perf_counter() - begin), 3))
-    return _told(raw) | {"raw_ms": raw}
+    ways = {}
+    for name, (setup, pair) in sides.items():
+        core = setup.core(pair, SHAPES["plain"], Room(1, length + 16))
+        (prompt,) = read_prompts(1, length, pair.target.geometry.vocab_size)
+        ways[name] = timed(partial(_read, core, prompt), setup.device)
+    found = in_turns(ways, N_READS)
+    return _told({name: [1e3 * seconds for seconds in own] for name, own in found.items()})
 
 
-def _told(raw: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    fast, exact = (round(statistics.median(raw[name]), 4) for name in ("fast", "exact"))
-    return {"fast_ms": fast, "exact_ms": exact, "kept": round(fast / exact, 4)}
+def _read(core: EngineCore, prompt: Sequence[int]) -> None:
+    core.submit(prompt, SamplingParams(max_tokens=1, ignore_eos=True))
+    while not core.is_idle:
+        core.step()
+
+
+def _told(ms: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Both medians, their ratio, and all times."""
+    raw = {name: [round(one, 3) for one in own] for name, own in ms.items()}
+    fast, exact = (round(statistics.median(raw[name]), 4) for name in NUMERICS)
+    return {"fast_ms": fast, "exact_ms": exact, "kept": round(fast / exact, 4), "raw_ms": raw}
 
 
 def stress(

@@ -8,7 +8,6 @@ every weight is random take the same time?
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from aerie.attention.contract import PrepareAttention
 from aerie.attention.rows import Bounds, Rows, causal_rows
-from aerie.bench.ceilings import synchronise
+from aerie.bench.turns import in_turns, recorded, timed
 from aerie.models.decoder import Decoder
 from aerie.models.inflate.embed import InflateOptions, LargePair, inflate_to_device, random_model
 from aerie.models.inflate.geometry import ProductionGeometry
@@ -72,11 +71,9 @@ class InflationCheck:
         """Greedy text of both targets, written freely."""
         dtype, writing = self.settings.exact_dtype, Writing(self.settings.n_new)
         own = continue_texts(self.load_small(dtype).target, prompts, writing)
-        start = time.perf_counter()
-        large = self.inflate(dtype)
-        synchronise(self.settings.device)
-        seconds = time.perf_counter() - start
-        other = continue_texts(large.target, prompts, writing)
+        made: list[LargePair] = []
+        seconds = timed(lambda: made.append(self.inflate(dtype)), self.settings.device)()
+        other = continue_texts(made[0].target, prompts, writing)
         equal = [torch.equal(a, b) for a, b in zip(own, other, strict=True)]
         return {
             "dtype": str(dtype),
@@ -114,19 +111,20 @@ class InflationCheck:
             self.inflate(dtype).target,
             random_model(self.geometry, self.prepare, self._options(dtype)).target,
         )
-        out = []
-        for n_rows in TIMED_ROWS:
-            passes = [_pass(target, n_rows, self.settings) for target in targets]
-            inflated, random = _interleaved(passes, self.settings.device)
-            out.append(
-                {
-                    "rows": n_rows,
-                    "inflated_ms": round(inflated * 1e3, 4),
-                    "random_ms": round(random * 1e3, 4),
-                    "ratio": round(inflated / random, 4),
-                }
-            )
-        return out
+        return [self._timed(n_rows, targets) for n_rows in TIMED_ROWS]
+
+    def _timed(self, n_rows: int, targets: Sequence[Decoder]) -> dict[str, Any]:
+        passes = (_pass(target, n_rows, self.settings) for target in targets)
+        ways = dict(zip(("inflated", "random"), passes, strict=True))
+        timing = {name: timed(call, self.settings.device) for name, call in ways.items()}
+        spans = in_turns(timing, N_TIMED, N_WARM)
+        inflated, random = (statistics.median(spans[name]) for name in ways)
+        return {
+            "rows": n_rows,
+            "inflated_ms": round(inflated * 1e3, 4),
+            "random_ms": round(random * 1e3, 4),
+            "ratio": round(inflated / random, 4),
+        }
 
     def _options(self, dtype: torch.dtype) -> InflateOptions:
         return InflateOptions(LoadOptions(dtype=dtype, device=self.settings.device))
@@ -163,34 +161,10 @@ def _pass(target: Decoder, n_rows: int, settings: CheckSettings) -> Callable[[],
     def forward() -> None:
         target.forward(rows, pool, every)
 
-    if device.type != "cuda":
-        return forward
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            forward()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        forward()
-    return graph.replay
+    return recorded(forward).replay if device.type == "cuda" else forward
 
 
 def _timed_rows(n_rows: int, slots: Tensor, device: torch.device) -> Rows:
     indptr = [torch.tensor([0, n], dtype=torch.int32, device=device) for n in (n_rows, len(slots))]
     tokens = torch.arange(n_rows, device=device)
     return causal_rows(tokens, indptr[0], indptr[1], slots, Bounds(n_rows, len(slots)))
-
-
-def _interleaved(passes: Sequence[Callable[[], None]], device: str) -> list[float]:
-    """Median seconds of each pass, taken in turn so that clocks drift for all alike."""
-    times: list[list[float]] = [[] for _ in passes]
-    for turn in range(N_WARM + N_TIMED):
-        for call, own in zip(passes, times, strict=True):
-            synchronise(device)
-            start = time.perf_counter()
-            call()
-            synchronise(device)
-            if turn >= N_WARM:
-                own.append(time.perf_counter() - start)
-    return [statistics.median(own) for own in times]

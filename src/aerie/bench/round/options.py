@@ -10,6 +10,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,9 +19,10 @@ from torch.utils._pytree import tree_leaves
 
 from aerie.assemble.choices import CHUNKS
 from aerie.bench.lane import captured
-from aerie.bench.round.kernels import profile_rounds
 from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start
 from aerie.bench.round.speed import Clocked, launch_counts, run_without_waiting, step_to_room
+from aerie.bench.trace import trace_rounds
+from aerie.bench.turns import in_turns
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.engine.sampler import EVERYTHING, GREEDY
@@ -131,16 +133,16 @@ class OptionBench:
     n_rounds: int  # of a turn
     times: dict[str, list[Clocked]] = field(default_factory=dict)
 
-    def turn(self, first: int) -> None:
-        """Every set of options once, beginning with another one each time."""
-        names = list(OPTIONS)
-        for name in (*names[first % len(names) :], *names[: first % len(names)]):
-            n_new = new_tokens(self.n_rounds)
-            ids = start(self.core, self.prompts, n_new, **OPTIONS[name])
-            clocked = Clocked(self.core)
-            clocked.block(self.n_rounds)
-            self.times.setdefault(name, []).append(clocked)
-            abandon(self.core, ids)
+    def measure(self) -> None:
+        """Every set of options in turns."""
+        self.times = in_turns({name: partial(self._turn, name) for name in OPTIONS}, N_TURNS)
+
+    def _turn(self, name: str) -> Clocked:
+        ids = start(self.core, self.prompts, new_tokens(self.n_rounds), **OPTIONS[name])
+        clocked = Clocked(self.core)
+        clocked.block(self.n_rounds)
+        abandon(self.core, ids)
+        return clocked
 
     def summary(self) -> dict[str, Any]:
         """Medians, the ratios turn by turn, and their medians."""
@@ -215,14 +217,10 @@ def _outside(core: EngineCore, n_rounds: int) -> dict[str, Any]:
     return {**counted.summary(n_rounds), "recorded_meanwhile": recorded}
 
 
-def _profiled(core: EngineCore, n_rounds: int) -> dict[str, Any]:
-    return profile_rounds(core, n_rounds).summary()
-
-
 COUNTERS: dict[str, Callable[[EngineCore, int], Any]] = {
     "waits_beside_the_read": run_without_waiting,
     "outside_graphs": _outside,
-    "profile": _profiled,
+    "profile": lambda core, n_rounds: trace_rounds(core, n_rounds).summary(),
 }
 
 
@@ -236,10 +234,7 @@ def measure_options(
     for batch in BATCHES[is_gpu]:
         prompts = read_prompts(batch, context, pair.target.geometry.vocab_size)
         bench = OptionBench(_engine(setup, pair, batch, context, n_rounds), prompts, n_rounds)
-        for turn in range(1 + N_TURNS):
-            bench.turn(turn)
-            if turn == 0:
-                bench.times.clear()
+        bench.measure()
         batches[str(batch)] = {
             **bench.summary(),
             "counts": launch_counts(bench.core),

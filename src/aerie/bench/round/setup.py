@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from aerie.api import find_pair
-from aerie.assemble.core import build_core
+from aerie.assemble.core import build_core, load_draft, load_target
 from aerie.assemble.numerics import find_numerics, head_numerics
 from aerie.config import (
     CacheConfig,
@@ -20,18 +20,20 @@ from aerie.config import (
     PlannerConfig,
     SchedulerConfig,
     SpeculationConfig,
+    require,
 )
 from aerie.engine.engine import EngineCore, Limits
-from aerie.models.eagle3.load import load_head
-from aerie.models.eagle3.resolve import HeadOptions
+from aerie.models.decoder import Decoder
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.models.inflate.embed import InflateOptions, LargePair, inflate_to_device
 from aerie.models.inflate.geometry import find_geometry
 from aerie.models.inflate.pair import read_pair
-from aerie.models.load import LoadOptions, load_decoder
+from aerie.models.load import LoadOptions
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request, State
 from aerie.text.heldout import CODE, read_tokens
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
+from aerie.tune.grid import Progress
 
 PAGE = 16
 SPARE_PAGES = 512  # so that pages are taken ahead, as in an engine that is not short of memory
@@ -46,11 +48,10 @@ class RoundSetup:
     geometry: str | None = "llama-3.1-8b"
     backend: str = "pytorch"
     engine: str = "graphs"
-    attention: str = "auto"
-    layer_ops: str = "auto"
     linear: str = "auto"
     draft_products: str = "auto"
     numerics: str = "fast"
+    perf_mode: bool = False  # a missing fast path ends the run
     costs: str | None = None  # what a planner plans from; None: what an engine finds by itself
     foreign_costs: bool = False  # they may be of another device or pair
 
@@ -60,41 +61,44 @@ class RoundSetup:
         return ModelConfig(
             device=self.device,
             dtype=self.dtype,
-            attention=self.attention,
-            layer_ops=self.layer_ops,
             linear=self.linear,
             draft_products=self.draft_products,
             numerics=self.numerics,
+            perf_mode=self.perf_mode,
         )
 
-    def load(self) -> LargePair:
-        """The pair in memory; inflated tensors are made where they stay."""
+    def load(self, draft_vocabulary: int | None = None) -> LargePair:
+        """The pair in memory; inflated tensors are made where they stay.
+
+        An inflated head may have a vocabulary of another size.
+        """
         target_dir, draft_dir = find_pair(None, None)
         assert draft_dir is not None, "the built-in pair has a head"
+        if self.geometry is None:
+            target = load_target(target_dir, self.model, PAGE)
+            return LargePair(target, load_draft(draft_dir, target, self.model, PAGE))
         numerics, draft = find_numerics(self.model, PAGE), head_numerics(self.model, PAGE)
-        dtype = getattr(torch, self.dtype)
+        own = find_geometry(self.geometry)
+        geometry = replace(own, draft_vocab_size=draft_vocabulary or own.draft_vocab_size)
         options = LoadOptions(
-            dtype, self.device, numerics.dense, numerics.is_fused, numerics.ops,
+            getattr(torch, self.dtype),
+            self.device,
+            numerics.dense,
+            numerics.is_fused,
+            numerics.ops,
             packed=numerics.packed,
-        )  # fmt: skip
-        if self.geometry is not None:
-            pair = read_pair(target_dir, draft_dir)
-            geometry = find_geometry(self.geometry)
-            made = InflateOptions(
-                options, head_dense=draft.dense, head_attention=draft.prepare_attention
-            )
-            return inflate_to_device(pair, geometry, numerics.prepare_attention, made)
-        target = load_decoder(target_dir, numerics.prepare_attention, options)
-        chosen = HeadOptions(dense=draft.dense, is_fused=draft.is_head_fused, packed=draft.packed)
-        return LargePair(target, load_head(draft_dir, target, draft.prepare_attention, chosen))
+        )
+        made = InflateOptions(
+            options, head_dense=draft.dense, head_attention=draft.prepare_attention
+        )
+        pair = read_pair(target_dir, draft_dir)
+        return inflate_to_device(pair, geometry, numerics.prepare_attention, made)
 
     def core(self, pair: LargePair, speculation: SpeculationConfig, room: Room) -> EngineCore:
         """An engine over the pair with memory for what is about to be measured."""
-        per_request = -(-(room.context + room.margin) // PAGE) + 1
-        n_pages = room.batch * per_request + SPARE_PAGES
         config = EngineConfig(
             model=self.model,
-            cache=CacheConfig(n_pages, PAGE, prefix_reuse=room.prefix_reuse),
+            cache=CacheConfig(room.n_pages, PAGE, prefix_reuse=room.prefix_reuse),
             graphs=room.graphs,
             scheduler=SchedulerConfig(max_batch=room.batch, prefill_chunk=room.chunk),
             speculation=speculation,
@@ -108,6 +112,27 @@ class RoundSetup:
         return build_core(config, pair.target, pair.head, limits)
 
 
+def load_pair(
+    config: EngineConfig, geometry: str | None, progress: Progress
+) -> tuple[Decoder, Eagle3Head | None]:
+    """The pair of a settled configuration; with a geometry, the built-in one inflated to it."""
+    own, page = config.model, config.cache.page_size
+    if geometry is not None:
+        require(own.model is None, "--geometry inflates the built-in pair: leave --model out")
+        setup = RoundSetup(
+            own.device,
+            own.dtype,
+            geometry,
+            draft_products=own.draft_products,
+            numerics=own.numerics,
+        )
+        pair = setup.load()
+        return pair.target, pair.head
+    target_dir, draft_dir = find_pair(own.model, own.draft)
+    target = load_target(target_dir, own, page, progress)
+    return target, None if draft_dir is None else load_draft(draft_dir, target, own, page)
+
+
 @dataclass(frozen=True)
 class Room:
     """Memory of an engine: requests, tokens of each, and how prompts are cut."""
@@ -119,6 +144,15 @@ class Room:
     graphs: GraphConfig = field(default_factory=GraphConfig)
     prefix_reuse: bool = False
     partial: PartialConfig = field(default_factory=PartialConfig)
+    kv_tokens: int | None = None  # of all texts together; None: what so many requests need
+
+    @property
+    def n_pages(self) -> int:
+        """Pages of the KV."""
+        if self.kv_tokens is not None:
+            return self.kv_tokens // PAGE + 1
+        per_request = -(-(self.context + self.margin) // PAGE) + 1
+        return self.batch * per_request + SPARE_PAGES
 
 
 def read_prompts(
@@ -136,11 +170,20 @@ def tokenizer_of_pair() -> Tokenizer:
 
 
 def start(
-    core: EngineCore, prompts: Sequence[Sequence[int]], max_tokens: int, **options: Any
+    core: EngineCore,
+    prompts: Sequence[Sequence[int]],
+    max_tokens: int | Sequence[int],
+    **options: Any,
 ) -> list[int]:
-    """Submit prompts and step until all of them decode; returns their ids."""
-    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True, **options)
-    ids = [core.submit(prompt, params) for prompt in prompts]
+    """Submit prompts and step until all of them decode; returns their ids.
+
+    They may write so many tokens, all alike or each its own number.
+    """
+    n_new = [max_tokens] * len(prompts) if isinstance(max_tokens, int) else max_tokens
+    ids = [
+        core.submit(prompt, SamplingParams(max_tokens=n, ignore_eos=True, **options))
+        for prompt, n in zip(prompts, n_new, strict=True)
+    ]
     while any(core.request(i).state in (State.WAITING, State.READING) for i in ids):
         core.step()
     return ids

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
 
+from aerie.bench.bytes import step_bytes
 from aerie.bench.ceilings import copy_bandwidth
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start
+from aerie.bench.turns import in_turns
 from aerie.config import SpeculationConfig
 from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore
-from aerie.models.decoder import Decoder
 from aerie.models.inflate.embed import LargePair
-from aerie.tune.clock import clock_of, marked
+from aerie.tune.clock import DeviceClock, clock_of, marked
 
 PLAIN = SpeculationConfig(method="none")
 # Five draft levels, sixty-four verified rows: the shape the round tax is defined at.
@@ -52,7 +55,7 @@ class Clocked:
             begin = time.perf_counter()
             events = self.core.step()
             self.wall.append(1e3 * (time.perf_counter() - begin))
-        self.emitted += sum(len(getattr(event, "tokens", ())) for event in events)
+        self.emitted += n_tokens_of(events)
         self.spans += spans
 
     def forget(self) -> None:
@@ -68,20 +71,44 @@ class Clocked:
             found.setdefault(name, []).append(1e3 * self.clock.seconds(*marks))
         return {name: round(statistics.median(times), 4) for name, times in found.items()}
 
+    def idle_us(self) -> float | None:
+        """Of a round, in which no graph ran; None where graphs are called on a host."""
+        if not isinstance(self.clock, DeviceClock):
+            return None
+        gaps = [self.clock.seconds(a[1], b[0]) for (_, a), (_, b) in pairwise(self.spans)]
+        return round(1e6 * sum(gaps) / len(self.wall), 1)
+
     def summary(self) -> dict[str, Any]:
         """Medians and spread."""
+        ordered, last = sorted(self.wall), len(self.wall) - 1
         return {
             "rounds": len(self.wall),
             "ms": round(statistics.median(self.wall), 4),
-            "p10_ms": round(_share(self.wall, 0.1), 4),
-            "p90_ms": round(_share(self.wall, 0.9), 4),
+            "p10_ms": round(ordered[int(0.1 * last)], 4),
+            "p90_ms": round(ordered[int(0.9 * last)], 4),
             "tokens_per_round": round(self.emitted / max(len(self.wall), 1), 3),
             "device_ms": self.phases(),
         }
 
 
-def _share(values: Sequence[float], share: float) -> float:
-    return sorted(values)[int(share * (len(values) - 1))]
+def n_tokens_of(events: Iterable[object]) -> int:
+    """Tokens that a step emitted."""
+    return sum(len(getattr(event, "tokens", ())) for event in events)
+
+
+def in_blocks(
+    clocked: Mapping[str, Clocked],
+    n_rounds: int,
+    n_blocks: int,
+    beside: Callable[[], Any] | None = None,
+) -> list[Any]:
+    """Blocks of all engines in turns, behind one of each that warms up; what `beside` returned."""
+    ways: dict[str, Callable[[], Any]] = {} if beside is None else {"beside": beside}
+    ways |= {name: partial(entry.block, n_rounds) for name, entry in clocked.items()}
+    in_turns(ways, 0)
+    for entry in clocked.values():
+        entry.forget()
+    return in_turns(ways, n_blocks, 0).get("beside", [])
 
 
 def measure_speed(
@@ -96,14 +123,10 @@ def measure_speed(
         core = setup.core(pair, shape, Room(1, context + most))
         start(core, prompts, most)
         clocked[name] = Clocked(core)
-    copies = []
-    for turn in range(N_BLOCKS + 1):
-        copies.append(copy_bandwidth(setup.device))  # as warm as what is held against it
-        for entry in clocked.values():
-            entry.block(n_rounds // N_BLOCKS)
-            if turn == 0:
-                entry.forget()
-    ceiling = sorted(copies[1:], key=lambda copy: copy["gbps"])[N_BLOCKS // 2]
+    # A copy as warm as what is held against it.
+    copying = partial(copy_bandwidth, setup.device)
+    copies = in_blocks(clocked, n_rounds // N_BLOCKS, N_BLOCKS, copying)
+    ceiling = sorted(copies, key=lambda copy: float(copy["gbps"]))[N_BLOCKS // 2]
     n_bytes = step_bytes(pair.target, context + n_rounds // 2, 1)
     floor = 1e3 * n_bytes / (ceiling["gbps"] * 1e9)
     print(
@@ -154,17 +177,3 @@ def launch_counts(core: EngineCore) -> dict[str, Any]:
     launcher = core.launcher
     rounds = vars(launcher.counts) if isinstance(launcher, Captured) else {}
     return {**rounds, **vars(launcher.graphs.counts)}
-
-
-def step_bytes(target: Decoder, context: int, n_rows: int) -> int:
-    """Fewest bytes one forward moves: every weight once, the KV of the context, what it writes."""
-    geometry = target.geometry
-    size = target.embedding.element_size()
-    attention = geometry.attention
-    per_position = 2 * geometry.n_layers * attention.n_kv_heads * attention.head_dim * size
-    query = attention.n_heads * attention.head_dim
-    key = attention.n_kv_heads * attention.head_dim
-    hidden = geometry.hidden_size
-    layer = hidden * (query + 2 * key) + query * hidden + 3 * hidden * geometry.mlp_width
-    weights = (geometry.n_layers * layer + geometry.vocab_size * hidden) * size
-    return weights + per_position * (context + n_rows) + n_rows * hidden * size

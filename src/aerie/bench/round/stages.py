@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from aerie.assemble.numerics import near_limit
 from aerie.bench.provenance import provenance
-from aerie.bench.round.exact import compare_numerics, stress
-from aerie.bench.round.kernels import (
-    PLANNER,
-    bookkeeping_share,
-    compare_planner,
-    profile_planner,
-    profile_rounds,
-)
+from aerie.bench.record import write_csv, write_json
+from aerie.bench.round.exact import NUMERICS, compare_numerics, stress
 from aerie.bench.round.options import measure_options
 from aerie.bench.round.setup import RoundSetup, read_prompts
 from aerie.bench.round.speed import measure_speed, run_without_waiting, step_to_room
@@ -26,21 +20,28 @@ from aerie.bench.round.texts import (
     POLICIES,
     Grid,
     compare_policies,
-    compare_sizes,
     count_by_size,
-    heldout_prompts,
     lossless_room,
+    write_texts,
 )
+from aerie.bench.trace import bookkeeping_share, trace_rounds
 from aerie.models.inflate.embed import LargePair
 
 PROFILED = 8  # rounds
 PROMPT_TOKENS = 64
-PLANNED_BATCHES = (1, 8)
 # Two policies may part in bf16 where the target's first choices lie this close, in steps of bf16.
 NEAR_ULPS, FAR_ULPS = 2.0, 4.0
 # What a round must reach on the machine the figures are for.
-EXACT_FLOORS = {"kept_decoding": 0.9, "kept_prompts": 0.7}
-FLOORS = {"plain_share_of_ceiling": 0.75, "round_tax": 1.6, "bookkeeping_share": 0.08}
+Floors = Mapping[str, tuple[Callable[[float, float], bool], float]]
+SPEED_FLOORS: Floors = {
+    "plain_share_of_ceiling": (operator.ge, 0.75),
+    "round_tax": (operator.le, 1.6),
+    "bookkeeping_share": (operator.le, 0.08),
+}
+EXACT_FLOORS: Floors = {
+    "kept_decoding": (operator.ge, 0.9),
+    "kept_prompts": (operator.ge, 0.7),
+}
 
 
 def named_table(path: str | None) -> str | None:
@@ -48,6 +49,13 @@ def named_table(path: str | None) -> str | None:
     if path is None:
         return None
     return f"{Path(path).name} sha256:{hashlib.sha256(Path(path).read_bytes()).hexdigest()}"
+
+
+def judged(found: Mapping[str, Any], floors: Floors) -> dict[str, Any]:
+    """The same with its floors, and whether they are met."""
+    met = {name: holds(found[name], floor) for name, (holds, floor) in floors.items()}
+    bounds = {name: floor for name, (_, floor) in floors.items()}
+    return {**found, "floors": bounds, "met": met, "ok": all(met.values())}
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,63 +81,51 @@ class RoundBench:
             "kind": "measured",
             "provenance": provenance(self.setup.device),
         }
-        self.write(f"round_{stage}.json", json.dumps(record, indent=1) + "\n")
+        write_json(self.out / f"round_{stage}.json", record)
         return record
 
-    def write(self, name: str, text: str) -> None:
-        """One file of the report."""
-        self.out.mkdir(parents=True, exist_ok=True)
-        (self.out / name).write_text(text, encoding="utf-8")
+    def pair(self, setup: RoundSetup | None = None) -> LargePair:
+        """A pair, loaded once; that of the run itself where none is named."""
+        wanted = self.setup if setup is None else setup
+        if wanted not in self.pairs:
+            self.pairs[wanted] = wanted.load()
+        return self.pairs[wanted]
 
-    def pair(self, setup: RoundSetup) -> LargePair:
-        """A pair, loaded once."""
-        if setup not in self.pairs:
-            self.pairs[setup] = setup.load()
-        return self.pairs[setup]
+    @property
+    def small(self) -> RoundSetup:
+        """The built-in pair as it ships, in fp32."""
+        return replace(self.setup, dtype="float32", geometry=None)
+
+    def prompts(self, n_prompts: int) -> list[list[int]]:
+        """So many, all of one length."""
+        vocabulary = self.pair(self.small).target.geometry.vocab_size
+        return read_prompts(n_prompts, PROMPT_TOKENS, vocabulary)
 
     def speed(self) -> dict[str, Any]:
         """Plain step, round tax, phases, and the kernels of both."""
-        pair = self.pair(self.setup)
-        found, cores = measure_speed(self.setup, pair, self.context, self.n_rounds)
+        found, cores = measure_speed(self.setup, self.pair(), self.context, self.n_rounds)
         profiles, waits = {}, {}
         for name, core in cores.items():
             step_to_room(core, 8 * 2 * PROFILED)
             waits[name] = run_without_waiting(core, PROFILED)
-            traced = profile_rounds(core, PROFILED)
+            traced = trace_rounds(core, PROFILED)
             profiles[name] = traced.summary()
-            self.write(f"round_kernels_{name}.csv", traced.csv())
+            write_csv(self.out / f"round_kernels_{name}.csv", traced.rows("part", "kernel"))
+        found |= {"profile": profiles, "waits_beside_the_read": waits}
         share = bookkeeping_share(profiles["round"], found["round"]["ms"])
-        reached = {
-            "plain_share_of_ceiling": found["plain_share_of_ceiling"],
-            "round_tax": found["round_tax"],
-            "bookkeeping_share": share,
-        }
-        is_met = {
-            name: value >= floor if name == "plain_share_of_ceiling" else value <= floor
-            for (name, floor), value in zip(FLOORS.items(), reached.values(), strict=True)
-        }
-        return {
-            **found,
-            "profile": profiles,
-            "waits_beside_the_read": waits,
-            "bookkeeping_share": share,
-            "floors": FLOORS,
-            "met": is_met,
-            "ok": all(is_met.values()),
-        }
+        return judged({**found, "bookkeeping_share": share}, SPEED_FLOORS)
 
     def options(self) -> dict[str, Any]:
         """Rounds with sampling and with log-probabilities against greedy ones; newcomers."""
-        pair = self.pair(self.setup)
-        return measure_options(self.setup, pair, self.context, self.n_rounds)
+        return measure_options(self.setup, self.pair(), self.context, self.n_rounds)
 
     def lossless(self) -> dict[str, Any]:
         """Greedy texts of every policy in fp32, token for token."""
-        return self._policies(replace(self.setup, dtype="float32", geometry=None), 0.0)
+        return self._policies(self.small, 0.0)
 
     def sampled(self) -> dict[str, Any]:
         """The same with a temperature: the noise belongs to seed and position."""
-        return self._policies(replace(self.setup, dtype="float32", geometry=None), 0.8)
+        return self._policies(self.small, 0.8)
 
     def near_ties(self) -> dict[str, Any]:
         """Where policies part in the run's own dtype, how close those choices were, and the rates
@@ -146,61 +142,44 @@ class RoundBench:
             "per_token": len(ulps) / tokens,
             "largest_gap_ulps": ulps[-1] if ulps else 0.0,
             "limit": near_limit(self.setup.model),
-            "by_size": count_by_size(self.setup, self.pair(self.setup), self.grid),
+            "by_size": count_by_size(self.setup, self.pair(), self.grid),
             "ok": is_near,
         }
 
     def _policies(self, setup: RoundSetup, temperature: float) -> dict[str, Any]:
-        pair = self.pair(setup)
-        prompts = heldout_prompts(pair, self.n_prompts, PROMPT_TOKENS)
         # The small pair computes what its inflation computes, as the stage of sizes shows.
-        exact = self.pair(replace(self.setup, dtype="float32", geometry=None))
-        found = compare_policies(setup, pair, prompts, self.n_new, temperature, exact.target)
+        exact, prompts = self.pair(self.small).target, self.prompts(self.n_prompts)
+        found = compare_policies(setup, self.pair(setup), prompts, self.n_new, temperature, exact)
         is_same = all(entry["identical"] == entry["texts"] for entry in found.values())
         return {"dtype": setup.dtype, "temperature": temperature, "policies": found, "ok": is_same}
 
     def sizes(self) -> dict[str, Any]:
-        """The built-in pair against its inflation, both speculating, in fp32."""
-        setups = [replace(self.setup, dtype="float32", geometry=None)]
-        setups.append(replace(self.setup, dtype="float32"))
-        prompts = heldout_prompts(self.pair(setups[0]), min(self.n_prompts, 16), PROMPT_TOKENS)
+        """Greedy texts of the built-in pair and of its inflation, both speculating, in fp32."""
+        prompts = self.prompts(min(self.n_prompts, 16))
         room = lossless_room(len(prompts), PROMPT_TOKENS + self.n_new)
-        cores = [setup.core(self.pair(setup), POLICIES["chain"], room) for setup in setups]
-        found = compare_sizes(cores[0], cores[1], prompts, self.n_new)
-        return {**found, "ok": found["identical"] == found["texts"]}
-
-    def planner(self) -> dict[str, Any]:
-        """Planned rounds beside fixed shapes, and the kernels of a planned round."""
-        pair, points = self.pair(self.setup), {}
-        vocabulary = pair.target.geometry.vocab_size
-        traced: dict[str, Any] = {}
-        for batch in PLANNED_BATCHES:
-            found, core = compare_planner(self.setup, pair, self.context, batch, self.n_new)
-            points[str(batch)] = found
-            print(json.dumps({"batch": batch, **found}), flush=True)
-            prompts = read_prompts(batch, self.context, vocabulary)
-            traced[str(batch)], kernels = profile_planner(self.setup, core, prompts)
-            self.write(f"round_kernels_{PLANNER}_{batch}.csv", kernels)
-        waits = [entry["waits_beside_the_read"] for entry in traced.values()]
+        own, other = (
+            write_texts(
+                setup.core(self.pair(setup), POLICIES["chain"], room), prompts, self.n_new, 0.0
+            )
+            for setup in (self.small, replace(self.setup, dtype="float32"))
+        )
+        n_identical = sum(a == b for a, b in zip(own, other, strict=True))
         return {
-            "context": self.context,
-            "points": points,
-            "traced": traced,
-            "ok": not any(waits) or not self.setup.device.startswith("cuda"),
+            "texts": len(prompts),
+            "identical": n_identical,
+            "tokens": len(prompts) * self.n_new,
+            "ok": n_identical == len(prompts),
         }
 
     def exact(self) -> dict[str, Any]:
         """What exact numerics keep of the speed of fast ones."""
-        setups = {name: replace(self.setup, numerics=name) for name in ("fast", "exact")}
-        pairs = {name: self.pair(setup) for name, setup in setups.items()}
-        found = compare_numerics(setups, pairs)
-        is_met = {name: found[name] >= floor for name, floor in EXACT_FLOORS.items()}
-        return {**found, "floors": EXACT_FLOORS, "met": is_met, "ok": all(is_met.values())}
+        setups = {name: replace(self.setup, numerics=name) for name in NUMERICS}
+        sides = {name: (setup, self.pair(setup)) for name, setup in setups.items()}
+        return judged(compare_numerics(sides), EXACT_FLOORS)
 
     def stress(self) -> dict[str, Any]:
         """Long contexts with a batch that shrinks and grows."""
-        context = self.context * 64
-        return stress(self.setup, self.pair(self.setup), context, n_requests=6, seconds=45)
+        return stress(self.setup, self.pair(), self.context * 64, n_requests=6, seconds=45)
 
 
 STAGES: dict[str, Callable[[RoundBench], dict[str, Any]]] = {
@@ -210,7 +189,6 @@ STAGES: dict[str, Callable[[RoundBench], dict[str, Any]]] = {
     "sampled": RoundBench.sampled,
     "sizes": RoundBench.sizes,
     "near_ties": RoundBench.near_ties,
-    "planner": RoundBench.planner,
     "exact": RoundBench.exact,
     "stress": RoundBench.stress,
 }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from aerie.bench.comparison import logits_after
+from aerie.bench.comparison import logits_after, n_shared
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
@@ -97,19 +97,6 @@ def lossless_room(batch: int, context: int) -> Room:
     return Room(batch, context, graphs=GraphConfig(slots=(batch,), rows=rows))
 
 
-def compare_sizes(
-    small: EngineCore, large: EngineCore, prompts: Sequence[Sequence[int]], n_new: int
-) -> dict[str, Any]:
-    """Greedy outputs of the built-in pair and of its inflation."""
-    own = write_texts(small, prompts, n_new, 0.0)
-    other = write_texts(large, prompts, n_new, 0.0)
-    return {
-        "texts": len(prompts),
-        "identical": sum(a == b for a, b in zip(own, other, strict=True)),
-        "tokens": len(prompts) * n_new,
-    }
-
-
 def _divergences(
     policy: str,
     targets: tuple[Decoder, Decoder],
@@ -121,7 +108,7 @@ def _divergences(
     for number, (prompt, own, text) in enumerate(zip(prompts, plain, other, strict=True)):
         if own == text:
             continue
-        index = next(i for i, (a, b) in enumerate(zip(own, text, strict=True)) if a != b)
+        index = n_shared(own, text)
         choices = own[index], text[index]
         pairs = [logits_after(t, [*prompt, *own[:index]])[[*choices]] for t in targets]
         gap, own_gap = (float((pair[0] - pair[1]).abs()) for pair in pairs)
@@ -129,11 +116,6 @@ def _divergences(
         ulps = round(gap / step, 3)
         found.append(Divergence(policy, number, index, *choices, gap, ulps, own_gap))
     return found
-
-
-def heldout_prompts(pair: LargePair, n_prompts: int, n_tokens: int) -> list[list[int]]:
-    """Prompts of equal length for the comparisons."""
-    return read_prompts(n_prompts, n_tokens, pair.target.geometry.vocab_size)
 
 
 @dataclass(frozen=True)

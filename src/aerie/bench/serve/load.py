@@ -23,6 +23,7 @@ import torch
 from aerie.api import Engine
 from aerie.bench.provenance import provenance
 from aerie.bench.record import percentiles, shown
+from aerie.bench.turns import in_turns
 from aerie.errors import UsageError
 from aerie.requests.params import SamplingParams
 
@@ -109,6 +110,12 @@ def ask(url: str, body: Mapping[str, Any], page: str = "/v1/completions") -> Hea
         return Heard(lines, time.perf_counter() - start)
     finally:
         connection.close()
+
+
+def ask_all(url: str, bodies: Sequence[Mapping[str, Any]], clients: int) -> list[Heard]:
+    """Answers in the order of the requests, so many of which are under way at a time."""
+    with ThreadPoolExecutor(clients) as pool:
+        return list(pool.map(partial(ask, url), bodies))
 
 
 def read_json(heard: Heard) -> Any:
@@ -216,22 +223,7 @@ def measure(load: Load, advance: Callable[[], None]) -> dict[str, Any]:
     """Every number of clients: engine, streams and whole answers in turns."""
     torch.set_num_threads(1)  # as the server does for this pair
     engine = Engine.load(device="cpu", speculation=CHAIN)
-    points = []
-    for n_clients in load.clients:
-        prompts = [f"# {index}\n{STARTS[index % len(STARTS)]}" for index in range(n_clients)]
-        ways: dict[str, Callable[[], Turn]] = {
-            "engine": partial(_straight, engine, prompts, load),
-            "stream": partial(_served, load, prompts, is_stream=True),
-            "whole": partial(_served, load, prompts, is_stream=False),
-        }
-        turns: dict[str, list[Turn]] = {name: [] for name in ways}
-        for way in ways.values():
-            way()
-        for _ in range(load.turns):
-            for name, way in ways.items():
-                turns[name].append(way())
-            advance()
-        points.append(_point(n_clients, load, turns))
+    points = [_point(engine, n_clients, load, advance) for n_clients in load.clients]
     return {
         "new_tokens": load.new_tokens,
         "turns": load.turns,
@@ -243,35 +235,22 @@ def measure(load: Load, advance: Callable[[], None]) -> dict[str, Any]:
     }
 
 
-def _straight(engine: Engine, prompts: Sequence[str], load: Load) -> Turn:
-    params = SamplingParams(max_tokens=load.new_tokens, ignore_eos=True)
-    start = time.perf_counter()
-    texts = tuple(completion.text for completion in engine.generate(prompts, params))
-    return Turn(texts, time.perf_counter() - start)
+def _point(
+    engine: Engine, n_clients: int, load: Load, advance: Callable[[], None]
+) -> dict[str, Any]:
+    prompts = [f"# {index}\n{STARTS[index % len(STARTS)]}" for index in range(n_clients)]
 
+    def run(way: Callable[[], Turn]) -> Turn:
+        turn = way()
+        advance()
+        return turn
 
-def _served(load: Load, prompts: Sequence[str], is_stream: bool) -> Turn:
-    start = time.perf_counter()
-    with ThreadPoolExecutor(len(prompts)) as pool:
-        replies = list(pool.map(lambda prompt: _ask(load, prompt, is_stream), prompts))
-    seconds = time.perf_counter() - start
-    firsts = tuple(reply.first_seconds for reply in replies)
-    return Turn(tuple(reply.text for reply in replies), seconds, firsts)
-
-
-def _ask(load: Load, prompt: str, is_stream: bool) -> Reply:
-    asked = {
-        "prompt": prompt,
-        "max_tokens": load.new_tokens,
-        "temperature": 0,
-        "ignore_eos": True,
-        "stream": is_stream,
+    ways = {
+        "engine": partial(run, partial(_straight, engine, prompts, load)),
+        "stream": partial(run, partial(_served, load, prompts, is_stream=True)),
+        "whole": partial(run, partial(_served, load, prompts, is_stream=False)),
     }
-    heard = ask(load.url, asked)
-    return read_stream(heard) if is_stream else read_whole(heard)
-
-
-def _point(n_clients: int, load: Load, turns: dict[str, list[Turn]]) -> dict[str, Any]:
+    turns = in_turns(ways, load.turns)
     n_tokens = n_clients * load.new_tokens
     speeds = {name: [n_tokens / turn.seconds for turn in own] for name, own in turns.items()}
     ratios = {
@@ -288,6 +267,28 @@ def _point(n_clients: int, load: Load, turns: dict[str, list[Turn]]) -> dict[str
         "first_text_ms": percentiles([1e3 * seconds for seconds in firsts], 2),
         "same_text": len(texts) == 1,
     }
+
+
+def _straight(engine: Engine, prompts: Sequence[str], load: Load) -> Turn:
+    params = SamplingParams(max_tokens=load.new_tokens, ignore_eos=True)
+    start = time.perf_counter()
+    texts = tuple(completion.text for completion in engine.generate(prompts, params))
+    return Turn(texts, time.perf_counter() - start)
+
+
+def _served(load: Load, prompts: Sequence[str], is_stream: bool) -> Turn:
+    asked = {
+        "max_tokens": load.new_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": is_stream,
+    }
+    start = time.perf_counter()
+    heard = ask_all(load.url, [{"prompt": prompt, **asked} for prompt in prompts], len(prompts))
+    seconds = time.perf_counter() - start
+    replies = [read_stream(one) if is_stream else read_whole(one) for one in heard]
+    firsts = tuple(reply.first_seconds for reply in replies)
+    return Turn(tuple(reply.text for reply in replies), seconds, firsts)
 
 
 def table_of(found: dict[str, Any]) -> Table:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aerie.bench.contract import read_toml, strict
 from aerie.bench.record import percentiles, shown
@@ -217,8 +217,7 @@ def summarise(load: Load, answers: Sequence[Reply | str], seconds: float) -> dic
     }
 
 
-@dataclass(frozen=True)
-class Gap:
+class Gap(NamedTuple):
     """Between two arrivals, and the tokens that came with the later; None: the server is silent."""
 
     ms: float

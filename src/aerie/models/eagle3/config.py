@@ -208,7 +208,7 @@ def _read_convention(
     chunk_norms = config.boolean("fc_norm", False) or config.boolean("use_aux_norm", False)
     if input_norm and chunk_norms:
         # vLLM and SGLang would apply both, TensorRT-LLM one, speculators refuses: no reading
-        # can be right for all who trained such a head.
+        # can be right for all such heads.
         config.note("norm_before_fc", "and fc_norm are both set; engines disagree on what it means")
     return DeclaredConvention(
         captures=read_captures(config, nested),

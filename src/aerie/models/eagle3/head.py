@@ -148,19 +148,18 @@ class Eagle3Head:
         rows: Rows,
         hidden: Tensor,
         pool: KVPool,
-        asked: Tensor | None = None,
         observe: Observe = ignore,
         rotation: Rotation | None = None,
     ) -> HeadOutput:
         """Run rows whose hidden states [rows, hidden] this head returned for their parents.
 
-        `rotation` is one of `rotations`, for those who asked beforehand.
+        `rotation` is one of `rotations`, where they were computed beforehand.
         """
         wanted = (rows.n_rows, self.summary.geometry.hidden_size)
         if hidden.shape != wanted:
             raise UsageError(f"hidden has shape {list(hidden.shape)}, must be {list(wanted)}")
         step = self._forward(rows, pool, rotation)
-        return self._run(hidden.to(self.embedding.dtype), step, asked, observe)
+        return self._run(hidden.to(self.embedding.dtype), step, None, observe)
 
     def rotations(self, positions: Sequence[Tensor]) -> list[Rotation]:
         """What steps at several positions [rows] i64 need of them, computed together."""
@@ -188,7 +187,7 @@ class Eagle3Head:
         # Not `functional.embedding`: for a few rows its kernel takes 6.3 µs, this one's 2.1 (H200).
         embedded = self.embedding[step.rows.tokens]
         if asked is not None and not len(asked) and not self.extra:
-            # Of a prompt only keys and values stay: three quarters of the layer are for nobody.
+            # Of a prompt only keys and values stay: three quarters of the layer are not needed.
             self.first.store(x, embedded, step)
             return HeadOutput(x[:0], self.output(x[:0]), x[:0])
         hidden, pending = self.first(x, embedded, step, observe)

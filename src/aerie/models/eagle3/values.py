@@ -71,7 +71,7 @@ class HeadSummary:
 
 
 def usual_boundaries(n_target_layers: int) -> tuple[int, int, int]:
-    """What a head reads that says nothing: the official code's choice, and everyone's since."""
+    """What a head reads that says nothing: the official code's choice, and the usual one since."""
     return 2, n_target_layers // 2, n_target_layers - 3
 
 

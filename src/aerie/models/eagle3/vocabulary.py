@@ -22,7 +22,7 @@ def target_ids(offsets: Tensor) -> Tensor:
 def check_map(offsets: Tensor, flags: Tensor | None, vocab_size: int) -> list[Offence]:
     """What is wrong with `d2t` [draft vocab], and with `t2d` [vocab] if the file has one."""
     name, ids = DRAFT_TO_TARGET, target_ids(offsets)
-    if reads_as_absolute(offsets, flags, vocab_size):
+    if _reads_as_absolute(offsets, flags, vocab_size):
         return [Offence("absolute ids", name, ABSOLUTE_ADVICE)]
     offences = []
     outside = (ids < 0) | (ids >= vocab_size)
@@ -48,7 +48,7 @@ def check_map(offsets: Tensor, flags: Tensor | None, vocab_size: int) -> list[Of
     return offences
 
 
-def reads_as_absolute(offsets: Tensor, flags: Tensor | None, vocab_size: int) -> bool:
+def _reads_as_absolute(offsets: Tensor, flags: Tensor | None, vocab_size: int) -> bool:
     """Whether `d2t` is a list of target ids rather than of offsets.
 
     With `t2d` the two readings can be compared. Without it, offsets that grow at every step

@@ -106,23 +106,15 @@ def inflate_to_device(
 ) -> LargePair:
     """Build the large pair in memory, without touching a disk; tensors are made where they stay."""
     plan = plan_inflation(pair, geometry)
-    return build_planned(pair, geometry, plan, prepare_attention, options)
-
-
-def build_planned(
-    pair: SmallPair,
-    geometry: ProductionGeometry,
-    plan: InflationPlan,
-    prepare_attention: PrepareAttention,
-    options: InflateOptions,
-) -> LargePair:
-    """The large pair of a plan."""
-    makers = (
-        InflatedTarget(plan, pair, options.canvas),
-        InflatedHead(plan, pair, options.canvas),
-    )
     values = large_target(pair, plan, geometry), large_head(pair, plan, geometry)
-    return _build(makers, values, prepare_attention, options)
+    return _build(_makers(plan, pair, options), values, prepare_attention, options)
+
+
+def _makers(
+    plan: InflationPlan, pair: SmallPair, options: InflateOptions
+) -> tuple[TensorMaker, TensorMaker]:
+    canvas = options.canvas
+    return InflatedTarget(plan, pair, canvas), InflatedHead(plan, pair, canvas)
 
 
 def random_model(
@@ -179,11 +171,7 @@ def inflate_to_directory(
     details = ExportDetails(target.max_positions, TARGET_FOLDER, target.architecture)
     _write_json(folders[0] / "config.json", target_config(pair, target, options.dtype))
     _write_json(folders[1] / "config.json", head_config(head, details))
-    makers: tuple[TensorMaker, TensorMaker] = (
-        InflatedTarget(plan, pair, options.canvas),
-        InflatedHead(plan, pair, options.canvas),
-    )
-    meter = _Meter(advance, sum(sizes))
+    meter, makers = _Meter(advance, sum(sizes)), _makers(plan, pair, options)
     for folder, planned, maker in zip(folders, tensors, makers, strict=True):
         write_shards(folder, planned, partial(meter.make, maker))
     record = {

@@ -53,13 +53,13 @@ _TAPS = "tap_boundaries"
 def find_geometry(name: str) -> ProductionGeometry:
     """A built-in geometry by its name, or one read from a file whose name ends in .json."""
     if name.endswith(".json"):
-        return parse_production_geometry(read_fields(Path(name)))
+        return _parse_production_geometry(read_fields(Path(name)))
     if name not in GEOMETRIES:
         raise UnknownNameError("geometry", name, [*GEOMETRIES, "FILE.json"])
     return GEOMETRIES[name]
 
 
-def parse_production_geometry(config: Fields) -> ProductionGeometry:
+def _parse_production_geometry(config: Fields) -> ProductionGeometry:
     """Sizes in config.json's words; a `draft` object may give the head's own block.
 
     `tap_boundaries` (a list) asks for captured states at those boundaries. Unknown fields are

@@ -44,7 +44,7 @@ class LinearMap:
     """How a large linear layer comes about; `noise` of 0 leaves everything dead at zero.
 
     Layers that read the normed stream are noisy: their dead columns meet exact zeros, and their
-    dead rows are work that nobody reads. Layers that write the stream are zero where dead: their
+    dead rows are work that is never read. Layers that write the stream are zero where dead: their
     dead columns meet that noise, and their dead rows must leave the stream as it is.
     """
 

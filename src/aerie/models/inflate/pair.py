@@ -48,14 +48,13 @@ class SmallPair:
         return BlockSizes(head.n_heads, head.n_kv_heads, head.head_dim, head.mlp_width)
 
 
-def read_pair(model: Path, draft: Path, options: HeadOptions | None = None) -> SmallPair:
+def read_pair(model: Path, draft: Path) -> SmallPair:
     """Read a target and a head of any dialect.
 
     Both are loaded once as the engine would, so that every broken tensor or field is named here.
     """
-    chosen = options or HeadOptions()
     target = load_decoder(model, pytorch.prepare, LoadOptions())
-    load_head(draft, target, pytorch.prepare, chosen)
+    load_head(draft, target, pytorch.prepare, HeadOptions())
     geometry = read_geometry(model)
     files = without_buffers(open_checkpoint(model))
     sizes = TargetSizes(geometry.n_layers, geometry.hidden_size, geometry.vocab_size)
@@ -63,7 +62,7 @@ def read_pair(model: Path, draft: Path, options: HeadOptions | None = None) -> S
         geometry=geometry,
         config=read_config(model).values,
         tensors={name: files.view(name) for name in files.entries},
-        head=read_normal(draft, sizes, chosen),
+        head=read_normal(draft, sizes),
     )
 
 

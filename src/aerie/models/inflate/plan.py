@@ -83,7 +83,7 @@ def plan_inflation(pair: SmallPair, geometry: ProductionGeometry) -> InflationPl
         geometry.vocab_size,
         geometry.draft_vocab_size,
     )
-    constant = choose_constant(pair) if has_dead else 0.0
+    constant = _choose_constant(pair) if has_dead else 0.0
     target_plan = _block(pair, geometry, constant)
     head_plan = _head_block(pair, geometry, constant)
     drafts = leading(head.draft_vocab_size, geometry.draft_vocab_size)
@@ -106,7 +106,7 @@ def plan_inflation(pair: SmallPair, geometry: ProductionGeometry) -> InflationPl
     )
 
 
-def choose_constant(pair: SmallPair) -> float:
+def _choose_constant(pair: SmallPair) -> float:
     """C, exact in bf16. Target and head share it, so the smaller of their eps * H bounds it:
     at half of that, eps' is positive in both."""
     small, head = pair.geometry, pair.head.geometry
@@ -114,7 +114,7 @@ def choose_constant(pair: SmallPair) -> float:
     return float(torch.tensor(math.sqrt(room / 2)).bfloat16())
 
 
-def large_eps(eps: float, n_small: int, n_large: int, constant: float) -> float:
+def _large_eps(eps: float, n_small: int, n_large: int, constant: float) -> float:
     """eps' = r eps - C^2 / H'."""
     return (eps * n_small - constant**2) / n_large
 
@@ -131,7 +131,7 @@ def _block(pair: SmallPair, geometry: ProductionGeometry, constant: float) -> Bl
         neurons=leading(small.mlp_width, geometry.target.mlp_width),
         norm_scale=scale,
         query_scale=math.sqrt(geometry.target.head_dim / small.attention.head_dim),
-        eps=large_eps(small.norm_eps, small.hidden_size, geometry.hidden_size, constant),
+        eps=_large_eps(small.norm_eps, small.hidden_size, geometry.hidden_size, constant),
         dead_weight=dead_weight(rows, norm, constant, scale, GAP),
     )
 
@@ -149,7 +149,7 @@ def _head_block(pair: SmallPair, geometry: ProductionGeometry, constant: float) 
         neurons=leading(head.mlp_width, geometry.draft.mlp_width),
         norm_scale=scale,
         query_scale=math.sqrt(geometry.draft.head_dim / head.head_dim),
-        eps=large_eps(head.norm_eps, head.hidden_size, geometry.hidden_size, constant),
+        eps=_large_eps(head.norm_eps, head.hidden_size, geometry.hidden_size, constant),
         dead_weight=dead_weight(rows, tensors[HEAD_FINAL_NORM], constant, scale, gap),
     )
 

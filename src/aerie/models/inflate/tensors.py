@@ -51,7 +51,7 @@ class MadeLoader(Loader):
         return self.maker.make(name, dtype or self.dtype)
 
     def has(self, name: str) -> bool:
-        """Whoever asks is told yes: a maker has every tensor its model's values call for."""
+        """Always: a maker has every tensor its model's values call for."""
         return True
 
 
@@ -67,10 +67,10 @@ class InflatedTarget:
         """One tensor by its name in a checkpoint."""
         plan, small = self.plan, self.pair.tensors
         if name == blueprint.EMBEDDING:
-            return paint_embedding(self.canvas, plan, plan.target, (name, small[name]), dtype)
+            return _paint_embedding(self.canvas, plan, plan.target, (name, small[name]), dtype)
         if name == f"{blueprint.HEAD}.weight":
             rows = plan.vocabulary
-            return paint_output(self.canvas, plan, (rows, plan.target), (name, small[name]), dtype)
+            return _paint_output(self.canvas, plan, (rows, plan.target), (name, small[name]), dtype)
         if name == blueprint.FINAL_NORM:
             return _final_norm(self.canvas, plan, plan.target, small[name], dtype)
         layer_idx, inner, part = _parts(name)
@@ -94,12 +94,12 @@ class InflatedHead:
         if name in (names.DRAFT_TO_TARGET, names.TARGET_TO_DRAFT):
             return self._map(name)
         if name == names.EMBEDDING:
-            return paint_embedding(self.canvas, plan, plan.head, (name, small[name]), dtype)
+            return _paint_embedding(self.canvas, plan, plan.head, (name, small[name]), dtype)
         if name == f"{names.HEAD}.weight":
             # A head that shares the target's LM head gets its rows: the large one has fewer ids.
             own = small.get(name, self.pair.tensors[f"{blueprint.HEAD}.weight"])
             rows = plan.drafts
-            return paint_output(self.canvas, plan, (rows, plan.head), (name, own), dtype)
+            return _paint_output(self.canvas, plan, (rows, plan.head), (name, own), dtype)
         if name == names.FINAL_NORM:
             return _final_norm(self.canvas, plan, plan.head, small[name], dtype)
         if name == f"{names.FC}.weight":
@@ -170,7 +170,7 @@ class LayerPainter:
         }[inner]
 
 
-def paint_embedding(
+def _paint_embedding(
     canvas: Canvas,
     plan: InflationPlan,
     block: BlockPlan,
@@ -187,7 +187,7 @@ def paint_embedding(
     return out
 
 
-def paint_output(
+def _paint_output(
     canvas: Canvas,
     plan: InflationPlan,
     place: tuple[Axis, BlockPlan],

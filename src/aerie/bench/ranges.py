@@ -78,24 +78,16 @@ class RangedDecoder(Decoder):
 
 def with_ranges(core: EngineCore) -> EngineCore:
     """The engine, from now on with ranges; to be called before its first round."""
-    parts = core.parts
-    kernels, draft = _kernels(parts.kernels), parts.draft
+    parts, draft = core.parts, core.parts.draft
+    own, table = parts.kernels, dict[str, Any](parts.kernels)
+    table |= {name: Ranged(own[name], title) for name, title in KERNEL_RANGES.items()}
+    kernels = Kernels(own.backend, own.device, own.data_errors, table)
+    target = RangedDecoder(**{e.name: getattr(parts.target, e.name) for e in fields(parts.target)})
     if draft is not None:
         head: Any = draft.head
         draft = replace(draft, head=_head(head), kernels=kernels)
-    relaunch(core, replace(parts, kernels=kernels, target=_decoder(parts.target), draft=draft))
+    relaunch(core, replace(parts, kernels=kernels, target=target, draft=draft))
     return core
-
-
-def _kernels(kernels: Kernels) -> Kernels:
-    table: dict[str, Any] = dict(kernels)
-    for name, title in KERNEL_RANGES.items():
-        table[name] = Ranged(kernels[name], title)
-    return Kernels(kernels.backend, kernels.device, kernels.data_errors, table)
-
-
-def _decoder(target: Decoder) -> Decoder:
-    return RangedDecoder(**{entry.name: getattr(target, entry.name) for entry in fields(target)})
 
 
 def _head(head: Eagle3Head) -> Eagle3Head:

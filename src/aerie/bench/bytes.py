@@ -24,7 +24,7 @@ class Traffic:
     """Bytes and operations of one kind in one phase of a round, all requests together."""
 
     phase: str
-    part: str  # whose time it is, in the words of round.kernels.MODEL_KERNELS
+    part: str  # whose time it is, in the words of trace.PARTS
     what: str  # weights, kv, activations or logits
     n_bytes: float
     flops: float = 0.0
@@ -36,20 +36,9 @@ class Block:
 
     n_in: int  # a draft head's first layer reads an embedding beside a feature
     hidden: int
-    n_heads: int
-    n_kv_heads: int
-    head_dim: int
+    query: int  # width of all queries
+    key: int  # width of all keys, and of all values
     mlp: int
-
-    @property
-    def query(self) -> int:
-        """Width of all queries."""
-        return self.n_heads * self.head_dim
-
-    @property
-    def key(self) -> int:
-        """Width of all keys, and of all values."""
-        return self.n_kv_heads * self.head_dim
 
     @property
     def weights(self) -> int:
@@ -81,15 +70,11 @@ class Load:
 
 def round_traffic(pair: LargePair, speculation: SpeculationConfig, load: Load) -> list[Traffic]:
     """Everything one round moves; plain decoding is a verification of the roots alone."""
-    element = pair.target.embedding.element_size()
-    is_plain = speculation.method == "none"
-    verify = Pass("verify", load.verify_rows, load.batch, load.context, element, element)
-    found = target_traffic(pair.target, verify)
-    if is_plain:
+    found = target_traffic(pair.target, "verify", load.verify_rows, load.batch, load.context)
+    if speculation.method == "none":
         return found
-    limits, head = speculation.limits, pair.head
-    reach = head.reach
-    seen = load.context
+    limits, head, element = speculation.limits, pair.head, pair.target.embedding.element_size()
+    reach, seen = head.reach, load.context
     weight = 1 if isinstance(head.output, EightBitLinear) else element
     if reach.window is not None:
         seen = min(load.context, reach.window + reach.n_sink_tokens)
@@ -103,34 +88,30 @@ def round_traffic(pair: LargePair, speculation: SpeculationConfig, load: Load) -
     return merged(found)
 
 
-def target_traffic(target: Decoder, own: Pass) -> list[Traffic]:
+def target_traffic(
+    target: Decoder, phase: str, rows: int, requests: int, seen: int
+) -> list[Traffic]:
     """One forward of the target over all rows, logits of every row."""
-    geometry = target.geometry
-    shape = geometry.attention
-    block = Block(
-        geometry.hidden_size,
-        geometry.hidden_size,
-        shape.n_heads,
-        shape.n_kv_heads,
-        shape.head_dim,
-        geometry.mlp_width,
-    )
-    layers = [_layer(block, own) for _ in range(geometry.n_layers)]
-    return merged([*(t for layer in layers for t in layer), *_logits(
-        own, geometry.vocab_size, geometry.hidden_size, own.rows
-    )])  # fmt: skip
+    geometry, element = target.geometry, target.embedding.element_size()
+    shape, hidden = geometry.attention, geometry.hidden_size
+    query, key = shape.n_heads * shape.head_dim, shape.n_kv_heads * shape.head_dim
+    blocks = [Block(hidden, hidden, query, key, geometry.mlp_width)] * geometry.n_layers
+    own = Pass(phase, rows, requests, seen, element, element)
+    return merged(_forward(blocks, own, geometry.vocab_size, rows))
 
 
 def head_traffic(head: Eagle3Head, own: Pass, n_asked: int) -> list[Traffic]:
     """One forward of the draft head, logits of the rows that were asked for."""
     size = head.summary.geometry
     widths = [2 * size.hidden_size] + [size.hidden_size] * (size.n_layers - 1)
-    blocks = [
-        Block(n_in, size.hidden_size, size.n_heads, size.n_kv_heads, size.head_dim, size.mlp_width)
-        for n_in in widths
-    ]
-    found = [traffic for block in blocks for traffic in _layer(block, own)]
-    return [*found, *_logits(own, size.draft_vocab_size, size.hidden_size, n_asked)]
+    query, key = size.n_heads * size.head_dim, size.n_kv_heads * size.head_dim
+    blocks = [Block(n_in, size.hidden_size, query, key, size.mlp_width) for n_in in widths]
+    return _forward(blocks, own, size.draft_vocab_size, n_asked)
+
+
+def _forward(blocks: Sequence[Block], own: Pass, vocabulary: int, n_asked: int) -> list[Traffic]:
+    layers = [traffic for block in blocks for traffic in _layer(block, own)]
+    return [*layers, *_logits(own, vocabulary, blocks[-1].hidden, n_asked)]
 
 
 def _layer(block: Block, own: Pass) -> list[Traffic]:
@@ -140,17 +121,11 @@ def _layer(block: Block, own: Pass) -> list[Traffic]:
     linear = block.n_in + wide + block.query + block.hidden
     linear += block.hidden + 2 * block.mlp + block.mlp + block.hidden
     per_position = 2 * block.key * size
-    columns = own.requests * own.seen
+    read, scores = own.requests * own.seen * per_position, 4.0 * rows * own.seen * block.query
     return [
         Traffic(phase, "linear", "weights", block.weights * own.weight, 2.0 * rows * block.weights),
         Traffic(phase, "linear", "activations", rows * linear * size),
-        Traffic(
-            phase,
-            "attention",
-            "kv",
-            columns * per_position,
-            4.0 * rows * own.seen * block.query,
-        ),
+        Traffic(phase, "attention", "kv", read, scores),
         Traffic(phase, "attention", "activations", 2 * rows * block.query * size),
         Traffic(phase, "rotary and KV write", "kv", rows * per_position),
         Traffic(phase, "rotary and KV write", "activations", rows * (wide + block.query) * size),
@@ -196,24 +171,24 @@ def merged(found: Iterable[Traffic]) -> list[Traffic]:
     return sorted(rows, key=lambda entry: -entry.n_bytes)
 
 
-def total_bytes(found: Sequence[Traffic]) -> float:
-    """All bytes of a round."""
-    return sum(entry.n_bytes for entry in found)
+def total_bytes(found: Iterable[Traffic], *kinds: str) -> float:
+    """All bytes, or those of the named kinds."""
+    return sum(entry.n_bytes for entry in found if entry.what in kinds or not kinds)
+
+
+def step_bytes(target: Decoder, context: int, n_rows: int) -> int:
+    """Fewest bytes one forward moves: every weight once, the KV of the context, what it writes."""
+    stored = total_bytes(target_traffic(target, "", n_rows, 1, context), "weights", "kv")
+    return int(stored) + n_rows * target.geometry.hidden_size * target.embedding.element_size()
 
 
 def prompt_flops(target: Decoder, n_tokens: int) -> float:
     """Operations of reading a prompt: all products, causal attention, one row of logits."""
-    geometry = target.geometry
-    element = target.embedding.element_size()
-    own = Pass("prompt", n_tokens, 1, (n_tokens + 1) // 2, element, element)
-    found = target_traffic(target, own)
-    spare = 2.0 * (n_tokens - 1) * geometry.vocab_size * geometry.hidden_size
+    found = target_traffic(target, "prompt", n_tokens, 1, (n_tokens + 1) // 2)
+    spare = 2.0 * (n_tokens - 1) * target.geometry.vocab_size * target.geometry.hidden_size
     return sum(entry.flops for entry in found) - spare
 
 
 def weight_bytes(target: Decoder) -> float:
     """Bytes of all products of the target."""
-    element = target.embedding.element_size()
-    own = Pass("prompt", 1, 1, 1, element, element)
-    found = target_traffic(target, own)
-    return sum(entry.n_bytes for entry in found if entry.what == "weights")
+    return total_bytes(target_traffic(target, "prompt", 1, 1, 1), "weights")

@@ -7,40 +7,53 @@ the call that launched it, so a kernel inside a graph is known to belong to veri
 from __future__ import annotations
 
 import tempfile
-from bisect import bisect
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import ProfilerActivity, profile
 
-from aerie.bench.profile.ranges import NAMES
+from aerie.bench.ranges import NAMES
 from aerie.bench.record import read_json
-from aerie.bench.round.kernels import BOOKKEEPING, part_of
 from aerie.engine.captured import Captured
 from aerie.engine.engine import EngineCore
+from aerie.tune.clock import HostClock, marked
 
-DEVICE_EVENTS = ("kernel", "gpu_memcpy", "gpu_memset")
-GRAPH_LAUNCH = "cudaGraphLaunch"
-PHASE = "phase "  # before the name of a graph's mark
-# Host operations of a rehearsal, by the part a kernel of theirs would belong to.
-HOST_PARTS = {
-    "aten::addmm": "linear",
-    "aten::mm": "linear",
-    "aten::bmm": "attention",
-    "aten::silu": "activation",
-    "aten::rsqrt_": "norm",
+# By part of the model, pieces of the names of its kernels; the first that fits. What fits nothing
+# is counted as bookkeeping, so that its share is never understated.
+PARTS = {
+    "attention": ("attend_kernel", "merge_kernel", "unit_kernel", "program_kernel"),
+    "linear": ("gemm", "gemv", "splitk", "cutlass", "nvjet", "_dot_kernel", "_fp8_"),
+    "norm": ("norm_kernel",),
+    "rotary and KV write": ("_rotate_kernel", "sin_kernel", "cos_kernel"),
+    "activation": ("gate_kernel",),
+    # The target's token of every row, and the draft's best children: K5's work, not the trees'.
+    "sampling": ("_best_kernel", "_choose_kernel", "_part_kernel", "_join_kernel", "softmax"),
 }
+BOOKKEEPING = "bookkeeping"
+DEVICE_EVENTS = ("kernel", "gpu_memcpy", "gpu_memset")
+HOST_CALLS = ("cuda_runtime", "cuda_driver")
+GRAPH_LAUNCH = "cudaGraphLaunch"
+# Calls of the host that a summary counts.
+COUNTED = {
+    "launches_outside_graphs": (
+        "cudaLaunchKernel", "cuLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernelEx",
+    ),
+    "graph_launches": (GRAPH_LAUNCH,),
+    "host_copies": ("cudaMemcpyAsync", "cudaMemcpy"),
+    "host_waits": ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"),
+}  # fmt: skip
 OUTSIDE = "outside graphs"
+Event = Mapping[str, Any]
+Span = tuple[str, tuple[Any, Any]]  # a graph by its first word, and the host's clock around it
 NAME_LENGTH = 96  # of a kernel in a table; a C++ kernel's is its whole type
 
 
 @dataclass(frozen=True)
-class Interval:
+class KernelSpan:
     """One kernel on the device's clock, in microseconds."""
 
     phase: str
@@ -57,12 +70,12 @@ class Interval:
 
 @dataclass(frozen=True)
 class Trace:
-    """So many rounds of an engine: its kernels in order of their start, and its ranges."""
+    """So many rounds of an engine: its kernels in order of their start, its ranges, its calls."""
 
     n_rounds: int
-    n_tokens: int
-    intervals: tuple[Interval, ...]
+    intervals: tuple[KernelSpan, ...]
     ranges_us: dict[str, float]  # of a round, by name; empty where ranges are off
+    calls: Mapping[str, int]  # of the host to the device's library, by name
 
     @property
     def span_us(self) -> float:
@@ -96,20 +109,48 @@ class Trace:
             reached = max(reached, entry.end)
         return {key: (calls[key], spent[key]) for key in sorted(spent, key=lambda k: -spent[k])}
 
-    def one_round(self) -> list[Interval]:
-        """The kernels of the first whole round: up to where its first phase begins again."""
-        first = [entry for entry in self.intervals if entry.phase != OUTSIDE] or list(
-            self.intervals
-        )
-        wanted, seen = [], []
-        for entry in first:
-            if entry.phase not in seen:
-                seen.append(entry.phase)
-            elif entry.phase != seen[-1]:
-                break
-            wanted.append(entry)
-        n_first = -(-len(first) // self.n_rounds)
-        return wanted[:n_first]
+    def rows(self, *keys: str) -> list[dict[str, Any]]:
+        """The same as rows of a table."""
+        return [
+            {
+                **dict(zip(keys, key, strict=True)),
+                "calls_per_round": round(calls, 3),
+                "us_per_round": round(us, 3),
+            }
+            for key, (calls, us) in self.by(*keys).items()
+        ]
+
+    def summary(self) -> dict[str, Any]:
+        """Of a round: kernels, their time by part of the model, and the host's calls."""
+        spent: dict[str, float] = defaultdict(float)
+        for entry in self.intervals:
+            spent[entry.part] += entry.us
+        busy, n_rounds = sum(spent.values()), self.n_rounds
+        reads = [entry for entry in self.intervals if "DtoH" in entry.kernel]
+        return {
+            "rounds": n_rounds,
+            "device_to_host_reads": round(len(reads) / n_rounds, 2),
+            "kernels_per_round": round(len(self.intervals) / n_rounds, 1),
+            "busy_us_per_round": round(busy / n_rounds, 1),
+            "shares": {part: round(us / busy, 4) for part, us in sorted(spent.items())},
+            **{
+                what: round(sum(self.calls.get(name, 0) for name in names) / n_rounds, 3)
+                for what, names in COUNTED.items()
+            },
+        }
+
+
+def bookkeeping_share(profile: Mapping[str, Any], round_ms: float) -> float:
+    """Of a round's own time: kernels that overlap are busy while they wait, sums say too much."""
+    micros = profile["shares"].get(BOOKKEEPING, 0.0) * profile["busy_us_per_round"]
+    return round(float(micros / (1e3 * round_ms)), 4)
+
+
+def part_of(name: str) -> str:
+    """The part of the model a kernel belongs to."""
+    lowered = name.lower()
+    parts = (part for part, pieces in PARTS.items() if any(p in lowered for p in pieces))
+    return next(parts, BOOKKEEPING)
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
@@ -129,111 +170,55 @@ def trace_rounds(core: EngineCore, n_rounds: int) -> Trace:
     is_captured = is_gpu and isinstance(core.launcher, Captured)
     activities = [] if is_captured else [ProfilerActivity.CPU]
     activities += [ProfilerActivity.CUDA] if is_gpu else []
-    keys: list[str] = []
-    n_tokens = 0
     if is_gpu:
         torch.cuda.synchronize()  # what was launched before is not in the trace
-    with _phases_noted(core, keys), profile(activities=activities) as profiler:
+    graphs = marked(core.launcher.graphs, HostClock())
+    with graphs as spans, profile(activities=activities) as profiler:
         for _ in range(n_rounds):
-            n_tokens += sum(len(getattr(event, "tokens", ())) for event in core.step())
+            core.step()
         if is_gpu:
             torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         events = read_json(path)["traceEvents"]
-    return read_trace(events, keys, n_rounds, n_tokens)
+    return read_trace(events, spans, n_rounds)
 
 
-@contextmanager
-def _phases_noted(core: EngineCore, keys_out: list[str]) -> Iterator[None]:
-    """The phase of every graph that runs meanwhile: as a list, and as a mark on the host."""
-    graphs: Any = core.launcher.graphs
-    run = graphs.run
-
-    def marked_run(key: Any, call: Callable[[], Any]) -> Any:
-        keys_out.append(str(key[0]))
-        with record_function(PHASE + str(key[0])):
-            return run(key, call)
-
-    graphs.run = marked_run
-    try:
-        yield
-    finally:
-        del graphs.run  # the method shows again
-
-
-def read_trace(
-    events: Sequence[Mapping[str, Any]], keys: Sequence[str], n_rounds: int, n_tokens: int
-) -> Trace:
-    """Intervals of an exported trace; `keys` are the phases in the order they were launched."""
+def read_trace(events: Sequence[Event], spans: Sequence[Span], n_rounds: int) -> Trace:
+    """Intervals of an exported trace; `spans` are the graphs in the order they were launched."""
     whole = [event for event in events if event.get("ph") == "X"]
     kernels = [event for event in whole if event.get("cat") in DEVICE_EVENTS]
-    launched = _launches(whole, keys)
-    spans = _phase_spans(whole)
+    launched = _launches(whole, [name for name, _ in spans])
     intervals = []
-    # Without a device the leaves of the host's operations stand for kernels: a rehearsal.
-    for event in kernels or _leaves(whole):
+    for event in kernels:
         name, start = str(event["name"]), float(event["ts"])
-        own = event.get("args", {}).get("correlation")
-        phase = launched.get(own, OUTSIDE) if kernels else phase_at(spans, start)
-        part = part_of(name) if kernels else HOST_PARTS.get(name, BOOKKEEPING)
-        intervals.append(Interval(phase, part, short(name), start, start + float(event["dur"])))
+        phase = launched.get(event.get("args", {}).get("correlation"), OUTSIDE)
+        end = start + float(event["dur"])
+        intervals.append(KernelSpan(phase, part_of(name), short(name), start, end))
+    if not kernels:  # without a device the graphs themselves stand for kernels: a rehearsal
+        intervals = [KernelSpan(n, BOOKKEEPING, n, 1e6 * a, 1e6 * b) for n, (a, b) in spans]
     ordered = tuple(sorted(intervals, key=lambda entry: entry.start))
-    return Trace(n_rounds, n_tokens, ordered, _ranges(whole, bool(kernels), n_rounds))
+    calls = Counter(event["name"] for event in whole if event.get("cat") in HOST_CALLS)
+    return Trace(n_rounds, ordered, _ranges(whole, bool(kernels), n_rounds), calls)
 
 
-def _launches(events: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> dict[Any, str]:
+def _launches(events: Sequence[Event], keys: Sequence[str]) -> dict[Any, str]:
     """Phase of every launch of a graph, by the number that its kernels carry too."""
-    found = sorted((float(e["ts"]), e["args"]["correlation"]) for e in events if _is_launch(e))
+    launches = (event for event in events if event["name"] == GRAPH_LAUNCH)
+    found = sorted((float(e["ts"]), e["args"]["correlation"]) for e in launches if "args" in e)
     if len(found) != len(keys):
         return {}  # a graph was captured meanwhile: which launch was which is not known
     return {number: key for (_, number), key in zip(found, keys, strict=True)}
 
 
-def _is_launch(event: Mapping[str, Any]) -> bool:
-    return event["name"] == GRAPH_LAUNCH and "correlation" in event.get("args", {})
-
-
-def _phase_spans(events: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, str]]:
-    return sorted(
-        (float(event["ts"]), float(event["ts"]) + float(event["dur"]), event["name"])
-        for event in events
-        if event.get("cat") == "user_annotation" and str(event["name"]).startswith(PHASE)
-    )
-
-
-def phase_at(spans: Sequence[tuple[float, float, str]], moment: float) -> str:
-    """The phase whose mark holds a moment of the host."""
-    place = bisect([start for start, _, _ in spans], moment) - 1
-    if place < 0 or moment > spans[place][1]:
-        return OUTSIDE
-    return spans[place][2].removeprefix(PHASE)
-
-
-def _ranges(events: Sequence[Mapping[str, Any]], is_gpu: bool, n_rounds: int) -> dict[str, float]:
+def _ranges(events: Sequence[Event], is_gpu: bool, n_rounds: int) -> dict[str, float]:
     category = "gpu_user_annotation" if is_gpu else "user_annotation"
     spent: dict[str, float] = defaultdict(float)
     for event in events:
         if event.get("cat") == category and event["name"] in NAMES:
             spent[event["name"]] += float(event["dur"]) / n_rounds
     return {name: round(spent[name], 3) for name in NAMES if name in spent}
-
-
-def _leaves(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Host operations that start no other, and products whatever they start."""
-    host = sorted(
-        (event for event in events if event.get("cat") == "cpu_op"),
-        key=lambda event: (float(event["ts"]), -float(event["dur"])),
-    )
-    found, reached = [], float("-inf")
-    for event, after in zip(host, [*host[1:], None], strict=True):
-        start, end = float(event["ts"]), float(event["ts"]) + float(event["dur"])
-        is_leaf = after is None or float(after["ts"]) >= end
-        if start >= reached and (is_leaf or event["name"] in HOST_PARTS):
-            found.append(event)
-            reached = end
-    return found
 
 
 def short(name: str) -> str:
