@@ -114,7 +114,8 @@ MUTANTS = (
            "count + chosen, -1)", "count + chosen, 0)"),
     Mutant("choose_best_nodes", "b3_all_equal", "round_verdict.py",
            "(other_node[None, :] < node[:, None])", "(other_node[None, :] > node[:, None])"),
-    Mutant("choose_planned_nodes", "b5_far_off", "round_forest.py", "deepest.bit_length()", "0"),
+    Mutant("choose_planned_nodes", "b5_far_off", "round_forest.py",
+           "call.deepest.bit_length()", "0"),
     Mutant("note_chosen_nodes", "b5_mixed", "round_forest.py",
            "tl.load(own + parent, mask=is_noted & (parent >= 0), other=-1)", "parent"),
     # Blind to the last move.

@@ -7,8 +7,9 @@ and the budget model read its cost, and the documentation and the C++ config are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from aerie.kernels.formula import Dim, Formula
 from aerie.kernels.status import Status
@@ -70,6 +71,35 @@ class Port:
         return tuple(Formula(text) for text in self.shape)
 
 
+class Call:
+    """Ports and scalars of a card as fields, in ABI order; those of base classes come first.
+
+    A kernel's class says its number, name and family, and in its docstring what it does. An
+    instance is one call: a field holds what was given. What was not is None, and a scalar its
+    default. Where a kernel has a check, `status` holds the words that it returned.
+    """
+
+    number: ClassVar[str]
+    name: ClassVar[str]
+    family: ClassVar[str]
+    ports: ClassVar[tuple[Port, ...]] = ()
+    scalars: ClassVar[tuple[Scalar, ...]] = ()
+
+    def __init_subclass__(cls, number: str = "", name: str = "", family: str = "round") -> None:
+        cls.number, cls.name, cls.family = number, name, family
+        bases = [base for base in cls.__bases__ if issubclass(base, Call)]
+        ports = [port for base in bases for port in base.ports]
+        scalars = [entry for base in bases for entry in base.scalars]
+        for name, field in list(vars(cls).items()):
+            if isinstance(field, Port):
+                ports.append(replace(field, name=name))
+                setattr(cls, name, None)
+            elif isinstance(field, Scalar):
+                scalars.append(replace(field, name=name))
+                setattr(cls, name, None if field.default is REQUIRED else field.default)
+        cls.ports, cls.scalars = tuple(ports), tuple(scalars)
+
+
 @dataclass(frozen=True)
 class Limit:
     """A host-checked inequality between formulas: `value <= bound`."""
@@ -116,16 +146,11 @@ EXACT = Ulps()
 class Card:
     """The contract of one kernel. Anything a caller, a backend or a report needs is here."""
 
-    number: str
-    name: str
-    family: str
-    version: int
-    summary: str
+    call: type[Call]
     axes: tuple[Axis, ...]
-    ports: tuple[Port, ...]
     ties: str
     cost: Cost
-    scalars: tuple[Scalar, ...] = ()
+    version: int = 1
     limits: tuple[Limit, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     # By output name; integers, booleans and whatever is not listed are exact in every dtype.
@@ -138,6 +163,36 @@ class Card:
     # What a caller promises about the data, where a kernel of the round trusts those before it:
     # a call that breaks it has no defined result. Kernels that assume nothing refuse instead.
     assumes: str = ""
+
+    @property
+    def number(self) -> str:
+        """K1 to K13 are the contract of the tree, R1 onwards the rest of a round."""
+        return self.call.number
+
+    @property
+    def name(self) -> str:
+        """Of the kernel, in every backend."""
+        return self.call.name
+
+    @property
+    def family(self) -> str:
+        """Of kernels that are built together."""
+        return self.call.family
+
+    @cached_property
+    def summary(self) -> str:
+        """What the kernel does, as its call's docstring says."""
+        return " ".join((self.call.__doc__ or "").split())
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        """Arrays that are read, written and returned, in ABI order."""
+        return self.call.ports
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """Values that live on the host."""
+        return self.call.scalars
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
+
+from aerie.kernels.catalogue import catalogue
 
 
 @dataclass(frozen=True)
@@ -39,3 +42,14 @@ class Implementation:
             return (self if covers(inputs) else base).run(**inputs)
 
         return Implementation(run)
+
+
+def implementations_in(*modules: ModuleType) -> dict[str, Implementation]:
+    """The functions of modules that have a kernel's name, each with its `check_`, if it has one."""
+    return {
+        name: Implementation(run, getattr(module, f"check_{name}", None))
+        for module in modules
+        for name in catalogue()
+        # Of another module's kernel that one calls, the table is where it is written.
+        if (run := getattr(module, name, None)) and run.__module__ == module.__name__
+    }

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 Words = NDArray[np.uint64]
 
 # Multipliers and key increments of Philox4x32 (Salmon et al., SC 2011, table 2).
-_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
-_WEYL = (0x9E3779B9, 0xBB67AE85)
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
 ROUNDS = 10
@@ -23,14 +23,14 @@ def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> 
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):
-        product0, product1 = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
+        product0, product1 = MULTIPLIERS[0] * c0, MULTIPLIERS[1] * c2
         c0, c1, c2, c3 = (
             (product1 >> _SHIFT) ^ c1 ^ np.uint64(k0),
             product1 & _LOW,
             (product0 >> _SHIFT) ^ c3 ^ np.uint64(k1),
             product0 & _LOW,
         )
-        k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
+        k0, k1 = (k0 + WEYL[0]) & 0xFFFFFFFF, (k1 + WEYL[1]) & 0xFFFFFFFF
     return c0, c1, c2, c3
 
 

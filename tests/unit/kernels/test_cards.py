@@ -1,15 +1,21 @@
 """Cards as data: formulas evaluate, names are those of the contract, limits can be printed."""
 
+import ast
 import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 from aerie.errors import UnknownNameError
 from aerie.kernels import catalogue, load, numpy_cpu, pytorch, reference
 from aerie.kernels.binding import bind
-from aerie.kernels.card import Card
+from aerie.kernels.call import takes_call
+from aerie.kernels.card import Call, Card
+from aerie.kernels.cards.dtypes import F32
+from aerie.kernels.cards.fields import may_read, reads, returns, scalar
 from aerie.kernels.cases import cases_for
 from aerie.kernels.formula import Dim, Formula
 
@@ -25,25 +31,54 @@ def test_numbers_have_no_gap() -> None:
 
 
 @pytest.mark.parametrize("backend", TABLES)
-def test_backends_take_the_arguments_of_the_card(backend: str) -> None:
-    """By name: an array that a card gains, loses or renames is one in every backend, or fails."""
+def test_backends_take_the_call_of_the_card(backend: str) -> None:
+    """Its fields are checked where they are read: a card that renames one is renamed everywhere."""
+    for name, entry in TABLES[backend].items():
+        for function in filter(None, (entry.run, entry.check)):
+            assert get_type_hints(function)["call"] is catalogue()[name].call, (name, function)
+
+
+@pytest.mark.parametrize("backend", TABLES)
+def test_backends_read_nothing_but_what_a_call_holds(backend: str) -> None:
+    """An output is a field of the card, and nothing in a call; `status` is what a check said."""
     for name, entry in TABLES[backend].items():
         card = catalogue()[name]
-        for function, more in (
-            (entry.run, {"status"} if entry.check else set()),
-            (entry.check, set()),
-        ):
-            if function is None:
-                continue
-            parameters = inspect.signature(function).parameters.values()
-            named = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-            takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-            expected = card.arguments | more
-            assert named <= expected if takes_any else named == expected, (name, function)
-            needed = {
-                p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty
-            }
-            assert needed <= card.required | more, (name, function)
+        for function, more in ((entry.run, {"status"}), (entry.check, set())):
+            read = fields_read(function) if function else set()
+            assert read <= card.arguments | more, (name, function)
+
+
+def fields_read(function: Callable[..., object]) -> set[str]:
+    """Attributes of `call` in the source of an entry point."""
+    tree = ast.parse(inspect.getsource(inspect.unwrap(function)))
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    return {a.attr for a in attributes if isinstance(a.value, ast.Name) and a.value.id == "call"}
+
+
+class Pair(Call):
+    weight = reads(F32, ("N",), "of each")
+    bias = may_read(F32, ("N",), "added")
+    count = scalar("int", 0, 9, "how many")
+    twice = scalar("bool", 0, 1, "whether both", default=False)
+
+
+class Triple(Pair):
+    total = returns(F32, ("N",), "sums")
+
+
+def test_a_call_lists_its_fields_with_those_of_its_base_first() -> None:
+    assert [port.name for port in Triple.ports] == ["weight", "bias", "total"]
+    assert [entry.name for entry in Triple.scalars] == ["count", "twice"]
+    assert [port.name for port in Pair.ports] == ["weight", "bias"]
+
+
+def test_a_call_holds_what_was_given_and_the_rest_by_default() -> None:
+    @takes_call
+    def run(call: Triple) -> dict[str, object]:
+        return {"seen": (call.weight, call.bias, call.count, call.twice)}
+
+    assert run(weight=1, count=2)["seen"] == (1, None, 2, False)
+    assert run(weight=1, count=2, bias=3, twice=True)["seen"] == (1, 3, 2, True)
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.name)

@@ -1,27 +1,15 @@
-"""Axes, dtypes and shorthand that several cards share."""
+"""Axes and bounds that several cards share."""
 
 from __future__ import annotations
 
-from aerie.kernels.card import Axis, Cost, Limit, Port
-from aerie.kernels.formula import Formula
+from aerie.kernels.card import Axis
 
-F32 = ("float32",)
-F64 = ("float64",)
-I32 = ("int32",)
-I64 = ("int64",)
-U8 = ("uint8",)
-U32 = ("uint32",)
-BOOL = ("bool",)
-# NumPy has no bfloat16: the reference carries bf16 rows as their 16-bit patterns (uint16).
-HIDDEN = ("float32", "float16", "bfloat16")
-# A plain Python int: known on the host without reading the device.
-HOST = ("host_int",)
-
-INT32_MAX = 2**31 - 1
+INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 MAX_BATCH = 128
 MAX_VERIFY = 128
 MAX_CANDIDATES = 100
 MAX_ROWS = MAX_BATCH * MAX_VERIFY
+MASK_WORDS = 4  # of 32 bits: a bit for every row of a request
 KNOTS = 17  # of a calibration, evenly spaced in the square root of the score
 
 BATCH = Axis("B", 0, MAX_BATCH, "active requests")
@@ -42,43 +30,3 @@ COLUMNS = Axis("C", 1, 1 << 30, "KV columns, all requests together")
 # Rounds have a row of the table for empty seats, so that every index points at something.
 SEATED_ROWS = Axis("P", 1, 1 << 16, "rows of the request-to-slot table")
 SEATED_WIDTH = Axis("L", 1, 1 << 21, "columns of the request-to-slot table: longest sequence")
-
-
-def limit(value: str, bound: str, meaning: str) -> Limit:
-    """A host-checked `value <= bound`."""
-    return Limit(Formula(value), Formula(bound), meaning)
-
-
-def cost(read: str, written: str, operations: str) -> Cost:
-    """Bytes read, bytes written and operations as formulas of the axes."""
-    return Cost(Formula(read), Formula(written), Formula(operations))
-
-
-def reads(name: str, dtypes: tuple[str, ...], shape: tuple[str, ...], meaning: str) -> Port:
-    """An input array."""
-    return Port(name, "in", dtypes, shape, meaning)
-
-
-def may_read(name: str, dtypes: tuple[str, ...], shape: tuple[str, ...], meaning: str) -> Port:
-    """An optional input array."""
-    return Port(name, "in", dtypes, shape, meaning, optional=True)
-
-
-def updates(name: str, dtypes: tuple[str, ...], shape: tuple[str, ...], meaning: str) -> Port:
-    """An array written in place."""
-    return Port(name, "inout", dtypes, shape, meaning)
-
-
-def may_update(name: str, dtypes: tuple[str, ...], shape: tuple[str, ...], meaning: str) -> Port:
-    """An optional array written in place."""
-    return Port(name, "inout", dtypes, shape, meaning, optional=True)
-
-
-def returns(
-    name: str, dtypes: tuple[str, ...], shape: tuple[str, ...], meaning: str, fill: int = 0
-) -> Port:
-    """An output array; `fill` is what unused entries hold."""
-    return Port(name, "out", dtypes, shape, meaning, fill=fill)
-
-
-STATUS = returns("status", I32, ("B",), "per-request status word, 0 = done")

@@ -7,8 +7,9 @@ the device alone.
 
 from __future__ import annotations
 
-from aerie.kernels.card import Axis, Card, Scalar
-from aerie.kernels.cards.axes import F32, HIDDEN, I32, U8, cost, limit, may_read, reads, returns
+from aerie.kernels.card import Axis, Call, Card
+from aerie.kernels.cards.dtypes import F32, HIDDEN, I32, U8
+from aerie.kernels.cards.fields import cost, limit, may_read, reads, returns, scalar
 from aerie.kernels.cards.products import MOST_OUT, SUMS
 
 BLOCK = 32  # codes that share a scale
@@ -25,20 +26,30 @@ def padded_pitch(n_blocks: int) -> int:
     return -(-n_blocks // PITCH) * PITCH
 
 
+class Grouped(Call, number="R25", name="multiply_experts"):
+    """Rows times the weights of the experts they were routed to, in four-bit floats (MXFP4).
+    weight[x, n, k] = 2^(scales[x, n, g] - 127) * the code of k, g = k // 32; code i of a block is
+    the low half of byte i // 2 for an even i, else the high half: a sign, two bits of exponent, one
+    of mantissa (0, 0.5, 1, 1.5, 2, 3, 4, 6). Pair p is row p // n_active; pairs of expert x are
+    order[starts[x] : starts[x + 1]]. With gate = (alpha, limit), even outputs are gates and odd
+    ones their ups: u = min(gate, limit), y = (clamp(up, -limit, limit) + 1) * u / (1 + exp(-alpha *
+    u)), rounded once.
+    """
+
+    n_active = scalar("int", 1, MOST_EXPERTS, "pairs of a row")
+    largest_scale = scalar("int", 0, MOST_SCALE, "no scale is above it")
+    x = reads(HIDDEN, ("R", "K"), "rows")
+    blocks = reads(U8, ("X", "N", "G", str(BLOCK_BYTES)), "codes, two in a byte")
+    scales = reads(U8, ("X", "N", "G"), "exponents, biased by 127")
+    bias = may_read(HIDDEN, ("X", "N"), "added to the rows of an expert")
+    order = reads(I32, ("T",), "pairs by expert")
+    starts = reads(I32, ("X+1",), "where the pairs of each expert begin")
+    gate = reads(F32, ("J",), "alpha and limit of a gate, or nothing")
+    y = returns(HIDDEN, ("T", "N//(1 + J//2)"), "products, pair by pair")
+
+
 GROUPED = Card(
-    number="R25",
-    name="multiply_experts",
-    family="round",
-    version=1,
-    summary=(
-        "Rows times the weights of the experts they were routed to, in four-bit floats (MXFP4)."
-        " weight[x, n, k] = 2^(scales[x, n, g] - 127) * the code of k, g = k // 32; code i of a"
-        " block is the low half of byte i // 2 for an even i, else the high half: a sign, two bits"
-        " of exponent, one of mantissa (0, 0.5, 1, 1.5, 2, 3, 4, 6). Pair p is row p // n_active;"
-        " pairs of expert x are order[starts[x] : starts[x + 1]]. With gate = (alpha, limit), even"
-        " outputs are gates and odd ones their ups: u = min(gate, limit), y = (clamp(up, -limit,"
-        " limit) + 1) * u / (1 + exp(-alpha * u)), rounded once."
-    ),
+    Grouped,
     axes=(
         Axis("R", 0, MOST_PAIRS, "rows"),
         Axis("T", 0, MOST_PAIRS, "pairs of a row and an expert"),
@@ -47,20 +58,6 @@ GROUPED = Card(
         Axis("K", BLOCK, BLOCK * MOST_BLOCKS, "inputs of an expert"),
         Axis("G", 1, MOST_BLOCKS, "blocks along the inputs"),
         Axis("J", 0, 2, "2 with a gate, 0 without"),
-    ),
-    scalars=(
-        Scalar("n_active", "int", 1, MOST_EXPERTS, "pairs of a row"),
-        Scalar("largest_scale", "int", 0, MOST_SCALE, "no scale is above it"),
-    ),
-    ports=(
-        reads("x", HIDDEN, ("R", "K"), "rows"),
-        reads("blocks", U8, ("X", "N", "G", str(BLOCK_BYTES)), "codes, two in a byte"),
-        reads("scales", U8, ("X", "N", "G"), "exponents, biased by 127"),
-        may_read("bias", HIDDEN, ("X", "N"), "added to the rows of an expert"),
-        reads("order", I32, ("T",), "pairs by expert"),
-        reads("starts", I32, ("X+1",), "where the pairs of each expert begin"),
-        reads("gate", F32, ("J",), "alpha and limit of a gate, or nothing"),
-        returns("y", HIDDEN, ("T", "N//(1 + J//2)"), "products, pair by pair"),
     ),
     limits=(
         limit("K", f"{BLOCK}*G", "inputs of the blocks"),

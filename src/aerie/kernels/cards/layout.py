@@ -2,67 +2,62 @@
 
 from __future__ import annotations
 
-from aerie.kernels.card import Card, Refusal, Scalar
+from aerie.kernels.card import Call, Card, Refusal
 from aerie.kernels.cards.axes import (
     BATCH,
-    BOOL,
-    I32,
-    I64,
     INT32_MAX,
     MAX_ROWS,
     MAX_VERIFY,
     NODES,
     ROWS,
-    STATUS,
     TABLE_ROWS,
     TABLE_WIDTH,
-    U8,
-    U32,
-    cost,
-    reads,
-    returns,
 )
+from aerie.kernels.cards.dtypes import BOOL, I32, I64, U8, U32
+from aerie.kernels.cards.fields import POOL_ROW, STATUS, TABLE, cost, reads, returns, scalar
+from aerie.kernels.cards.refusals import BROKEN_LAYOUT, MANY_ROWS, NEGATIVE_LENGTH, OF_TABLE
 from aerie.kernels.status import Status
+
+# An error names an overflow up to here; how far beyond does not matter.
+LARGEST_NAMED = 1 << 40
 
 _ROW = ("row_capacity",)
 _INDPTR = ("B+1",)
 
+
+class NodeData(Call, number="K10c", name="update_node_data", family="layout"):
+    """From the node store and the planner's choice, the flat ragged rows the target verifies:
+    ascending node id inside a request, links as rows within the request, derived from prev_indexs
+    alone. ancestor_bits[row] has bit j set when row j of the same request is the row itself or an
+    ancestor; word j div 32, bit j mod 32. A refused request gets no rows.
+    """
+
+    row_capacity = scalar("int", 0, MAX_ROWS, "rows of the output buffers")
+    cumu_tokens = reads(I64, ("B", "N"), "token of each node")
+    cumu_deltas = reads(I64, ("B", "N"), "depth of each node")
+    prev_indexs = reads(I64, ("B", "N"), "parent of each node, -1 for the root")
+    node_count = reads(I64, ("B",), "nodes in use; may differ after merging")
+    selected = reads(BOOL, ("B", "N"), "ancestor-closed choice that contains node 0")
+    seq_len = reads(I64, ("B",), "tokens with KV in the target, root excluded")
+    qo_indptr = returns(I32, _INDPTR, "first row of each request")
+    draft_tokens = returns(I64, _ROW, "token of each row", -1)
+    positions = returns(I64, _ROW, "seq_len + depth, wrapping around int64")
+    parent_row = returns(I64, _ROW, "row of the parent, -1 for the root", -1)
+    first_child_row = returns(I64, _ROW, "row of the first child", -1)
+    next_sibling_row = returns(I64, _ROW, "row of the next sibling", -1)
+    ancestor_bits = returns(U32, ("row_capacity", "4"), "ancestor-or-self, 128 bits")
+    status = STATUS
+
+
 NODE_DATA = Card(
-    number="K10c",
-    name="update_node_data",
-    family="layout",
-    version=1,
-    summary=(
-        "From the node store and the planner's choice, the flat ragged rows the target verifies:"
-        " ascending node id inside a request, links as rows within the request, derived from"
-        " prev_indexs alone. ancestor_bits[row] has bit j set when row j of the same request is"
-        " the row itself or an ancestor; word j div 32, bit j mod 32. A refused request gets no"
-        " rows."
-    ),
+    NodeData,
     axes=(BATCH, NODES),
-    scalars=(Scalar("row_capacity", "int", 0, MAX_ROWS, "rows of the output buffers"),),
-    ports=(
-        reads("cumu_tokens", I64, ("B", "N"), "token of each node"),
-        reads("cumu_deltas", I64, ("B", "N"), "depth of each node"),
-        reads("prev_indexs", I64, ("B", "N"), "parent of each node, -1 for the root"),
-        reads("node_count", I64, ("B",), "nodes in use; may differ after merging"),
-        reads("selected", BOOL, ("B", "N"), "ancestor-closed choice that contains node 0"),
-        reads("seq_len", I64, ("B",), "tokens with KV in the target, root excluded"),
-        returns("qo_indptr", I32, _INDPTR, "first row of each request"),
-        returns("draft_tokens", I64, _ROW, "token of each row", -1),
-        returns("positions", I64, _ROW, "seq_len + depth, wrapping around int64"),
-        returns("parent_row", I64, _ROW, "row of the parent, -1 for the root", -1),
-        returns("first_child_row", I64, _ROW, "row of the first child", -1),
-        returns("next_sibling_row", I64, _ROW, "row of the next sibling", -1),
-        returns("ancestor_bits", U32, ("row_capacity", "4"), "ancestor-or-self, 128 bits"),
-        STATUS,
-    ),
     refusals=(
         Refusal(Status.OUT_OF_RANGE, "N", "node_count outside [1, N]"),
-        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
+        NEGATIVE_LENGTH,
         Refusal(Status.BROKEN_TREE, "0", "no root, an id not in use, or a parent left out"),
         Refusal(Status.DUPLICATE_SIBLING, "1", "two selected siblings share a token"),
-        Refusal(Status.ROW_CAPACITY, "128", "more than 128 rows in one request"),
+        MANY_ROWS,
         Refusal(
             Status.SLOT_CAPACITY,
             "row_capacity",
@@ -73,43 +68,36 @@ NODE_DATA = Card(
     cost=cost("B*N*25 + 16*B", "4*(B+1) + row_capacity*56", "B*N + row_capacity*128"),
 )
 
+
+class TreeMask(Call, number="K4", name="fused_tree_mask_operator", family="layout"):
+    """KV slot lists (prefix, then the request's own tree rows, both from the table row [0, seq_len
+    + rows)) and the visibility of every (row, column) packed to bits: prefix columns visible, tree
+    columns by ancestor_bits. Little-endian bits, each request starts on a fresh byte,
+    ceil(rows*columns/8) bytes, rows inside a segment not byte-aligned, pad bits 0. Attention on a
+    host reads it; on a GPU it reads ancestor_bits themselves.
+    """
+
+    kv_capacity = scalar("int", 0, INT32_MAX, "entries of kv_indices")
+    mask_capacity = scalar("int", 0, INT32_MAX, "bytes of packed_mask")
+    req_to_token = TABLE
+    req_pool_indices = POOL_ROW
+    seq_len = reads(I64, ("B",), "prefix length of each request")
+    qo_indptr = reads(I32, _INDPTR, "first row of each request")
+    ancestor_bits = reads(U32, ("R", "4"), "from K10c")
+    kv_indptr = returns(I32, _INDPTR, "first entry of each request in kv_indices")
+    kv_indices = returns(I32, ("kv_capacity",), "KV slots: prefix, then tree", -1)
+    mask_indptr = returns(I32, _INDPTR, "first byte of each request in packed_mask")
+    packed_mask = returns(U8, ("mask_capacity",), "visibility bits")
+    status = STATUS
+
+
 TREE_MASK = Card(
-    number="K4",
-    name="fused_tree_mask_operator",
-    family="layout",
-    version=1,
-    summary=(
-        "KV slot lists (prefix, then the request's own tree rows, both from the table row"
-        " [0, seq_len + rows)) and the visibility of every (row, column) packed to bits: prefix"
-        " columns visible, tree columns by ancestor_bits. Little-endian bits, each request starts"
-        " on a fresh byte, ceil(rows*columns/8) bytes, rows inside a segment not byte-aligned,"
-        " pad bits 0. Attention on a host reads it; on a GPU it reads ancestor_bits themselves."
-    ),
+    TreeMask,
     axes=(BATCH, ROWS, TABLE_ROWS, TABLE_WIDTH),
-    scalars=(
-        Scalar("kv_capacity", "int", 0, INT32_MAX, "entries of kv_indices"),
-        Scalar("mask_capacity", "int", 0, INT32_MAX, "bytes of packed_mask"),
-    ),
-    ports=(
-        reads("req_to_token", I32, ("P", "L"), "request-to-slot table"),
-        reads("req_pool_indices", I64, ("B",), "table row of each request"),
-        reads("seq_len", I64, ("B",), "prefix length of each request"),
-        reads("qo_indptr", I32, _INDPTR, "first row of each request"),
-        reads("ancestor_bits", U32, ("R", "4"), "from K10c"),
-        returns("kv_indptr", I32, _INDPTR, "first entry of each request in kv_indices"),
-        returns("kv_indices", I32, ("kv_capacity",), "KV slots: prefix, then tree", -1),
-        returns("mask_indptr", I32, _INDPTR, "first byte of each request in packed_mask"),
-        returns("packed_mask", U8, ("mask_capacity",), "visibility bits"),
-        STATUS,
-    ),
     refusals=(
-        Refusal(
-            Status.BROKEN_LAYOUT, "R", "qo_indptr falls below an earlier entry, or passes the rows"
-        ),
-        Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),
-        Refusal(Status.TABLE_ROW, "P", "req_pool_indices names no row of the table"),
-        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
-        Refusal(Status.OUT_OF_RANGE, "L", "seq_len + rows passes the table"),
+        BROKEN_LAYOUT,
+        MANY_ROWS,
+        *OF_TABLE,
         Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
         Refusal(Status.MASK_CAPACITY, "mask_capacity", "mask bytes up to here do not fit"),
     ),
@@ -119,29 +107,28 @@ TREE_MASK = Card(
     ),
 )
 
+
+class VerifyOffsets(Call, number="K9", name="calculate_verify_kv_qo_ms", family="layout"):
+    """Running offsets of a verify batch: rows, KV entries (seq_len + rows) and mask bytes
+    (ceil(rows * columns / 8)) of each request. int32 with an overflow check: a request whose end
+    passes int32 in any of the three is refused, and so is every later one; refused requests get no
+    rows.
+    """
+
+    verify_count = reads(I64, ("B",), "rows of each request")
+    seq_len = reads(I64, ("B",), "prefix length of each request")
+    qo_indptr = returns(I32, _INDPTR, "first row of each request")
+    kv_indptr = returns(I32, _INDPTR, "first KV entry of each request")
+    mask_indptr = returns(I32, _INDPTR, "first mask byte of each request")
+    status = STATUS
+
+
 VERIFY_OFFSETS = Card(
-    number="K9",
-    name="calculate_verify_kv_qo_ms",
-    family="layout",
-    version=1,
-    summary=(
-        "Running offsets of a verify batch: rows, KV entries (seq_len + rows) and mask bytes"
-        " (ceil(rows * columns / 8)) of each request. int32 with an overflow check: a request"
-        " whose end passes int32 in any of the three is refused, and so is every later one; refused"
-        " requests get no rows."
-    ),
+    VerifyOffsets,
     axes=(BATCH,),
-    ports=(
-        reads("verify_count", I64, ("B",), "rows of each request"),
-        reads("seq_len", I64, ("B",), "prefix length of each request"),
-        returns("qo_indptr", I32, _INDPTR, "first row of each request"),
-        returns("kv_indptr", I32, _INDPTR, "first KV entry of each request"),
-        returns("mask_indptr", I32, _INDPTR, "first mask byte of each request"),
-        STATUS,
-    ),
     refusals=(
         Refusal(Status.OUT_OF_RANGE, str(MAX_VERIFY), "verify_count outside [0, 128]"),
-        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
+        NEGATIVE_LENGTH,
         Refusal(Status.OVERFLOW, str(INT32_MAX), "an offset passes int32"),
     ),
     ties="None: integers.",

@@ -2,67 +2,59 @@
 
 from __future__ import annotations
 
-from aerie.kernels.card import Axis, Card, Refusal, Scalar
-from aerie.kernels.cards.axes import (
-    BATCH,
-    BOOL,
-    FED,
-    I32,
-    I64,
-    INT32_MAX,
+from aerie.kernels.card import Axis, Call, Card, Refusal
+from aerie.kernels.cards.axes import BATCH, FED, INT32_MAX, TABLE_ROWS, TABLE_WIDTH, WIDTH
+from aerie.kernels.cards.dtypes import BOOL, I32, I64
+from aerie.kernels.cards.fields import (
+    POOL_ROW,
     STATUS,
-    TABLE_ROWS,
-    TABLE_WIDTH,
-    WIDTH,
+    TABLE,
     cost,
     may_read,
     reads,
     returns,
+    scalar,
     updates,
 )
+from aerie.kernels.cards.refusals import NEGATIVE_LENGTH, NO_SUCH_ROW
 from aerie.kernels.status import Status
 
 _EACH = ("B",)
 _TABLE = ("P", "L")
-_POOL_ROW = reads("req_pool_indices", I64, _EACH, "table row of each request")
-_START = reads("start", I64, _EACH, "first position to write")
-_END = reads("end", I64, _EACH, "one past the last position")
-_NO_SUCH_ROW = Refusal(Status.TABLE_ROW, "P", "req_pool_indices names no row of the table")
 _WRITE_REFUSALS = (
-    _NO_SUCH_ROW,
+    NO_SUCH_ROW,
     Refusal(Status.OUT_OF_RANGE, "L", "[start, end) outside the table"),
     Refusal(Status.DUPLICATE_REQUEST, "1", "another request writes the same table row"),
 )
 _NEGATIVE_SLOT = Refusal(Status.BROKEN_LAYOUT, "0", "a slot to write is negative; value = the slot")
 
+
+class KvIndices(Call, number="K8", name="compute_kv_indices", family="memory"):
+    """KV slot lists for attention. Plain: one list per request, its first seq_len slots. Draft
+    variant (tree_mask and fed_slots given): one list per (request, frontier slot), the prefix
+    followed by the fed nodes its mask row shows, in fed order: its own ancestor chain, never a
+    sibling or a cousin. A refused request's lists are empty.
+    """
+
+    kv_capacity = scalar("int", 0, INT32_MAX, "entries of kv_indices")
+    req_to_token = TABLE
+    req_pool_indices = POOL_ROW
+    seq_len = reads(I64, _EACH, "prefix length of each request")
+    tree_mask = may_read(BOOL, ("B", "W", "F"), "fed nodes each frontier slot sees")
+    fed_slots = may_read(I32, ("B", "F"), "draft KV slot of each fed node")
+    kv_indptr = returns(I32, ("B*W + 1",), "first entry of each list")
+    kv_indices = returns(I32, ("kv_capacity",), "KV slots", -1)
+    status = STATUS
+
+
 KV_INDICES = Card(
-    number="K8",
-    name="compute_kv_indices",
-    family="memory",
-    version=1,
-    summary=(
-        "KV slot lists for attention. Plain: one list per request, its first seq_len slots. Draft"
-        " variant (tree_mask and fed_slots given): one list per (request, frontier slot), the"
-        " prefix followed by the fed nodes its mask row shows, in fed order: its own ancestor"
-        " chain, never a sibling or a cousin. A refused request's lists are empty."
-    ),
+    KvIndices,
     axes=(BATCH, WIDTH, FED, TABLE_ROWS, TABLE_WIDTH),
-    scalars=(Scalar("kv_capacity", "int", 0, INT32_MAX, "entries of kv_indices"),),
-    ports=(
-        reads("req_to_token", I32, _TABLE, "request-to-slot table"),
-        _POOL_ROW,
-        reads("seq_len", I64, _EACH, "prefix length of each request"),
-        may_read("tree_mask", BOOL, ("B", "W", "F"), "fed nodes each frontier slot sees"),
-        may_read("fed_slots", I32, ("B", "F"), "draft KV slot of each fed node"),
-        returns("kv_indptr", I32, ("B*W + 1",), "first entry of each list"),
-        returns("kv_indices", I32, ("kv_capacity",), "KV slots", -1),
-        STATUS,
-    ),
     companions=(("tree_mask", "fed_slots"),),
     defaults={"W": 1, "F": 1},
     refusals=(
-        _NO_SUCH_ROW,
-        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
+        NO_SUCH_ROW,
+        NEGATIVE_LENGTH,
         Refusal(Status.OUT_OF_RANGE, "L", "seq_len passes the table"),
         Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
     ),
@@ -70,24 +62,30 @@ KV_INDICES = Card(
     cost=cost("4*kv_capacity + 16*B + B*W*F", "4*kv_capacity + 4*(B*W + 1)", "kv_capacity + B*W*F"),
 )
 
+
+class WrittenSpans(Call):
+    """Where K10a and K10b write."""
+
+    req_to_token = updates(I32, _TABLE, "request-to-slot table")
+    req_pool_indices = POOL_ROW
+    start = reads(I64, _EACH, "first position to write")
+    end = reads(I64, _EACH, "one past the last position")
+
+
+class DraftCacheLocs(
+    WrittenSpans, number="K10a", name="assign_draft_cache_locs_operator", family="memory"
+):
+    """Write freshly allocated draft slots into the request-to-slot table for [start, end) of each
+    request; request b takes the first end - start entries of row b of out_cache_loc.
+    """
+
+    out_cache_loc = reads(I32, ("B", "T"), "slots of each request")
+    status = STATUS
+
+
 DRAFT_CACHE_LOCS = Card(
-    number="K10a",
-    name="assign_draft_cache_locs_operator",
-    family="memory",
-    version=1,
-    summary=(
-        "Write freshly allocated draft slots into the request-to-slot table for [start, end) of"
-        " each request; request b takes the first end - start entries of row b of out_cache_loc."
-    ),
+    DraftCacheLocs,
     axes=(BATCH, TABLE_ROWS, TABLE_WIDTH, Axis("T", 0, 1024, "slots given per request")),
-    ports=(
-        updates("req_to_token", I32, _TABLE, "request-to-slot table"),
-        _POOL_ROW,
-        _START,
-        _END,
-        reads("out_cache_loc", I32, ("B", "T"), "slots of each request"),
-        STATUS,
-    ),
     refusals=(
         *_WRITE_REFUSALS,
         Refusal(Status.SLOT_CAPACITY, "T", "end - start exceeds the slots given"),
@@ -97,26 +95,22 @@ DRAFT_CACHE_LOCS = Card(
     cost=cost("B*(24 + 4*T)", "4*B*T + 4*B", "B*T"),
 )
 
+
+class TokenPool(
+    WrittenSpans, number="K10b", name="assign_req_to_token_pool_operator", family="memory"
+):
+    """Write freshly allocated slots into the request-to-slot table for [start, end) of each
+    request; out_cache_loc is flat, and request b takes its share after the shares max(end - start,
+    0) of all requests before it, refused ones included. Neither differences nor sums of them wrap.
+    """
+
+    out_cache_loc = reads(I32, ("C",), "slots of all requests, in request order")
+    status = STATUS
+
+
 TOKEN_POOL = Card(
-    number="K10b",
-    name="assign_req_to_token_pool_operator",
-    family="memory",
-    version=1,
-    summary=(
-        "Write freshly allocated slots into the request-to-slot table for [start, end) of each"
-        " request; out_cache_loc is flat, and request b takes its share after the shares"
-        " max(end - start, 0) of all requests before it, refused ones included. Neither differences"
-        " nor sums of them wrap."
-    ),
+    TokenPool,
     axes=(BATCH, TABLE_ROWS, TABLE_WIDTH, Axis("C", 0, 1 << 24, "slots given in all")),
-    ports=(
-        updates("req_to_token", I32, _TABLE, "request-to-slot table"),
-        _POOL_ROW,
-        _START,
-        _END,
-        reads("out_cache_loc", I32, ("C",), "slots of all requests, in request order"),
-        STATUS,
-    ),
     refusals=(
         *_WRITE_REFUSALS,
         Refusal(Status.SLOT_CAPACITY, "C", "the shares up to here exceed the slots given"),

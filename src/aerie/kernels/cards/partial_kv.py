@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from aerie.kernels.card import Axis, Card, Scalar, Ulps
-from aerie.kernels.cards.axes import (
-    BATCH,
-    BOOL,
-    F32,
-    HIDDEN,
-    I32,
-    I64,
-    MAX_VERIFY,
-    NODES,
-    SEATED_ROWS,
-    SEATED_WIDTH,
-    cost,
-    limit,
-    reads,
-    returns,
-    updates,
-)
+from dataclasses import replace
+
+from aerie.kernels.card import Axis, Call, Card, Ulps
+from aerie.kernels.cards.axes import BATCH, MAX_VERIFY, NODES, SEATED_ROWS, SEATED_WIDTH
+from aerie.kernels.cards.dtypes import BOOL, F32, HIDDEN, I32, I64
+from aerie.kernels.cards.fields import POOL_ROW, TABLE, cost, limit, reads, returns, scalar, updates
+from aerie.kernels.formula import Formula
+
+BEHIND = -3e38  # bound of a block behind the text
 
 _EACH = ("B",)
 _STORE = ("B", "N")
@@ -33,35 +24,36 @@ KV_HEADS = Axis("G", 1, 1024, "KV heads")
 GROUP = Axis("Q", 1, 1024, "query heads of a KV head")
 HEAD = Axis("D", 1, 1024, "size of a head")
 BLOCKS = Axis("J", 1, 1 << 20, "blocks of one request")
-_SIZE = Scalar("block_size", "int", 1, 1024, "positions of a block")
-_CAPACITY = Scalar("n_blocks", "int", 1, 1 << 20, "blocks of one request at most")
-_TABLE = (
-    reads("req_to_token", I32, ("P", "L"), "request-to-slot table"),
-    reads("req_pool_indices", I64, _EACH, "table row of each request"),
-    reads("seq_len", I64, _EACH, "tokens with KV"),
-)
-_QUERIES = reads("queries", HIDDEN, ("Y", "B", "G*Q", "D"), "of one row, scaled and rotated")
-_KEYS = reads("keys", HIDDEN, _POOL, "keys of the pool")
+_SIZE = scalar("int", 1, 1024, "positions of a block")
+_SEQ_LEN = reads(I64, _EACH, "tokens with KV")
+_KEYS = reads(HIDDEN, _POOL, "keys of the pool")
 _LISTED = "The table lists slots of the pool up to seq_len; n_blocks blocks hold them."
 
+
+class ScoredBlocks(Call):
+    """What R20 and R21 look at."""
+
+    block_size = _SIZE
+    n_blocks = scalar("int", 1, 1 << 20, "blocks of one request at most")
+    queries = reads(HIDDEN, ("Y", "B", "G*Q", "D"), "of one row, scaled and rotated")
+    keys = _KEYS
+    req_to_token = TABLE
+    req_pool_indices = POOL_ROW
+    seq_len = _SEQ_LEN
+
+
+class WeighedBlocks(ScoredBlocks, number="R20", name="weigh_kv_blocks"):
+    """The attention that each block of a text gets: of every query head the softmax over the
+    positions 0 to seq_len, summed over a block's positions and over the query heads of a KV head,
+    in float64 and rounded to float32 once. 0 for a block behind the text.
+    """
+
+    block_scores = returns(F32, ("Y", "B", "G", "n_blocks"), "mass of each block")
+
+
 WEIGHED_BLOCKS = Card(
-    number="R20",
-    name="weigh_kv_blocks",
-    family="round",
-    version=1,
-    summary=(
-        "The attention that each block of a text gets: of every query head the softmax over the"
-        " positions 0 to seq_len, summed over a block's positions and over the query heads of a"
-        " KV head, in float64 and rounded to float32 once. 0 for a block behind the text."
-    ),
+    WeighedBlocks,
     axes=(LAYERS, BATCH, KV_HEADS, GROUP, HEAD, SLOTS, SEATED_ROWS, SEATED_WIDTH),
-    scalars=(_SIZE, _CAPACITY),
-    ports=(
-        _QUERIES,
-        _KEYS,
-        *_TABLE,
-        returns("block_scores", F32, ("Y", "B", "G", "n_blocks"), "mass of each block"),
-    ),
     ties="None: sums.",
     assumes=_LISTED,
     # Scores of float32 products: an absolute error of 1e-5 in them is so many units of their mass.
@@ -73,81 +65,72 @@ WEIGHED_BLOCKS = Card(
     ),
 )
 
-BOUNDED_BLOCKS = Card(
-    number="R21",
-    name="bound_kv_blocks",
-    family="round",
-    version=1,
-    summary=(
-        "How high the scores of a block may be, from the largest and the smallest value of its"
-        " keys in every channel: the larger of a query's products with the two, averaged over the"
-        " query heads of a KV head, in float64 and rounded to float32 once. -3e38 for a block"
-        " behind the text."
-    ),
-    axes=(LAYERS, BATCH, KV_HEADS, GROUP, HEAD, SLOTS, SEATED_ROWS, SEATED_WIDTH),
-    scalars=(_SIZE, _CAPACITY),
-    ports=(
-        _QUERIES,
-        _KEYS,
-        *_TABLE,
-        returns("block_scores", F32, ("Y", "B", "G", "n_blocks"), "bound of each block"),
-    ),
-    ties="None: sums.",
-    assumes=_LISTED,
+
+class BoundedBlocks(ScoredBlocks, number="R21", name="bound_kv_blocks"):
+    """How high the scores of a block may be, from the largest and the smallest value of its keys in
+    every channel: the larger of a query's products with the two, averaged over the query heads of a
+    KV head, in float64 and rounded to float32 once. -3e38 for a block behind the text.
+    """
+
+    block_scores = returns(F32, ("Y", "B", "G", "n_blocks"), "bound of each block")
+
+
+BOUNDED_BLOCKS = replace(
+    WEIGHED_BLOCKS,
+    call=BoundedBlocks,
     # A sum of products whose signs differ may be small: the error is that of its largest terms.
     tolerances={"block_scores": Ulps(cpu=4096, gpu=4096)},
-    cost=cost(
-        "E*Y*B*G*D*(Q + n_blocks*block_size) + 4*B*n_blocks*block_size",
-        "4*Y*B*G*n_blocks",
-        "Y*B*G*D*n_blocks*(2*block_size + 4*Q)",
-    ),
+    cost=replace(WEIGHED_BLOCKS.cost, operations=Formula("Y*B*G*D*n_blocks*(2*block_size + 4*Q)")),
 )
 
+
+class ChosenBlocks(Call, number="R22", name="choose_kv_blocks"):
+    """The blocks that a preview looks at, ascending: the first n_sink, the last n_window, and of
+    those between them the n_retrieval with the highest scores; all of them where a text has no
+    more. near_len counts their positions; the last block of a text may be short.
+    """
+
+    block_size = _SIZE
+    n_sink = scalar("int", 0, 1 << 16, "blocks from the beginning")
+    n_retrieval = scalar("int", 0, 1 << 16, "blocks by score")
+    n_window = scalar("int", 1, 1 << 16, "blocks up to the end")
+    block_scores = reads(F32, _BLOCKS, "from R20 or R21")
+    seq_len = _SEQ_LEN
+    blocks = returns(
+        I32, ("Y", "B", "G", "n_sink + n_retrieval + n_window"), "numbers of the chosen blocks", -1
+    )
+    near_len = returns(I64, _EACH, "positions of the chosen blocks")
+
+
 CHOSEN_BLOCKS = Card(
-    number="R22",
-    name="choose_kv_blocks",
-    family="round",
-    version=1,
-    summary=(
-        "The blocks that a preview looks at, ascending: the first n_sink, the last n_window, and"
-        " of those between them the n_retrieval with the highest scores; all of them where a text"
-        " has no more. near_len counts their positions; the last block of a text may be short."
-    ),
+    ChosenBlocks,
     axes=(LAYERS, BATCH, KV_HEADS, BLOCKS),
-    scalars=(
-        _SIZE,
-        Scalar("n_sink", "int", 0, 1 << 16, "blocks from the beginning"),
-        Scalar("n_retrieval", "int", 0, 1 << 16, "blocks by score"),
-        Scalar("n_window", "int", 1, 1 << 16, "blocks up to the end"),
-    ),
-    ports=(
-        reads("block_scores", F32, _BLOCKS, "from R20 or R21"),
-        reads("seq_len", I64, _EACH, "tokens with KV"),
-        returns(
-            "blocks",
-            I32,
-            ("Y", "B", "G", "n_sink + n_retrieval + n_window"),
-            "numbers of the chosen blocks",
-            -1,
-        ),
-        returns("near_len", I64, _EACH, "positions of the chosen blocks"),
-    ),
     ties="Equal scores: the earlier block.",
     assumes="No score is NaN; J blocks hold seq_len positions.",
     cost=cost("4*Y*B*G*J + 8*B", "4*Y*B*G*(n_sink + n_retrieval + n_window) + 8*B", "8*Y*B*G*J"),
 )
 
+
+class GatheredBlocks(Call, number="R23", name="gather_kv_blocks"):
+    """Copy the chosen blocks of every layer and KV head, one behind the other, into a pool of their
+    own: position i of chosen block j of request b goes to the slot that row b of near_table lists
+    at j * block_size + i. Positions behind the text and entries of -1 are not copied.
+    """
+
+    block_size = _SIZE
+    near_keys = updates(HIDDEN, _NEAR_POOL, "keys of the pool they are copied to")
+    near_values = updates(HIDDEN, _NEAR_POOL, "its values")
+    keys = _KEYS
+    values = reads(HIDDEN, _POOL, "values of the pool")
+    blocks = reads(I32, _BLOCKS, "from R22")
+    req_to_token = TABLE
+    req_pool_indices = POOL_ROW
+    seq_len = _SEQ_LEN
+    near_table = reads(I32, ("B", "W"), "slots of the pool they are copied to")
+
+
 GATHERED_BLOCKS = Card(
-    number="R23",
-    name="gather_kv_blocks",
-    family="round",
-    version=1,
-    summary=(
-        "Copy the chosen blocks of every layer and KV head, one behind the other, into a pool of"
-        " their own: position i of chosen block j of request b goes to the slot that row b of"
-        " near_table lists at j * block_size + i. Positions behind the text and entries of -1"
-        " are not copied."
-    ),
+    GatheredBlocks,
     axes=(
         LAYERS,
         BATCH,
@@ -160,16 +143,6 @@ GATHERED_BLOCKS = Card(
         Axis("T", 1, 1 << 28, "slots of the pool they are copied to"),
         Axis("W", 1, 1 << 21, "columns of its table"),
     ),
-    scalars=(_SIZE,),
-    ports=(
-        updates("near_keys", HIDDEN, _NEAR_POOL, "keys of the pool they are copied to"),
-        updates("near_values", HIDDEN, _NEAR_POOL, "its values"),
-        _KEYS,
-        reads("values", HIDDEN, _POOL, "values of the pool"),
-        reads("blocks", I32, _BLOCKS, "from R22"),
-        *_TABLE,
-        reads("near_table", I32, ("B", "W"), "slots of the pool they are copied to"),
-    ),
     limits=(limit("J*block_size", "W", "columns of near_table"),),
     ties="None: copies.",
     assumes=_LISTED + " No slot is listed twice in near_table.",
@@ -178,33 +151,31 @@ GATHERED_BLOCKS = Card(
     ),
 )
 
+
+class SplicedRun(Call, number="R24", name="splice_drafted_run"):
+    """Put a run of tokens between a root and the tree that was drafted behind it. Node i of the
+    run, 1 to P, takes token i, depth i and parent i - 1; it has score 1 and is selected if i <=
+    run_count, else score 0. Node j >= 1 of the tree becomes node P + j, run_count deeper; children
+    of the root hang below the last node of the run. n_chosen grows by run_count. noted_depths are
+    depths as a policy learns from them: of the tree as they were, of the run 0.
+    """
+
+    node_count = scalar("int", 1, 4096, "nodes of each tree before")
+    cumu_tokens = updates(I64, _STORE, "token of each node")
+    cumu_scores = updates(F32, _STORE, "path score of each node")
+    cumu_deltas = updates(I64, _STORE, "depth of each node")
+    prev_indexs = updates(I64, _STORE, "parent")
+    selected = updates(BOOL, _STORE, "the nodes to verify")
+    n_chosen = updates(I32, _EACH, "how many they are")
+    root_tokens = reads(I64, _EACH, "token of the root before the run")
+    run_tokens = reads(I64, ("B", "P"), "tokens of each run")
+    run_count = reads(I64, _EACH, "how many they are")
+    noted_depths = returns(I64, _STORE, "depths to learn from")
+
+
 SPLICED_RUN = Card(
-    number="R24",
-    name="splice_drafted_run",
-    family="round",
-    version=1,
-    summary=(
-        "Put a run of tokens between a root and the tree that was drafted behind it. Node i of"
-        " the run, 1 to P, takes token i, depth i and parent i - 1; it has score 1 and is selected"
-        " if i <= run_count, else score 0. Node j >= 1 of the tree becomes node P + j, run_count"
-        " deeper; children of the root hang below the last node of the run. n_chosen grows by"
-        " run_count. noted_depths are depths as a policy learns from them: of the tree as they"
-        " were, of the run 0."
-    ),
+    SplicedRun,
     axes=(BATCH, NODES, Axis("P", 1, MAX_VERIFY, "tokens of a run at most")),
-    scalars=(Scalar("node_count", "int", 1, 4096, "nodes of each tree before"),),
-    ports=(
-        updates("cumu_tokens", I64, _STORE, "token of each node"),
-        updates("cumu_scores", F32, _STORE, "path score of each node"),
-        updates("cumu_deltas", I64, _STORE, "depth of each node"),
-        updates("prev_indexs", I64, _STORE, "parent"),
-        updates("selected", BOOL, _STORE, "the nodes to verify"),
-        updates("n_chosen", I32, _EACH, "how many they are"),
-        reads("root_tokens", I64, _EACH, "token of the root before the run"),
-        reads("run_tokens", I64, ("B", "P"), "tokens of each run"),
-        reads("run_count", I64, _EACH, "how many they are"),
-        returns("noted_depths", I64, _STORE, "depths to learn from"),
-    ),
     limits=(limit("node_count + P", "N", "nodes per request"),),
     ties="None: integers and copies.",
     assumes="0 <= run_count <= P; parents of the first node_count nodes are among them.",

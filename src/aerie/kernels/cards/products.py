@@ -10,19 +10,10 @@ from __future__ import annotations
 
 import math
 
-from aerie.kernels.card import Axis, Card, Scalar, Ulps
-from aerie.kernels.cards.axes import (
-    F32,
-    HIDDEN,
-    MAX_ROWS,
-    U8,
-    cost,
-    limit,
-    may_read,
-    reads,
-    returns,
-    updates,
-)
+from aerie.kernels.card import Axis, Call, Card, Ulps
+from aerie.kernels.cards.axes import MAX_ROWS
+from aerie.kernels.cards.dtypes import F32, HIDDEN, U8
+from aerie.kernels.cards.fields import cost, limit, may_read, reads, returns, scalar, updates
 
 MOST_OUT, MOST_IN = 1 << 18, 1 << 17
 
@@ -39,6 +30,16 @@ WIDEST_STEP = 128
 # Of e4m3, and the exponents that the scale of a row may have.
 LARGEST_FLOAT, MOST_EXPONENT = 448, 100
 
+_SHARED = "inputs that share a scale"
+_EVEN_GROUP, _ANY_GROUP = (scalar("int", least, MOST_IN, _SHARED) for least in (2, 1))
+_X = reads(HIDDEN, ("R", "K"), "rows")
+_CODES = reads(U8, ("N", "Q"), "codes of the weight, two in a byte")
+_FLOATS = reads(U8, ("N", "K"), "the weight's floats as their bits")
+_SCALES = reads(F32, ("G", "N"), "scale of each group and output")
+_ZEROS = reads(U8, ("G", "N"), "code that stands for zero, 0 to 15")
+_BIAS = may_read(HIDDEN, ("N",), "added to every row")
+_Y = returns(HIDDEN, ("R", "N"), "products")
+
 
 def step_of(group_size: int) -> int:
     """Codes of a step: a byte holds one of its first half and one of its second.
@@ -48,27 +49,25 @@ def step_of(group_size: int) -> int:
     return math.gcd(group_size, WIDEST_STEP)
 
 
+class FourBits(Call, number="R18", name="multiply_int4"):
+    """Rows times a weight of four-bit codes: weight[n, k] = scales[g, n] * (code[n, k] - zeros[g,
+    n]), g = k // group_size. Codes come in steps of the greatest common divisor of group_size and
+    128: the low half of byte j of a step is its code j, the high half the code half a step further
+    on.
+    """
+
+    group_size = _EVEN_GROUP
+    x = _X
+    codes = _CODES
+    scales = _SCALES
+    zeros = _ZEROS
+    bias = _BIAS
+    y = _Y
+
+
 FOUR_BITS = Card(
-    number="R18",
-    name="multiply_int4",
-    family="round",
-    version=1,
-    summary=(
-        "Rows times a weight of four-bit codes: weight[n, k] = scales[g, n] * (code[n, k] -"
-        " zeros[g, n]), g = k // group_size. Codes come in steps of the greatest common divisor of"
-        " group_size and 128: the low half of byte j of a step is its code j, the high half the"
-        " code half a step further on."
-    ),
+    FourBits,
     axes=(ROWS, OUTPUTS, INPUTS, BYTES, GROUPS),
-    scalars=(Scalar("group_size", "int", 2, MOST_IN, "inputs that share a scale"),),
-    ports=(
-        reads("x", HIDDEN, ("R", "K"), "rows"),
-        reads("codes", U8, ("N", "Q"), "codes of the weight, two in a byte"),
-        reads("scales", F32, ("G", "N"), "scale of each group and output"),
-        reads("zeros", U8, ("G", "N"), "code that stands for zero, 0 to 15"),
-        may_read("bias", HIDDEN, ("N",), "added to every row"),
-        returns("y", HIDDEN, ("R", "N"), "products"),
-    ),
     limits=(
         limit("group_size", "2*(group_size//2)", "an even group_size"),
         limit("K", "2*Q", "inputs of the codes"),
@@ -82,24 +81,23 @@ FOUR_BITS = Card(
     cost=cost("E*R*K + N*Q + 5*G*N", "E*R*N", "2*R*N*K"),
 )
 
+
+class EightBits(Call, number="R19", name="multiply_fp8"):
+    """Rows times a weight of eight-bit floats (e4m3, without infinities): weight[n, k] = scales[k
+    // group_size, n] * code[n, k]. The last group may be shorter.
+    """
+
+    group_size = _ANY_GROUP
+    x = _X
+    codes = _FLOATS
+    scales = _SCALES
+    bias = _BIAS
+    y = _Y
+
+
 EIGHT_BITS = Card(
-    number="R19",
-    name="multiply_fp8",
-    family="round",
-    version=1,
-    summary=(
-        "Rows times a weight of eight-bit floats (e4m3, without infinities): weight[n, k] ="
-        " scales[k // group_size, n] * code[n, k]. The last group may be shorter."
-    ),
+    EightBits,
     axes=(ROWS, OUTPUTS, Axis("K", 1, MOST_IN, "inputs of the layer"), GROUPS),
-    scalars=(Scalar("group_size", "int", 1, MOST_IN, "inputs that share a scale"),),
-    ports=(
-        reads("x", HIDDEN, ("R", "K"), "rows"),
-        reads("codes", U8, ("N", "K"), "the weight's floats as their bits"),
-        reads("scales", F32, ("G", "N"), "scale of each group and output"),
-        may_read("bias", HIDDEN, ("N",), "added to every row"),
-        returns("y", HIDDEN, ("R", "N"), "products"),
-    ),
     limits=(
         limit("K", "G*group_size", "inputs of the groups"),
         limit("(G - 1)*group_size + 1", "K", "groups of the inputs"),
@@ -110,30 +108,27 @@ EIGHT_BITS = Card(
     cost=cost("E*R*K + N*K + 4*G*N", "E*R*N", "2*R*N*K"),
 )
 
+
 # Products of two e4m3 are exact in float32. Hopper's matrix unit adds them to fourteen bits: every
 # 32 inputs may cost 2^-13 of the sum so far, which in units of the rows is 1 for 128 inputs of
 # float16 and for 1024 of bfloat16. Rows in float32 are not multiplied there.
+class EightBitRows(Call, number="R27", name="multiply_fp8_rows"):
+    """Rows in eight bits times a weight in eight bits: y[r, n] = s[r] * scales[n] * the sum of q[r,
+    k] * code[n, k]. s[r] is the least power of two, of exponents -100 to 100, by which no value of
+    the row exceeds 448, and 1 for a row of zeros; q is x / s as the nearest e4m3, of two as near
+    the even one. For drafts, which need not be exact.
+    """
+
+    x = _X
+    codes = _FLOATS
+    scales = reads(F32, ("N",), "scale of each output")
+    bias = _BIAS
+    y = _Y
+
+
 EIGHT_BIT_ROWS = Card(
-    number="R27",
-    name="multiply_fp8_rows",
-    family="round",
-    version=1,
-    summary=(
-        "Rows in eight bits times a weight in eight bits: y[r, n] = s[r] * scales[n] * the sum of"
-        " q[r, k] * code[n, k]. s[r] is the least power of two, of exponents -100 to 100, by which"
-        " no value of the row exceeds 448, and 1 for a row of zeros; q is x / s as the nearest"
-        " e4m3, of two as near the even one. For drafts, which need not be exact."
-    ),
+    EightBitRows,
     axes=(ROWS, OUTPUTS, Axis("K", 1, MOST_IN, "inputs of the layer")),
-    scalars=(),
-    ports=(
-        reads("x", HIDDEN, ("R", "K"), "rows"),
-        reads("codes", U8, ("N", "K"), "the weight's floats as their bits"),
-        reads("scales", F32, ("N",), "scale of each output"),
-        may_read("bias", HIDDEN, ("N",), "added to every row"),
-        returns("y", HIDDEN, ("R", "N"), "products"),
-    ),
-    limits=(),
     ties="Halves between two e4m3 go to the even one; sums in any order within the tolerance.",
     assumes=(
         "Values are finite and at most 448 * 2^100, no code is NaN (127, 255), and sums stay within"
@@ -145,39 +140,46 @@ EIGHT_BIT_ROWS = Card(
 
 _WRITTEN = Axis("N", 0, MOST_OUT, "outputs that are written")
 # Written in place: whoever multiplies says in which dtype, and takes one scratch for many weights.
-_WEIGHT = updates("weight", HIDDEN, ("N", "K"), "the weight; what it held is not read")
+_WEIGHT = updates(HIDDEN, ("N", "K"), "the weight; what it held is not read")
 _ROUNDED = "None: each element is rounded to float32, then to the dtype of the weight."
 
+
+class UnpackedFourBits(Call, number="R28", name="unpack_int4"):
+    """A weight of four-bit codes, written out: weight[n, k] = scales[g, n] * (code[n, k] - zeros[g,
+    n]), g = k // group_size, of codes in the order of R18.
+    """
+
+    group_size = _EVEN_GROUP
+    weight = _WEIGHT
+    codes = _CODES
+    scales = _SCALES
+    zeros = _ZEROS
+
+
 UNPACKED_FOUR_BITS = Card(
-    number="R28",
-    name="unpack_int4",
-    family="round",
-    version=1,
-    summary=(
-        "A weight of four-bit codes, written out: weight[n, k] = scales[g, n] * (code[n, k] -"
-        " zeros[g, n]), g = k // group_size, of codes in the order of R18."
-    ),
+    UnpackedFourBits,
     axes=(_WRITTEN, INPUTS, BYTES, GROUPS),
-    scalars=FOUR_BITS.scalars,
-    ports=(_WEIGHT, *FOUR_BITS.ports[1:4]),
     limits=FOUR_BITS.limits,
     ties=_ROUNDED,
     assumes="Products are finite in the dtype of the weight; zeros are 0 to 15.",
     cost=cost("N*Q + 5*G*N", "E*N*K", "2*N*K"),
 )
 
+
+class UnpackedEightBits(Call, number="R29", name="unpack_fp8"):
+    """A weight of eight-bit floats (e4m3, without infinities), written out: weight[n, k] = scales[k
+    // group_size, n] * code[n, k]. The last group may be shorter.
+    """
+
+    group_size = _ANY_GROUP
+    weight = _WEIGHT
+    codes = _FLOATS
+    scales = _SCALES
+
+
 UNPACKED_EIGHT_BITS = Card(
-    number="R29",
-    name="unpack_fp8",
-    family="round",
-    version=1,
-    summary=(
-        "A weight of eight-bit floats (e4m3, without infinities), written out: weight[n, k] ="
-        " scales[k // group_size, n] * code[n, k]. The last group may be shorter."
-    ),
+    UnpackedEightBits,
     axes=(_WRITTEN, *EIGHT_BITS.axes[2:]),
-    scalars=EIGHT_BITS.scalars,
-    ports=(_WEIGHT, *EIGHT_BITS.ports[1:3]),
     limits=EIGHT_BITS.limits,
     ties=_ROUNDED,
     assumes="Products are finite in the dtype of the weight; no code is NaN (127, 255).",

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from aerie.kernels.card import Axis, Card, Refusal, Scalar
-from aerie.kernels.cards.axes import (
-    BATCH,
-    BOOL,
-    HIDDEN,
-    HOST,
-    I32,
-    I64,
-    MAX_BATCH,
-    MAX_ROWS,
+from aerie.kernels.card import Axis, Call, Card, Refusal
+from aerie.kernels.cards.axes import BATCH, MAX_BATCH, MAX_ROWS
+from aerie.kernels.cards.dtypes import BOOL, HIDDEN, HOST, I32, I64, U32
+from aerie.kernels.cards.fields import (
+    POOL_ROW,
     STATUS,
-    U32,
     cost,
     limit,
     may_update,
     reads,
     returns,
+    scalar,
     updates,
 )
 from aerie.kernels.status import Status
@@ -27,43 +22,39 @@ _EACH = ("B",)
 _STATIC = ("C",)
 _CAPTURED = Axis("C", 1, MAX_BATCH, "requests the static buffers hold")
 _WIDE = Axis("H", 0, 1 << 16, "width of a hidden row (several taps side by side)")
-_FILL = Scalar("seq_len_fill", "int", 0, 1 << 21, "sequence length of an inert request")
-_SEQ_LEN = reads("seq_len", I64, _EACH, "sequence length of each request")
-_POOL_ROW = reads("req_pool_indices", I64, _EACH, "table row of each request")
-_STATIC_SEQ_LEN = updates("static_seq_len", I64, _STATIC, "padding: seq_len_fill")
-_STATIC_POOL_ROW = updates("static_req_pool_indices", I64, _STATIC, "padding: 0")
+_FILL = scalar("int", 0, 1 << 21, "sequence length of an inert request")
+_SEQ_LEN = reads(I64, _EACH, "sequence length of each request")
+_STATIC_SEQ_LEN = updates(I64, _STATIC, "padding: seq_len_fill")
+_STATIC_POOL_ROW = updates(I64, _STATIC, "padding: 0")
+
+
+class DraftReplay(Call, number="K11", name="draft_replay_input_operator", family="replay"):
+    """Copy one draft level into the static buffers of the smallest captured bucket that holds the
+    batch. Padding requests are inert: sequence length seq_len_fill, slot 0, position 0, token 0,
+    hidden 0, table row 0. Entries beyond the bucket are not touched.
+    """
+
+    tree_width = scalar("int", 1, 10, "rows of each request")
+    buckets = scalar("ints", 1, MAX_BATCH, "captured batch sizes, ascending")
+    seq_len_fill = _FILL
+    input_ids = reads(I64, ("B*tree_width",), "token of each row")
+    positions = reads(I64, ("B*tree_width",), "position of each row")
+    out_cache_loc = reads(I32, ("B*tree_width",), "KV slot each row writes")
+    hidden = reads(HIDDEN, ("B*tree_width", "H"), "hidden row")
+    seq_len = _SEQ_LEN
+    req_pool_indices = POOL_ROW
+    static_input_ids = updates(I64, ("C*tree_width",), "padding: 0")
+    static_positions = updates(I64, ("C*tree_width",), "padding: 0")
+    static_out_cache_loc = updates(I32, ("C*tree_width",), "padding: slot 0")
+    static_hidden = updates(HIDDEN, ("C*tree_width", "H"), "padding: 0")
+    static_seq_len = _STATIC_SEQ_LEN
+    static_req_pool_indices = _STATIC_POOL_ROW
+    bucket = returns(HOST, (), "requests of the bucket that was filled")
+
 
 DRAFT_REPLAY = Card(
-    number="K11",
-    name="draft_replay_input_operator",
-    family="replay",
-    version=1,
-    summary=(
-        "Copy one draft level into the static buffers of the smallest captured bucket that holds"
-        " the batch. Padding requests are inert: sequence length seq_len_fill, slot 0, position 0,"
-        " token 0, hidden 0, table row 0. Entries beyond the bucket are not touched."
-    ),
+    DraftReplay,
     axes=(BATCH, _CAPTURED, _WIDE),
-    scalars=(
-        Scalar("tree_width", "int", 1, 10, "rows of each request"),
-        Scalar("buckets", "ints", 1, MAX_BATCH, "captured batch sizes, ascending"),
-        _FILL,
-    ),
-    ports=(
-        reads("input_ids", I64, ("B*tree_width",), "token of each row"),
-        reads("positions", I64, ("B*tree_width",), "position of each row"),
-        reads("out_cache_loc", I32, ("B*tree_width",), "KV slot each row writes"),
-        reads("hidden", HIDDEN, ("B*tree_width", "H"), "hidden row"),
-        _SEQ_LEN,
-        _POOL_ROW,
-        updates("static_input_ids", I64, ("C*tree_width",), "padding: 0"),
-        updates("static_positions", I64, ("C*tree_width",), "padding: 0"),
-        updates("static_out_cache_loc", I32, ("C*tree_width",), "padding: slot 0"),
-        updates("static_hidden", HIDDEN, ("C*tree_width", "H"), "padding: 0"),
-        _STATIC_SEQ_LEN,
-        _STATIC_POOL_ROW,
-        returns("bucket", HOST, (), "requests of the bucket that was filled"),
-    ),
     limits=(
         limit("B", "largest_buckets", "requests of the largest captured bucket"),
         limit("largest_buckets", "C", "requests the static buffers hold"),
@@ -74,49 +65,46 @@ DRAFT_REPLAY = Card(
     ),
 )
 
+
+class ExtendReplay(Call, number="K12", name="extend_replay_input_operator", family="replay"):
+    """Copy a ragged extend batch into the static buffers of the smallest captured (batch, rows)
+    bucket that holds it. Padding requests are inert: extend length 1, sequence length seq_len_fill,
+    table row 0; their rows, and rows of no request, hold token 0, position 0, slot 0, hidden 0.
+    static_qo_indptr covers padding requests. Entries beyond the buckets are not touched. If any
+    request is refused nothing is written.
+    """
+
+    batch_buckets = scalar("ints", 1, MAX_BATCH, "captured batch sizes, ascending")
+    row_buckets = scalar("ints", 1, MAX_ROWS + MAX_BATCH, "captured row counts, ascending")
+    seq_len_fill = _FILL
+    input_ids = reads(I64, ("R",), "token of each row")
+    positions = reads(I64, ("R",), "position of each row")
+    out_cache_loc = reads(I32, ("R",), "KV slot each row writes")
+    hidden = reads(HIDDEN, ("R", "H"), "target features of each row")
+    extend_len = reads(I64, _EACH, "rows of each request, at least 1; summed modulo 2^64")
+    seq_len = _SEQ_LEN
+    req_pool_indices = POOL_ROW
+    static_input_ids = updates(I64, ("T",), "padding: 0")
+    static_positions = updates(I64, ("T",), "padding: 0")
+    static_out_cache_loc = updates(I32, ("T",), "padding: slot 0")
+    static_hidden = updates(HIDDEN, ("T", "H"), "padding: 0")
+    static_extend_len = updates(I64, _STATIC, "padding: 1")
+    static_seq_len = _STATIC_SEQ_LEN
+    static_req_pool_indices = _STATIC_POOL_ROW
+    static_qo_indptr = updates(I32, ("C+1",), "first row of each request")
+    bucket = returns(HOST, (), "requests of the bucket that was filled")
+    row_bucket = returns(HOST, (), "rows of the bucket that was filled")
+    status = STATUS
+
+
 EXTEND_REPLAY = Card(
-    number="K12",
-    name="extend_replay_input_operator",
-    family="replay",
-    version=1,
-    summary=(
-        "Copy a ragged extend batch into the static buffers of the smallest captured (batch, rows)"
-        " bucket that holds it. Padding requests are inert: extend length 1, sequence length"
-        " seq_len_fill, table row 0; their rows, and rows of no request, hold token 0, position 0,"
-        " slot 0, hidden 0. static_qo_indptr covers padding requests. Entries beyond the buckets"
-        " are not touched. If any request is refused nothing is written."
-    ),
+    ExtendReplay,
     axes=(
         BATCH,
         Axis("R", 0, MAX_ROWS, "rows of the batch"),
         _CAPTURED,
         Axis("T", 1, MAX_ROWS + MAX_BATCH, "rows the static buffers hold"),
         _WIDE,
-    ),
-    scalars=(
-        Scalar("batch_buckets", "ints", 1, MAX_BATCH, "captured batch sizes, ascending"),
-        Scalar("row_buckets", "ints", 1, MAX_ROWS + MAX_BATCH, "captured row counts, ascending"),
-        _FILL,
-    ),
-    ports=(
-        reads("input_ids", I64, ("R",), "token of each row"),
-        reads("positions", I64, ("R",), "position of each row"),
-        reads("out_cache_loc", I32, ("R",), "KV slot each row writes"),
-        reads("hidden", HIDDEN, ("R", "H"), "target features of each row"),
-        reads("extend_len", I64, _EACH, "rows of each request, at least 1; summed modulo 2^64"),
-        _SEQ_LEN,
-        _POOL_ROW,
-        updates("static_input_ids", I64, ("T",), "padding: 0"),
-        updates("static_positions", I64, ("T",), "padding: 0"),
-        updates("static_out_cache_loc", I32, ("T",), "padding: slot 0"),
-        updates("static_hidden", HIDDEN, ("T", "H"), "padding: 0"),
-        updates("static_extend_len", I64, _STATIC, "padding: 1"),
-        _STATIC_SEQ_LEN,
-        _STATIC_POOL_ROW,
-        updates("static_qo_indptr", I32, ("C+1",), "first row of each request"),
-        returns("bucket", HOST, (), "requests of the bucket that was filled"),
-        returns("row_bucket", HOST, (), "rows of the bucket that was filled"),
-        STATUS,
     ),
     limits=(
         limit("min(R, 1)", "B", "rows that belong to no request"),
@@ -137,31 +125,30 @@ EXTEND_REPLAY = Card(
     cost=cost("R*(20 + E*H) + 24*B", "T*(20 + E*H) + 28*C", "T"),
 )
 
+
+class ActiveSlots(Call, number="K13", name="build_active_slots", family="replay"):
+    """List the slots that still decode: not finished, seq_len below length_limit, not ended by EOS;
+    ascending. Dead slots get accepted length 0, draft tokens -1 and an empty mask in whichever of
+    those arrays are given.
+    """
+
+    finished = reads(BOOL, ("S",), "the request has ended")
+    seq_len = reads(I64, ("S",), "sequence length")
+    length_limit = reads(I64, ("S",), "length at which a request ends")
+    eos_terminated = reads(BOOL, ("S",), "the request emitted EOS")
+    accept_count = may_update(I64, ("S",), "dead slots: 0")
+    draft_tokens = may_update(I64, ("S", "T"), "dead slots: -1")
+    ancestor_bits = may_update(U32, ("S", "T", "4"), "dead slots: 0")
+    active_slots = returns(I32, ("S",), "active slots, packed to the front", -1)
+    active_inverse = returns(I32, ("S",), "index in active_slots, or -1", -1)
+    active_count = returns(I32, ("1",), "how many")
+
+
 ACTIVE_SLOTS = Card(
-    number="K13",
-    name="build_active_slots",
-    family="replay",
-    version=1,
-    summary=(
-        "List the slots that still decode: not finished, seq_len below length_limit, not ended by"
-        " EOS; ascending. Dead slots get accepted length 0, draft tokens -1 and an empty mask in"
-        " whichever of those arrays are given."
-    ),
+    ActiveSlots,
     axes=(
         Axis("S", 0, 1024, "slots of the engine"),
         Axis("T", 1, 128, "rows per slot"),
-    ),
-    ports=(
-        reads("finished", BOOL, ("S",), "the request has ended"),
-        reads("seq_len", I64, ("S",), "sequence length"),
-        reads("length_limit", I64, ("S",), "length at which a request ends"),
-        reads("eos_terminated", BOOL, ("S",), "the request emitted EOS"),
-        may_update("accept_count", I64, ("S",), "dead slots: 0"),
-        may_update("draft_tokens", I64, ("S", "T"), "dead slots: -1"),
-        may_update("ancestor_bits", U32, ("S", "T", "4"), "dead slots: 0"),
-        returns("active_slots", I32, ("S",), "active slots, packed to the front", -1),
-        returns("active_inverse", I32, ("S",), "index in active_slots, or -1", -1),
-        returns("active_count", I32, ("1",), "how many"),
     ),
     ties="None: integers.",
     cost=cost("18*S", "8*S + 4", "4*S"),

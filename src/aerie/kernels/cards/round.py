@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aerie.kernels.cards.experts import EXPERT_CARDS
+from aerie.kernels.cards.growth import DRAFT_LAYER
 from aerie.kernels.cards.partial_kv import PARTIAL_CARDS
 from aerie.kernels.cards.products import PRODUCT_CARDS
 from aerie.kernels.cards.round_choice import CHOICE_CARDS
@@ -15,6 +16,7 @@ from aerie.kernels.cards.scores import SCORE_CARDS
 ROUND_CARDS = (
     *ROW_CARDS,
     *DRAFT_CARDS,
+    DRAFT_LAYER,
     *CHOICE_CARDS,
     *VERDICT_STATE_CARDS,
     *TEXT_CARDS,

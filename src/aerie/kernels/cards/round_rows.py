@@ -7,21 +7,10 @@ that no request uses belong to one more request behind the others, the inert one
 
 from __future__ import annotations
 
-from aerie.kernels.card import Axis, Card, Port, Scalar
-from aerie.kernels.cards.axes import (
-    BATCH,
-    COLUMNS,
-    I32,
-    I64,
-    MAX_VERIFY,
-    ROWS,
-    SEATED_ROWS,
-    SEATED_WIDTH,
-    cost,
-    reads,
-    returns,
-    updates,
-)
+from aerie.kernels.card import Axis, Call, Card
+from aerie.kernels.cards.axes import BATCH, COLUMNS, MAX_VERIFY, ROWS, SEATED_ROWS, SEATED_WIDTH
+from aerie.kernels.cards.dtypes import I32, I64
+from aerie.kernels.cards.fields import POOL_ROW, TABLE, cost, reads, returns, scalar, updates
 
 _EACH = ("B",)
 _INDPTR = ("B+1",)
@@ -32,85 +21,74 @@ _PROMPT = ("row_capacity",)
 # Chunks of prompts are longer than trees.
 MOST_PROMPT_ROWS = 1 << 20
 
-_SEQ_LEN = reads("seq_len", I64, _EACH, "tokens with KV, root excluded")
-_KV_INDPTR = reads("kv_indptr", I32, _INDPTR, "first entry of each request's list, from K8")
-_KV_INDICES = updates("kv_indices", I32, _LISTS, "KV slots, from K8; behind the last list: 0")
-_TABLE = reads("req_to_token", I32, ("P", "L"), "request-to-slot table")
-_POOL_ROW = reads("req_pool_indices", I64, _EACH, "table row of each request")
-_COLUMN_POSITIONS = returns("column_positions", I32, _LISTS, "position of each column")
+_SEQ_LEN = reads(I64, _EACH, "tokens with KV, root excluded")
+_KV_INDPTR = reads(I32, _INDPTR, "first entry of each request's list, from K8")
+_KV_INDICES = updates(I32, _LISTS, "KV slots, from K8; behind the last list: 0")
+_COLUMN_POSITIONS = returns(I32, _LISTS, "position of each column")
+_ROW_INDPTR = returns(I32, ("B + 2",), "first row of each request, then of the inert one")
+_COLUMN_INDPTR = returns(I32, ("B + 2",), "the same of columns; the inert request has one")
+_WRITES = "slot each row writes, 0 for rows of no request"
+_SEES = "columns it sees from the front of its list"
 _LISTED = "kv_indptr begins with 0, never falls and ends within C."
 _INERT = f"{_LISTED} Who looks at the inert request's column leaves room for it: an end below C."
 
 
-def _rows(shape: tuple[str, ...]) -> tuple[Port, ...]:
-    """Where each row writes, and what it sees of its request's list."""
-    return (
-        returns("kv_slots", I64, shape, "slot each row writes, 0 for rows of no request"),
-        returns("visible_prefix", I32, shape, "columns it sees from the front of its list"),
-    )
+class VerifyRows(Call, number="R1", name="place_verify_rows"):
+    """The rows of K10c and the slot lists of K8 (seq_len + rows entries a request) as attention
+    reads them, in buffers that may be longer. Row i of a request writes the slot at place seq_len +
+    i of its list, slot 0 if the list ends before, and sees its prefix and its ancestors. A column
+    of the prefix stands at its place in the list, one of the tree where its row does. Rows behind
+    the last request's are inert, and see one column.
+    """
 
-
-_BOUNDS = (
-    returns("row_indptr", I32, ("B + 2",), "first row of each request, then of the inert one"),
-    returns("column_indptr", I32, ("B + 2",), "the same of columns; the inert request has one"),
-)
+    draft_tokens = reads(I64, ("R",), "from K10c; -1 behind the last row")
+    positions = reads(I64, ("R",), "from K10c")
+    qo_indptr = reads(I32, _INDPTR, "first row of each request")
+    kv_indptr = _KV_INDPTR
+    kv_indices = _KV_INDICES
+    seq_len = _SEQ_LEN
+    tokens = returns(I64, ("R",), "token of each row, at least 0")
+    kv_slots = returns(I64, ("R",), _WRITES)
+    visible_prefix = returns(I32, ("R",), _SEES)
+    row_indptr = _ROW_INDPTR
+    column_indptr = _COLUMN_INDPTR
+    column_positions = _COLUMN_POSITIONS
+    tree_start = returns(I32, _INDPTR, "columns before the tree; the inert request: 0")
 
 
 VERIFY_ROWS = Card(
-    number="R1",
-    name="place_verify_rows",
-    family="round",
-    version=1,
-    summary=(
-        "The rows of K10c and the slot lists of K8 (seq_len + rows entries a request) as attention"
-        " reads them, in buffers that may be longer. Row i of a request writes the slot at place"
-        " seq_len + i of its list, slot 0 if the list ends before, and sees its prefix and its"
-        " ancestors. A column of the prefix stands at its place in the list, one of the tree where"
-        " its row does. Rows behind the last request's are inert, and see one column."
-    ),
+    VerifyRows,
     axes=(BATCH, ROWS, COLUMNS),
-    ports=(
-        reads("draft_tokens", I64, ("R",), "from K10c; -1 behind the last row"),
-        reads("positions", I64, ("R",), "from K10c"),
-        reads("qo_indptr", I32, _INDPTR, "first row of each request"),
-        _KV_INDPTR,
-        _KV_INDICES,
-        _SEQ_LEN,
-        returns("tokens", I64, ("R",), "token of each row, at least 0"),
-        *_rows(("R",)),
-        *_BOUNDS,
-        _COLUMN_POSITIONS,
-        returns("tree_start", I32, _INDPTR, "columns before the tree; the inert request: 0"),
-    ),
     ties="None: integers.",
     assumes=f"qo_indptr begins with 0, never falls and ends within R; {_INERT}",
     cost=cost("16*R + 4*C + 8*(B+1) + 8*B", "20*R + 8*C + 8*(B+2) + 4*(B+1)", "(R + C)*8 + 4*B"),
 )
 
+
+class PromptRows(Call, number="R2", name="place_prompt_rows"):
+    """The rows of prompt chunks as attention reads them: row i of a chunk is the token at position
+    start + i, writes the slot at that place of its request's list (start + rows slots, from K8;
+    slot 0 if the list ends before) and sees everything up to itself. Rows behind the last chunk are
+    inert: position 0, and one visible column.
+    """
+
+    row_capacity = scalar("int", 0, MOST_PROMPT_ROWS, "rows of the output buffers")
+    qo_indptr = reads(I32, _INDPTR, "first row of each chunk")
+    start = reads(I64, _EACH, "position of each chunk's first token")
+    kv_indptr = _KV_INDPTR
+    kv_indices = _KV_INDICES
+    positions = returns(I64, _PROMPT, "position of each row")
+    kv_slots = returns(I64, _PROMPT, _WRITES)
+    visible_prefix = returns(I32, _PROMPT, _SEES)
+    row_indptr = _ROW_INDPTR
+    column_indptr = _COLUMN_INDPTR
+    column_positions = _COLUMN_POSITIONS
+    tree_start = returns(I32, _INDPTR, "start of each chunk; the inert request: 0")
+
+
 PROMPT_ROWS = Card(
-    number="R2",
-    name="place_prompt_rows",
-    family="round",
-    version=1,
-    summary=(
-        "The rows of prompt chunks as attention reads them: row i of a chunk is the token at"
-        " position start + i, writes the slot at that place of its request's list (start + rows"
-        " slots, from K8; slot 0 if the list ends before) and sees everything up to itself."
-        " Rows behind the last chunk are inert: position 0, and one visible column."
-    ),
+    PromptRows,
     axes=(BATCH, COLUMNS),
-    scalars=(Scalar("row_capacity", "int", 0, MOST_PROMPT_ROWS, "rows of the output buffers"),),
-    ports=(
-        reads("qo_indptr", I32, _INDPTR, "first row of each chunk"),
-        reads("start", I64, _EACH, "position of each chunk's first token"),
-        _KV_INDPTR,
-        _KV_INDICES,
-        returns("positions", I64, _PROMPT, "position of each row"),
-        *_rows(_PROMPT),
-        *_BOUNDS,
-        _COLUMN_POSITIONS,
-        returns("tree_start", I32, _INDPTR, "start of each chunk; the inert request: 0"),
-    ),
     ties="None: integers.",
     assumes=f"qo_indptr begins with 0, never falls and ends within row_capacity; {_INERT}",
     cost=cost(
@@ -120,61 +98,58 @@ PROMPT_ROWS = Card(
     ),
 )
 
+
+class DraftRows(Call, number="R3", name="place_draft_rows"):
+    """Where the rows stand that the draft takes in after a verdict, run rows a request: row i of
+    the count ones stands at seq_len - count + i. Further rows stand where the last one does, so
+    that attention looks at no other columns for them, and write slot 0; so do all rows of a request
+    with count 0. Positions are at least 0.
+    """
+
+    run = scalar("int", 1, MAX_VERIFY, "rows of each request")
+    seq_len = _SEQ_LEN
+    count = reads(I64, _EACH, "rows that hold a token, 0 to run")
+    req_to_token = TABLE
+    req_pool_indices = POOL_ROW
+    positions = returns(I64, _RUNS, "position of each row")
+    kv_slots = returns(I64, _RUNS, _WRITES)
+    visible_prefix = returns(I32, _RUNS, _SEES)
+    last = returns(I64, _EACH, "row of each request's last token, its first row if it has none")
+    tree_start = returns(I32, _EACH, "seq_len")
+
+
 DRAFT_ROWS = Card(
-    number="R3",
-    name="place_draft_rows",
-    family="round",
-    version=1,
-    summary=(
-        "Where the rows stand that the draft takes in after a verdict, run rows a request: row i of"
-        " the count ones stands at seq_len - count + i. Further rows stand where the last one does,"
-        " so that attention looks at no other columns for them, and write slot 0; so do all rows of"
-        " a request with count 0. Positions are at least 0."
-    ),
+    DraftRows,
     axes=(BATCH, SEATED_ROWS, SEATED_WIDTH),
-    scalars=(Scalar("run", "int", 1, MAX_VERIFY, "rows of each request"),),
-    ports=(
-        _SEQ_LEN,
-        reads("count", I64, _EACH, "rows that hold a token, 0 to run"),
-        _TABLE,
-        _POOL_ROW,
-        returns("positions", I64, _RUNS, "position of each row"),
-        *_rows(_RUNS),
-        returns(
-            "last", I64, _EACH, "row of each request's last token, its first row if it has none"
-        ),
-        returns("tree_start", I32, _EACH, "seq_len"),
-    ),
     ties="None: integers.",
     assumes="req_pool_indices are rows of the table; 0 <= count <= run; 0 <= seq_len <= L.",
     cost=cost("B*(28*run + 24)", "B*(20*run + 12)", "8*B*run"),
 )
 
+
+class DraftLevels(Call, number="R4", name="place_draft_levels"):
+    """Where the nodes stand that the draft is fed level by level: node f of a request, of level
+    node_level[f], at position seq_len + level and in the slot of position seq_len + f. Nodes are
+    listed level by level, inside a level request by request: level d begins at B times the nodes
+    before it. Each sees its prefix here, and its ancestors by R5's bits. Columns behind the prefix
+    stand at their node's position, any further at their place.
+    """
+
+    seq_len = _SEQ_LEN
+    req_to_token = TABLE
+    req_pool_indices = POOL_ROW
+    node_level = reads(I64, ("F",), "level of each fed node, ascending from 0")
+    kv_indptr = _KV_INDPTR
+    kv_indices = _KV_INDICES
+    fed_positions = returns(I64, _FED_ROWS, "position of each node")
+    fed_slots = returns(I64, _FED_ROWS, "slot each node writes")
+    fed_visible = returns(I32, _FED_ROWS, "seq_len of its request")
+    column_positions = _COLUMN_POSITIONS
+
+
 DRAFT_LEVELS = Card(
-    number="R4",
-    name="place_draft_levels",
-    family="round",
-    version=1,
-    summary=(
-        "Where the nodes stand that the draft is fed level by level: node f of a request, of level"
-        " node_level[f], at position seq_len + level and in the slot of position seq_len + f."
-        " Nodes are listed level by level, inside a level request by request: level d begins at B"
-        " times the nodes before it. Each sees its prefix here, and its ancestors by R5's bits."
-        " Columns behind the prefix stand at their node's position, any further at their place."
-    ),
+    DraftLevels,
     axes=(BATCH, Axis("F", 0, 1024, "nodes fed per request"), SEATED_ROWS, SEATED_WIDTH, COLUMNS),
-    ports=(
-        _SEQ_LEN,
-        _TABLE,
-        _POOL_ROW,
-        reads("node_level", I64, ("F",), "level of each fed node, ascending from 0"),
-        _KV_INDPTR,
-        _KV_INDICES,
-        returns("fed_positions", I64, _FED_ROWS, "position of each node"),
-        returns("fed_slots", I64, _FED_ROWS, "slot each node writes"),
-        returns("fed_visible", I32, _FED_ROWS, "seq_len of its request"),
-        _COLUMN_POSITIONS,
-    ),
     ties="None: integers.",
     assumes=(
         f"req_pool_indices are rows of the table; 0 <= seq_len; node_level never falls; {_LISTED}"

@@ -10,18 +10,8 @@ import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle, slot_table
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DATA,
-    DTYPE,
-    Spoil,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-)
+from aerie.kernels.cases.spoils import Spoil, blank, both, cast, put
+from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
 from aerie.kernels.cases.trees import Layout, lay_out
 
 KERNEL = "update_verify_result"

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from aerie.kernels.cards.experts import BLOCK, MOST_BLOCKS, MOST_EXPERTS, MOST_PAIRS
 from aerie.kernels.cards.products import MOST_OUT
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.products import some_rows
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DTYPE,
-    Spoil,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
+from aerie.kernels.cases.spoils import blank, both, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
 
 EXPERTS = "multiply_experts"
 GATE = (1.702, 7.0)
@@ -58,10 +46,6 @@ def draw_experts(
         "largest_scale": 128,
     }
     return inputs | ({"bias": some_rows(rng, (experts, n_out), dtype)} if has_bias else {})
-
-
-def _everywhere(name: str, value: Any) -> Spoil:
-    return put(name, ..., value)
 
 
 def _as_rows(inputs: Inputs) -> None:
@@ -102,16 +86,16 @@ _ROWS = (
     row("r3_every_code", "codes", None,
         put("blocks", ..., np.arange(256, dtype=np.uint8).reshape(1, 1, 16, 16)),
         sizes=(3, 1, 512), routed=(1, 1)),
-    row("r3_zeros", "zero", None, _everywhere("blocks", 0x80)),
-    row("r3_rows_of_zero", "zero rows", None, _everywhere("x", 0.0)),
-    row("r3_small_scales", "scales_small", None, _everywhere("scales", 60)),
+    row("r3_zeros", "zero", None, put("blocks", ..., 0x80)),
+    row("r3_rows_of_zero", "zero rows", None, put("x", ..., 0.0)),
+    row("r3_small_scales", "scales_small", None, put("scales", ..., 60)),
     row("r3_least_scale", "scales_least", None, put("scales", np.s_[:, ::2], 0)),
     row("r3_large_scales", "scales_large", None,
-        both(_everywhere("scales", 240), setting(largest_scale=240))),
+        both(put("scales", ..., 240), setting(largest_scale=240))),
     row("r3_bf16_large_scales", "bfloat16 scales_large", None,
         both(put("scales", np.s_[:, ::2], 150), setting(largest_scale=150)), dtype="bfloat16"),
     row("r3_clamped", "gate clamped", None,
-        both(_everywhere("scales", 130), setting(largest_scale=130)), gate=GATE),
+        both(put("scales", ..., 130), setting(largest_scale=130)), gate=GATE),
     row("r3_no_limit", "gate unlimited", gate=(1.0, 3e38)),
     row("r0", "empty empty_batch", sizes=(0, 6, 64)),
     row("r0_gated", "empty gate", sizes=(0, 6, 64), gate=GATE),

@@ -7,7 +7,8 @@ import numpy as np
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.growth_layer import LAYER_CASES
 from aerie.kernels.cases.growth_store import STORE_CASES
-from aerie.kernels.cases.table import BOUNDS, DTYPE, blank, cases, cast, put, row, setting
+from aerie.kernels.cases.spoils import blank, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
 from aerie.kernels.cases.trees import COMPAT_ROOT
 
 KERNEL = "calculate_work_deltas"

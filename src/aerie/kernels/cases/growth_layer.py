@@ -6,18 +6,8 @@ import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import rows_of_hidden
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DATA,
-    DTYPE,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
+from aerie.kernels.cases.spoils import blank, both, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
 from aerie.kernels.cases.trees import VOCAB, draw_candidates
 
 KERNEL = "draft_tree_layer_score_index_gen_op"

@@ -10,17 +10,8 @@ import numpy as np
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle, slot_table
 from aerie.kernels.cases.layout_rows import ROW_CASES
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DATA,
-    DTYPE,
-    blank,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
+from aerie.kernels.cases.spoils import blank, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
 from aerie.kernels.cases.trees import lay_out
 
 K4 = "fused_tree_mask_operator"

@@ -8,18 +8,8 @@ import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DATA,
-    DTYPE,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
+from aerie.kernels.cases.spoils import blank, both, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
 from aerie.kernels.cases.trees import Plan, grow, merge_paths, select
 
 KERNEL = "update_node_data"

@@ -8,7 +8,8 @@ import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import draw_logits
-from aerie.kernels.cases.table import BOUNDS, DTYPE, blank, cases, cast, put, row
+from aerie.kernels.cases.spoils import blank, cast, put
+from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
 
 KERNEL = "forbid_tokens"
 

@@ -8,19 +8,8 @@ import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle, slot_table
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DATA,
-    DTYPE,
-    Row,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
+from aerie.kernels.cases.spoils import blank, both, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, Row, cases, row
 from aerie.kernels.cases.trees import Plan, grow
 
 K8 = "compute_kv_indices"
@@ -127,7 +116,11 @@ _LIST_ROWS = (
 
 
 def _spans(
-    rng: np.random.Generator, start: Any, length: Any, batch: int | None, n_columns: int
+    rng: np.random.Generator,
+    start: Any,
+    length: Any,
+    batch: int | None = None,
+    n_columns: int = 3,
 ) -> Inputs:
     n_requests = max(np.size(start), np.size(length)) if batch is None else batch
     first = cycle(start, n_requests, "int64")
@@ -140,31 +133,17 @@ def _spans(
     }
 
 
-def _per_request(
-    rng: np.random.Generator,
-    start: Any,
-    length: Any,
-    batch: int | None = None,
-    room: int = 0,
-    n_columns: int = 3,
-) -> Inputs:
+def _per_request(rng: np.random.Generator, room: int = 0, **spans: Any) -> Inputs:
     """K10a inputs: a row of slots for each request, `room` wider than the longest span."""
-    inputs = _spans(rng, start, length, batch, n_columns)
+    inputs = _spans(rng, **spans)
     needed = int((inputs["end"] - inputs["start"]).max(initial=0))
     shape = (len(inputs["start"]), needed + room)
     return {**inputs, "out_cache_loc": rng.integers(0, 2**31 - 1, shape, dtype=np.int32)}
 
 
-def _flat(
-    rng: np.random.Generator,
-    start: Any,
-    length: Any,
-    batch: int | None = None,
-    room: int = 0,
-    n_columns: int = 3,
-) -> Inputs:
+def _flat(rng: np.random.Generator, room: int = 0, **spans: Any) -> Inputs:
     """K10b inputs: one list of slots for all requests, `room` longer than all spans together."""
-    inputs = _spans(rng, start, length, batch, n_columns)
+    inputs = _spans(rng, **spans)
     needed = int(np.maximum(inputs["end"] - inputs["start"], 0).sum())
     slots = rng.integers(0, 2**31 - 1, needed + room, dtype=np.int32)
     return {**inputs, "out_cache_loc": slots}

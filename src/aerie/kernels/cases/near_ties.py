@@ -9,17 +9,8 @@ import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DTYPE,
-    Spoil,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-)
+from aerie.kernels.cases.spoils import Spoil, blank, both, cast, put
+from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
 from aerie.kernels.cases.verdict_sampling import EVERYTHING, sampling_inputs
 
 KERNEL = "find_near_ties"

@@ -1,4 +1,4 @@
-"""Cases of previews: R20 to R23 blocks of texts of every length, R24 runs before trees."""
+"""Cases of previews, R20 to R23: blocks of texts of every length."""
 
 from __future__ import annotations
 
@@ -7,23 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
-from aerie.kernels.cases.draws import cycle, rows_of_hidden
-from aerie.kernels.cases.forests import plant
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DTYPE,
-    Spoil,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
+from aerie.kernels.cases.draws import rows_of_hidden
+from aerie.kernels.cases.spoils import Spoil, blank, blanks, both, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
 
-WEIGHED, BOUNDED, CHOSEN = "weigh_kv_blocks", "bound_kv_blocks", "choose_kv_blocks"
-GATHERED, SPLICED = "gather_kv_blocks", "splice_drafted_run"
+WEIGHED, BOUNDED = "weigh_kv_blocks", "bound_kv_blocks"
+CHOSEN, GATHERED = "choose_kv_blocks", "gather_kv_blocks"
 Heads = tuple[int, int, int, int]  # layers, KV heads, query heads of each, size
 
 
@@ -59,65 +48,60 @@ def _scored(
     }
 
 
-def _blanks(**shapes: tuple[int, ...]) -> Spoil:
-    """Several arrays of zeros, which take no memory until they are looked at."""
-
-    def spoil(inputs: Inputs) -> None:
-        for name, shape in shapes.items():
-            inputs[name] = np.zeros(shape, inputs[name].dtype)
-
-    return spoil
-
-
 def _pools(**shapes: tuple[int, ...]) -> Spoil:
-    """The same for the four pools of R23."""
+    """Zeros of these shapes for the four pools of R23."""
     names = {"near": ("near_keys", "near_values"), "own": ("keys", "values")}
-    return _blanks(**{name: shape for kind, shape in shapes.items() for name in names[kind]})
+    return blanks(**{name: shape for kind, shape in shapes.items() for name in names[kind]})
 
 
-def _alike(name: str) -> Spoil:
-    """Every entry of one array is the same."""
-    return put(name, ..., 1)
-
-
-_SCORED_ROWS = (
+# What kernels that read a pool are asked.
+_TEXT_ROWS = (
     row("b3", "mixed"),
-    row("b1_smallest", "smallest", lengths=(1,), heads=(1, 1, 1, 1), block_size=1, spare=0),
-    row("b1_one_block", "one", lengths=(4,), spare=0),
     row("b3_block_edges", "edges", lengths=(15, 16, 17), block_size=8),
     row("b3_no_text", "empty_text", lengths=(0, 5, 0)),
+    row("b2_half", "float16", lengths=(40, 19), dtype="float16"),
+    row("b2_bfloat16", "bfloat16", lengths=(40, 19), dtype="bfloat16"),
+    row("width_2097153", "beyond_width", BOUNDS, blank("req_to_token", 1, 2_097_153)),
+)  # fmt: skip
+
+# What all of them are asked of the size of blocks.
+_BLOCK_ROWS = (
+    row("block_0", "below_block", BOUNDS, setting(block_size=0)),
+    row("block_1025", "beyond_block", BOUNDS, setting(block_size=1025)),
+)  # fmt: skip
+
+_SCORED_ROWS = (
+    *_TEXT_ROWS,
+    row("b1_smallest", "smallest", lengths=(1,), heads=(1, 1, 1, 1), block_size=1, spare=0),
+    row("b1_one_block", "one", lengths=(4,), spare=0),
     row("b0", "empty_batch", lengths=()),
     row("y0", "no_layer", heads=(0, 1, 2, 4)),
     row("b128", "batch_limit", lengths=(3, 9) * 64),
     row("b2_grouped", "heads", lengths=(40, 61), heads=(2, 4, 3, 8), block_size=16),
     row("b2_prime", "prime", lengths=(31, 23), heads=(3, 3, 5, 7), block_size=7),
-    row("b2_half", "float16", lengths=(40, 19), dtype="float16"),
-    row("b2_bfloat16", "bfloat16", lengths=(40, 19), dtype="bfloat16"),
     row("b2_long", "long", lengths=(1025, 300), heads=(1, 2, 2, 16), block_size=16),
-    row("b3_all_alike", "ties", None, _alike("keys")),
+    row("b3_all_alike", "ties", None, put("keys", ..., 1)),
     row("b3_many_spare", "spare", spare=9),
-    row("b2_queries_alike", "ties", None, _alike("queries"), lengths=(9, 12)),
+    row("b2_queries_alike", "ties", None, put("queries", ..., 1), lengths=(9, 12)),
     row("b2_two_heads", "small heads", lengths=(9, 6), heads=(1, 2, 3, 4)),
     row("b1_block_of_the_text", "one edge", lengths=(9,), block_size=9, spare=0),
     row("b2_small_half", "float16 small", lengths=(9, 3), dtype="float16"),
     row("b2_single_positions", "block_1", lengths=(7, 2), block_size=1),
     row("b2_five_queries", "heads prime", lengths=(9, 6), heads=(1, 1, 5, 3)),
     row("b129", "beyond_batch", BOUNDS, lengths=(1,) * 129),
-    row("block_0", "below_block", BOUNDS, setting(block_size=0)),
-    row("block_1025", "beyond_block", BOUNDS, setting(block_size=1025)),
+    *_BLOCK_ROWS,
     row("blocks_0", "below_blocks", BOUNDS, setting(n_blocks=0)),
     row("blocks_past_the_limit", "beyond_blocks", BOUNDS, setting(n_blocks=(1 << 20) + 1)),
     row("layers_1025", "beyond_layers", BOUNDS,
-        _blanks(queries=(1025, 3, 1, 1), keys=(1025, 1, 1, 1))),
+        blanks(queries=(1025, 3, 1, 1), keys=(1025, 1, 1, 1))),
     row("kv_heads_1025", "beyond_heads", BOUNDS,
-        _blanks(queries=(0, 3, 1025, 1), keys=(0, 1, 1025, 1))),
+        blanks(queries=(0, 3, 1025, 1), keys=(0, 1, 1025, 1))),
     row("queries_1025", "beyond_group", BOUNDS,
-        _blanks(queries=(0, 3, 1025, 4), keys=(0, 1, 1, 4))),
-    row("size_1025", "beyond_size", BOUNDS, _blanks(queries=(0, 3, 2, 1025), keys=(0, 1, 1, 1025))),
+        blanks(queries=(0, 3, 1025, 4), keys=(0, 1, 1, 4))),
+    row("size_1025", "beyond_size", BOUNDS, blanks(queries=(0, 3, 2, 1025), keys=(0, 1, 1, 1025))),
     row("slots_past_the_limit", "beyond_slots", BOUNDS,
-        _blanks(queries=(0, 3, 2, 4), keys=(0, (1 << 28) + 1, 1, 4))),
+        blanks(queries=(0, 3, 2, 4), keys=(0, (1 << 28) + 1, 1, 4))),
     row("texts_65537", "beyond_table", BOUNDS, blank("req_to_token", 65_537, 1)),
-    row("width_2097153", "beyond_width", BOUNDS, blank("req_to_token", 1, 2_097_153)),
     row("keys_of_other_heads", "wrong_shape", BOUNDS, blank("keys", 2, 9, 3, 4)),
     row("queries_float64", "wrong_dtype", DTYPE, cast("queries", "float64")),
     row("lengths_int32", "wrong_dtype int32", DTYPE, cast("seq_len", "int32")),
@@ -170,12 +154,11 @@ _CHOSEN_ROWS = (
         for a, b, c in ((0, 1, 1), (1, 1, 1), (2, 2, 1), (0, 4, 3))
     ),
     row("b129", "beyond_batch", BOUNDS, lengths=(1,) * 129),
+    *_BLOCK_ROWS,
     row("window_0", "below_window", BOUNDS, setting(n_window=0)),
     row("window_65537", "beyond_window", BOUNDS, setting(n_window=65_537)),
     row("sinks_65537", "beyond_sinks", BOUNDS, setting(n_sink=65_537)),
     row("retrieval_65537", "beyond_retrieval", BOUNDS, setting(n_retrieval=65_537)),
-    row("block_0", "below_block", BOUNDS, setting(block_size=0)),
-    row("block_1025", "beyond_block", BOUNDS, setting(block_size=1025)),
     row("layers_1025", "beyond_layers", BOUNDS, blank("block_scores", 1025, 3, 1, 1)),
     row("heads_1025", "beyond_heads", BOUNDS, blank("block_scores", 0, 3, 1025, 1)),
     row("blocks_past_the_limit", "beyond_blocks", BOUNDS,
@@ -219,7 +202,7 @@ def _gathering(
 
 
 _GATHERED_ROWS = (
-    row("b3", "mixed"),
+    *_TEXT_ROWS,
     row("b1_smallest", "smallest", lengths=(1,), heads=(1, 1, 1), block_size=1, n_chosen=1),
     *(
         row(f"b2_small_{n}", f"small n{n}", lengths=(n, 8 - n), heads=(1, 2, 2), block_size=2)
@@ -229,22 +212,17 @@ _GATHERED_ROWS = (
     row("b1_small_half", "small float16", lengths=(7,), heads=(1, 1, 2), dtype="float16"),
     row("b1_small_bfloat16", "small bfloat16", lengths=(7,), heads=(1, 1, 2), dtype="bfloat16"),
     row("b1_small_prime", "small prime", lengths=(11,), heads=(1, 1, 3), block_size=3),
-    row("b3_block_edges", "edges", lengths=(15, 16, 17), block_size=8),
-    row("b3_no_text", "empty_text", lengths=(0, 5, 0)),
     row("b3_more_places_than_blocks", "few", n_chosen=12),
     row("b0", "empty_batch", None, blank("near_table", 0, 17), lengths=()),
     row("b128", "batch_limit", lengths=(1, 2) * 64, heads=(1, 1, 2), n_chosen=1),
     row("y0", "no_layer", heads=(0, 2, 4)),
     row("b64", "batch", lengths=(3, 9) * 32, heads=(1, 1, 4)),
     row("b2_prime", "prime", lengths=(31, 23), heads=(3, 3, 7), block_size=7),
-    row("b2_half", "float16", lengths=(40, 19), dtype="float16"),
-    row("b2_bfloat16", "bfloat16", lengths=(40, 19), dtype="bfloat16"),
     row("b1_long", "long", lengths=(1025,), heads=(1, 2, 16), block_size=16, n_chosen=20),
     row("b1_wide_head", "head_256", lengths=(33,), heads=(1, 1, 256)),
     row("b129", "beyond_batch", BOUNDS, lengths=(1,) * 129, heads=(1, 1, 1), n_chosen=1),
-    row("block_0", "below_block", BOUNDS, setting(block_size=0)),
+    *_BLOCK_ROWS,
     row("block_1024", "beyond_table", BOUNDS, setting(block_size=1024)),
-    row("block_1025", "beyond_block", BOUNDS, setting(block_size=1025)),
     row("layers_1025", "beyond_layers", BOUNDS,
         both(_pools(near=(1025, 1, 2, 4), own=(1025, 1, 2, 4)), blank("blocks", 1025, 3, 2, 1))),
     row("heads_1025", "beyond_heads", BOUNDS,
@@ -259,7 +237,6 @@ _GATHERED_ROWS = (
         both(_pools(near=(0, 1, 2, 4), own=(0, 1, 2, 4)),
               blank("blocks", 0, 3, 2, (1 << 18) + 1))),
     row("texts_65537", "beyond_texts", BOUNDS, blank("req_to_token", 65_537, 1)),
-    row("width_2097153", "beyond_width", BOUNDS, blank("req_to_token", 1, 2_097_153)),
     row("near_width_2097153", "beyond_near_width", BOUNDS, blank("near_table", 1, 2_097_153),
         lengths=(7,)),
     row("values_of_other_heads", "wrong_shape", BOUNDS, blank("values", 2, 9, 3, 4)),
@@ -267,70 +244,9 @@ _GATHERED_ROWS = (
 )  # fmt: skip
 
 
-def _splicing(
-    rng: np.random.Generator,
-    batch: int = 4,
-    shape: str = "random12",
-    longest: int = 5,
-    counts: int | Sequence[int] = (5, 0, 2, 1),
-    spare: int = 3,
-) -> Inputs:
-    """R24 inputs: a tree, some of it selected, and a run to go before it."""
-    count = int(shape.lstrip("abcdefghijklmnopqrstuvwxyz"))
-    forest = plant(rng, [shape] * batch, "usual", size=count + longest + spare)
-    selected = np.zeros(forest.tokens.shape, np.bool_)
-    selected[:, :count] = rng.random((batch, count)) < 0.6
-    selected[:, :1] = True
-    return {
-        "cumu_tokens": forest.tokens,
-        "cumu_scores": forest.scores,
-        "cumu_deltas": forest.depths,
-        "prev_indexs": forest.parents,
-        "selected": selected,
-        "n_chosen": selected.sum(axis=1).astype(np.int32),
-        "root_tokens": rng.integers(0, 999, batch),
-        "run_tokens": rng.integers(0, 999, (batch, longest)),
-        "run_count": cycle(counts, batch, "int64"),
-        "node_count": count,
-    }
-
-
-_SPLICED_ROWS = (
-    row("b4", "mixed"),
-    row("b1_smallest", "smallest", batch=1, shape="chain1", longest=1, counts=1, spare=0),
-    row("b4_roots_only", "root_only", shape="chain1"),
-    row("b4_chain", "chain", shape="chain8"),
-    row("b4_star", "star", shape="star8"),
-    row("b4_no_run", "none", counts=0),
-    row("b4_whole_run", "whole", counts=5),
-    row("b4_exact_room", "edge", spare=0),
-    row("b2_run_120", "long", batch=2, longest=120, counts=(120, 77)),
-    row("b0", "empty_batch", batch=0),
-    row("b128", "batch_limit", batch=128),
-    row("b3_prime", "prime", batch=3, shape="random31", longest=11, counts=(11, 7, 0)),
-    *(
-        row(f"b2_run_{n}_of_4", f"small n{n}", batch=2, longest=4, counts=(n, 4 - n), spare=n)
-        for n in range(5)
-    ),
-    row("b2_wide_room", "room", batch=2, spare=40),
-    row("b1_nodes_4096", "capacity_limit", batch=1, shape="random4000", longest=96, counts=96,
-        spare=0),
-    row("b4_run_1", "run_1", longest=1, counts=(1, 0)),
-    row("b129", "beyond_batch", BOUNDS, batch=129),
-    row("nodes_4097", "beyond_nodes", BOUNDS, batch=1, shape="chain4090", longest=7, counts=7,
-        spare=0),
-    row("run_129", "beyond_run", BOUNDS, batch=1, longest=129, counts=1),
-    row("no_room", "beyond_room", BOUNDS, setting(node_count=16)),
-    row("count_0", "below_count", BOUNDS, setting(node_count=0)),
-    row("count_4097", "beyond_count", BOUNDS, setting(node_count=4097)),
-    row("run_of_another_batch", "wrong_shape", BOUNDS, blank("run_tokens", 3, 5)),
-    row("run_int32", "wrong_dtype", DTYPE, cast("run_tokens", "int32")),
-)  # fmt: skip
-
 PARTIAL_CASES: tuple[Case, ...] = (
     *cases(WEIGHED, _scored, _SCORED_ROWS),
     *cases(BOUNDED, _scored, _SCORED_ROWS),
     *cases(CHOSEN, _choosing, _CHOSEN_ROWS),
     *cases(GATHERED, _gathering, _GATHERED_ROWS),
-    *cases(SPLICED, _splicing, _SPLICED_ROWS),
 )

@@ -9,17 +9,8 @@ import numpy as np
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle, rows_of_hidden
 from aerie.kernels.cases.replay_slots import SLOT_CASES
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DATA,
-    DTYPE,
-    blank,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
+from aerie.kernels.cases.spoils import blank, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
 
 K11 = "draft_replay_input_operator"
 K12 = "extend_replay_input_operator"

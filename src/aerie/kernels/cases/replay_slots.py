@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
-from aerie.kernels.cases.table import BOUNDS, DTYPE, Array, blank, cases, cast, put, row
+from aerie.kernels.cases.spoils import blank, cast, put
+from aerie.kernels.cases.table import BOUNDS, DTYPE, Array, cases, row
 
 KERNEL = "build_active_slots"
 

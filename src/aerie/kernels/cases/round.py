@@ -14,6 +14,7 @@ from aerie.kernels.cases.round_rows import ROW_CASES
 from aerie.kernels.cases.round_text import TEXT_CASES
 from aerie.kernels.cases.round_verdict import VERDICT_STATE_CASES
 from aerie.kernels.cases.scores import SCORE_CASES
+from aerie.kernels.cases.spliced_run import SPLICED_CASES
 from aerie.kernels.cases.unpack import UNPACK_CASES
 
 ROUND_CASES: tuple[Case, ...] = (
@@ -26,6 +27,7 @@ ROUND_CASES: tuple[Case, ...] = (
     *NEAR_CASES,
     *MASK_CASES,
     *PARTIAL_CASES,
+    *SPLICED_CASES,
     *PRODUCT_CASES,
     *UNPACK_CASES,
     *EXPERT_CASES,

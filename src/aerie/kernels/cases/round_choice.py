@@ -10,16 +10,8 @@ import numpy as np
 from aerie.kernels.cards.axes import KNOTS
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.forests import Forest, left_over, plant
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DTYPE,
-    Array,
-    blank,
-    cases,
-    cast,
-    put,
-    row,
-)
+from aerie.kernels.cases.spoils import blank, cast, put
+from aerie.kernels.cases.table import BOUNDS, DTYPE, Array, cases, row
 
 BEST, PLANNED, NOTED = "choose_best_nodes", "choose_planned_nodes", "note_chosen_nodes"
 _MIXED = ("ngram20", "star9", "chain6", "binary15", "comb9")

@@ -6,19 +6,10 @@ import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import draw_logits, rows_of_hidden
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DATA,
-    DTYPE,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
-from aerie.kernels.cases.trees import Plan, best_scores, draw_candidates, grow
+from aerie.kernels.cases.growth_store import GROWN_ROWS, stored
+from aerie.kernels.cases.spoils import blank, both, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
+from aerie.kernels.cases.trees import Plan
 
 PATHS, CHILDREN, LAYER = "mark_draft_paths", "best_draft_children", "grow_draft_layer"
 
@@ -147,58 +138,29 @@ def _layer(
     weigh: bool = True,
     hidden: tuple[int, str] = (8, "float32"),
 ) -> Inputs:
-    """R7 inputs: the store `plan` grows and the children of its last frontier."""
-    store = grow(rng, plan)
-    last = np.take_along_axis(store.path, store.frontier, 1)
-    layer = draw_candidates(rng, last, plan.top_k, plan.kind)
-    best = best_scores(store, verify)
-    sort_scores = np.zeros((plan.batch, verify), np.float32)
-    sort_scores[:, : best.shape[1]] = best
+    """R7 inputs: a store and the children of its last frontier."""
+    inputs, layer = stored(rng, plan, verify)
     return {
-        "cumu_tokens": store.tokens,
-        "cumu_scores": store.scores,
-        "cumu_deltas": store.depths,
-        "prev_indexs": store.prev,
-        "next_indexs": store.next,
-        "side_indexs": store.side,
-        "sort_scores": sort_scores,
+        **inputs,
         "topk_probas": layer.probas,
-        "topk_tokens": layer.tokens,
-        "last_layer_scores": last,
-        "input_hidden": rows_of_hidden(rng, (last.size, hidden[0]), hidden[1]),
-        "frontier_indexs": store.frontier.copy(),
-        "input_tree_mask": store.mask.copy(),
-        "cumu_count": store.count,
-        "verify_num": verify,
-        "fed_count": store.fed_count,
+        "last_layer_scores": layer.last,
+        "input_hidden": rows_of_hidden(rng, (layer.last.size, hidden[0]), hidden[1]),
         "weigh": weigh,
     }
 
 
 _SMALL = Plan(3, 3, (1, 2))
 _LAYER_ROWS = (
-    row("b1_k8_first_layer", "first_layer", plan=Plan(1, 8)),
+    *GROWN_ROWS,
     row("b1_k1_smallest", "smallest one_choice", plan=Plan(1, 1, columns=1), verify=1),
     row("b4_w8_k8", "default", plan=Plan(4, 8, (1, 8)), verify=64),
     row("b4_w8_k8_not_weighed", "not_weighed", plan=Plan(4, 8, (1, 8)), verify=64, weigh=False),
-    row("b128_w3_k7", "batch_limit", plan=Plan(128, 7, (1, 3)), verify=32),
     row("b128_not_weighed", "batch_limit not_weighed", plan=Plan(128, 2, (1, 2)), weigh=False),
-    row("b2_w10_k10", "candidate_limit", plan=Plan(2, 10, (1, 10)), verify=128),
-    row("b3_w7_k10", "not_a_power_of_two", plan=Plan(3, 10, (1, 7)), verify=33),
     row("b3_k1_chain", "chain deep", plan=Plan(3, 1, (1,) * 9), verify=8),
-    row("b2_widths_1_8_3", "width_shrinks", plan=Plan(2, 8, (1, 8, 3)), verify=40),
-    row("b2_w8_k5_wider_than_k", "wider_than_k", plan=Plan(2, 5, (1, 5, 8)), verify=30),
-    row("b0_w3_k4", "empty_batch", plan=Plan(0, 4, (1, 3))),
     row("b0_not_weighed", "empty_batch not_weighed", plan=Plan(0, 4, (1, 3)), weigh=False),
     row("b3_verify_1", "root_only", plan=_SMALL, verify=1),
     row("b3_verify_exact", "verify_exact", plan=_SMALL, verify=4),
     row("b3_verify_128", "verify_limit", plan=_SMALL, verify=128),
-    row("b4_w5_k7_ties", "ties", plan=Plan(4, 7, (1, 5), "ties"), verify=30),
-    row("b2_w8_k8_equal", "ties all_equal", plan=Plan(2, 8, (1, 8), "equal"), verify=50),
-    row("b3_w3_k5_certain", "p_one ties", plan=Plan(3, 5, (1, 3), "ones"), verify=12),
-    row("b3_w3_k5_zero", "p_zero ties", plan=Plan(3, 5, (1, 3), "zero"), verify=12),
-    row("b3_w4_k4_subnormal", "p_tiny", plan=Plan(3, 4, (1, 4), "tiny"), verify=12),
-    row("b3_w3_k8_nan", "p_nan", plan=Plan(3, 8, (1, 3), "nan"), verify=16),
     row("b3_nodes_exact", "capacity_exact", plan=Plan(3, 3, (1, 2), nodes=10)),
     row("b3_columns_exact", "mask_exact", plan=Plan(3, 3, (1, 2), columns=5)),
     row("b3_no_hidden", "hidden_0", plan=_SMALL, hidden=(0, "float32")),
@@ -208,27 +170,11 @@ _LAYER_ROWS = (
         lambda inputs: put("topk_tokens", (1, 4), inputs["topk_tokens"][1, 3])(inputs),
         plan=_SMALL),
     row("frontier_node_twice", "refused twice", DATA, put("frontier_indexs", 1, 2), plan=_SMALL),
-    row("frontier_not_stored", "refused frontier", BOUNDS, put("frontier_indexs", (1, 1), 4),
-        plan=_SMALL),
     row("refused_above", "refused negative", BOUNDS, put("frontier_indexs", 2, -1), plan=_SMALL),
     row("refused_not_weighed", "refused not_weighed", BOUNDS, put("frontier_indexs", (0, 0), 99),
         plan=_SMALL, weigh=False),
-    row("nodes_one_short", "beyond_capacity", BOUNDS, plan=Plan(3, 3, (1, 2), nodes=9)),
-    row("columns_one_short", "beyond_mask", BOUNDS, plan=Plan(3, 3, (1, 2), columns=4)),
-    row("sort_buffer_one_short", "beyond_sort", BOUNDS, setting(verify_num=17), plan=_SMALL),
-    row("verify_129", "beyond_verify", BOUNDS, plan=_SMALL, verify=129),
     row("sort_buffer_129", "beyond_sort_limit", BOUNDS, blank("sort_scores", 3, 129), plan=_SMALL),
-    row("count_4097", "beyond_count", BOUNDS, setting(cumu_count=4097), plan=_SMALL),
-    row("fed_1025", "beyond_fed", BOUNDS, setting(fed_count=1025), plan=_SMALL),
-    row("columns_1025", "beyond_columns", BOUNDS, plan=Plan(1, 3, (1, 2), columns=1025)),
-    row("nodes_4097", "beyond_nodes", BOUNDS, plan=Plan(1, 2, nodes=4097)),
     row("hidden_8193", "beyond_hidden", BOUNDS, plan=Plan(1, 2), hidden=(8193, "float16")),
-    row("b129", "beyond_batch", BOUNDS, plan=Plan(129, 2)),
-    row("k11", "beyond_top_k", BOUNDS, plan=Plan(1, 11)),
-    row("w11_k10", "beyond_width", BOUNDS, plan=Plan(1, 10, (1, 10, 11))),
-    row("frontier_of_another_batch", "wrong_shape", BOUNDS, blank("frontier_indexs", 2, 2),
-        plan=_SMALL),
-    row("mask_float32", "wrong_dtype", DTYPE, cast("input_tree_mask", "float32"), plan=_SMALL),
 )  # fmt: skip
 
 DRAFT_CASES: tuple[Case, ...] = (

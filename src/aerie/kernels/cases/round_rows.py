@@ -8,7 +8,8 @@ import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle, slot_table
-from aerie.kernels.cases.table import BOUNDS, DTYPE, Array, Row, blank, cases, cast, row, setting
+from aerie.kernels.cases.spoils import blank, cast, setting
+from aerie.kernels.cases.table import BOUNDS, DTYPE, Array, Row, cases, row
 
 TREES, PROMPTS = "place_verify_rows", "place_prompt_rows"
 RUNS, LEVELS = "place_draft_rows", "place_draft_levels"

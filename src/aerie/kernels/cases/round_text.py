@@ -9,18 +9,8 @@ import numpy as np
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle
 from aerie.kernels.cases.forests import plant
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DTYPE,
-    Array,
-    Spoil,
-    blank,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
+from aerie.kernels.cases.spoils import Spoil, blank, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DTYPE, Array, cases, row
 
 FOUND, MERGED = "find_text_path", "merge_text_path"
 

@@ -8,18 +8,8 @@ import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import rows_of_hidden
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DTYPE,
-    Array,
-    Spoil,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-)
+from aerie.kernels.cases.spoils import Spoil, blank, both, cast, put
+from aerie.kernels.cases.table import BOUNDS, DTYPE, Array, cases, row
 from aerie.kernels.report import REPORT
 
 MOVED, HANDED = "move_kv_slots", "hand_over_verdict"

@@ -8,18 +8,8 @@ import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle, draw_logits
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DTYPE,
-    Spoil,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
+from aerie.kernels.cases.spoils import Spoil, blank, both, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
 
 COINS, SCORED = "toss_coins", "score_target_tokens"
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1

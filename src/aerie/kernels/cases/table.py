@@ -11,10 +11,10 @@ import numpy as np
 
 from aerie.errors import KernelBoundsError, KernelDataError, KernelDtypeError, KernelError
 from aerie.kernels.cases.case import Case, Inputs, generator
+from aerie.kernels.cases.spoils import Spoil
 
 Array = np.ndarray[Any, Any]
 Build = Callable[..., Inputs]
-Spoil = Callable[[Inputs], None]
 
 BOUNDS = KernelBoundsError
 DATA = KernelDataError
@@ -57,45 +57,3 @@ def _inputs(kernel: str, build: Build, line: Row) -> Inputs:
     if line.spoil:
         line.spoil(inputs)
     return inputs
-
-
-def put(name: str, index: Any, value: Any) -> Spoil:
-    """Overwrite entries of one array."""
-
-    def spoil(inputs: Inputs) -> None:
-        inputs[name][index] = value
-
-    return spoil
-
-
-def setting(**values: Any) -> Spoil:
-    """Replace host scalars or whole arrays."""
-    return lambda inputs: inputs.update(values)
-
-
-def cast(name: str, dtype: str) -> Spoil:
-    """Hand one array over in another dtype."""
-
-    def spoil(inputs: Inputs) -> None:
-        inputs[name] = inputs[name].astype(dtype)
-
-    return spoil
-
-
-def blank(name: str, *shape: int) -> Spoil:
-    """Replace one array by zeros of another shape."""
-
-    def spoil(inputs: Inputs) -> None:
-        inputs[name] = np.zeros(shape, inputs[name].dtype)
-
-    return spoil
-
-
-def both(*spoils: Spoil) -> Spoil:
-    """Apply several edits in turn."""
-
-    def spoil(inputs: Inputs) -> None:
-        for one in spoils:
-            one(inputs)
-
-    return spoil

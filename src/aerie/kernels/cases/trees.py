@@ -57,6 +57,7 @@ class Store:
 class Candidates:
     """The candidates of one layer, slot-major, and their order."""
 
+    last: Array  # [B, W] path score of each frontier slot
     probas: Array  # [B, W*K]
     tokens: Array  # [B, W*K]
     scores: Array  # [B, W*K]
@@ -81,7 +82,7 @@ def draw_candidates(
     flat = (batch, width * top_k)
     scores = (clean * last[:, :, None]).reshape(flat)
     order = np.argsort(-scores, axis=1, kind="stable").astype(np.int64)
-    return Candidates(probas.reshape(flat), tokens.reshape(flat), scores, order)
+    return Candidates(last, probas.reshape(flat), tokens.reshape(flat), scores, order)
 
 
 def grow(rng: np.random.Generator, plan: Plan) -> Store:

@@ -8,17 +8,8 @@ import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle, draw_logits
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DATA,
-    DTYPE,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-)
+from aerie.kernels.cases.spoils import blank, both, cast, put
+from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
 from aerie.kernels.cases.verdict_sampling import SAMPLING_CASES
 from aerie.kernels.cases.verdict_walk import WALK_CASES
 

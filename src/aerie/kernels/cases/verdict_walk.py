@@ -10,20 +10,8 @@ import numpy as np
 
 from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle
-from aerie.kernels.cases.table import (
-    BOUNDS,
-    DATA,
-    DTYPE,
-    Array,
-    Row,
-    blank,
-    both,
-    cases,
-    cast,
-    put,
-    row,
-    setting,
-)
+from aerie.kernels.cases.spoils import blank, both, cast, put, setting
+from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, Array, Row, cases, row
 from aerie.kernels.cases.trees import Layout, lay_out
 
 KERNEL = "draft_tree_reject_sample"

@@ -6,32 +6,35 @@ place of K1 to K7. What one leaves on chip the next one finds there, so a round 
 
 from __future__ import annotations
 
-from aerie.kernels.card import Axis, Card, Refusal, Scalar
+from aerie.kernels.card import Axis, Card, Refusal
 from aerie.kernels.cards.axes import (
     BATCH,
-    F32,
-    I32,
-    I64,
     INT32_MAX,
     MAX_ROWS,
     MAX_VERIFY,
     ROWS,
-    STATUS,
     STOPS,
     TABLE_ROWS,
     TABLE_WIDTH,
     TOP_K,
-    U8,
-    U32,
     VOCAB,
     WIDTH,
+)
+from aerie.kernels.cards.commit import VERIFY_RESULT
+from aerie.kernels.cards.dtypes import F32, I32, I64, U8, U32
+from aerie.kernels.cards.fields import (
+    POOL_ROW,
+    STATUS,
+    TABLE,
     cost,
+    fields,
     limit,
     may_read,
     reads,
     returns,
+    scalar,
 )
-from aerie.kernels.cards.commit import VERIFY_RESULT
+from aerie.kernels.cards.refusals import MANY_ROWS, NEGATIVE_LENGTH, NO_SUCH_ROW, OF_TABLE
 from aerie.kernels.hls.limits import MAX_CANDIDATES
 from aerie.kernels.status import Status
 
@@ -45,15 +48,36 @@ _ROW = ("row_capacity",)
 _NO_COST = cost("0", "0", "0")
 
 FUSED_GROWTH = Card(
-    number="F1",
-    name="fused_growth",
-    family="fused",
-    version=1,
-    summary=(
+    fields(
+        "F1",
+        "fused_growth",
+        "fused",
         "K1, K2, K3 and the gather of the next frontier, level after level, then the best"
         " verify_num nodes as rows (K10c) with their slot lists and packed masks (K4), in one"
         " region. Scores, links, running order and masks stay on chip. A frontier slot that"
-        " proposes one token twice refuses its request for the round."
+        " proposes one token twice refuses its request for the round.",
+        K=scalar("int", TOP_K.low, TOP_K.high, TOP_K.meaning),
+        verify_num=scalar("int", 1, MAX_VERIFY, "rows of a request, root included"),
+        row_capacity=scalar("int", 0, MAX_ROWS, "rows of the output buffers"),
+        kv_capacity=scalar("int", 0, INT32_MAX, "entries of kv_indices"),
+        mask_capacity=scalar("int", 0, INT32_MAX, "bytes of packed_mask"),
+        widths=reads(I32, ("D",), "frontier slots of each level; the first has one"),
+        level_probas=reads(F32, _LEVELS, "draft probabilities, widths[d]*K of each level"),
+        level_tokens=reads(I64, _LEVELS, "candidate tokens, target ids"),
+        root_tokens=reads(I64, _EACH, "last committed token of each request"),
+        seq_len=reads(I64, _EACH, "tokens with KV in the target, root excluded"),
+        req_to_token=TABLE,
+        req_pool_indices=POOL_ROW,
+        G=returns(F32, ("D", "K + 1"), "K3's gains of each level"),
+        qo_indptr=returns(I32, ("B + 1",), "first row of each request"),
+        draft_tokens=returns(I64, _ROW, "token of each row", -1),
+        positions=returns(I64, _ROW, "seq_len + depth"),
+        ancestor_bits=returns(U32, ("row_capacity", "4"), "ancestor-or-self, 128 bits"),
+        kv_indptr=returns(I32, ("B + 1",), "first entry of each request in kv_indices"),
+        kv_indices=returns(I32, ("kv_capacity",), "KV slots: prefix, then tree", -1),
+        mask_indptr=returns(I32, ("B + 1",), "first byte of each request in packed_mask"),
+        packed_mask=returns(U8, ("mask_capacity",), "visibility bits"),
+        status=STATUS,
     ),
     axes=(
         BATCH,
@@ -62,32 +86,6 @@ FUSED_GROWTH = Card(
         TABLE_ROWS,
         TABLE_WIDTH,
     ),
-    scalars=(
-        Scalar("K", "int", TOP_K.low, TOP_K.high, TOP_K.meaning),
-        Scalar("verify_num", "int", 1, MAX_VERIFY, "rows of a request, root included"),
-        Scalar("row_capacity", "int", 0, MAX_ROWS, "rows of the output buffers"),
-        Scalar("kv_capacity", "int", 0, INT32_MAX, "entries of kv_indices"),
-        Scalar("mask_capacity", "int", 0, INT32_MAX, "bytes of packed_mask"),
-    ),
-    ports=(
-        reads("widths", I32, ("D",), "frontier slots of each level; the first has one"),
-        reads("level_probas", F32, _LEVELS, "draft probabilities, widths[d]*K of each level"),
-        reads("level_tokens", I64, _LEVELS, "candidate tokens, target ids"),
-        reads("root_tokens", I64, _EACH, "last committed token of each request"),
-        reads("seq_len", I64, _EACH, "tokens with KV in the target, root excluded"),
-        reads("req_to_token", I32, ("P", "L"), "request-to-slot table"),
-        reads("req_pool_indices", I64, _EACH, "table row of each request"),
-        returns("G", F32, ("D", "K + 1"), "K3's gains of each level"),
-        returns("qo_indptr", I32, ("B + 1",), "first row of each request"),
-        returns("draft_tokens", I64, _ROW, "token of each row", -1),
-        returns("positions", I64, _ROW, "seq_len + depth"),
-        returns("ancestor_bits", U32, ("row_capacity", "4"), "ancestor-or-self, 128 bits"),
-        returns("kv_indptr", I32, ("B + 1",), "first entry of each request in kv_indices"),
-        returns("kv_indices", I32, ("kv_capacity",), "KV slots: prefix, then tree", -1),
-        returns("mask_indptr", I32, ("B + 1",), "first byte of each request in packed_mask"),
-        returns("packed_mask", U8, ("mask_capacity",), "visibility bits"),
-        STATUS,
-    ),
     limits=(
         limit("W*K", str(MAX_CANDIDATES), "candidates the sorter holds"),
         limit("1 + D*W*K", str(FUSED_NODES), "nodes the chip holds"),
@@ -95,9 +93,7 @@ FUSED_GROWTH = Card(
     refusals=(
         Refusal(Status.DUPLICATE_SIBLING, "1", "a frontier slot proposes one token twice"),
         Refusal(Status.SLOT_CAPACITY, "row_capacity", "rows up to here do not fit"),
-        Refusal(Status.TABLE_ROW, "P", "req_pool_indices names no row of the table"),
-        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
-        Refusal(Status.OUT_OF_RANGE, "L", "seq_len + rows passes the table"),
+        *OF_TABLE,
         Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
         Refusal(Status.MASK_CAPACITY, "mask_capacity", "mask bytes up to here do not fit"),
     ),
@@ -106,38 +102,35 @@ FUSED_GROWTH = Card(
 )
 
 FUSED_VERDICT = Card(
-    number="F2",
-    name="fused_verdict",
-    family="fused",
-    version=1,
-    summary=(
+    fields(
+        "F2",
+        "fused_verdict",
+        "fused",
         "K5, K6 and K7 in one region: every row of target logits is read once, the walk takes its"
         " step while the row is on chip, and the commit follows from the path. Without coins the"
         " walk follows the argmax of each row (greedy requests only). Rows come from fused_growth's"
         " chip state, or from the layout's arrays where they are given. A request that any of the"
-        " three would refuse emits nothing and keeps its length."
+        " three would refuse emits nothing and keeps its length.",
+        D=scalar("int", 0, 127, "depth limit of the tree"),
+        logits=reads(F32, ("R", "V"), "target logits; -inf masks a token"),
+        temperature=reads(F32, _EACH, "0 is greedy"),
+        coins=may_read(F32, ("B", "D+2"), "uniforms in [0, 1), the last for the bonus"),
+        qo_indptr=may_read(I32, ("B+1",), "first row of each request"),
+        draft_tokens=may_read(I64, ("R",), "token of each row"),
+        first_child_row=may_read(I64, ("R",), "row within the request, -1 for none"),
+        next_sibling_row=may_read(I64, ("R",), "row within the request, -1 for none"),
+        seq_len=reads(I64, _EACH, "tokens with KV in the target, root excluded"),
+        length_limit=reads(I64, _EACH, "most tokens the request may hold"),
+        stop_tokens=reads(I64, ("B", "S"), "stop ids, -1 for none"),
+        req_to_token=TABLE,
+        req_pool_indices=POOL_ROW,
+        **{port.name: port for port in VERIFY_RESULT.outputs},
     ),
     axes=(BATCH, ROWS, VOCAB, STOPS, TABLE_ROWS, TABLE_WIDTH),
-    scalars=(Scalar("D", "int", 0, 127, "depth limit of the tree"),),
-    ports=(
-        reads("logits", F32, ("R", "V"), "target logits; -inf masks a token"),
-        reads("temperature", F32, _EACH, "0 is greedy"),
-        may_read("coins", F32, ("B", "D+2"), "uniforms in [0, 1), the last for the bonus"),
-        may_read("qo_indptr", I32, ("B+1",), "first row of each request"),
-        may_read("draft_tokens", I64, ("R",), "token of each row"),
-        may_read("first_child_row", I64, ("R",), "row within the request, -1 for none"),
-        may_read("next_sibling_row", I64, ("R",), "row within the request, -1 for none"),
-        reads("seq_len", I64, _EACH, "tokens with KV in the target, root excluded"),
-        reads("length_limit", I64, _EACH, "most tokens the request may hold"),
-        reads("stop_tokens", I64, ("B", "S"), "stop ids, -1 for none"),
-        reads("req_to_token", I32, ("P", "L"), "request-to-slot table"),
-        reads("req_pool_indices", I64, _EACH, "table row of each request"),
-        *VERIFY_RESULT.outputs,
-    ),
     companions=(("qo_indptr", "draft_tokens", "first_child_row", "next_sibling_row"),),
     refusals=(
         Refusal(Status.BROKEN_LAYOUT, "R", "qo_indptr falls, or passes the rows"),
-        Refusal(Status.ROW_CAPACITY, str(MAX_VERIFY), "more than 128 rows in one request"),
+        MANY_ROWS,
         Refusal(Status.BROKEN_TREE, "R", "links do not form one tree, all pointing forward"),
         Refusal(Status.DUPLICATE_SIBLING, "1", "two siblings share a token"),
         Refusal(Status.OUT_OF_RANGE, "V", "a draft token outside the vocabulary, or the table"),
@@ -145,8 +138,8 @@ FUSED_VERDICT = Card(
         Refusal(Status.NOT_FINITE, "0", "NaN or +inf in a row"),
         Refusal(Status.ALL_MASKED, "1", "a row of -inf alone"),
         Refusal(Status.TOO_DEEP, "D", "the walk reaches a node below D"),
-        Refusal(Status.TABLE_ROW, "P", "req_pool_indices names no row of the table"),
-        Refusal(Status.NEGATIVE_LENGTH, "0", "seq_len is negative"),
+        NO_SUCH_ROW,
+        NEGATIVE_LENGTH,
     ),
     ties="As K5, K6 and K7.",
     cost=_NO_COST,

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.commit import VerifyResult
 from aerie.kernels.numpy_cpu.ragged import check_table_span, request_spans
 from aerie.kernels.numpy_cpu.refusals import Refusals
 from aerie.kernels.status import Status
-
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
 
 
 @dataclass
@@ -38,37 +37,25 @@ class _Batch:
         self.row_ends.append(len(self.rows))
 
 
-def update_verify_result(
-    *,
-    accept_index: Ints,
-    accept_count: Ints,
-    bonus_token: Ints,
-    draft_tokens: Ints,
-    qo_indptr: Slots,
-    seq_len: Ints,
-    length_limit: Ints,
-    stop_tokens: Ints,
-    req_to_token: Slots,
-    req_pool_indices: Ints,
-) -> dict[str, Any]:
+@takes_call
+def update_verify_result(call: VerifyResult) -> dict[str, Any]:
     """K7: emitted tokens, kept rows, finished and unfinished requests, KV moves, freed slots."""
-    batch, run = accept_index.shape
+    batch, run = call.accept_index.shape
     refusals = Refusals(batch)
-    spans = request_spans(refusals, qo_indptr, len(draft_tokens))
+    spans = request_spans(refusals, call.qo_indptr, len(call.draft_tokens))
     firsts, sizes = spans.lists()
     paths = [
         _path(refusals, b, *entry)
         for b, entry in enumerate(
-            zip(accept_index.tolist(), accept_count.tolist(), sizes, strict=True)
+            zip(call.accept_index.tolist(), call.accept_count.tolist(), sizes, strict=True)
         )
     ]
-    check_table_span(refusals, req_to_token, req_pool_indices, seq_len, spans.count)
-    tokens, bonus, stops = draft_tokens.tolist(), bonus_token.tolist(), stop_tokens.tolist()
-    lengths, table_rows = seq_len.tolist(), req_pool_indices.tolist()
+    check_table_span(refusals, call, spans.count)
+    tokens, bonus = call.draft_tokens.tolist(), call.bonus_token.tolist()
+    stops, limits = call.stop_tokens.tolist(), call.length_limit.tolist()
+    lengths, table_rows = call.seq_len.tolist(), call.req_pool_indices.tolist()
     # seq_len tokens and the root are there already; Python's integers, for a limit may be any.
-    room = [
-        limit - length - 1 for limit, length in zip(length_limit.tolist(), lengths, strict=True)
-    ]
+    room = [limit - length - 1 for limit, length in zip(limits, lengths, strict=True)]
     new_lengths, finished = lengths.copy(), [False] * batch
     out = _Batch()
     for b, (first, size, path) in enumerate(zip(firsts, sizes, paths, strict=True)):
@@ -77,7 +64,7 @@ def update_verify_result(
             emitted, finished[b] = _clip([*accepted, bonus[b]], stops[b], room[b])
             # The bonus has no KV yet; the root always has.
             kept = path[: 1 + min(len(emitted), len(accepted))]
-            slots = req_to_token[table_rows[b], lengths[b] : lengths[b] + size].tolist()
+            slots = call.req_to_token[table_rows[b], lengths[b] : lengths[b] + size].tolist()
             out.tokens += emitted
             out.moves += [(slots[row], slots[k]) for k, row in enumerate(kept) if row != k]
             out.freed += slots[len(kept) :]
@@ -99,7 +86,7 @@ def update_verify_result(
         "kv_src": _padded(sources, batch * run, np.int32),
         "kv_dst": _padded(targets, batch * run, np.int32),
         "move_count": np.array([len(out.moves)], np.int32),
-        "free": _padded(out.freed, len(draft_tokens), np.int32),
+        "free": _padded(out.freed, len(call.draft_tokens), np.int32),
         "free_count": np.array([len(out.freed)], np.int32),
         **refusals.words(),
     }

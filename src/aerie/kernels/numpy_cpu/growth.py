@@ -7,56 +7,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.growth import COMPAT_DISCOUNT, CumulativeState, LayerScores, WorkDeltas
 from aerie.kernels.numpy_cpu.refusals import Refusals, check_range, check_twins
+from aerie.kernels.numpy_types import Ints
 from aerie.kernels.status import Status
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 # Cards say where NaN and infinities go, so neither is worth a warning. Around a whole function
 # this costs half of what a `with` inside of it does: 0.6 us (NumPy 2.4, November 2026).
 _quiet = np.errstate(invalid="ignore", over="ignore")
 
-# Captured runs discount stored scores from depth 2 on by this factor (compat mode).
-COMPAT_DISCOUNT = np.float32(0.9999)
 
-
+@takes_call
 @_quiet
-def draft_tree_layer_score_index_gen_op(
-    *,
-    topk_probas: Floats,
-    topk_tokens: Ints,
-    last_layer_scores: Floats,
-    input_hidden: NDArray[Any],
-    cumu_count: int,
-    hot_token_id: Ints | None = None,
-) -> dict[str, Any]:
+def draft_tree_layer_score_index_gen_op(call: LayerScores) -> dict[str, Any]:
     """K1: path scores of a layer, sorted; the best K with parents, hidden rows and node ids."""
-    batch, width = last_layer_scores.shape
-    candidates = topk_probas.shape[1]
+    batch, width = call.last_layer_scores.shape
+    candidates = call.topk_probas.shape[1]
     top_k = candidates // width
     # fmax and fmin prefer the number to a NaN, so NaN becomes 0.
-    probas = np.fmin(np.fmax(topk_probas, np.float32(0)), np.float32(1))
-    curr = probas.reshape(batch, width, top_k) * last_layer_scores[:, :, None]
+    probas = np.fmin(np.fmax(call.topk_probas, np.float32(0)), np.float32(1))
+    curr = probas.reshape(batch, width, top_k) * call.last_layer_scores[:, :, None]
     curr = curr.reshape(batch, candidates)
     # Stable on the negated scores: equal scores keep candidate order, NaN comes last.
     order = (-curr).argsort(axis=1, kind="stable")
     requests = np.arange(batch)[:, None]
     parents = order[:, :top_k] // top_k
     refusals = Refusals(batch)
-    if hot_token_id is None:
-        mapped = topk_tokens.copy()
+    if call.hot_token_id is None:
+        mapped = call.topk_tokens.copy()
     else:
-        _check_map(refusals, topk_tokens, hot_token_id)
-        mapped = hot_token_id.take(topk_tokens, mode="clip")
+        _check_map(refusals, call.topk_tokens, call.hot_token_id)
+        mapped = call.hot_token_id.take(call.topk_tokens, mode="clip")
     outputs = {
         "curr_layer_scores": curr,
         "sort_layer_scores": curr[requests, order],
         "sort_layer_indices": order,
-        "cache_topk_indices": order[:, :top_k] + cumu_count,
+        "cache_topk_indices": order[:, :top_k] + call.cumu_count,
         "parent_indices_in_layer": parents,
-        "output_hidden": input_hidden.take(parents + requests * width, axis=0),
+        "output_hidden": call.input_hidden.take(parents + requests * width, axis=0),
         "mapped_tokens": mapped,
     }
     if refusals.found:
@@ -74,84 +63,61 @@ def _check_map(refusals: Refusals, topk_tokens: Ints, hot_token_id: Ints) -> Non
         refusals.add_at(Status.NOT_INJECTIVE, everyone, np.full_like(everyone, repeated[0]))
 
 
-def check_cumu_draft_state(
-    *,
-    topk_tokens: Ints,
-    sort_layer_indices: Ints,
-    frontier_indexs: Ints,
-    cumu_count: int,
-    **_: Any,
-) -> dict[str, Any]:
+@takes_call
+def check_update_cumu_draft_state(call: CumulativeState) -> dict[str, Any]:
     """K2, before anything is written: frontier ids and sort indices exist, siblings differ."""
-    batch, width = frontier_indexs.shape
-    candidates = topk_tokens.shape[1]
+    batch, width = call.frontier_indexs.shape
+    candidates = call.topk_tokens.shape[1]
     refusals = Refusals(batch)
-    check_range(refusals, Status.OUT_OF_RANGE, frontier_indexs, cumu_count)
-    check_twins(refusals, Status.BROKEN_TREE, frontier_indexs[:, None, :])
-    check_range(refusals, Status.CANDIDATE, sort_layer_indices, candidates)
-    siblings = topk_tokens.reshape(batch, width, candidates // width)
+    check_range(refusals, Status.OUT_OF_RANGE, call.frontier_indexs, call.cumu_count)
+    check_twins(refusals, Status.BROKEN_TREE, call.frontier_indexs[:, None, :])
+    check_range(refusals, Status.CANDIDATE, call.sort_layer_indices, candidates)
+    siblings = call.topk_tokens.reshape(batch, width, candidates // width)
     check_twins(refusals, Status.DUPLICATE_SIBLING, siblings)
     return refusals.words()
 
 
-def update_cumu_draft_state(
-    *,
-    cumu_tokens: Ints,
-    cumu_scores: Floats,
-    cumu_deltas: Ints,
-    prev_indexs: Ints,
-    next_indexs: Ints,
-    side_indexs: Ints,
-    sort_scores: Floats,
-    curr_layer_scores: Floats,
-    topk_tokens: Ints,
-    sort_layer_scores: Floats,
-    sort_layer_indices: Ints,
-    frontier_indexs: Ints,
-    input_tree_mask: Bools,
-    cumu_count: int,
-    verify_num: int,
-    fed_count: int,
-    status: NDArray[np.int32],
-    compat: bool = False,
-) -> dict[str, Any]:
+@takes_call
+def update_cumu_draft_state(call: CumulativeState) -> dict[str, Any]:
     """K2: store the layer's nodes and links, emit the next frontier, keep the score order."""
-    batch, width = frontier_indexs.shape
-    candidates = curr_layer_scores.shape[1]
+    batch, width = call.frontier_indexs.shape
+    candidates = call.curr_layer_scores.shape[1]
     top_k = candidates // width
-    n_old, n_new = min(verify_num, cumu_count), min(verify_num, cumu_count + candidates)
+    count, most = call.cumu_count, call.verify_num
+    n_old, n_new = min(most, count), min(most, count + candidates)
     # Only requests that are not refused are computed; a slice makes views of all of them.
-    kept = (status == 0).nonzero()[0] if status.any() else slice(None)
-    frontier, tokens, ranked = frontier_indexs[kept], topk_tokens[kept], sort_layer_scores[kept]
+    kept = (call.status == 0).nonzero()[0] if call.status.any() else slice(None)
+    frontier, tokens = call.frontier_indexs[kept], call.topk_tokens[kept]
+    ranked = call.sort_layer_scores[kept]
     rows = np.arange(len(frontier))[:, None]
     requests = rows if isinstance(kept, slice) else kept[:, None]
-    depths = np.repeat(cumu_deltas[requests, frontier] + 1, top_k, axis=1)
-    scores = curr_layer_scores[kept]
-    if compat:
-        scores = np.where(depths > 1, scores * COMPAT_DISCOUNT, scores)
-    following = np.arange(cumu_count + 1, cumu_count + candidates + 1)
+    depths = np.repeat(call.cumu_deltas[requests, frontier] + 1, top_k, axis=1)
+    scores = call.curr_layer_scores[kept]
+    if call.compat:
+        scores = np.where(depths > 1, scores * np.float32(COMPAT_DISCOUNT), scores)
+    following = np.arange(count + 1, count + candidates + 1)
     following[top_k - 1 :: top_k] = -1
 
-    here = slice(cumu_count, cumu_count + candidates)
-    cumu_tokens[kept, here] = tokens
-    cumu_scores[kept, here] = scores
-    cumu_deltas[kept, here] = depths
-    prev_indexs[kept, here] = np.repeat(frontier, top_k, axis=1)
-    side_indexs[kept, here] = following
-    next_indexs[kept, here] = -1
-    next_indexs[requests, frontier] = np.arange(cumu_count, here.stop, top_k)
+    here = slice(count, count + candidates)
+    call.cumu_tokens[kept, here] = tokens
+    call.cumu_scores[kept, here] = scores
+    call.cumu_deltas[kept, here] = depths
+    call.prev_indexs[kept, here] = np.repeat(frontier, top_k, axis=1)
+    call.side_indexs[kept, here] = following
+    call.next_indexs[kept, here] = -1
+    call.next_indexs[requests, frontier] = np.arange(count, here.stop, top_k)
 
-    chosen = sort_layer_indices[kept, :top_k]
-    old_scores = sort_scores[kept, :n_old]
+    chosen = call.sort_layer_indices[kept, :top_k]
+    old_scores = call.sort_scores[kept, :n_old]
     work_scores = np.concatenate((old_scores, ranked[:, :top_k]), axis=1)
     # Values alone are kept, so that equal ones need no order; negated, for sort ascends.
     merged = -np.concatenate((old_scores, ranked), axis=1)
     merged.sort(axis=1)
-    sort_scores[kept, :n_new] = -merged[:, :n_new]
+    call.sort_scores[kept, :n_new] = -merged[:, :n_new]
 
-    mask = input_tree_mask[requests, chosen // top_k]
+    mask = call.input_tree_mask[requests, chosen // top_k]
     slots = np.arange(top_k)
-    mask[:, slots, fed_count + slots] = True
+    mask[:, slots, call.fed_count + slots] = True
     outputs = {
         "output_scores": work_scores[:, n_old:].copy(),
         "output_tokens": tokens[rows, chosen],
@@ -170,23 +136,22 @@ def _spread(array: NDArray[Any], kept: Ints, batch: int) -> NDArray[Any]:
     return spread
 
 
+@takes_call
 @_quiet
-def calculate_work_deltas(
-    *, work_scores: Floats, node_top_k: int, verify_num: int
-) -> dict[str, Any]:
+def calculate_work_deltas(call: WorkDeltas) -> dict[str, Any]:
     """K3: mean gain of verifying the k best new nodes beside the old ones."""
-    batch, total = work_scores.shape
-    n_old = total - node_top_k
-    gains = np.zeros(node_top_k + 1, np.float64)
+    batch, total = call.work_scores.shape
+    n_old = total - call.node_top_k
+    gains = np.zeros(call.node_top_k + 1, np.float64)
     if batch == 0:
         return {"G": gains.astype(np.float32)}
     # The first new scores fill free slots; each later one meets the smallest old score still
     # kept. Once all old ones are out, a new score could only displace a better new one.
-    n_free = min(verify_num - n_old, node_top_k)
-    n_met = min(node_top_k - n_free, n_old)
-    gained = work_scores[:, n_old : n_old + n_free + n_met].astype(np.float64)
+    n_free = min(call.verify_num - n_old, call.node_top_k)
+    n_met = min(call.node_top_k - n_free, n_old)
+    gained = call.work_scores[:, n_old : n_old + n_free + n_met].astype(np.float64)
     if n_met:
-        gained[:, n_free:] -= work_scores[:, n_old - n_met : n_old][:, ::-1]
+        gained[:, n_free:] -= call.work_scores[:, n_old - n_met : n_old][:, ::-1]
     # fmax prefers the number to a NaN, and to the difference of equal infinities.
     np.fmax(gained, 0.0, out=gained)
     np.add.reduce(gained, axis=0, out=gains[1 : 1 + n_free + n_met])

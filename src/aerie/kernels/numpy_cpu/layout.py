@@ -6,22 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_VERIFY
+from aerie.kernels.cards.layout import NodeData, TreeMask
 from aerie.kernels.numpy_cpu.ragged import (
-    MAX_VERIFY,
     check_table_span,
     filled,
     request_spans,
     running,
 )
 from aerie.kernels.numpy_cpu.refusals import Refusals, check_siblings, outside
+from aerie.kernels.numpy_types import Bools, Ints, Words
 from aerie.kernels.status import Status
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-Words = NDArray[np.uint32]
-Slots = NDArray[np.int32]
 
 
 def _own_bits() -> Words:
@@ -54,25 +51,18 @@ class _Chosen:
         return cls(request, node, place, prev_indexs.take(place), count, running(count))
 
 
-def update_node_data(
-    *,
-    cumu_tokens: Ints,
-    cumu_deltas: Ints,
-    prev_indexs: Ints,
-    node_count: Ints,
-    selected: Bools,
-    seq_len: Ints,
-    row_capacity: int,
-) -> dict[str, Any]:
+@takes_call
+def update_node_data(call: NodeData) -> dict[str, Any]:
     """K10c: the chosen nodes as flat rows with links and ancestor bits."""
-    refusals = Refusals(len(seq_len))
-    chosen = _Chosen.of(selected, prev_indexs)
-    _check_trees(refusals, chosen, selected, cumu_tokens, node_count, seq_len)
-    if refusals.found or chosen.offsets.item(-1) > row_capacity:
+    selected = call.selected
+    refusals = Refusals(len(call.seq_len))
+    chosen = _Chosen.of(selected, call.prev_indexs)
+    _check_trees(refusals, chosen, call)
+    if refusals.found or chosen.offsets.item(-1) > call.row_capacity:
         asked = running(chosen.count * (refusals.status == 0))[1:]
-        refusals.add(Status.SLOT_CAPACITY, asked > row_capacity, asked)
+        refusals.add(Status.SLOT_CAPACITY, asked > call.row_capacity, asked)
         selected = selected & (refusals.status == 0)[:, None]
-        chosen = _Chosen.of(selected, prev_indexs)
+        chosen = _Chosen.of(selected, call.prev_indexs)
 
     first = chosen.offsets[chosen.request]
     row = np.arange(len(first)) - first
@@ -88,29 +78,24 @@ def update_node_data(
     for _ in range((int(chosen.count.max(initial=1)) - 1).bit_length()):
         bits |= bits.take(up, axis=0)
         up = up.take(up)
-    positions = seq_len[chosen.request] + cumu_deltas.take(chosen.place)
+    tokens, capacity = call.cumu_tokens.take(chosen.place), call.row_capacity
+    positions = call.seq_len[chosen.request] + call.cumu_deltas.take(chosen.place)
     return {
         "qo_indptr": chosen.offsets.astype(np.int32),
-        "draft_tokens": filled(cumu_tokens.take(chosen.place), row_capacity, -1, np.int64),
-        "positions": filled(positions, row_capacity, 0, np.int64),
-        "parent_row": filled(parent_row, row_capacity, -1, np.int64),
-        "first_child_row": filled(first_child, row_capacity, -1, np.int64),
-        "next_sibling_row": filled(next_sibling, row_capacity, -1, np.int64),
-        "ancestor_bits": filled(bits, row_capacity, 0, np.uint32),
+        "draft_tokens": filled(tokens, capacity, -1, np.int64),
+        "positions": filled(positions, capacity, 0, np.int64),
+        "parent_row": filled(parent_row, capacity, -1, np.int64),
+        "first_child_row": filled(first_child, capacity, -1, np.int64),
+        "next_sibling_row": filled(next_sibling, capacity, -1, np.int64),
+        "ancestor_bits": filled(bits, capacity, 0, np.uint32),
         **refusals.words(),
     }
 
 
-def _check_trees(
-    refusals: Refusals,
-    chosen: _Chosen,
-    selected: Bools,
-    tokens: Ints,
-    node_count: Ints,
-    seq_len: Ints,
-) -> None:
+def _check_trees(refusals: Refusals, chosen: _Chosen, call: NodeData) -> None:
     """Every choice is a tree of existing nodes whose siblings differ, in the card's order."""
     request, node, parent = chosen.request, chosen.node, chosen.parent
+    selected, node_count, seq_len = call.selected, call.node_count, call.seq_len
     refusals.add(Status.OUT_OF_RANGE, outside(node_count - 1, selected.shape[1]), node_count)
     refusals.add(Status.NEGATIVE_LENGTH, seq_len < 0, seq_len)
     refusals.add(Status.BROKEN_TREE, ~selected[:, 0], np.zeros_like(seq_len))
@@ -121,7 +106,8 @@ def _check_trees(
     if not is_linked.all():
         refusals.add_at(Status.BROKEN_TREE, request[~is_linked], node[~is_linked])
     if node.any():  # roots have no siblings
-        check_siblings(refusals, request, chosen.place - node + parent, tokens.take(chosen.place))
+        tokens = call.cumu_tokens.take(chosen.place)
+        check_siblings(refusals, request, chosen.place - node + parent, tokens)
     refusals.add(Status.ROW_CAPACITY, chosen.count > MAX_VERIFY, chosen.count)
 
 
@@ -142,40 +128,33 @@ def _links(above: Ints, row: Ints, is_root: Bools) -> tuple[Ints, Ints]:
     return first_child, next_sibling
 
 
-def fused_tree_mask_operator(
-    *,
-    req_to_token: Slots,
-    req_pool_indices: Ints,
-    seq_len: Ints,
-    qo_indptr: Slots,
-    ancestor_bits: Words,
-    kv_capacity: int,
-    mask_capacity: int,
-) -> dict[str, Any]:
+@takes_call
+def fused_tree_mask_operator(call: TreeMask) -> dict[str, Any]:
     """K4: KV slot lists and visibility packed to bits, segment by segment."""
-    refusals = Refusals(len(seq_len))
-    spans = request_spans(refusals, qo_indptr, len(ancestor_bits))
-    check_table_span(refusals, req_to_token, req_pool_indices, seq_len, spans.count)
+    refusals = Refusals(len(call.seq_len))
+    spans = request_spans(refusals, call.qo_indptr, len(call.ancestor_bits))
+    check_table_span(refusals, call, spans.count)
     is_kept = refusals.status == 0
-    columns = np.where(is_kept, seq_len, 0) + spans.count * is_kept
+    columns = np.where(is_kept, call.seq_len, 0) + spans.count * is_kept
     n_bytes = (spans.count * columns + 7) >> 3
     asked, asked_bytes = columns.cumsum(), n_bytes.cumsum()
-    refusals.add(Status.KV_CAPACITY, asked > kv_capacity, asked)
-    refusals.add(Status.MASK_CAPACITY, asked_bytes > mask_capacity, asked_bytes)
+    refusals.add(Status.KV_CAPACITY, asked > call.kv_capacity, asked)
+    refusals.add(Status.MASK_CAPACITY, asked_bytes > call.mask_capacity, asked_bytes)
     if refusals.found:
         is_kept = refusals.status == 0
         columns, n_bytes = columns * is_kept, n_bytes * is_kept
     mask_indptr, kv_indptr = running(n_bytes), running(columns)
-    kv_indices, packed = np.full(kv_capacity, -1, np.int32), np.zeros(mask_capacity, np.uint8)
+    kv_indices = np.full(call.kv_capacity, -1, np.int32)
+    packed = np.zeros(call.mask_capacity, np.uint8)
     bits = np.unpackbits(
-        np.ascontiguousarray(ancestor_bits).view(np.uint8), axis=1, bitorder="little"
+        np.ascontiguousarray(call.ancestor_bits).view(np.uint8), axis=1, bitorder="little"
     )
     for request, (first, count) in enumerate(zip(*spans.lists(), strict=True)):
         length, begin = columns.item(request), mask_indptr.item(request)
         if not length or not is_kept.item(request):
             continue
         listed = kv_indices[kv_indptr.item(request) :][:length]
-        listed[:] = req_to_token[req_pool_indices.item(request), :length]
+        listed[:] = call.req_to_token[call.req_pool_indices.item(request), :length]
         visible = np.ones((count, length), np.uint8)
         visible[:, length - count :] = bits[first : first + count, :count]
         segment = np.packbits(visible, bitorder="little")

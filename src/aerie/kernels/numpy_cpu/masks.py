@@ -5,37 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.scores import Forbidden
 from aerie.kernels.numpy_cpu.round_draft import as_float32
 
 
-def forbid_tokens(
-    *,
-    logits: NDArray[Any],
-    ends: NDArray[np.int32],
-    first: NDArray[np.int32],
-    bits: NDArray[np.int32],
-    token_ids: NDArray[np.int64] | None = None,
-) -> dict[str, Any]:
+@takes_call
+def forbid_tokens(call: Forbidden) -> dict[str, Any]:
     """R26: only rows that have a mask are looked at."""
-    masked = as_float32(logits)
-    rows = np.arange(len(logits))
-    seat = np.searchsorted(np.sort(ends), rows, side="right") - 1
-    known = np.minimum(np.maximum(seat, 0), max(len(first) - 1, 0))
-    begin = first[known] if len(first) else np.zeros(len(rows), np.int32)
-    mask = begin.astype(np.int64) + rows - ends[known]
-    is_bound = (seat == known) & (begin > 0) & (mask > 0) & (mask < len(bits)) & (len(first) > 0)
+    masked = as_float32(call.logits)
+    rows = np.arange(len(call.logits))
+    seat = np.searchsorted(np.sort(call.ends), rows, side="right") - 1
+    known = np.minimum(np.maximum(seat, 0), max(len(call.first) - 1, 0))
+    begin = call.first[known] if len(call.first) else np.zeros(len(rows), np.int32)
+    mask = begin.astype(np.int64) + rows - call.ends[known]
+    is_mask = (begin > 0) & (mask > 0) & (mask < len(call.bits))
+    is_bound = is_mask & (seat == known) & (len(call.first) > 0)
     for r in np.flatnonzero(is_bound).tolist():
         # Bytes of a little-endian word stand in the order of its bits.
-        words = np.ascontiguousarray(bits[mask[r]]).view(np.uint8)
+        words = np.ascontiguousarray(call.bits[mask[r]]).view(np.uint8)
         allowed = np.unpackbits(words, bitorder="little").view(np.bool_)
-        if token_ids is None:
+        if call.token_ids is None:
             n_known = min(len(allowed), masked.shape[1])
             masked[r, :n_known][~allowed[:n_known]] = -np.inf
             masked[r, n_known:] = -np.inf
         else:
-            own = token_ids[min(seat[r], len(token_ids) - 1)]
+            own = call.token_ids[min(seat[r], len(call.token_ids) - 1)]
             is_id = (own >= 0) & (own < len(allowed))
             masked[r, ~(is_id & allowed[np.where(is_id, own, 0)])] = -np.inf
     return {"masked": masked}

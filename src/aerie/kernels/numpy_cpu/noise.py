@@ -5,19 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from aerie.kernels.noise import TOKENS
+from aerie.kernels.noise import MULTIPLIERS, ROUNDS, TOKENS, WEYL
+from aerie.kernels.numpy_types import Floats, Ints, Words
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
-Words = NDArray[np.uint32]
 Long = NDArray[np.uint64]
 
-# Multipliers and key increments of Philox4x32 (Salmon et al., SC 2011, table 2).
-_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
-_WEYL = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))
 _LOW = np.uint64(0xFFFFFFFF)
 _UPPER = np.uint64(32)
-ROUNDS = 10
 
 # Counters worked on at once: five arrays of 8-byte words stay in a core's second-level cache.
 # One thread, 48 rows of 4,096 ids, ms: 4,096 counters 2.5, 16,384 1.8, 65,536 2.2 (2026-11).
@@ -46,8 +40,8 @@ def _philox(columns: list[Long], use: int, words_out: Words) -> None:
     c1[:], c2[:], c3[:] = second & _LOW, third & _LOW, use
     k0, k1 = seed & _LOW, seed >> _UPPER
     for _ in range(ROUNDS):
-        c0 *= _MULTIPLIERS[0]
-        c2 *= _MULTIPLIERS[1]
+        c0 *= MULTIPLIERS[0]
+        c2 *= MULTIPLIERS[1]
         # The upper word of the other product, mixed with a counter and the key; c1 and c3 keep
         # their upper halves until then, for the mask drops them.
         for product, counter, key in ((c2, c1, k0), (c0, c3, k1)):
@@ -56,7 +50,7 @@ def _philox(columns: list[Long], use: int, words_out: Words) -> None:
             counter ^= key
             counter &= _LOW
         c0, c1, c2, c3 = c1, c2, c3, c0
-        k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
+        k0, k1 = (k0 + np.uint64(WEYL[0])) & _LOW, (k1 + np.uint64(WEYL[1])) & _LOW
     for place, counter in enumerate((c0, c1, c2, c3)):
         # Cast to 32 bits, so that the upper halves are dropped here too.
         words_out[:, :, place] = counter

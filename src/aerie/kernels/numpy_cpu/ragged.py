@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.kernels.call import InTable
+from aerie.kernels.cards.axes import INT64_MAX, MAX_VERIFY
 from aerie.kernels.numpy_cpu.refusals import Refusals, outside
+from aerie.kernels.numpy_types import Int32s, Ints
 from aerie.kernels.status import Status
-
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
-
-MAX_VERIFY = 128
-INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class Spans:
 
 
 def request_spans(
-    refusals: Refusals, qo_indptr: Slots, n_rows: int, most: int = MAX_VERIFY
+    refusals: Refusals, qo_indptr: Int32s, n_rows: int, most: int = MAX_VERIFY
 ) -> Spans:
     """Rows of each request; a falling or overrunning indptr, or too many rows, leaves none."""
     bounds = qo_indptr.astype(np.int64)
@@ -88,11 +85,10 @@ def request_spans(
     return Spans(first * is_kept, count * is_kept, False)
 
 
-def check_table_span(
-    refusals: Refusals, table: Slots, pool_row: Ints, seq_len: Ints, count: Ints | int
-) -> None:
+def check_table_span(refusals: Refusals, call: InTable, count: Ints | int) -> None:
     """Refuse requests whose table row, or positions [0, seq_len + count), do not exist."""
-    n_requests, width = table.shape
+    (n_requests, width), pool_row = call.req_to_token.shape, call.req_pool_indices
+    seq_len = call.seq_len
     refusals.add(Status.TABLE_ROW, outside(pool_row, n_requests), pool_row)
     refusals.add(Status.NEGATIVE_LENGTH, seq_len < 0, seq_len)
     # Not seq_len + count > width: that sum may pass int64, and names its end then.
@@ -118,7 +114,7 @@ def filled(values: NDArray[Any], capacity: int, fill: int, dtype: Any) -> NDArra
     return buffer
 
 
-def joined(lists: list[Slots], capacity: int) -> Slots:
+def joined(lists: list[Int32s], capacity: int) -> Int32s:
     """Slot lists one after another in a buffer of `capacity` whose rest is -1."""
     flat = np.concatenate(lists) if lists else np.zeros(0, np.int32)
     return filled(flat, capacity, -1, np.int32)

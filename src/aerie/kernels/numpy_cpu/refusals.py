@@ -5,17 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.kernels.numpy_types import Bools, Int32s, Ints
 from aerie.kernels.status import Status
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 class Refusals:
     """`status[B]` and `detail[B]` of one call; the first refusal of a request stays."""
 
     def __init__(self, batch: int) -> None:
-        self.status: NDArray[np.int32] = np.zeros(batch, np.int32)
+        self.status: Int32s = np.zeros(batch, np.int32)
         self.detail: Ints = np.zeros(batch, np.int64)
         self.found = False
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aerie.kernels.call import takes_call
 from aerie.kernels.cards.axes import KNOTS
-
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-Counts = NDArray[np.int32]
+from aerie.kernels.cards.round_choice import BestNodes, NotedNodes, PlannedNodes
+from aerie.kernels.numpy_types import Bools, Doubles, Floats
 
 
 def best_of_scores(scores: Floats, n_nodes: int) -> Bools:
@@ -36,19 +32,17 @@ def best_of_scores(scores: Floats, n_nodes: int) -> Bools:
     return is_taken
 
 
-def choose_best_nodes(
-    *, cumu_scores: Floats, selected: Bools, n_chosen: Counts, verify_num: int
-) -> dict[str, Any]:
+@takes_call
+def choose_best_nodes(call: BestNodes) -> dict[str, Any]:
     """R8: the best nodes of each request."""
-    selected[...] = best_of_scores(cumu_scores, verify_num)
-    n_chosen[...] = np.add.reduce(selected, axis=1)
+    call.selected[...] = best_of_scores(call.cumu_scores, call.verify_num)
+    call.n_chosen[...] = np.add.reduce(call.selected, axis=1)
     return {}
 
 
-def path_weights(
-    scores: Floats, depths: Ints, parents: Ints, corrections: Doubles, deepest: int
-) -> Floats:
+def path_weights(call: PlannedNodes, corrections: Doubles) -> Floats:
     """Acceptance probability of every path, never above the parent's. [B, N]"""
+    scores, depths = call.cumu_scores, call.cumu_deltas
     batch, size = scores.shape
     exact = scores.astype(np.float64)
     place = np.sqrt(np.clip(exact, 0.0, 1.0)) * (KNOTS - 1)
@@ -63,33 +57,23 @@ def path_weights(
     weights *= scores > 0
     np.copyto(weights, scores, where=depths == 0)
     # Flat places of the parents: gathers along one axis are the quick ones.
-    above = np.maximum(parents, 0) + (np.arange(batch) * size)[:, None]
-    for _ in range(deepest.bit_length()):
+    above = np.maximum(call.prev_indexs, 0) + (np.arange(batch) * size)[:, None]
+    for _ in range(call.deepest.bit_length()):
         np.minimum(weights, weights.take(above), out=weights)
         above = above.take(above)
     return weights
 
 
-def choose_planned_nodes(
-    *,
-    cumu_scores: Floats,
-    cumu_deltas: Ints,
-    prev_indexs: Ints,
-    row_sizes: Ints,
-    numbers: Doubles,
-    selected: Bools,
-    n_chosen: Counts,
-    deepest: int,
-    verify_num: int,
-) -> dict[str, Any]:
+@takes_call
+def choose_planned_nodes(call: PlannedNodes) -> dict[str, Any]:
     """R9: the forest that is worth most at the offer's rate."""
-    batch, size = cumu_scores.shape
+    batch, size = call.cumu_scores.shape
     if not batch:
         return {}
-    n_sizes = len(row_sizes)
-    seconds, corrections = numbers[1 : 1 + n_sizes], numbers[1 + n_sizes :]
-    weights = path_weights(cumu_scores, cumu_deltas, prev_indexs, corrections, deepest)
-    usable = best_of_scores(weights, verify_num)
+    n_sizes = len(call.row_sizes)
+    seconds, corrections = call.numbers[1 : 1 + n_sizes], call.numbers[1 + n_sizes :]
+    weights = path_weights(call, corrections)
+    usable = best_of_scores(weights, call.verify_num)
     usable[:, 0] = False
     nodes = usable.reshape(-1).nonzero()[0]
     found = weights.reshape(-1)[nodes]
@@ -97,46 +81,36 @@ def choose_planned_nodes(
     # Roots first: they are verified whatever happens.
     mass = np.concatenate((weights[:, 0], found[order]), dtype=np.float64).cumsum()
     n_usable = len(found) + int(np.count_nonzero(weights[:, 0] > 0))
-    n_rows = np.minimum(row_sizes, n_usable)
+    n_rows = np.minimum(call.row_sizes, n_usable)
     with np.errstate(invalid="ignore"):  # no rate, and a size that is not on offer
-        value = mass[np.maximum(n_rows - 1, 0)] - numbers[0] * seconds
+        value = mass[np.maximum(n_rows - 1, 0)] - call.numbers[0] * seconds
     if np.isnan(value).any():
         value = np.where(np.isnan(value), -np.inf, value)
     n_taken = int(n_rows[value.argmax()])
     chosen = np.zeros(batch * size, np.bool_)
     chosen[: min(n_taken, batch) * size : size] = True
     chosen[nodes[order[: max(n_taken - batch, 0)]]] = True
-    selected[...] = chosen.reshape(batch, size)
-    n_chosen[...] = np.add.reduce(selected, axis=1)
+    call.selected[...] = chosen.reshape(batch, size)
+    call.n_chosen[...] = np.add.reduce(call.selected, axis=1)
     return {}
 
 
-def note_chosen_nodes(
-    *,
-    cumu_scores: Floats,
-    cumu_deltas: Ints,
-    cumu_tokens: Ints,
-    prev_indexs: Ints,
-    selected: Bools,
-    noted_scores: Floats,
-    noted_depths: Counts,
-    noted_tokens: Counts,
-    noted_parents: Counts,
-) -> dict[str, Any]:
+@takes_call
+def note_chosen_nodes(call: NotedNodes) -> dict[str, Any]:
     """R10: the chosen nodes in the order of their rows."""
-    for noted in (noted_scores, noted_depths, noted_tokens):
+    for noted in (call.noted_scores, call.noted_depths, call.noted_tokens):
         noted[...] = 0
-    noted_parents[...] = -1
-    row_of = np.add.accumulate(selected, axis=1, dtype=np.int32)
-    request, node = selected.nonzero()
+    call.noted_parents[...] = -1
+    row_of = np.add.accumulate(call.selected, axis=1, dtype=np.int32)
+    request, node = call.selected.nonzero()
     row = row_of[request, node] - 1
-    if len(row) and row.max() >= noted_scores.shape[1]:
-        is_noted = row < noted_scores.shape[1]
+    if len(row) and row.max() >= call.noted_scores.shape[1]:
+        is_noted = row < call.noted_scores.shape[1]
         request, node, row = request[is_noted], node[is_noted], row[is_noted]
     at, place = (request, row), (request, node)
-    noted_scores[at] = cumu_scores[place]
-    noted_depths[at] = cumu_deltas[place]
-    noted_tokens[at] = cumu_tokens[place]
-    parent = prev_indexs[place]
-    noted_parents[at] = np.where(parent < 0, -1, row_of[request, parent] - 1)
+    call.noted_scores[at] = call.cumu_scores[place]
+    call.noted_depths[at] = call.cumu_deltas[place]
+    call.noted_tokens[at] = call.cumu_tokens[place]
+    parent = call.prev_indexs[place]
+    call.noted_parents[at] = np.where(parent < 0, -1, row_of[request, parent] - 1)
     return {}

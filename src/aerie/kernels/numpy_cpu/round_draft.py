@@ -7,45 +7,47 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.growth import DraftLayer
+from aerie.kernels.cards.round_draft import BestChildren, DraftPaths
+from aerie.kernels.layer import checked_layer, grown_layer
 from aerie.kernels.numpy_cpu.growth import (
     calculate_work_deltas,
-    check_cumu_draft_state,
+    check_update_cumu_draft_state,
     draft_tree_layer_score_index_gen_op,
     update_cumu_draft_state,
 )
 from aerie.kernels.numpy_cpu.layout import OWN_BITS
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Words = NDArray[np.int32]
+from aerie.kernels.numpy_types import Bools, Floats, Ints
 
 # Peaks whose row has exponentials, and a sum of 2^18 of them, well inside float32.
 LEAST_PEAK, MOST_PEAK = -60.0, 70.0
 
 
-def mark_draft_paths(
-    *, frontier_bits: Words, node_ids: Ints, first_id: int, top_k: int, fed_count: int
-) -> dict[str, Any]:
+_STEPS = (draft_tree_layer_score_index_gen_op, update_cumu_draft_state, calculate_work_deltas)
+
+
+@takes_call
+def mark_draft_paths(call: DraftPaths) -> dict[str, Any]:
     """R5: the parent's bits and the node's own."""
-    (batch, width), n_nodes = frontier_bits.shape[:2], node_ids.shape[1]
+    (batch, width), n_nodes = call.frontier_bits.shape[:2], call.node_ids.shape[1]
     # Not `clip`: it is Python around these two, and half of this kernel's time.
-    slot = np.minimum(np.maximum((node_ids - first_id) // top_k, 0), width - 1)
-    bits = frontier_bits[np.arange(batch)[:, None], slot]
-    bits |= OWN_BITS[fed_count : fed_count + n_nodes].view(np.int32)
+    slot = np.minimum(np.maximum((call.node_ids - call.first_id) // call.top_k, 0), width - 1)
+    bits = call.frontier_bits[np.arange(batch)[:, None], slot]
+    bits |= OWN_BITS[call.fed_count : call.fed_count + n_nodes].view(np.int32)
     return {"node_bits": bits}
 
 
-def best_draft_children(
-    *, logits: NDArray[Any], node_top_k: int, hot_token_id: Ints | None = None
-) -> dict[str, Any]:
+@takes_call
+def best_draft_children(call: BestChildren) -> dict[str, Any]:
     """R6: the most probable tokens of every row."""
-    values = as_float32(logits)
-    best, found = _largest(values, node_top_k)
+    values = as_float32(call.logits)
+    best, found = _largest(values, call.node_top_k)
     # NaN and infinity come first among the largest, so that those alone tell whether all is finite.
     if not np.isfinite(found[:1]).all():
-        values = as_float32(logits)
+        values = as_float32(call.logits)
         values[~np.isfinite(values)] = -np.inf
-        best, found = _largest(values, node_top_k)
+        best, found = _largest(values, call.node_top_k)
     peak, best, found = found[0], best.T.copy(), found.T.copy()
     is_short = found[:, -1] == -np.inf
     if is_short.any():
@@ -64,7 +66,7 @@ def best_draft_children(
     mass[mass == 0] = 1  # no finite logit: every part is 0
     return {
         "topk_probas": (raised / mass[:, None]).astype(np.float32),
-        "topk_tokens": best if hot_token_id is None else hot_token_id.take(best),
+        "topk_tokens": best if call.hot_token_id is None else call.hot_token_id.take(best),
     }
 
 
@@ -91,7 +93,7 @@ def as_float32(logits: NDArray[Any]) -> Floats:
     return logits.astype(np.float32, order="C")
 
 
-def _complete(best_out: Ints, found: Floats, is_short: NDArray[np.bool_], n_tokens: int) -> None:
+def _complete(best_out: Ints, found: Floats, is_short: Bools, n_tokens: int) -> None:
     """Rows with fewer finite logits than children go on with the lowest ids that are not among
     them."""
     for row in is_short.nonzero()[0].tolist():
@@ -102,63 +104,18 @@ def _complete(best_out: Ints, found: Floats, is_short: NDArray[np.bool_], n_toke
             best_out[row, rank] = next(rest)
 
 
-def check_draft_layer(
-    *, topk_tokens: Ints, frontier_indexs: Ints, cumu_count: int, **_: Any
-) -> dict[str, Any]:
+@takes_call
+def check_grow_draft_layer(call: DraftLayer) -> dict[str, Any]:
     """R7, before anything is written: K2's checks; a layer that sorts for itself has no others."""
-    return check_cumu_draft_state(
-        topk_tokens=topk_tokens,
-        sort_layer_indices=frontier_indexs[:, :0],
-        frontier_indexs=frontier_indexs,
-        cumu_count=cumu_count,
-    )
+    return checked_layer(call, check_update_cumu_draft_state)
 
 
-def grow_draft_layer(
-    *,
-    topk_probas: Floats,
-    topk_tokens: Ints,
-    last_layer_scores: Floats,
-    input_hidden: NDArray[Any],
-    cumu_count: int,
-    verify_num: int,
-    status: Words,
-    weigh: bool = False,
-    **store: Any,
-) -> dict[str, Any]:
-    """R7: K1, K2 and K3 one after the other; `store` holds K2's other arguments."""
-    layer = draft_tree_layer_score_index_gen_op(
-        topk_probas=topk_probas,
-        topk_tokens=topk_tokens,
-        last_layer_scores=last_layer_scores,
-        input_hidden=input_hidden,
-        cumu_count=cumu_count,
-    )
-    state = update_cumu_draft_state(
-        **store,
-        curr_layer_scores=layer["curr_layer_scores"],
-        topk_tokens=topk_tokens,
-        sort_layer_scores=layer["sort_layer_scores"],
-        sort_layer_indices=layer["sort_layer_indices"],
-        cumu_count=cumu_count,
-        verify_num=verify_num,
-        status=status,
-    )
-    top_k = state["output_scores"].shape[1]
-    if weigh:
-        gains = calculate_work_deltas(
-            work_scores=state["work_scores"], node_top_k=top_k, verify_num=verify_num
-        )["G"]
-    else:
-        gains = np.zeros(top_k + 1, np.float32)
-    if status.any():
-        layer["cache_topk_indices"][status != 0] = -1
-        layer["output_hidden"][status != 0] = 0
-    return {
-        "node_ids": layer["cache_topk_indices"],
-        "output_scores": state["output_scores"],
-        "output_tokens": state["output_tokens"],
-        "output_hidden": layer["output_hidden"],
-        "output_tree_mask": state["output_tree_mask"],
-        "G": gains,
-    }
+@takes_call
+def grow_draft_layer(call: DraftLayer) -> dict[str, Any]:
+    """R7: K1, K2 and K3 one after the other."""
+    outputs = grown_layer(call, *_STEPS)
+    outputs.setdefault("G", np.zeros(outputs["output_scores"].shape[1] + 1, np.float32))
+    if call.status.any():
+        outputs["node_ids"][call.status != 0] = -1
+        outputs["output_hidden"][call.status != 0] = 0
+    return outputs

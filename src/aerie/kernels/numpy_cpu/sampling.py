@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE, Sampled, TargetTokens
 from aerie.kernels.numpy_cpu.noise import best_with_noise, random_words
 from aerie.kernels.numpy_cpu.ragged import Spans, request_spans
 from aerie.kernels.numpy_cpu.refusals import Refusals, outside
+from aerie.kernels.numpy_types import Bools, Floats, Ints, Words
 from aerie.kernels.status import Status
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-Options = Mapping[str, NDArray[Any]]
-
-GREEDY_TEMPERATURE = np.float32(1e-6)
+GREEDY = np.float32(GREEDY_TEMPERATURE)
 
 # What an option's value must be; NaN fails every comparison.
 _POSSIBLE: dict[str, Callable[[NDArray[Any]], Bools]] = {
@@ -29,29 +27,20 @@ _POSSIBLE: dict[str, Callable[[NDArray[Any]], Bools]] = {
     "presence_penalty": np.isfinite,
     "frequency_penalty": np.isfinite,
 }
-_PENALTIES = frozenset(("repetition_penalty", "presence_penalty", "frequency_penalty"))
 
 
-def sample_target_tokens(
-    *,
-    logits: Floats,
-    positions: Ints,
-    temperature: Floats,
-    qo_indptr: NDArray[np.int32],
-    draft_tokens: Ints | None = None,
-    ancestor_bits: NDArray[np.uint32] | None = None,
-    **options: NDArray[Any],
-) -> dict[str, Any]:
+@takes_call
+def sample_target_tokens(call: TargetTokens) -> dict[str, Any]:
     """The target's own token of every row; work that no argument asks for is not done."""
-    refusals = Refusals(len(temperature))
-    spans = request_spans(refusals, qo_indptr, len(logits))
-    highest_heat = np.inf if "seed" in options else GREEDY_TEMPERATURE
-    is_possible = (temperature >= 0) & (temperature < highest_heat)
-    for name in _POSSIBLE.keys() & options.keys():
-        is_possible &= _POSSIBLE[name](options[name])
-    refusals.add(Status.BAD_PARAMETER, ~is_possible, np.zeros(len(temperature), np.int64))
-    layout = (draft_tokens, ancestor_bits)
-    scores = adjusted(refusals, spans, logits, positions, temperature, layout, options)
+    refusals = Refusals(len(call.temperature))
+    spans = request_spans(refusals, call.qo_indptr, len(call.logits))
+    highest_heat = GREEDY if call.seed is None else np.inf
+    is_possible = (call.temperature >= 0) & (call.temperature < highest_heat)
+    for name, rule in _POSSIBLE.items():
+        if (values := getattr(call, name)) is not None:
+            is_possible &= rule(values)
+    refusals.add(Status.BAD_PARAMETER, ~is_possible, np.zeros(len(call.temperature), np.int64))
+    scores = adjusted(refusals, spans, call)
     chosen = scores.argmax(axis=1)
     # A NaN is its row's maximum.
     peak = scores[spans.entries, chosen]
@@ -61,38 +50,28 @@ def sample_target_tokens(
             (Status.ALL_MASKED, peak == -np.inf),
         ):
             refusals.add_at(code, spans.owner[is_bad], spans.flat[is_bad])
-    if "seed" in options:
-        is_drawn = ~(temperature < GREEDY_TEMPERATURE) & (refusals.status == 0)
+    if call.seed is not None:
+        is_drawn = ~(call.temperature < GREEDY) & (refusals.status == 0)
         drawn = is_drawn[spans.owner].nonzero()[0]
-        chosen[drawn] = _draw(scores, drawn, spans, positions, options)
+        chosen[drawn] = _draw(scores, drawn, spans, call)
     if refusals.found:
         chosen[(refusals.status != 0)[spans.owner]] = -1
-    return {"target_tokens": _by_row(chosen, spans, len(logits)), **refusals.words()}
+    return {"target_tokens": _by_row(chosen, spans, len(call.logits)), **refusals.words()}
 
 
-def adjusted(
-    refusals: Refusals,
-    spans: Spans,
-    logits: Floats,
-    positions: Ints,
-    temperature: Floats,
-    layout: tuple[Ints | None, NDArray[np.uint32] | None],
-    options: Options,
-) -> Floats:
-    """Scores of every entry as filters and noise find them; `layout` is tokens and ancestors."""
-    draft_tokens, ancestor_bits = layout
-    if not options and draft_tokens is None:
-        return spans.of(logits)
+def adjusted(refusals: Refusals, spans: Spans, call: Sampled) -> Floats:
+    """Scores of every entry as filters and noise find them."""
+    scores = spans.of(call.logits)
     path = np.zeros((2, 0), np.int64)
-    if draft_tokens is not None and ancestor_bits is not None:
-        path = _path_tokens(refusals, spans, draft_tokens, ancestor_bits, logits.shape[1])
+    if call.draft_tokens is not None:
+        path = _path_tokens(refusals, spans, call)
     with np.errstate(all="ignore"):
-        scores = _penalised(spans.of(logits), spans, path, options)
-        if "floor_position" in options:
-            scores = _without_stops(scores, spans, positions, options)
-        if "seed" in options:
-            heat = temperature.copy()
-            heat[temperature < GREEDY_TEMPERATURE] = 1
+        scores = _penalised(scores, spans, path, call)
+        if call.floor_position is not None:
+            scores = _without_stops(scores, spans, call)
+        if call.seed is not None:
+            heat = call.temperature.copy()
+            heat[heat < GREEDY] = 1
             scores = scores / heat[spans.owner, None]
     return scores
 
@@ -106,85 +85,88 @@ def _by_row(chosen: Ints, spans: Spans, n_rows: int) -> Ints:
     return tokens
 
 
-def _path_tokens(
-    refusals: Refusals, spans: Spans, draft_tokens: Ints, ancestor_bits: Any, vocab: int
-) -> Ints:
+def _path_tokens(refusals: Refusals, spans: Spans, call: Sampled) -> Ints:
     """(entry, token) of every row's ancestors and itself, without row 0, which is committed.
 
     Refuses requests with a path token outside the vocabulary. [2, n]
     """
-    words = np.ascontiguousarray(spans.of(ancestor_bits))
+    words = np.ascontiguousarray(spans.of(call.ancestor_bits))
     bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")  # [T, 128]
     bits[:, 0] = 0
     entry, row = bits.nonzero()
     is_row = row < spans.count[spans.owner[entry]]
     entry, row = entry[is_row], row[is_row]
-    tokens = spans.of(draft_tokens)[spans.base[entry] + row]
-    is_foreign = outside(tokens, vocab)
+    tokens = spans.of(call.draft_tokens)[spans.base[entry] + row]
+    is_foreign = outside(tokens, call.logits.shape[1])
     if is_foreign.any():
         refusals.add_at(Status.OUT_OF_RANGE, spans.owner[entry[is_foreign]], tokens[is_foreign])
     return np.stack((entry, tokens))[:, ~is_foreign]
 
 
-def _penalised(scores: Floats, spans: Spans, path: Ints, options: Options) -> Floats:
+def _penalised(scores: Floats, spans: Spans, path: Ints, call: Sampled) -> Floats:
     """Penalties over committed and path tokens, then the bias; every step rounds to float32."""
-    if _PENALTIES & options.keys():
+    repetition, frequency = call.repetition_penalty, call.frequency_penalty
+    presence = call.presence_penalty
+    if not (repetition is None and frequency is None and presence is None):
         produced = np.zeros(scores.shape, np.int64)  # a count of int32's largest may grow
-        if "output_counts" in options:
-            produced += options["output_counts"][spans.owner]
+        if call.output_counts is not None:
+            produced += call.output_counts[spans.owner]
         np.add.at(produced, (path[0], path[1]), 1)
-        if "repetition_penalty" in options:
+        if repetition is not None:
             seen = produced > 0
-            if "prompt_counts" in options:
-                seen |= options["prompt_counts"][spans.owner] > 0
-            penalty = options["repetition_penalty"][spans.owner, None]
+            if call.prompt_counts is not None:
+                seen |= call.prompt_counts[spans.owner] > 0
+            penalty = repetition[spans.owner, None]
             penalised = np.where(scores > 0, scores / penalty, scores * penalty)
             scores = np.where(seen, penalised, scores)
-        if "frequency_penalty" in options:
-            penalty = options["frequency_penalty"][spans.owner, None]
-            scores = scores - penalty * produced.astype(np.float32)
-        if "presence_penalty" in options:
-            penalty = options["presence_penalty"][spans.owner, None]
+        if frequency is not None:
+            scores = scores - frequency[spans.owner, None] * produced.astype(np.float32)
+        if presence is not None:
+            penalty = presence[spans.owner, None]
             scores = scores - np.where(produced > 0, penalty, np.float32(0))
-    if "logit_bias" in options:
-        scores = scores + options["logit_bias"][spans.owner]
+    if call.logit_bias is not None:
+        scores = scores + call.logit_bias[spans.owner]
     return scores
 
 
-def _without_stops(scores: Floats, spans: Spans, positions: Ints, options: Options) -> Floats:
+def _without_stops(scores: Floats, spans: Spans, call: Sampled) -> Floats:
     """-inf at the stop tokens of every entry whose next token stands before its floor."""
-    floor, position = options["floor_position"][spans.owner], spans.of(positions)
+    floor, position = call.floor_position[spans.owner], spans.of(call.positions)
     # Not the second comparison alone: behind int64's largest position comes its smallest.
     short = ((position < floor) & (position + 1 < floor)).nonzero()[0]
     if not len(short):
         return scores
-    stops = options["stop_tokens"][spans.owner[short]]  # [n, S]
+    stops = call.stop_tokens[spans.owner[short]]  # [n, S]
     is_id = ~outside(stops, scores.shape[1])
     scores = scores.copy()
     scores[short[is_id.nonzero()[0]], stops[is_id]] = -np.inf
     return scores
 
 
-def _draw(scores: Floats, drawn: Ints, spans: Spans, positions: Ints, options: Options) -> Ints:
+def _draw(scores: Floats, drawn: Ints, spans: Spans, call: Sampled) -> Ints:
     """The token of each drawn entry: what the filters leave, plus its noise."""
     if not len(drawn):
         return drawn
     owner = spans.owner[drawn]
-    index = options["sample_index"][owner] if "sample_index" in options else np.zeros_like(owner)
-    position = positions[spans.flat[drawn]]
-    words = random_words(scores.shape[1], options["seed"][owner], position, index)
+    words = words_of(call, owner, call.positions[spans.flat[drawn]])
     tokens = np.empty_like(drawn)
     for place, (entry, request) in enumerate(zip(drawn.tolist(), owner.tolist(), strict=True)):
-        kept = filtered(scores[entry], request, options)
+        kept = filtered(scores[entry], request, call)
         tokens[place] = best_with_noise(kept, words[place, : scores.shape[1]])
     return tokens
 
 
-def filtered(scores: Floats, request: int, options: Options) -> Floats:
+def words_of(call: Sampled, owner: Ints, position: Ints) -> Words:
+    """The words of the noise of every id, one row for each of these positions."""
+    index = np.zeros_like(owner) if call.sample_index is None else call.sample_index[owner]
+    return random_words(call.logits.shape[1], call.seed[owner], position, index)
+
+
+def filtered(scores: Floats, request: int, call: Sampled) -> Floats:
     """-inf for ids that top-k, then top-p over what it leaves, then min-p remove."""
     top_k, top_p, min_p = (
-        options[name].item(request) if name in options else off
-        for name, off in (("top_k", 0), ("top_p", 1.0), ("min_p", 0.0))
+        off if values is None else values.item(request)
+        for values, off in ((call.top_k, 0), (call.top_p, 1.0), (call.min_p, 0.0))
     )
     if not (0 < top_k < len(scores) or top_p < 1 or min_p > 0):
         return scores

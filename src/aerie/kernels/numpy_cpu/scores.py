@@ -5,37 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.scores import Coins, LogProbabilities
 from aerie.kernels.noise import COINS
 from aerie.kernels.numpy_cpu.noise import random_words
 from aerie.kernels.numpy_cpu.refusals import outside
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
+from aerie.kernels.numpy_types import Floats, Ints
 
 
-def toss_coins(
-    *, seed: Ints, sample_index: Ints, position: Ints, tree_depth: int
-) -> dict[str, Any]:
+@takes_call
+def toss_coins(call: Coins) -> dict[str, Any]:
     """R15: 24 bits of a word for each coin."""
-    words = random_words(tree_depth + 2, seed, position, sample_index, COINS)
-    return {"coins": (words[:, : tree_depth + 2] >> 8).astype(np.float32) * np.float32(2.0**-24)}
+    count = call.tree_depth + 2
+    words = random_words(count, call.seed, call.position, call.sample_index, COINS)[:, :count]
+    return {"coins": (words >> 8).astype(np.float32) * np.float32(2.0**-24)}
 
 
-def score_target_tokens(
-    *, logits: Floats, rows: Ints, tokens: Ints, wanted: NDArray[np.int32], top_n: int
-) -> dict[str, Any]:
+@takes_call
+def score_target_tokens(call: LogProbabilities) -> dict[str, Any]:
     """R16: log-probabilities of the tokens and of the best beside them."""
-    n_rows, vocab = logits.shape
-    chosen = np.zeros(rows.shape, np.float32)
-    top_tokens = np.full((*rows.shape, top_n), -1, np.int32)
-    top_logprobs = np.zeros((*rows.shape, top_n), np.float32)
-    is_used = (wanted >= 0)[:, None] & ~outside(rows, n_rows) & ~outside(tokens, vocab)
+    n_rows, vocab = call.logits.shape
+    chosen = np.zeros(call.rows.shape, np.float32)
+    top_tokens = np.full((*call.rows.shape, call.top_n), -1, np.int32)
+    top_logprobs = np.zeros((*call.rows.shape, call.top_n), np.float32)
+    is_used = ~outside(call.rows, n_rows) & ~outside(call.tokens, vocab)
+    is_used &= (call.wanted >= 0)[:, None]
     for b, place in zip(*(index.tolist() for index in is_used.nonzero()), strict=True):
-        scored = _Row(logits[rows[b, place]])
-        best = scored.best(min(int(wanted[b]), top_n, vocab))
-        chosen[b, place] = scored.of(tokens[b, place])
+        scored = _Row(call.logits[call.rows[b, place]])
+        best = scored.best(min(int(call.wanted[b]), call.top_n, vocab))
+        chosen[b, place] = scored.of(call.tokens[b, place])
         top_tokens[b, place, : len(best)] = best
         top_logprobs[b, place, : len(best)] = scored.of(best)
     return {"chosen_logprobs": chosen, "top_tokens": top_tokens, "top_logprobs": top_logprobs}

@@ -5,45 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.verdict import RejectSample
 from aerie.kernels.numpy_cpu.ragged import request_spans
 from aerie.kernels.numpy_cpu.refusals import Refusals
 from aerie.kernels.numpy_cpu.walk import BrokenTreeError, Tree
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
 
-
-def draft_tree_reject_sample(
-    *,
-    qo_indptr: NDArray[np.int32],
-    draft_tokens: Ints,
-    first_child_row: Ints,
-    next_sibling_row: Ints,
-    tree_depth: int,
-    target_probas: Floats | None = None,
-    coins: Floats | None = None,
-    target_tokens: Ints | None = None,
-) -> dict[str, Any]:
+@takes_call
+def draft_tree_reject_sample(call: RejectSample) -> dict[str, Any]:
     """K6: the accepted root path of each request and the token after it."""
-    batch = len(qo_indptr) - 1
+    batch = len(call.qo_indptr) - 1
     refusals = Refusals(batch)
-    spans = request_spans(refusals, qo_indptr, len(draft_tokens))
-    rows = [array.tolist() for array in (draft_tokens, first_child_row, next_sibling_row)]
-    paths = [[-1] * (tree_depth + 1) for _ in range(batch)]
+    spans = request_spans(refusals, call.qo_indptr, len(call.draft_tokens))
+    links = (call.draft_tokens, call.first_child_row, call.next_sibling_row)
+    rows = [array.tolist() for array in links]
+    paths = [[-1] * (call.tree_depth + 1) for _ in range(batch)]
     counts, bonus = [0] * batch, [-1] * batch
-    said = None if target_tokens is None else target_tokens.tolist()
+    said = None if call.target_tokens is None else call.target_tokens.tolist()
     for b, (first, count) in enumerate(zip(*spans.lists(), strict=True)):
         span = slice(first, first + count)
         tree = Tree(*(array[span] for array in rows))
         try:
             tree.check()
             if said is not None:
-                verdict = tree.match(said[span], tree_depth)
+                verdict = tree.match(said[span], call.tree_depth)
             else:
-                assert target_probas is not None and coins is not None
-                verdict = tree.toss(target_probas[span], coins[b].tolist(), tree_depth)
+                assert call.target_probas is not None and call.coins is not None
+                coins = call.coins[b].tolist()
+                verdict = tree.toss(call.target_probas[span], coins, call.tree_depth)
         except BrokenTreeError as broken:
             refusals.refuse(b, broken.code, broken.value)
             continue
@@ -52,7 +43,7 @@ def draft_tree_reject_sample(
             paths[b][: len(path)] = path
             counts[b] = len(path) - 1
     return {
-        "accept_index": np.array(paths, np.int64).reshape(batch, tree_depth + 1),
+        "accept_index": np.array(paths, np.int64).reshape(batch, call.tree_depth + 1),
         "accept_count": np.array(counts, np.int64),
         "bonus_token": np.array(bonus, np.int64),
         **refusals.words(),

@@ -9,12 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aerie.kernels.numpy_types import Floats
 from aerie.kernels.status import Status
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
 
 
 class BrokenTreeError(Exception):

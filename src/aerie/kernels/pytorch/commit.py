@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.commit import VerifyResult
 from aerie.kernels.pytorch.ragged import (
     SlotLists,
     at_least_one,
@@ -16,59 +18,49 @@ from aerie.kernels.pytorch.refusals import Refusals
 from aerie.kernels.status import Status
 
 
-def update_verify_result(
-    *,
-    accept_index: Tensor,
-    accept_count: Tensor,
-    bonus_token: Tensor,
-    draft_tokens: Tensor,
-    qo_indptr: Tensor,
-    seq_len: Tensor,
-    length_limit: Tensor,
-    stop_tokens: Tensor,
-    req_to_token: Tensor,
-    req_pool_indices: Tensor,
-) -> dict[str, Tensor]:
+@takes_call
+def update_verify_result(call: VerifyResult) -> dict[str, Tensor]:
     """K7: emitted tokens, kept rows, finished and unfinished requests, KV moves, freed slots."""
-    batch, run = accept_index.shape
-    n_rows = draft_tokens.shape[0]
-    device = accept_index.device
+    batch, run = call.accept_index.shape
+    n_rows = call.draft_tokens.shape[0]
+    device = call.accept_index.device
     steps = torch.arange(run, device=device)  # [D+1]
     refusals = Refusals(batch, device)
-    spans = request_spans(refusals, qo_indptr, n_rows)
-    refusals.add(Status.TOO_DEEP, (accept_count < 0) | (accept_count >= run), accept_count)
-    _check_path(refusals, accept_index, accept_count, spans.count, steps)
-    check_table_span(refusals, req_to_token, req_pool_indices, seq_len, spans.count)
+    spans = request_spans(refusals, call.qo_indptr, n_rows)
+    is_outside = (call.accept_count < 0) | (call.accept_count >= run)
+    refusals.add(Status.TOO_DEEP, is_outside, call.accept_count)
+    _check_path(refusals, call, spans.count, steps)
+    check_table_span(refusals, call, spans.count)
     live = ~refusals.refused & (spans.count > 0)  # [B]
 
     # [B, D+1] flat row of every path entry; some row of the buffer beyond the path
-    path = (accept_index + spans.first[:, None]).clamp_(0, max(n_rows - 1, 0))
-    accepted = at_least_one(draft_tokens).take(path[:, 1:])
+    path = (call.accept_index + spans.first[:, None]).clamp_(0, max(n_rows - 1, 0))
+    accepted = at_least_one(call.draft_tokens).take(path[:, 1:])
     # Token k is the k-th accepted one, and the bonus once those are used up.
-    tokens = torch.cat([accepted, bonus_token[:, None]], dim=1)
-    tokens = torch.where(steps < accept_count[:, None], tokens, bonus_token[:, None])
-    is_stop = ((tokens[:, :, None] == stop_tokens[:, None]).any(dim=2)) & (tokens >= 0)
-    is_stop &= steps <= accept_count[:, None]
+    tokens = torch.cat([accepted, call.bonus_token[:, None]], dim=1)
+    tokens = torch.where(steps < call.accept_count[:, None], tokens, call.bonus_token[:, None])
+    is_stop = ((tokens[:, :, None] == call.stop_tokens[:, None]).any(dim=2)) & (tokens >= 0)
+    is_stop &= steps <= call.accept_count[:, None]
     # run stands for a run without a stop token
     until_stop = torch.where(is_stop, steps + 1, run + 1).amin(dim=1)
     # seq_len tokens and the root are committed already. A limit below 0 is none at all, and its
     # difference might wrap.
-    room = (length_limit.clamp_min(0) - seq_len - 1).clamp_min_(0)
-    n_emitted = torch.minimum(torch.minimum(accept_count + 1, until_stop), room)
+    room = (call.length_limit.clamp_min(0) - call.seq_len - 1).clamp_min_(0)
+    n_emitted = torch.minimum(torch.minimum(call.accept_count + 1, until_stop), room)
     finished = live & ((until_stop == n_emitted) | (n_emitted == room))
     n_emitted = n_emitted * live
     # The bonus has no KV yet; the root always has.
-    n_kept = (torch.minimum(n_emitted, accept_count) + 1) * live
+    n_kept = (torch.minimum(n_emitted, call.accept_count) + 1) * live
     goes_on = live & ~finished
 
     out_indptr = offsets(n_emitted)
     rows_indptr = offsets(n_kept * goes_on)
     is_emitted = steps < n_emitted[:, None]
     is_kept = steps < n_kept[:, None]
-    moves = is_kept & (accept_index != steps)
-    kv_src, kv_dst = _moved_slots(req_to_token, req_pool_indices, seq_len, accept_index)
+    moves = is_kept & (call.accept_index != steps)
+    kv_src, kv_dst = _moved_slots(call)
     n_freed = (spans.count - n_kept) * live
-    freed = SlotLists(req_to_token, req_pool_indices, n_freed, seq_len + n_kept)
+    freed = SlotLists(call.req_to_token, call.req_pool_indices, n_freed, call.seq_len + n_kept)
     free_indptr = offsets(n_freed)
     ids = torch.arange(batch, device=device)
     return {
@@ -76,7 +68,7 @@ def update_verify_result(
         "out_indptr": out_indptr.int(),
         "out_rows": _pack(path, is_kept & goes_on[:, None], batch * run),
         "rows_indptr": rows_indptr.int(),
-        "new_seq_len": seq_len + n_kept,
+        "new_seq_len": call.seq_len + n_kept,
         "finished": finished,
         "unfinished": _pack(ids, goes_on, batch),
         "unfinished_count": _total(goes_on),
@@ -89,11 +81,10 @@ def update_verify_result(
     }
 
 
-def _check_path(
-    refusals: Refusals, accept_index: Tensor, accept_count: Tensor, count: Tensor, steps: Tensor
-) -> None:
+def _check_path(refusals: Refusals, call: VerifyResult, count: Tensor, steps: Tensor) -> None:
     """Refuse paths that do not ascend from row 0 within the request; no rows, no path."""
-    last_step = accept_count.clamp(0, steps.shape[0] - 1)
+    accept_index = call.accept_index
+    last_step = call.accept_count.clamp(0, steps.shape[0] - 1)
     last = accept_index.gather(1, last_step[:, None])[:, 0]
     is_on_path = steps[1:] <= last_step[:, None]
     falls = (is_on_path & (accept_index[:, 1:] <= accept_index[:, :-1])).any(dim=1)
@@ -101,14 +92,13 @@ def _check_path(
     refusals.add(Status.BROKEN_TREE, is_broken & (count > 0), last)
 
 
-def _moved_slots(
-    table: Tensor, pool_row: Tensor, seq_len: Tensor, accept_index: Tensor
-) -> tuple[Tensor, Tensor]:
+def _moved_slots(call: VerifyResult) -> tuple[Tensor, Tensor]:
     """Slot each path entry is read from and the one it belongs to; anything if there is none."""
+    table, accept_index, seq_len = call.req_to_token, call.accept_index, call.seq_len
     if table.numel() == 0:
         none = torch.zeros_like(accept_index, dtype=torch.int32)
         return none, none
-    rows = pool_row.clamp(0, table.shape[0] - 1)[:, None]
+    rows = call.req_pool_indices.clamp(0, table.shape[0] - 1)[:, None]
     steps = torch.arange(accept_index.shape[1], device=table.device)
     last = table.shape[1] - 1
     source = table[rows, (accept_index + seq_len[:, None]).clamp_(0, last)]

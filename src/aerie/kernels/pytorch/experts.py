@@ -12,38 +12,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.experts import Grouped
 from aerie.kernels.pytorch.products import TILE, multiply_unpacked
 
 SCALE_BIAS = 127
 
 
-def multiply_experts(
-    *,
-    x: Tensor,
-    blocks: Tensor,
-    scales: Tensor,
-    order: Tensor,
-    starts: Tensor,
-    gate: Tensor,
-    n_active: int,
-    largest_scale: int,
-    bias: Tensor | None = None,
-) -> dict[str, Any]:
+@takes_call
+def multiply_experts(call: Grouped) -> dict[str, Any]:
     """R25: the rows of each expert by its weight, gated where there is a gate."""
-    (n_experts, n_out), n_pairs = blocks.shape[:2], order.shape[0]
+    (n_experts, n_out), n_pairs = call.blocks.shape[:2], call.order.shape[0]
     n_rows = TILE * max(1, -(-n_pairs // (TILE * n_experts)))
-    experts, places = _tiles(starts, n_rows, min(n_pairs, n_experts + n_pairs // n_rows))
+    experts, places = _tiles(call.starts, n_rows, min(n_pairs, n_experts + n_pairs // n_rows))
     # What is no pair goes to a row behind the last.
-    y = x.new_zeros((n_pairs + 1, n_out // 2 if len(gate) else n_out))
+    y = call.x.new_zeros((n_pairs + 1, n_out // 2 if len(call.gate) else n_out))
     for tile, place in enumerate(places):
         expert = experts[tile : tile + 1]
-        is_pair = place < starts[expert + 1]
-        pair = torch.where(is_pair, order[place.clamp(max=n_pairs - 1)].long(), n_pairs)
-        held, powers = blocks.index_select(0, expert)[0], scales.index_select(0, expert)[0]
-        own = None if bias is None else bias.index_select(0, expert)[0]
-        rows = x[pair.clamp(max=n_pairs - 1) // n_active].float()
+        is_pair = place < call.starts[expert + 1]
+        pair = torch.where(is_pair, call.order[place.clamp(max=n_pairs - 1)].long(), n_pairs)
+        held, powers = (of.index_select(0, expert)[0] for of in (call.blocks, call.scales))
+        own = None if call.bias is None else call.bias.index_select(0, expert)[0]
+        rows = call.x[pair.clamp(max=n_pairs - 1) // call.n_active].float()
         sums = multiply_unpacked(rows, n_out, partial(_unpacked, held, powers), own)
-        y[pair] = (_gated(sums, gate) if len(gate) else sums).to(x.dtype)
+        y[pair] = (_gated(sums, call.gate) if len(call.gate) else sums).to(call.x.dtype)
     return {"y": y[:n_pairs]}
 
 

@@ -5,29 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.growth import COMPAT_DISCOUNT, CumulativeState, LayerScores, WorkDeltas
 from aerie.kernels.pytorch.refusals import Refusals, check_range, first_true, no_refusals
 from aerie.kernels.status import Status
 
-# Captured runs discount stored scores from depth 2 on by this factor (compat mode).
-COMPAT_DISCOUNT = 0.9999
 
-
-def draft_tree_layer_score_index_gen_op(
-    *,
-    topk_probas: Tensor,
-    topk_tokens: Tensor,
-    last_layer_scores: Tensor,
-    input_hidden: Tensor,
-    cumu_count: int,
-    hot_token_id: Tensor | None = None,
-) -> dict[str, Tensor]:
+@takes_call
+def draft_tree_layer_score_index_gen_op(call: LayerScores) -> dict[str, Tensor]:
     """K1: path scores of a layer, sorted; the best K with parents, hidden rows and node ids."""
-    batch, width = last_layer_scores.shape
-    candidates = topk_probas.shape[1]
+    batch, width = call.last_layer_scores.shape
+    candidates = call.topk_probas.shape[1]
     top_k = candidates // width
-    device = topk_probas.device
-    probas = topk_probas.nan_to_num(0.0).clamp_(0.0, 1.0)
-    curr = probas.reshape(batch, width, top_k) * last_layer_scores[:, :, None]
+    device = call.topk_probas.device
+    probas = call.topk_probas.nan_to_num(0.0).clamp_(0.0, 1.0)
+    curr = probas.reshape(batch, width, top_k) * call.last_layer_scores[:, :, None]
     curr = curr.reshape(batch, candidates)
     # Ascending on the negated scores, which leaves NaN behind; descending, torch has it in front.
     negated, order = torch.sort(-curr, dim=1, stable=True)
@@ -35,20 +27,21 @@ def draft_tree_layer_score_index_gen_op(
     parents = chosen // top_k
     # [B, K] flat row of each chosen candidate's parent in input_hidden
     slots = parents + torch.arange(0, batch * width, width, device=device)[:, None]
-    hidden = input_hidden.index_select(0, slots.reshape(-1))
+    hidden = call.input_hidden.index_select(0, slots.reshape(-1))
     outputs = {
         "curr_layer_scores": curr,
         "sort_layer_scores": -negated,
         "sort_layer_indices": order,
-        "cache_topk_indices": chosen + cumu_count,
+        "cache_topk_indices": chosen + call.cumu_count,
         "parent_indices_in_layer": parents,
-        "output_hidden": hidden.reshape(batch, top_k, input_hidden.shape[1]),
+        "output_hidden": hidden.reshape(batch, top_k, call.input_hidden.shape[1]),
     }
-    if hot_token_id is None:
-        outputs["mapped_tokens"] = topk_tokens.clone()
+    if call.hot_token_id is None:
+        outputs["mapped_tokens"] = call.topk_tokens.clone()
         return {**outputs, **no_refusals(batch, device)}
-    refusals = _check_map(topk_tokens, hot_token_id)
-    outputs["mapped_tokens"] = hot_token_id.take(topk_tokens.clamp(0, hot_token_id.shape[0] - 1))
+    refusals = _check_map(call.topk_tokens, call.hot_token_id)
+    known = call.topk_tokens.clamp(0, call.hot_token_id.shape[0] - 1)
+    outputs["mapped_tokens"] = call.hot_token_id.take(known)
     for name, array in outputs.items():
         refused = refusals.refused.view(batch, *[1] * (array.dim() - 1))
         array.masked_fill_(refused, 0 if name.endswith(("scores", "hidden")) else -1)
@@ -69,22 +62,16 @@ def _check_map(topk_tokens: Tensor, hot_token_id: Tensor) -> Refusals:
     return refusals
 
 
-def check_cumu_draft_state(
-    *,
-    topk_tokens: Tensor,
-    sort_layer_indices: Tensor,
-    frontier_indexs: Tensor,
-    cumu_count: int,
-    **_: object,
-) -> dict[str, Tensor]:
+@takes_call
+def check_update_cumu_draft_state(call: CumulativeState) -> dict[str, Tensor]:
     """K2, before anything is written: frontier ids and sort indices exist, siblings differ."""
-    batch, width = frontier_indexs.shape
-    candidates = topk_tokens.shape[1]
-    refusals = Refusals(batch, topk_tokens.device)
-    check_range(refusals, Status.OUT_OF_RANGE, frontier_indexs, 0, cumu_count)
-    _refuse_twins(refusals, Status.BROKEN_TREE, frontier_indexs[:, None, :])
-    check_range(refusals, Status.CANDIDATE, sort_layer_indices, 0, candidates)
-    siblings = topk_tokens.reshape(batch, width, candidates // width)
+    batch, width = call.frontier_indexs.shape
+    candidates = call.topk_tokens.shape[1]
+    refusals = Refusals(batch, call.topk_tokens.device)
+    check_range(refusals, Status.OUT_OF_RANGE, call.frontier_indexs, 0, call.cumu_count)
+    _refuse_twins(refusals, Status.BROKEN_TREE, call.frontier_indexs[:, None, :])
+    check_range(refusals, Status.CANDIDATE, call.sort_layer_indices, 0, candidates)
+    siblings = call.topk_tokens.reshape(batch, width, candidates // width)
     _refuse_twins(refusals, Status.DUPLICATE_SIBLING, siblings)
     return refusals.words()
 
@@ -100,73 +87,55 @@ def _refuse_twins(refusals: Refusals, code: Status, groups: Tensor) -> None:
     refusals.add(code, is_twin.any(dim=1), twin[:, 0])
 
 
-def update_cumu_draft_state(
-    *,
-    cumu_tokens: Tensor,
-    cumu_scores: Tensor,
-    cumu_deltas: Tensor,
-    prev_indexs: Tensor,
-    next_indexs: Tensor,
-    side_indexs: Tensor,
-    sort_scores: Tensor,
-    curr_layer_scores: Tensor,
-    topk_tokens: Tensor,
-    sort_layer_scores: Tensor,
-    sort_layer_indices: Tensor,
-    frontier_indexs: Tensor,
-    input_tree_mask: Tensor,
-    cumu_count: int,
-    verify_num: int,
-    fed_count: int,
-    status: Tensor,
-    compat: bool = False,
-) -> dict[str, Tensor]:
+@takes_call
+def update_cumu_draft_state(call: CumulativeState) -> dict[str, Tensor]:
     """K2: store the layer's nodes and links, emit the next frontier, keep the score order."""
-    batch, width = frontier_indexs.shape
-    candidates = curr_layer_scores.shape[1]
+    batch, width = call.frontier_indexs.shape
+    candidates = call.curr_layer_scores.shape[1]
     top_k = candidates // width
-    device = curr_layer_scores.device
-    n_old, n_new = min(verify_num, cumu_count), min(verify_num, cumu_count + candidates)
-    ok = (status == 0)[:, None]  # [B, 1]
+    device = call.curr_layer_scores.device
+    count, most = call.cumu_count, call.verify_num
+    n_old, n_new = min(most, count), min(most, count + candidates)
+    ok = (call.status == 0)[:, None]  # [B, 1]
     # A refused request may name nodes that do not exist; what it would write is dropped below.
-    frontier = frontier_indexs.clamp(0, cumu_count - 1)
-    depths = (cumu_deltas.gather(1, frontier) + 1).repeat_interleave(top_k, dim=1)
-    scores = curr_layer_scores
-    if compat:
+    frontier = call.frontier_indexs.clamp(0, call.cumu_count - 1)
+    depths = (call.cumu_deltas.gather(1, frontier) + 1).repeat_interleave(top_k, dim=1)
+    scores = call.curr_layer_scores
+    if call.compat:
         scores = torch.where(depths > 1, scores * COMPAT_DISCOUNT, scores)
-    following = torch.arange(cumu_count + 1, cumu_count + candidates + 1, device=device)
+    following = torch.arange(call.cumu_count + 1, call.cumu_count + candidates + 1, device=device)
     following = following.view(width, top_k)
     first_child = following[:, 0] - 1  # [W] node id of each slot's first child
     following[:, -1] = -1
 
-    here = slice(cumu_count, cumu_count + candidates)
-    _store(cumu_tokens[:, here], topk_tokens, ok)
-    _store(cumu_scores[:, here], scores, ok)
-    _store(cumu_deltas[:, here], depths, ok)
-    _store(prev_indexs[:, here], frontier.repeat_interleave(top_k, dim=1), ok)
-    _store(side_indexs[:, here], following.view(1, candidates), ok)
-    next_indexs[:, here].masked_fill_(ok, -1)
+    here = slice(call.cumu_count, call.cumu_count + candidates)
+    _store(call.cumu_tokens[:, here], call.topk_tokens, ok)
+    _store(call.cumu_scores[:, here], scores, ok)
+    _store(call.cumu_deltas[:, here], depths, ok)
+    _store(call.prev_indexs[:, here], frontier.repeat_interleave(top_k, dim=1), ok)
+    _store(call.side_indexs[:, here], following.view(1, candidates), ok)
+    call.next_indexs[:, here].masked_fill_(ok, -1)
     # A refused request writes back what it reads, so that a clamped index changes nothing.
-    child = torch.where(ok, first_child, next_indexs.gather(1, frontier))
-    next_indexs.scatter_(1, frontier, child)
+    child = torch.where(ok, first_child, call.next_indexs.gather(1, frontier))
+    call.next_indexs.scatter_(1, frontier, child)
 
-    chosen = sort_layer_indices[:, :top_k].clamp(0, candidates - 1)
-    output_scores = torch.where(ok, sort_layer_scores[:, :top_k], 0.0)
-    old_scores = torch.where(ok, sort_scores[:, :n_old], 0.0)
+    chosen = call.sort_layer_indices[:, :top_k].clamp(0, candidates - 1)
+    output_scores = torch.where(ok, call.sort_layer_scores[:, :top_k], 0.0)
+    old_scores = torch.where(ok, call.sort_scores[:, :n_old], 0.0)
     work_scores = torch.cat([old_scores, output_scores], dim=1)
     # Old entries stand in front and the sort is stable: on equality the older one stays ahead.
-    merged = -torch.cat([sort_scores[:, :n_old], sort_layer_scores], dim=1)
+    merged = -torch.cat([call.sort_scores[:, :n_old], call.sort_layer_scores], dim=1)
     merged = torch.sort(merged, dim=1, stable=True).values
-    _store(sort_scores[:, :n_new], -merged[:, :n_new], ok)
+    _store(call.sort_scores[:, :n_new], -merged[:, :n_new], ok)
 
     # [B, K] flat row of each chosen child's parent in input_tree_mask
     parents = chosen // top_k + torch.arange(0, batch * width, width, device=device)[:, None]
-    mask = input_tree_mask.flatten(0, 1).index_select(0, parents.reshape(-1))
-    mask = mask.view(batch, top_k, input_tree_mask.shape[2])
-    mask[:, :, fed_count : fed_count + top_k].diagonal(dim1=1, dim2=2).fill_(True)
+    mask = call.input_tree_mask.flatten(0, 1).index_select(0, parents.reshape(-1))
+    mask = mask.view(batch, top_k, call.input_tree_mask.shape[2])
+    mask[:, :, call.fed_count : call.fed_count + top_k].diagonal(dim1=1, dim2=2).fill_(True)
     return {
         "output_scores": output_scores,
-        "output_tokens": topk_tokens.gather(1, chosen).masked_fill_(~ok, -1),
+        "output_tokens": call.topk_tokens.gather(1, chosen).masked_fill_(~ok, -1),
         "work_scores": work_scores,
         "output_tree_mask": mask.logical_and_(ok[:, :, None]),
     }
@@ -177,22 +146,21 @@ def _store(columns_out: Tensor, values: Tensor, ok: Tensor) -> None:
     torch.where(ok, values, columns_out, out=columns_out)
 
 
-def calculate_work_deltas(
-    *, work_scores: Tensor, node_top_k: int, verify_num: int
-) -> dict[str, Tensor]:
+@takes_call
+def calculate_work_deltas(call: WorkDeltas) -> dict[str, Tensor]:
     """K3: mean gain of verifying the k best new nodes beside the old ones."""
-    batch, total = work_scores.shape
-    n_old = total - node_top_k
-    gains = torch.zeros(node_top_k + 1, dtype=torch.float64, device=work_scores.device)
+    batch, total = call.work_scores.shape
+    n_old = total - call.node_top_k
+    gains = torch.zeros(call.node_top_k + 1, dtype=torch.float64, device=call.work_scores.device)
     if batch == 0:
         return {"G": gains.float()}
     # The first new scores fill free slots; each later one meets the smallest old score still
     # kept. Once all old ones are out, a new score could only displace a better new one.
-    n_free = min(verify_num - n_old, node_top_k)
-    n_met = min(node_top_k - n_free, n_old)
-    new = work_scores[:, n_old : n_old + n_free + n_met].double()  # [B, n_free + n_met]
+    n_free = min(call.verify_num - n_old, call.node_top_k)
+    n_met = min(call.node_top_k - n_free, n_old)
+    new = call.work_scores[:, n_old : n_old + n_free + n_met].double()  # [B, n_free + n_met]
     met = torch.zeros_like(new)
-    met[:, n_free:] = work_scores[:, n_old - n_met : n_old].flip(1)
+    met[:, n_free:] = call.work_scores[:, n_old - n_met : n_old].flip(1)
     # NaN is above nothing, and gains nothing.
     gained = torch.where(new > met, new - met, 0.0)
     totals = gains[1:].narrow(0, 0, n_free + n_met)

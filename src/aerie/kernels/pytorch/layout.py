@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import INT32_MAX, MAX_VERIFY
+from aerie.kernels.cards.layout import LARGEST_NAMED, NodeData, TreeMask, VerifyOffsets
 from aerie.kernels.pytorch.ragged import (
-    MAX_VERIFY,
     SlotLists,
     Spans,
     check_table_span,
@@ -17,57 +19,46 @@ from aerie.kernels.pytorch.ragged import (
 from aerie.kernels.pytorch.refusals import Refusals, first_true
 from aerie.kernels.status import Status
 
-INT32_MAX = 2**31 - 1
-# An error names an overflow up to here; how far beyond does not matter.
-LARGEST_NAMED = 1 << 40
 
-
-def update_node_data(
-    *,
-    cumu_tokens: Tensor,
-    cumu_deltas: Tensor,
-    prev_indexs: Tensor,
-    node_count: Tensor,
-    selected: Tensor,
-    seq_len: Tensor,
-    row_capacity: int,
-) -> dict[str, Tensor]:
+@takes_call
+def update_node_data(call: NodeData) -> dict[str, Tensor]:
     """K10c: the chosen nodes as flat rows with links and ancestor bits."""
-    batch, n_nodes = cumu_tokens.shape
-    device = cumu_tokens.device
+    batch, n_nodes = call.cumu_tokens.shape
+    device = call.cumu_tokens.device
     n_slots = min(n_nodes, MAX_VERIFY)
     ids = torch.arange(n_nodes, device=device)
     refusals = Refusals(batch, device)
-    is_outside = (node_count < 1) | (node_count > n_nodes)
-    refusals.add(Status.OUT_OF_RANGE, is_outside, node_count)
-    refusals.add(Status.NEGATIVE_LENGTH, seq_len < 0, seq_len)
-    _check_tree(refusals, prev_indexs, selected, ids, node_count)
-    refusals.add(Status.DUPLICATE_SIBLING, *repeated_sibling(prev_indexs, cumu_tokens, selected))
-    row_of = selected.cumsum(dim=1).sub_(1)  # [B, N] row of each selected node
+    is_outside = (call.node_count < 1) | (call.node_count > n_nodes)
+    refusals.add(Status.OUT_OF_RANGE, is_outside, call.node_count)
+    refusals.add(Status.NEGATIVE_LENGTH, call.seq_len < 0, call.seq_len)
+    _check_tree(refusals, call.prev_indexs, call.selected, ids, call.node_count)
+    repeated = repeated_sibling(call.prev_indexs, call.cumu_tokens, call.selected)
+    refusals.add(Status.DUPLICATE_SIBLING, *repeated)
+    row_of = call.selected.cumsum(dim=1).sub_(1)  # [B, N] row of each selected node
     count = row_of[:, -1] + 1
     refusals.add(Status.ROW_CAPACITY, count > MAX_VERIFY, count)
     asked = count.masked_fill(refusals.refused, 0).cumsum(0)
-    refusals.add(Status.SLOT_CAPACITY, asked > row_capacity, asked)
+    refusals.add(Status.SLOT_CAPACITY, asked > call.row_capacity, asked)
     count = count.masked_fill(refusals.refused, 0)
 
     # [B, Q] the node of each row; what is not selected goes to a column that is cut off.
-    column = torch.where(selected, row_of, n_slots).clamp_max_(n_slots)
+    column = torch.where(call.selected, row_of, n_slots).clamp_max_(n_slots)
     nodes = torch.zeros(batch, n_slots + 1, dtype=torch.int64, device=device)
     nodes = nodes.scatter_(1, column, ids.expand(batch, n_nodes))[:, :n_slots]
     rows = ids[:n_slots]
     has_parent = (rows > 0) & (rows < count[:, None])
-    parent_node = prev_indexs.gather(1, nodes).clamp_(0, n_nodes - 1)
+    parent_node = call.prev_indexs.gather(1, nodes).clamp_(0, n_nodes - 1)
     # n_slots stands for no parent until the end.
     parent = torch.where(has_parent, row_of.gather(1, parent_node), n_slots)
     parent = parent.clamp_(0, n_slots)
     first_child, next_sibling = _child_links(parent, rows)
     low, high = _ancestor_words(parent, rows)
-    positions = cumu_deltas.gather(1, nodes).add_(seq_len[:, None])
+    positions = call.cumu_deltas.gather(1, nodes).add_(call.seq_len[:, None])
     parent = parent.masked_fill_(parent == n_slots, -1)
-    tokens = cumu_tokens.gather(1, nodes)
+    tokens = call.cumu_tokens.gather(1, nodes)
 
     indptr = offsets(count)
-    flat = torch.arange(row_capacity, device=device)
+    flat = torch.arange(call.row_capacity, device=device)
     fields = torch.stack([tokens, parent, first_child, next_sibling, positions, low, high])
     beyond = flat >= indptr[-1]
     flat_rows = _flatten(fields, indptr, flat, beyond)  # [7, row_capacity]
@@ -136,47 +127,37 @@ def _flatten(fields: Tensor, indptr: Tensor, flat: Tensor, beyond: Tensor) -> Te
     return fields.flatten(1).index_select(1, source.masked_fill_(beyond, 0))
 
 
-def fused_tree_mask_operator(
-    *,
-    req_to_token: Tensor,
-    req_pool_indices: Tensor,
-    seq_len: Tensor,
-    qo_indptr: Tensor,
-    ancestor_bits: Tensor,
-    kv_capacity: int,
-    mask_capacity: int,
-) -> dict[str, Tensor]:
+@takes_call
+def fused_tree_mask_operator(call: TreeMask) -> dict[str, Tensor]:
     """K4: KV slot lists and visibility packed to bits, segment by segment."""
-    refusals = Refusals(seq_len.shape[0], seq_len.device)
-    spans = request_spans(refusals, qo_indptr, ancestor_bits.shape[0])
-    check_table_span(refusals, req_to_token, req_pool_indices, seq_len, spans.count)
-    columns = (seq_len + spans.count).masked_fill_(refusals.refused, 0)
+    refusals = Refusals(call.seq_len.shape[0], call.seq_len.device)
+    spans = request_spans(refusals, call.qo_indptr, call.ancestor_bits.shape[0])
+    check_table_span(refusals, call, spans.count)
+    columns = (call.seq_len + spans.count).masked_fill_(refusals.refused, 0)
     n_bytes = (spans.count * columns + 7) >> 3
     asked_slots, asked_bytes = columns.cumsum(0), n_bytes.cumsum(0)
-    refusals.add(Status.KV_CAPACITY, asked_slots > kv_capacity, asked_slots)
-    refusals.add(Status.MASK_CAPACITY, asked_bytes > mask_capacity, asked_bytes)
+    refusals.add(Status.KV_CAPACITY, asked_slots > call.kv_capacity, asked_slots)
+    refusals.add(Status.MASK_CAPACITY, asked_bytes > call.mask_capacity, asked_bytes)
     columns.masked_fill_(refusals.refused, 0)
     kv_indptr = offsets(columns)
     mask_indptr = offsets(n_bytes.masked_fill_(refusals.refused, 0))
-    lists = SlotLists(req_to_token, req_pool_indices, columns)
+    lists = SlotLists(call.req_to_token, call.req_pool_indices, columns)
     kept = Spans(spans.first, spans.count.masked_fill(refusals.refused, 0), spans.n_rows)
     return {
         "kv_indptr": kv_indptr.int(),
-        "kv_indices": lists.flatten(kv_indptr, kv_capacity),
+        "kv_indices": lists.flatten(kv_indptr, call.kv_capacity),
         "mask_indptr": mask_indptr.int(),
-        "packed_mask": _packed_mask(kept, columns, mask_indptr, ancestor_bits, mask_capacity),
+        "packed_mask": _packed_mask(kept, columns, mask_indptr, call),
         **refusals.words(),
     }
 
 
-def _packed_mask(
-    spans: Spans, columns: Tensor, mask_indptr: Tensor, ancestor_bits: Tensor, capacity: int
-) -> Tensor:
+def _packed_mask(spans: Spans, columns: Tensor, mask_indptr: Tensor, call: TreeMask) -> Tensor:
     """Visibility bits of all requests: every bit set, then the invisible tree columns cleared.
 
     Nearly all bits are prefix columns; only the at most 128 tree bits of a row need arithmetic.
     """
-    device = ancestor_bits.device
+    capacity, ancestor_bits, device = call.mask_capacity, call.ancestor_bits, columns.device
     # One byte more than asked for takes what falls beyond the end.
     packed = torch.arange(capacity + 1, dtype=torch.int32, device=device) < mask_indptr[-1]
     packed = packed.int().mul_(255)
@@ -204,20 +185,21 @@ def _packed_mask(
     return packed[:capacity].byte()
 
 
-def calculate_verify_kv_qo_ms(*, verify_count: Tensor, seq_len: Tensor) -> dict[str, Tensor]:
+@takes_call
+def calculate_verify_kv_qo_ms(call: VerifyOffsets) -> dict[str, Tensor]:
     """K9: running offsets of rows, KV entries and mask bytes, with an overflow check."""
-    batch = seq_len.shape[0]
-    refusals = Refusals(batch, seq_len.device)
-    is_outside = (verify_count < 0) | (verify_count > MAX_VERIFY)
-    refusals.add(Status.OUT_OF_RANGE, is_outside, verify_count)
-    refusals.add(Status.NEGATIVE_LENGTH, seq_len < 0, seq_len)
-    rows = verify_count.masked_fill(refusals.refused, 0)
+    batch = call.seq_len.shape[0]
+    refusals = Refusals(batch, call.seq_len.device)
+    is_outside = (call.verify_count < 0) | (call.verify_count > MAX_VERIFY)
+    refusals.add(Status.OUT_OF_RANGE, is_outside, call.verify_count)
+    refusals.add(Status.NEGATIVE_LENGTH, call.seq_len < 0, call.seq_len)
+    rows = call.verify_count.masked_fill(refusals.refused, 0)
     # Far beyond int32 already; a bound keeps the sums of 128 requests within int64.
-    columns = seq_len.clamp_max(1 << 40).masked_fill_(refusals.refused, 0) + rows
+    columns = call.seq_len.clamp_max(1 << 40).masked_fill_(refusals.refused, 0) + rows
     sizes = torch.stack([rows, columns, (rows * columns + 7) >> 3])  # [3, B]
     asked = sizes.cumsum(dim=1).amax(dim=0)
     refusals.add(Status.OVERFLOW, asked > INT32_MAX, asked.clamp(max=LARGEST_NAMED))
-    indptr = torch.zeros(3, batch + 1, dtype=torch.int64, device=seq_len.device)
+    indptr = torch.zeros(3, batch + 1, dtype=torch.int64, device=call.seq_len.device)
     torch.cumsum(sizes.masked_fill_(refusals.refused, 0), 1, out=indptr[:, 1:])
     qo_indptr, kv_indptr, mask_indptr = indptr.int().unbind()
     return {

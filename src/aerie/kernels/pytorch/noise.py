@@ -5,13 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from aerie.kernels.noise import TOKENS
+from aerie.kernels.noise import MULTIPLIERS, ROUNDS, TOKENS, WEYL
 
-# Multipliers and key increments of Philox4x32 (Salmon et al., SC 2011, table 2).
-_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-_WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = 0xFFFFFFFF
-ROUNDS = 10
 
 
 def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
@@ -19,11 +15,11 @@ def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, Tensor]) -> tuple[Ten
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):
-        product0, product1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        product0, product1 = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
         # c1 and c3 keep their upper halves: they are only mixed into words that drop them.
         c0, c1 = _mix(product1, c1, k0), product1
         c2, c3 = _mix(product0, c3, k1), product0
-        k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
+        k0, k1 = (k0 + WEYL[0]) & _LOW, (k1 + WEYL[1]) & _LOW
     return c0, c1 & _LOW, c2, c3 & _LOW
 
 

@@ -13,7 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from aerie.kernels.cards.products import MOST_EXPONENT, step_of
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.products import (
+    MOST_EXPONENT,
+    EightBitRows,
+    EightBits,
+    FourBits,
+    UnpackedEightBits,
+    UnpackedFourBits,
+    step_of,
+)
 
 TILE = 16  # rows
 # Weights that are unpacked at a time: 4 MB of them stay in a core's caches.
@@ -22,76 +31,65 @@ MOST_UNPACKED = 1 << 20
 Unpack = Callable[[slice], Tensor]  # weights of some outputs, float32 [outputs, inputs]
 
 
-def multiply_int4(
-    *,
-    x: Tensor,
-    codes: Tensor,
-    scales: Tensor,
-    zeros: Tensor,
-    group_size: int,
-    bias: Tensor | None = None,
-) -> dict[str, Any]:
+@takes_call
+def multiply_int4(call: FourBits) -> dict[str, Any]:
     """R18: scale times code less zero, group by group."""
-    unpack = _of_codes(codes, scales, zeros, group_size)
-    return {"y": multiply_unpacked(x, codes.shape[0], unpack, bias)}
+    return {"y": multiply_unpacked(call.x, call.codes.shape[0], _of_codes(call), call.bias)}
 
 
-def unpack_int4(
-    *, weight: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, group_size: int
-) -> dict[str, Any]:
+@takes_call
+def unpack_int4(call: UnpackedFourBits) -> dict[str, Any]:
     """R28: the weight of R18, in the dtype of what it is written to."""
-    _write(weight, _of_codes(codes, scales, zeros, group_size))
+    _write(call.weight, _of_codes(call))
     return {}
 
 
-def _of_codes(codes: Tensor, scales: Tensor, zeros: Tensor, group_size: int) -> Unpack:
-    n_groups = scales.shape[0]
+def _of_codes(call: FourBits | UnpackedFourBits) -> Unpack:
+    step, groups = step_of(call.group_size), (call.scales.shape[0], call.group_size)
 
     def unpack(outputs: slice) -> Tensor:
-        whole = halves(codes[outputs], step_of(group_size)).unflatten(1, (n_groups, group_size))
-        centred = whole.float() - zeros[:, outputs].t().float()[..., None]
-        return (centred * scales[:, outputs].t()[..., None]).flatten(1)
+        whole = halves(call.codes[outputs], step).unflatten(1, groups)
+        centred = whole.float() - call.zeros[:, outputs].t().float()[..., None]
+        return (centred * call.scales[:, outputs].t()[..., None]).flatten(1)
 
     return unpack
 
 
-def multiply_fp8(
-    *, x: Tensor, codes: Tensor, scales: Tensor, group_size: int, bias: Tensor | None = None
-) -> dict[str, Any]:
+@takes_call
+def multiply_fp8(call: EightBits) -> dict[str, Any]:
     """R19: scale times eight-bit float, group by group."""
-    unpack = _of_floats(codes, scales, group_size)
-    return {"y": multiply_unpacked(x, codes.shape[0], unpack, bias)}
+    return {"y": multiply_unpacked(call.x, call.codes.shape[0], _of_floats(call), call.bias)}
 
 
-def unpack_fp8(*, weight: Tensor, codes: Tensor, scales: Tensor, group_size: int) -> dict[str, Any]:
+@takes_call
+def unpack_fp8(call: UnpackedEightBits) -> dict[str, Any]:
     """R29: the weight of R19, in the dtype of what it is written to."""
-    _write(weight, _of_floats(codes, scales, group_size))
+    _write(call.weight, _of_floats(call))
     return {}
 
 
-def _of_floats(codes: Tensor, scales: Tensor, group_size: int) -> Unpack:
-    n_in = codes.shape[1]
-    floats = codes.contiguous().view(torch.float8_e4m3fn)
+def _of_floats(call: EightBits | UnpackedEightBits) -> Unpack:
+    n_in = call.codes.shape[1]
+    floats = call.codes.contiguous().view(torch.float8_e4m3fn)
 
     def unpack(outputs: slice) -> Tensor:
-        by_group = scales[:, outputs].t()
+        by_group = call.scales[:, outputs].t()
         if by_group.shape[1] > 1:
-            by_group = by_group[..., None].expand(-1, -1, group_size).flatten(1)[:, :n_in]
+            by_group = by_group[..., None].expand(-1, -1, call.group_size).flatten(1)[:, :n_in]
         return floats[outputs].float() * by_group
 
     return unpack
 
 
-def multiply_fp8_rows(
-    *, x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None = None
-) -> dict[str, Any]:
+@takes_call
+def multiply_fp8_rows(call: EightBitRows) -> dict[str, Any]:
     """R27: rows in eight bits, each with a scale of its own."""
-    floats, wide = codes.contiguous().view(torch.float8_e4m3fn), x.float()
+    floats, wide = call.codes.contiguous().view(torch.float8_e4m3fn), call.x.float()
     exponent = exponent_of(wide.abs().amax(dim=1))
     near = (wide * power_of_two(-exponent)[:, None]).to(torch.float8_e4m3fn).float()
-    y = multiply_unpacked(near, codes.shape[0], lambda outputs: floats[outputs].float(), None)
-    y = y * scales * power_of_two(exponent)[:, None]
-    return {"y": (y if bias is None else y + bias.float()).to(x.dtype)}
+    y = multiply_unpacked(near, call.codes.shape[0], lambda outputs: floats[outputs].float(), None)
+    y = y * call.scales * power_of_two(exponent)[:, None]
+    return {"y": (y if call.bias is None else y + call.bias.float()).to(call.x.dtype)}
 
 
 def exponent_of(largest: Tensor) -> Tensor:

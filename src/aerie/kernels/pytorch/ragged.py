@@ -8,11 +8,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from aerie.kernels.call import InTable
+from aerie.kernels.cards.axes import INT64_MAX, MAX_VERIFY
 from aerie.kernels.pytorch.refusals import Refusals, first_true
 from aerie.kernels.status import Status
-
-MAX_VERIFY = 128
-INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -91,11 +90,10 @@ def offsets(counts: Tensor) -> Tensor:
     return sums
 
 
-def check_table_span(
-    refusals: Refusals, table: Tensor, pool_row: Tensor, seq_len: Tensor, count: Tensor | int
-) -> None:
+def check_table_span(refusals: Refusals, call: InTable, count: Tensor | int) -> None:
     """Refuse requests whose table row, or positions [0, seq_len + count), do not exist."""
-    n_requests, width = table.shape
+    (n_requests, width), pool_row = call.req_to_token.shape, call.req_pool_indices
+    seq_len = call.seq_len
     outside = (pool_row < 0) | (pool_row >= n_requests)
     refusals.add(Status.TABLE_ROW, outside, pool_row)
     refusals.add(Status.NEGATIVE_LENGTH, seq_len < 0, seq_len)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
 from aerie.kernels.cards.axes import KNOTS
+from aerie.kernels.cards.round_choice import BestNodes, NotedNodes, PlannedNodes
 
 
 def best_of_scores(scores: Tensor, n_nodes: int) -> Tensor:
@@ -16,11 +18,10 @@ def best_of_scores(scores: Tensor, n_nodes: int) -> Tensor:
     return chosen & (scores > 0)
 
 
-def choose_best_nodes(
-    *, cumu_scores: Tensor, selected: Tensor, n_chosen: Tensor, verify_num: int
-) -> dict[str, Tensor]:
+@takes_call
+def choose_best_nodes(call: BestNodes) -> dict[str, Tensor]:
     """R8: the best nodes of each request."""
-    _write(best_of_scores(cumu_scores, verify_num), selected, n_chosen)
+    _write(best_of_scores(call.cumu_scores, call.verify_num), call.selected, call.n_chosen)
     return {}
 
 
@@ -29,13 +30,12 @@ def _write(chosen: Tensor, selected_out: Tensor, n_chosen_out: Tensor) -> None:
     n_chosen_out.copy_(chosen.sum(dim=1))
 
 
-def path_weights(
-    scores: Tensor, depths: Tensor, parents: Tensor, corrections: Tensor, deepest: int
-) -> Tensor:
+def path_weights(call: PlannedNodes, corrections: Tensor) -> Tensor:
     """Acceptance probability of every path, [B, N] f32; never above the parent's.
 
-    `corrections` [depths * knots] f64 are added to the scores; no node is below `deepest`.
+    `corrections` [depths * knots] f64 are added to the scores.
     """
+    scores, depths = call.cumu_scores, call.cumu_deltas
     exact = scores.double()
     place = exact.clamp(0, 1).sqrt() * (KNOTS - 1)
     low = place.long().clamp(max=KNOTS - 2)
@@ -44,9 +44,9 @@ def path_weights(
     corrected = exact + (left + (place - low) * (right - left))
     weights = torch.where(scores > 0, corrected.clamp(0, 1), 0.0).float()
     weights = torch.where(depths == 0, scores, weights)
-    above = parents.clamp(min=0)
+    above = call.prev_indexs.clamp(min=0)
     # Pointer doubling: after n rounds a node has seen 2^n - 1 of its ancestors.
-    for _ in range(deepest.bit_length()):
+    for _ in range(call.deepest.bit_length()):
         weights = torch.minimum(weights, weights.gather(1, above))
         above = above.gather(1, above)
     return weights
@@ -82,51 +82,36 @@ def choose_forest(
     return chosen.scatter(0, order, ranks < n_rows[best]).view(batch, n_nodes), best
 
 
-def choose_planned_nodes(
-    *,
-    cumu_scores: Tensor,
-    cumu_deltas: Tensor,
-    prev_indexs: Tensor,
-    row_sizes: Tensor,
-    numbers: Tensor,
-    selected: Tensor,
-    n_chosen: Tensor,
-    deepest: int,
-    verify_num: int,
-) -> dict[str, Tensor]:
+@takes_call
+def choose_planned_nodes(call: PlannedNodes) -> dict[str, Tensor]:
     """R9: the forest that is worth most at the offer's rate."""
-    if not cumu_scores.shape[0]:
+    if not call.cumu_scores.shape[0]:
         return {}
-    n_sizes = row_sizes.shape[0]
-    rate, seconds, corrections = numbers.split((1, n_sizes, numbers.shape[0] - 1 - n_sizes))
-    weights = path_weights(cumu_scores, cumu_deltas, prev_indexs, corrections, deepest)
-    chosen, _ = choose_forest(admissible(weights, verify_num), row_sizes, seconds, rate)
-    _write(chosen, selected, n_chosen)
+    n_sizes = call.row_sizes.shape[0]
+    lengths = (1, n_sizes, call.numbers.shape[0] - 1 - n_sizes)
+    rate, seconds, corrections = call.numbers.split(lengths)
+    weights = path_weights(call, corrections)
+    chosen, _ = choose_forest(admissible(weights, call.verify_num), call.row_sizes, seconds, rate)
+    _write(chosen, call.selected, call.n_chosen)
     return {}
 
 
-def note_chosen_nodes(
-    *,
-    cumu_scores: Tensor,
-    cumu_deltas: Tensor,
-    cumu_tokens: Tensor,
-    prev_indexs: Tensor,
-    selected: Tensor,
-    noted_scores: Tensor,
-    noted_depths: Tensor,
-    noted_tokens: Tensor,
-    noted_parents: Tensor,
-) -> dict[str, Tensor]:
+@takes_call
+def note_chosen_nodes(call: NotedNodes) -> dict[str, Tensor]:
     """R10: the chosen nodes in the order of their rows."""
-    batch, n_rows = noted_scores.shape
-    row_of = selected.long().cumsum(1) - 1
+    batch, n_rows = call.noted_scores.shape
+    row_of = call.selected.long().cumsum(1) - 1
     # What is not chosen, and rows beyond the last noted one, go to a column that is cut off.
-    row = torch.where(selected, row_of, n_rows).clamp_(max=n_rows)
-    above = row_of.gather(1, prev_indexs.clamp(min=0)).masked_fill_(prev_indexs < 0, -1)
-    noted = ((cumu_scores, noted_scores), (cumu_deltas, noted_depths), (cumu_tokens, noted_tokens))
+    row = torch.where(call.selected, row_of, n_rows).clamp_(max=n_rows)
+    above = row_of.gather(1, call.prev_indexs.clamp(min=0)).masked_fill_(call.prev_indexs < 0, -1)
+    noted = (
+        (call.cumu_scores, call.noted_scores),
+        (call.cumu_deltas, call.noted_depths),
+        (call.cumu_tokens, call.noted_tokens),
+    )
     for values, out in noted:
         packed = values.new_zeros((batch, n_rows + 1)).scatter_(1, row, values)
         out.copy_(packed[:, :n_rows])
     packed = above.new_full((batch, n_rows + 1), -1).scatter_(1, row, above)
-    noted_parents.copy_(packed[:, :n_rows])
+    call.noted_parents.copy_(packed[:, :n_rows])
     return {}

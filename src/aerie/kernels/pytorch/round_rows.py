@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.round_rows import DraftLevels, DraftRows, PromptRows, VerifyRows
 from aerie.kernels.pytorch.ragged import at_least_one
 
 
@@ -41,32 +43,25 @@ def bucket_columns(kv_indptr: Tensor, kv_indices: Tensor) -> Columns:
     return Columns(indptr, kv_indices, owner, entry - indptr[owner])
 
 
-def place_verify_rows(
-    *,
-    draft_tokens: Tensor,
-    positions: Tensor,
-    qo_indptr: Tensor,
-    kv_indptr: Tensor,
-    kv_indices: Tensor,
-    seq_len: Tensor,
-) -> dict[str, Tensor]:
+@takes_call
+def place_verify_rows(call: VerifyRows) -> dict[str, Tensor]:
     """R1: the rows of chosen trees in the buffers of a bucket."""
-    columns = bucket_columns(kv_indptr, kv_indices)
-    n_rows = draft_tokens.shape[0]
-    row = torch.arange(n_rows, dtype=torch.int32, device=draft_tokens.device)
-    row_indptr = pad(qo_indptr, (0, 1), value=n_rows)
-    owner = torch.searchsorted(qo_indptr[1:], row, right=True)
-    prefix = pad(seq_len, (0, 1))
+    columns = bucket_columns(call.kv_indptr, call.kv_indices)
+    n_rows = call.draft_tokens.shape[0]
+    row = torch.arange(n_rows, dtype=torch.int32, device=call.draft_tokens.device)
+    row_indptr = pad(call.qo_indptr, (0, 1), value=n_rows)
+    owner = torch.searchsorted(call.qo_indptr[1:], row, right=True)
+    prefix = pad(call.seq_len, (0, 1))
     node = columns.index - prefix[columns.owner]
     tree_row = row_indptr[columns.owner] + node
     # The inert request's rows are followed by nothing.
     is_tree = (node >= 0) & (tree_row < pad(row_indptr, (0, 1))[columns.owner + 1])
-    stands = at_least_one(positions)[tree_row.clamp(0, max(n_rows - 1, 0))]
+    stands = at_least_one(call.positions)[tree_row.clamp(0, max(n_rows - 1, 0))]
     column_positions = torch.where(is_tree, stands, columns.index)
     return {
-        "tokens": draft_tokens.clamp_min(0),
+        "tokens": call.draft_tokens.clamp_min(0),
         "kv_slots": columns.slots_at(owner, row - row_indptr[owner] + prefix[owner]),
-        "visible_prefix": pad(seq_len, (0, 1), value=1)[owner].int(),
+        "visible_prefix": pad(call.seq_len, (0, 1), value=1)[owner].int(),
         "row_indptr": row_indptr,
         "column_indptr": columns.indptr,
         "column_positions": column_positions.masked_fill_(columns.is_inert, 0).int(),
@@ -74,22 +69,16 @@ def place_verify_rows(
     }
 
 
-def place_prompt_rows(
-    *,
-    qo_indptr: Tensor,
-    start: Tensor,
-    kv_indptr: Tensor,
-    kv_indices: Tensor,
-    row_capacity: int,
-) -> dict[str, Tensor]:
+@takes_call
+def place_prompt_rows(call: PromptRows) -> dict[str, Tensor]:
     """R2: the rows of prompt chunks in the buffers of a bucket."""
-    columns = bucket_columns(kv_indptr, kv_indices)
-    row = torch.arange(row_capacity, dtype=torch.int32, device=start.device)
-    row_indptr = pad(qo_indptr, (0, 1), value=row_capacity)
-    owner = torch.searchsorted(qo_indptr[1:], row, right=True)
-    prefix = pad(start, (0, 1))
+    columns = bucket_columns(call.kv_indptr, call.kv_indices)
+    row = torch.arange(call.row_capacity, dtype=torch.int32, device=call.start.device)
+    row_indptr = pad(call.qo_indptr, (0, 1), value=call.row_capacity)
+    owner = torch.searchsorted(call.qo_indptr[1:], row, right=True)
+    prefix = pad(call.start, (0, 1))
     stands = row - row_indptr[owner] + prefix[owner]
-    positions = stands.masked_fill(owner == start.shape[0], 0)
+    positions = stands.masked_fill(owner == call.start.shape[0], 0)
     return {
         "positions": positions,
         # An inert row looks behind the one inert column, or at it: slot 0 either way.
@@ -102,23 +91,23 @@ def place_prompt_rows(
     }
 
 
-def place_draft_rows(
-    *, seq_len: Tensor, count: Tensor, req_to_token: Tensor, req_pool_indices: Tensor, run: int
-) -> dict[str, Tensor]:
+@takes_call
+def place_draft_rows(call: DraftRows) -> dict[str, Tensor]:
     """R3: the rows a draft takes in."""
-    batch, device = seq_len.shape[0], seq_len.device
-    own = torch.arange(run, device=device)
+    batch, device = call.seq_len.shape[0], call.seq_len.device
+    own = torch.arange(call.run, device=device)
     # A row that is not real stands where the last real one does: attention walks the columns that
     # any row of a request may see, and one at position 0 would have it walk the whole text.
-    index = torch.minimum(own, count[:, None] - 1)
-    positions = ((seq_len - count)[:, None] + index).clamp_min(0)
-    slots = _slots(req_to_token, req_pool_indices, positions)
+    index = torch.minimum(own, call.count[:, None] - 1)
+    positions = ((call.seq_len - call.count)[:, None] + index).clamp_min(0)
+    slots = _slots(call.req_to_token, call.req_pool_indices, positions)
+    first = torch.arange(0, batch * call.run, call.run, device=device)
     return {
         "positions": positions.view(-1),
-        "kv_slots": (slots * (own < count[:, None])).view(-1),
+        "kv_slots": (slots * (own < call.count[:, None])).view(-1),
         "visible_prefix": (positions + 1).int().view(-1),
-        "last": torch.arange(0, batch * run, run, device=device) + (count - 1).clamp_min(0),
-        "tree_start": seq_len.int(),
+        "last": first + (call.count - 1).clamp_min(0),
+        "tree_start": call.seq_len.int(),
     }
 
 
@@ -127,28 +116,21 @@ def _slots(table: Tensor, table_row: Tensor, positions: Tensor) -> Tensor:
     return table[table_row[:, None], positions.clamp_max(table.shape[1] - 1)].long()
 
 
-def place_draft_levels(
-    *,
-    seq_len: Tensor,
-    req_to_token: Tensor,
-    req_pool_indices: Tensor,
-    node_level: Tensor,
-    kv_indptr: Tensor,
-    kv_indices: Tensor,
-) -> dict[str, Tensor]:
+@takes_call
+def place_draft_levels(call: DraftLevels) -> dict[str, Tensor]:
     """R4: the nodes a draft is fed, and the columns of its lists."""
-    columns = bucket_columns(kv_indptr, kv_indices)
-    batch, n_fed, device = seq_len.shape[0], node_level.shape[0], seq_len.device
-    start = pad(seq_len, (0, 1))[columns.owner]
+    columns = bucket_columns(call.kv_indptr, call.kv_indices)
+    batch, n_fed, device = call.seq_len.shape[0], call.node_level.shape[0], call.seq_len.device
+    start = pad(call.seq_len, (0, 1))[columns.owner]
     node = columns.index - start
     is_fed = (node >= 0) & (node < n_fed)
-    level = at_least_one(node_level)[node.clamp(0, max(n_fed - 1, 0))]
+    level = at_least_one(call.node_level)[node.clamp(0, max(n_fed - 1, 0))]
     column_positions = torch.where(is_fed, start + level, columns.index)
     fed = torch.arange(n_fed, device=device)
-    slots = _slots(req_to_token, req_pool_indices, seq_len[:, None] + fed)
+    slots = _slots(call.req_to_token, call.req_pool_indices, call.seq_len[:, None] + fed)
     # Level by level, inside a level request by request. [B, F]
-    before = torch.searchsorted(node_level, node_level)
-    wide = torch.searchsorted(node_level, node_level, right=True) - before
+    before = torch.searchsorted(call.node_level, call.node_level)
+    wide = torch.searchsorted(call.node_level, call.node_level, right=True) - before
     request = torch.arange(batch, device=device)[:, None]
     place = (batch * before + request * wide + fed - before).view(-1)
 
@@ -157,8 +139,8 @@ def place_draft_levels(
         return torch.empty_like(flat).scatter_(0, place, flat)
 
     return {
-        "fed_positions": ordered(seq_len[:, None] + node_level),
+        "fed_positions": ordered(call.seq_len[:, None] + call.node_level),
         "fed_slots": ordered(slots),
-        "fed_visible": ordered(seq_len.int()[:, None]),
+        "fed_visible": ordered(call.seq_len.int()[:, None]),
         "column_positions": column_positions.masked_fill_(columns.is_inert, 0).int(),
     }

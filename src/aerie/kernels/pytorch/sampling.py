@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE, Sampled, TargetTokens
 from aerie.kernels.pytorch.noise import gumbel
 from aerie.kernels.pytorch.ragged import Spans, request_spans
 from aerie.kernels.pytorch.refusals import Refusals, first_true
-from aerie.kernels.pytorch.verdict import GREEDY_TEMPERATURE
 from aerie.kernels.status import Status
-
-Options = Mapping[str, Tensor]
 
 # What an option's value must be; NaN fails every comparison.
 _POSSIBLE: dict[str, Callable[[Tensor], Tensor]] = {
@@ -25,7 +24,6 @@ _POSSIBLE: dict[str, Callable[[Tensor], Tensor]] = {
     "presence_penalty": torch.isfinite,
     "frequency_penalty": torch.isfinite,
 }
-_PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 
 
 @dataclass(frozen=True)
@@ -41,113 +39,93 @@ class Rows:
         return option.take(self.owner)[:, None]
 
 
-def sample_target_tokens(
-    *,
-    logits: Tensor,
-    positions: Tensor,
-    temperature: Tensor,
-    qo_indptr: Tensor,
-    **options: Tensor,
-) -> dict[str, Tensor]:
+@takes_call
+def sample_target_tokens(call: TargetTokens) -> dict[str, Tensor]:
     """The target's own token of every row; work that no argument asks for is not done."""
-    n_rows, batch = logits.shape[0], temperature.shape[0]
-    refusals = Refusals(batch, logits.device)
-    spans = request_spans(refusals, qo_indptr, n_rows)
-    refusals.add(Status.BAD_PARAMETER, ~_is_possible(temperature, options), 0)
+    n_rows, batch = call.logits.shape[0], call.temperature.shape[0]
+    refusals = Refusals(batch, call.logits.device)
+    spans = request_spans(refusals, call.qo_indptr, n_rows)
+    refusals.add(Status.BAD_PARAMETER, ~_is_possible(call), 0)
     if batch == 0 or n_rows == 0:
-        return {"target_tokens": torch.full_like(positions, -1), **refusals.words()}
+        return {"target_tokens": torch.full_like(call.positions, -1), **refusals.words()}
 
     owner = spans.owners()
-    rows, scores = adjusted(refusals, spans, logits, positions, temperature, options)
+    rows, scores = adjusted(refusals, spans, call)
     # A NaN is its row's maximum.
     highest, chosen = scores.max(dim=1, keepdim=True)
     spans.refuse_rows(refusals, Status.NOT_FINITE, ~(highest < torch.inf)[:, 0])
     spans.refuse_rows(refusals, Status.ALL_MASKED, (highest == -torch.inf)[:, 0])
-    if "seed" in options:
-        scores = filtered(scores, highest, rows, options)
-        noise = row_noise(scores.shape[1], rows, positions, options)
+    if call.seed is not None:
+        scores = filtered(scores, highest, rows, call)
+        noise = row_noise(rows, call.positions, call)
         drawn = noise.add_(scores).max(dim=1, keepdim=True).indices
-        chosen = torch.where(rows.of(temperature < GREEDY_TEMPERATURE), chosen, drawn)
+        chosen = torch.where(rows.of(call.temperature < GREEDY_TEMPERATURE), chosen, drawn)
     is_dead = (owner < 0) | refusals.refused.take(rows.owner)
     return {"target_tokens": chosen[:, 0].masked_fill(is_dead, -1), **refusals.words()}
 
 
-def adjusted(
-    refusals: Refusals,
-    spans: Spans,
-    logits: Tensor,
-    positions: Tensor,
-    temperature: Tensor,
-    options: Options,
-) -> tuple[Rows, Tensor]:
+def adjusted(refusals: Refusals, spans: Spans, call: Sampled) -> tuple[Rows, Tensor]:
     """The rows and their scores as filters and noise find them."""
-    vocab = logits.shape[1]
+    scores = call.logits
     rows = Rows(spans.owners().clamp_min(0))
-    if "ancestor_bits" in options:
-        paths = options["draft_tokens"], options["ancestor_bits"]
-        rows = _with_paths(refusals, spans, rows.owner, *paths, vocab)
-    is_penalised = not options.keys().isdisjoint(_PENALTIES)
-    produced = _produced(rows, options.get("output_counts"), vocab) if is_penalised else None
-    scores = logits
-    if "repetition_penalty" in options:
-        seen = _seen(rows, produced, options.get("prompt_counts"))
-        scores = _repetition(scores, seen, rows.of(options["repetition_penalty"]))
-    if "frequency_penalty" in options and produced is not None:
+    if call.ancestor_bits is not None:
+        rows = _with_paths(refusals, spans, rows.owner, call)
+    is_counted = not (call.presence_penalty is None and call.frequency_penalty is None)
+    is_penalised = is_counted or call.repetition_penalty is not None
+    produced = _produced(rows, call.output_counts, scores.shape[1]) if is_penalised else None
+    if call.repetition_penalty is not None:
+        seen = _seen(rows, produced, call.prompt_counts)
+        scores = _repetition(scores, seen, rows.of(call.repetition_penalty))
+    if call.frequency_penalty is not None and produced is not None:
         # Two roundings, as the card says: a fused multiply-add would have one.
-        scores = scores - rows.of(options["frequency_penalty"]) * produced.float()
-    if "presence_penalty" in options and produced is not None:
-        scores = scores - torch.where(produced > 0, rows.of(options["presence_penalty"]), 0.0)
-    if "logit_bias" in options:
-        scores = scores + options["logit_bias"].index_select(0, rows.owner)
-    if "floor_position" in options:
-        is_short = _is_short(positions, options["floor_position"].take(rows.owner))
-        scores = _without(scores, options["stop_tokens"].index_select(0, rows.owner), is_short)
-    if "seed" in options:
-        is_greedy = temperature < GREEDY_TEMPERATURE
-        scores = scores / rows.of(temperature.masked_fill(is_greedy, 1.0))
+        scores = scores - rows.of(call.frequency_penalty) * produced.float()
+    if call.presence_penalty is not None and produced is not None:
+        scores = scores - torch.where(produced > 0, rows.of(call.presence_penalty), 0.0)
+    if call.logit_bias is not None:
+        scores = scores + call.logit_bias.index_select(0, rows.owner)
+    if call.floor_position is not None:
+        is_short = _is_short(call.positions, call.floor_position.take(rows.owner))
+        scores = _without(scores, call.stop_tokens.index_select(0, rows.owner), is_short)
+    if call.seed is not None:
+        is_greedy = call.temperature < GREEDY_TEMPERATURE
+        scores = scores / rows.of(call.temperature.masked_fill(is_greedy, 1.0))
     return rows, scores
 
 
-def filtered(scores: Tensor, highest: Tensor, rows: Rows, options: Options) -> Tensor:
+def filtered(scores: Tensor, highest: Tensor, rows: Rows, call: Sampled) -> Tensor:
     """-inf for ids that the filters remove, of sampled rows and of greedy ones."""
-    if not options.keys().isdisjoint(("top_k", "top_p")):
-        scores = _keep_best(scores, highest, rows, options.get("top_k"), options.get("top_p"))
-    if "min_p" in options:
+    if call.top_k is not None or call.top_p is not None:
+        scores = _keep_best(scores, highest, rows, call)
+    if call.min_p is not None:
         mass = (scores - highest).double().exp_()
-        scores = scores.masked_fill(mass < rows.of(options["min_p"]).double(), -torch.inf)
+        scores = scores.masked_fill(mass < rows.of(call.min_p).double(), -torch.inf)
     return scores
 
 
-def row_noise(vocab: int, rows: Rows, positions: Tensor, options: Options) -> Tensor:
+def row_noise(rows: Rows, positions: Tensor, call: Sampled) -> Tensor:
     """The noise of every id, by row. [R, V]"""
-    index = options["sample_index"].take(rows.owner) if "sample_index" in options else None
-    return gumbel(vocab, options["seed"].take(rows.owner), positions, index)
+    index = None if call.sample_index is None else call.sample_index.take(rows.owner)
+    return gumbel(call.logits.shape[1], call.seed.take(rows.owner), positions, index)
 
 
-def _is_possible(temperature: Tensor, options: Options) -> Tensor:
+def _is_possible(call: Sampled) -> Tensor:
     """Whether every option of a request lies in its range; NaN fails each comparison. [B]"""
-    is_possible = (temperature >= 0) & (temperature < torch.inf)
-    if "seed" not in options:
-        is_possible &= temperature < GREEDY_TEMPERATURE
-    for name in _POSSIBLE.keys() & options.keys():
-        is_possible &= _POSSIBLE[name](options[name])
+    is_possible = (call.temperature >= 0) & (call.temperature < torch.inf)
+    if call.seed is None:
+        is_possible &= call.temperature < GREEDY_TEMPERATURE
+    for name, rule in _POSSIBLE.items():
+        if (values := getattr(call, name)) is not None:
+            is_possible &= rule(values)
     return is_possible
 
 
-def _with_paths(
-    refusals: Refusals,
-    spans: Spans,
-    owner: Tensor,
-    draft_tokens: Tensor,
-    ancestor_bits: Tensor,
-    vocab: int,
-) -> Rows:
+def _with_paths(refusals: Refusals, spans: Spans, owner: Tensor, call: Sampled) -> Rows:
     """Unpack the path of every row; refuses requests with a path token outside the vocabulary."""
-    slots = spans.slots  # [Q]
-    words = ancestor_bits.view(torch.int32).repeat_interleave(32, dim=1)[:, : slots.shape[0]]
+    slots, vocab = spans.slots, call.logits.shape[1]  # [Q]
+    words = call.ancestor_bits.view(torch.int32).repeat_interleave(32, dim=1)[:, : slots.shape[0]]
     on_path = ((words >> (slots & 31).int()) & 1).bool()
     on_path &= (slots > 0) & (slots < spans.count.take(owner)[:, None])
-    tokens = draft_tokens.take(spans.flat).index_select(0, owner)  # [R, Q]
+    tokens = call.draft_tokens.take(spans.flat).index_select(0, owner)  # [R, Q]
     is_foreign = on_path & ((tokens < 0) | (tokens >= vocab))
     foreign = tokens.gather(1, first_true(is_foreign)[:, None])[:, 0]  # [R]
     found = spans.inside & is_foreign.any(dim=1)  # [B, R]
@@ -200,18 +178,16 @@ def _without(scores: Tensor, stops: Tensor, applies: Tensor) -> Tensor:
     return scores.masked_fill(is_stop[:, :vocab], -torch.inf)
 
 
-def _keep_best(
-    scores: Tensor, highest: Tensor, rows: Rows, top_k: Tensor | None, top_p: Tensor | None
-) -> Tensor:
+def _keep_best(scores: Tensor, highest: Tensor, rows: Rows, call: Sampled) -> Tensor:
     """-inf for ids that top-k, then top-p over what it leaves, remove; stable, so by id on ties."""
     vocab = scores.shape[1]
     ordered, ids = torch.sort(scores, dim=1, descending=True, stable=True)
     n_kept = torch.full_like(highest, vocab, dtype=torch.int64)  # [R, 1]
-    if top_k is not None:
-        limit = rows.of(top_k)
+    if call.top_k is not None:
+        limit = rows.of(call.top_k)
         n_kept = torch.where(limit > 0, limit.clamp_max(vocab), vocab)
-    if top_p is not None:
-        share = rows.of(top_p).double()
+    if call.top_p is not None:
+        share = rows.of(call.top_p).double()
         rank = torch.arange(vocab, device=scores.device)
         running = (ordered - highest).double().exp_()
         running = running.masked_fill_(rank >= n_kept, 0.0).cumsum_(dim=1)

@@ -5,31 +5,29 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE, Probabilities, RejectSample
 from aerie.kernels.pytorch.ragged import Spans, at_least_one, request_spans
 from aerie.kernels.pytorch.refusals import Refusals, first_true
 from aerie.kernels.pytorch.walk import Forest, plant
 from aerie.kernels.status import Status
 
-# Below this temperature a request is greedy.
-GREEDY_TEMPERATURE = 1e-6
 
-
-def convert_logits_to_probas(
-    *, logits: Tensor, temperature: Tensor, qo_indptr: Tensor
-) -> dict[str, Tensor]:
+@takes_call
+def convert_logits_to_probas(call: Probabilities) -> dict[str, Tensor]:
     """K5: softmax of each request's rows at its temperature; greedy rows are one-hot."""
-    n_rows = logits.shape[0]
-    batch = temperature.shape[0]
-    refusals = Refusals(batch, logits.device)
-    spans = request_spans(refusals, qo_indptr, n_rows, most=n_rows)
-    is_possible = (temperature >= 0) & (temperature < torch.inf)
+    n_rows = call.logits.shape[0]
+    batch = call.temperature.shape[0]
+    refusals = Refusals(batch, call.logits.device)
+    spans = request_spans(refusals, call.qo_indptr, n_rows, most=n_rows)
+    is_possible = (call.temperature >= 0) & (call.temperature < torch.inf)
     refusals.add(Status.BAD_PARAMETER, ~is_possible, 0)
     if batch == 0 or n_rows == 0:
-        return {"target_probas": torch.zeros_like(logits), **refusals.words()}
-    is_greedy = temperature < GREEDY_TEMPERATURE
+        return {"target_probas": torch.zeros_like(call.logits), **refusals.words()}
+    is_greedy = call.temperature < GREEDY_TEMPERATURE
     owner = spans.owners()
-    heat = temperature.masked_fill(is_greedy, 1.0).take(owner.clamp(0))[:, None]  # [R, 1]
-    highest, best = logits.max(dim=1, keepdim=True)
+    heat = call.temperature.masked_fill(is_greedy, 1.0).take(owner.clamp(0))[:, None]  # [R, 1]
+    highest, best = call.logits.max(dim=1, keepdim=True)
     # Division by a positive number keeps the order, so this is the maximum of the quotients; a
     # NaN in the row is its maximum too.
     peak = highest / heat
@@ -37,7 +35,7 @@ def convert_logits_to_probas(
     # Quotients may all overflow to -inf, which leaves as little to choose from.
     spans.refuse_rows(refusals, Status.ALL_MASKED, (peak == -torch.inf)[:, 0])
 
-    probas = logits / heat
+    probas = call.logits / heat
     probas.sub_(peak).exp_()
     total = probas.sum(dim=1, keepdim=True, dtype=torch.float64).float()
     is_dead = ((owner < 0) | refusals.refused.take(owner.clamp(0)))[:, None]
@@ -50,40 +48,31 @@ def convert_logits_to_probas(
     return {"target_probas": probas, **refusals.words()}
 
 
-def draft_tree_reject_sample(
-    *,
-    qo_indptr: Tensor,
-    draft_tokens: Tensor,
-    first_child_row: Tensor,
-    next_sibling_row: Tensor,
-    tree_depth: int,
-    target_probas: Tensor | None = None,
-    coins: Tensor | None = None,
-    target_tokens: Tensor | None = None,
-) -> dict[str, Tensor]:
+@takes_call
+def draft_tree_reject_sample(call: RejectSample) -> dict[str, Tensor]:
     """K6: the accepted root path of each request and the token after it."""
-    batch = qo_indptr.shape[0] - 1
-    refusals = Refusals(batch, qo_indptr.device)
-    spans = request_spans(refusals, qo_indptr, draft_tokens.shape[0])
-    forest = plant(refusals, spans, draft_tokens, first_child_row, next_sibling_row)
+    batch = call.qo_indptr.shape[0] - 1
+    refusals = Refusals(batch, call.qo_indptr.device)
+    spans = request_spans(refusals, call.qo_indptr, call.draft_tokens.shape[0])
+    forest = plant(refusals, spans, call.draft_tokens, call.first_child_row, call.next_sibling_row)
     n_slots = spans.slots.shape[0]
-    if target_tokens is not None:
-        path = forest.path_by_match(target_tokens, tree_depth)
+    if call.target_tokens is not None:
+        path = forest.path_by_match(call.target_tokens, call.tree_depth)
     else:
-        assert target_probas is not None and coins is not None
-        _check_coins(refusals, forest, target_probas, coins)
-        path = forest.path_by_coins(target_probas, coins, tree_depth)
-    refusals.add(Status.TOO_DEEP, path[:, -1] < n_slots, tree_depth + 1)
-    path = path[:, : tree_depth + 1]
+        assert call.target_probas is not None and call.coins is not None
+        _check_coins(refusals, forest, call.target_probas, call.coins)
+        path = forest.path_by_coins(call.target_probas, call.coins, call.tree_depth)
+    refusals.add(Status.TOO_DEEP, path[:, -1] < n_slots, call.tree_depth + 1)
+    path = path[:, : call.tree_depth + 1]
     is_none = (refusals.refused | (spans.count == 0))[:, None]
     path.masked_fill_((path == n_slots) | is_none, -1)
     # Rows ascend along a path, so its last node is its largest row.
     node = path.amax(dim=1, keepdim=True).clamp_min_(0)
-    if target_tokens is not None:
-        bonus = forest.bonus_by_match(target_tokens, node)
+    if call.target_tokens is not None:
+        bonus = forest.bonus_by_match(call.target_tokens, node)
     else:
-        assert target_probas is not None and coins is not None
-        bonus = forest.bonus_by_coins(target_probas, coins[:, -1].double(), node)
+        assert call.target_probas is not None and call.coins is not None
+        bonus = forest.bonus_by_coins(call.target_probas, call.coins[:, -1].double(), node)
     return {
         "accept_index": path.contiguous(),
         "accept_count": (path > 0).sum(dim=1),

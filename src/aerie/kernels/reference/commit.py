@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.commit import VerifyResult
+from aerie.kernels.numpy_types import Int32s, Ints
 from aerie.kernels.reference.ragged import request_rows, table_span
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.status import Status
-
-Ints = NDArray[np.int64]
 
 
 @dataclass
@@ -28,41 +29,29 @@ class _Outcome:
     unfinished: list[int] = field(default_factory=list)
 
 
-def update_verify_result(
-    *,
-    accept_index: Ints,
-    accept_count: Ints,
-    bonus_token: Ints,
-    draft_tokens: Ints,
-    qo_indptr: NDArray[np.int32],
-    seq_len: Ints,
-    length_limit: Ints,
-    stop_tokens: Ints,
-    req_to_token: NDArray[np.int32],
-    req_pool_indices: Ints,
-) -> dict[str, Any]:
+@takes_call
+def update_verify_result(call: VerifyResult) -> dict[str, Any]:
     """K7: emitted tokens, kept rows, finished and unfinished requests, KV moves, freed slots."""
-    batch, run = accept_index.shape
+    batch, run = call.accept_index.shape
     refusals = Refusals(batch)
     outcome = _Outcome()
     out_indptr = np.zeros(batch + 1, np.int32)
     rows_indptr = np.zeros(batch + 1, np.int32)
-    new_seq_len = seq_len.copy()
+    new_seq_len = call.seq_len.copy()
     finished = np.zeros(batch, np.bool_)
     for b in range(batch):
-        rows = request_rows(refusals, b, qo_indptr, len(draft_tokens))
-        path = _accepted_path(refusals, b, accept_index[b], int(accept_count[b]), len(rows))
-        slots = table_span(refusals, b, req_to_token, req_pool_indices, int(seq_len[b]), len(rows))[
-            int(seq_len[b]) :
-        ]
+        rows = request_rows(refusals, b, call.qo_indptr, len(call.draft_tokens))
+        path = _accepted_path(refusals, b, call, len(rows))
+        slots = table_span(refusals, b, call, len(rows))[int(call.seq_len[b]) :]
         if not refusals.refused(b) and len(rows):
-            accepted = [int(draft_tokens[rows.start + row]) for row in path[1:]]
-            room = int(length_limit[b]) - int(seq_len[b]) - 1
-            emitted, is_last = _clip([*accepted, int(bonus_token[b])], stop_tokens[b], room)
+            accepted = [int(call.draft_tokens[rows.start + row]) for row in path[1:]]
+            tokens = [*accepted, int(call.bonus_token[b])]
+            room = int(call.length_limit[b]) - int(call.seq_len[b]) - 1
+            emitted, is_last = _clip(tokens, call.stop_tokens[b], room)
             # The bonus has no KV yet; the root always has.
             kept = path[: 1 + min(len(emitted), len(accepted))]
             outcome.tokens += emitted
-            new_seq_len[b] = seq_len[b] + len(kept)
+            new_seq_len[b] = call.seq_len[b] + len(kept)
             finished[b] = is_last
             if not is_last:
                 outcome.unfinished.append(b)
@@ -86,16 +75,15 @@ def update_verify_result(
         "kv_src": _padded(outcome.sources, batch * run, np.int32),
         "kv_dst": _padded(outcome.targets, batch * run, np.int32),
         "move_count": _count(outcome.sources),
-        "free": _padded(outcome.freed, len(draft_tokens), np.int32),
+        "free": _padded(outcome.freed, len(call.draft_tokens), np.int32),
         "free_count": _count(outcome.freed),
         **refusals.words(),
     }
 
 
-def _accepted_path(
-    refusals: Refusals, b: int, accept_index: Ints, accept_count: int, n_rows: int
-) -> list[int]:
+def _accepted_path(refusals: Refusals, b: int, call: VerifyResult, n_rows: int) -> list[int]:
     """Row 0 and the accepted rows; refuses a path that does not ascend within the request."""
+    accept_index, accept_count = call.accept_index[b], int(call.accept_count[b])
     if not 0 <= accept_count < len(accept_index):
         refusals.add(b, Status.TOO_DEEP, accept_count)
         return []
@@ -127,5 +115,5 @@ def _padded(values: list[int], capacity: int, dtype: Any) -> NDArray[Any]:
     return padded
 
 
-def _count(values: list[int]) -> NDArray[np.int32]:
+def _count(values: list[int]) -> Int32s:
     return np.array([len(values)], np.int32)

@@ -5,44 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from aerie.kernels.cards.experts import BLOCK
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.experts import BLOCK, Grouped
+from aerie.kernels.numpy_types import Bytes, Doubles
 from aerie.kernels.reference.products import rounded, widened
 
-Rows = NDArray[Any]
-Codes = NDArray[np.uint8]
-Ints = NDArray[np.int32]
-Wide = NDArray[np.float64]
 
-
-def multiply_experts(
-    *,
-    x: Rows,
-    blocks: Codes,
-    scales: Codes,
-    order: Ints,
-    starts: Ints,
-    gate: NDArray[np.float32],
-    n_active: int,
-    largest_scale: int,
-    bias: Rows | None = None,
-) -> dict[str, Any]:
+@takes_call
+def multiply_experts(call: Grouped) -> dict[str, Any]:
     """R25: the rows of each expert by its weight, gated where there is a gate."""
-    rows, n_out = widened(x), blocks.shape[1]
-    y = np.zeros((len(order), n_out // 2 if len(gate) else n_out))
-    for expert in range(len(blocks)):
-        pairs = order[starts[expert] : starts[expert + 1]]
+    rows, n_out = widened(call.x), call.blocks.shape[1]
+    y = np.zeros((len(call.order), n_out // 2 if len(call.gate) else n_out))
+    for expert in range(len(call.blocks)):
+        pairs = call.order[call.starts[expert] : call.starts[expert + 1]]
         if not len(pairs):
             continue
-        sums = rows[pairs // n_active] @ _written_out(blocks[expert], scales[expert]).T
-        if bias is not None:
-            sums += widened(bias[expert])
-        y[pairs] = _gated(sums, *gate.tolist()) if len(gate) else sums
-    return {"y": rounded(y, x)}
+        weight = _written_out(call.blocks[expert], call.scales[expert])
+        sums = rows[pairs // call.n_active] @ weight.T
+        if call.bias is not None:
+            sums += widened(call.bias[expert])
+        y[pairs] = _gated(sums, *call.gate.tolist()) if len(call.gate) else sums
+    return {"y": rounded(y, call.x)}
 
 
-def _written_out(blocks: Codes, scales: Codes) -> Wide:
+def _written_out(blocks: Bytes, scales: Bytes) -> Doubles:
     """[outputs, blocks, bytes] and [outputs, blocks] to [outputs, inputs]."""
     weight = np.zeros((blocks.shape[0], blocks.shape[1] * BLOCK))
     for k in range(weight.shape[1]):
@@ -57,7 +44,7 @@ def _written_out(blocks: Codes, scales: Codes) -> Wide:
     return weight
 
 
-def _gated(sums: Wide, alpha: float, limit: float) -> Wide:
+def _gated(sums: Doubles, alpha: float, limit: float) -> Doubles:
     """Of gates and ups in turn: gate * sigmoid(alpha * gate) * (up + 1), both clamped."""
     gate, up = np.minimum(sums[:, ::2], limit), np.clip(sums[:, 1::2], -limit, limit)
     # From the side that cannot overflow.

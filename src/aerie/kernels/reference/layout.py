@@ -5,48 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import INT32_MAX, MAX_VERIFY
+from aerie.kernels.cards.layout import LARGEST_NAMED, NodeData, TreeMask, VerifyOffsets
+from aerie.kernels.numpy_types import Ints
 from aerie.kernels.reference.ragged import request_rows, table_span
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.status import Status
 
-Ints = NDArray[np.int64]
 
-MAX_VERIFY = 128
-INT32_MAX = 2**31 - 1
-# An error names an overflow up to here; how far beyond does not matter.
-LARGEST_NAMED = 2**40
-
-
-def update_node_data(
-    *,
-    cumu_tokens: Ints,
-    cumu_deltas: Ints,
-    prev_indexs: Ints,
-    node_count: Ints,
-    selected: NDArray[np.bool_],
-    seq_len: Ints,
-    row_capacity: int,
-) -> dict[str, Any]:
+@takes_call
+def update_node_data(call: NodeData) -> dict[str, Any]:
     """K10c: the chosen nodes as flat rows with links and ancestor bits."""
-    refusals = Refusals(len(seq_len))
-    tokens = np.full(row_capacity, -1, np.int64)
-    positions = np.zeros(row_capacity, np.int64)
-    parent_row = np.full(row_capacity, -1, np.int64)
-    first_child = np.full(row_capacity, -1, np.int64)
-    next_sibling = np.full(row_capacity, -1, np.int64)
-    bits = np.zeros((row_capacity, 4), np.uint32)
-    indptr = np.zeros(len(seq_len) + 1, np.int32)
+    refusals = Refusals(len(call.seq_len))
+    tokens = np.full(call.row_capacity, -1, np.int64)
+    positions = np.zeros(call.row_capacity, np.int64)
+    parent_row = np.full(call.row_capacity, -1, np.int64)
+    first_child = np.full(call.row_capacity, -1, np.int64)
+    next_sibling = np.full(call.row_capacity, -1, np.int64)
+    bits = np.zeros((call.row_capacity, 4), np.uint32)
+    indptr = np.zeros(len(call.seq_len) + 1, np.int32)
     asked = 0
-    for b in range(len(seq_len)):
+    for b in range(len(call.seq_len)):
         indptr[b + 1] = indptr[b]
-        nodes = np.flatnonzero(selected[b])
-        _check_tree(refusals, b, nodes, cumu_tokens[b], prev_indexs[b], node_count, seq_len)
+        nodes = np.flatnonzero(call.selected[b])
+        _check_tree(refusals, b, nodes, call)
         if refusals.refused(b):
             continue
         asked += len(nodes)
-        if asked > row_capacity:
+        if asked > call.row_capacity:
             refusals.add(b, Status.SLOT_CAPACITY, asked)
             continue
         row_of = {int(node): row for row, node in enumerate(nodes)}
@@ -54,10 +42,11 @@ def update_node_data(
         last_child: dict[int, int] = {}
         for row, node in enumerate(nodes):
             flat = first + row
-            tokens[flat] = cumu_tokens[b, node]
-            positions[flat] = (seq_len[b : b + 1] + cumu_deltas[b, node])[0]  # wraps, in silence
+            tokens[flat] = call.cumu_tokens[b, node]
+            depth = call.cumu_deltas[b, node]
+            positions[flat] = (call.seq_len[b : b + 1] + depth)[0]  # wraps, in silence
             if row > 0:
-                parent = row_of[int(prev_indexs[b, node])]
+                parent = row_of[int(call.prev_indexs[b, node])]
                 parent_row[flat] = parent
                 bits[flat] = bits[first + parent]
                 if parent in last_child:
@@ -79,20 +68,13 @@ def update_node_data(
     }
 
 
-def _check_tree(
-    refusals: Refusals,
-    b: int,
-    nodes: Ints,
-    tokens: Ints,
-    parents: Ints,
-    node_count: Ints,
-    seq_len: Ints,
-) -> None:
-    if not 1 <= node_count[b] <= len(tokens):
-        refusals.add(b, Status.OUT_OF_RANGE, int(node_count[b]))
+def _check_tree(refusals: Refusals, b: int, nodes: Ints, call: NodeData) -> None:
+    tokens, parents, node_count = call.cumu_tokens[b], call.prev_indexs[b], call.node_count[b]
+    if not 1 <= node_count <= len(tokens):
+        refusals.add(b, Status.OUT_OF_RANGE, int(node_count))
         return
-    if seq_len[b] < 0:
-        refusals.add(b, Status.NEGATIVE_LENGTH, int(seq_len[b]))
+    if call.seq_len[b] < 0:
+        refusals.add(b, Status.NEGATIVE_LENGTH, int(call.seq_len[b]))
         return
     chosen = set(nodes.tolist())
     if 0 not in chosen:
@@ -100,7 +82,7 @@ def _check_tree(
     for node in nodes:
         parent = int(parents[node])
         is_linked = parent == -1 if node == 0 else parent < node and parent in chosen
-        if node >= node_count[b] or not is_linked:
+        if node >= node_count or not is_linked:
             refusals.add(b, Status.BROKEN_TREE, int(node))
     seen: set[tuple[int, int]] = set()
     for node in nodes:
@@ -112,43 +94,35 @@ def _check_tree(
         refusals.add(b, Status.ROW_CAPACITY, len(nodes))
 
 
-def fused_tree_mask_operator(
-    *,
-    req_to_token: NDArray[np.int32],
-    req_pool_indices: Ints,
-    seq_len: Ints,
-    qo_indptr: NDArray[np.int32],
-    ancestor_bits: NDArray[np.uint32],
-    kv_capacity: int,
-    mask_capacity: int,
-) -> dict[str, Any]:
+@takes_call
+def fused_tree_mask_operator(call: TreeMask) -> dict[str, Any]:
     """K4: KV slot lists and visibility packed to bits, segment by segment."""
-    batch = len(seq_len)
+    batch = len(call.seq_len)
     refusals = Refusals(batch)
     kv_indptr = np.zeros(batch + 1, np.int32)
     mask_indptr = np.zeros(batch + 1, np.int32)
-    kv_indices = np.full(kv_capacity, -1, np.int32)
-    packed = np.zeros(mask_capacity, np.uint8)
+    kv_indices = np.full(call.kv_capacity, -1, np.int32)
+    packed = np.zeros(call.mask_capacity, np.uint8)
     asked_slots = asked_bytes = 0
     for b in range(batch):
         kv_indptr[b + 1], mask_indptr[b + 1] = kv_indptr[b], mask_indptr[b]
-        rows = request_rows(refusals, b, qo_indptr, len(ancestor_bits))
-        span = table_span(refusals, b, req_to_token, req_pool_indices, int(seq_len[b]), len(rows))
+        rows = request_rows(refusals, b, call.qo_indptr, len(call.ancestor_bits))
+        span = table_span(refusals, b, call, len(rows))
         if refusals.refused(b):
             continue
         asked_slots += len(span)
         asked_bytes += (len(rows) * len(span) + 7) // 8
-        if asked_slots > kv_capacity:
+        if asked_slots > call.kv_capacity:
             refusals.add(b, Status.KV_CAPACITY, asked_slots)
-        if asked_bytes > mask_capacity:
+        if asked_bytes > call.mask_capacity:
             refusals.add(b, Status.MASK_CAPACITY, asked_bytes)
         if refusals.refused(b):
             continue
         visible = np.ones((len(rows), len(span)), np.bool_)
         for i, row in enumerate(rows):
             for j in range(len(rows)):
-                bit = (int(ancestor_bits[row, j // 32]) >> (j % 32)) & 1
-                visible[i, int(seq_len[b]) + j] = bool(bit)
+                bit = (int(call.ancestor_bits[row, j // 32]) >> (j % 32)) & 1
+                visible[i, int(call.seq_len[b]) + j] = bool(bit)
         segment = np.packbits(visible.ravel(), bitorder="little")
         kv_indices[kv_indptr[b] : kv_indptr[b] + len(span)] = span
         packed[mask_indptr[b] : mask_indptr[b] + len(segment)] = segment
@@ -163,15 +137,16 @@ def fused_tree_mask_operator(
     }
 
 
-def calculate_verify_kv_qo_ms(*, verify_count: Ints, seq_len: Ints) -> dict[str, Any]:
+@takes_call
+def calculate_verify_kv_qo_ms(call: VerifyOffsets) -> dict[str, Any]:
     """K9: running offsets of rows, KV entries and mask bytes, with an overflow check."""
-    batch = len(seq_len)
+    batch = len(call.seq_len)
     refusals = Refusals(batch)
     offsets = np.zeros((3, batch + 1), np.int64)
     asked = [0, 0, 0]
     for b in range(batch):
         offsets[:, b + 1] = offsets[:, b]
-        rows, prefix = int(verify_count[b]), int(seq_len[b])
+        rows, prefix = int(call.verify_count[b]), int(call.seq_len[b])
         if not 0 <= rows <= MAX_VERIFY:
             refusals.add(b, Status.OUT_OF_RANGE, rows)
         if prefix < 0:

@@ -6,40 +6,32 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.memory import DraftCacheLocs, KvIndices, TokenPool, WrittenSpans
+from aerie.kernels.numpy_types import Int32s
 from aerie.kernels.reference.ragged import table_span
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.status import Status
 
-Ints = NDArray[np.int64]
-Slots = NDArray[np.int32]
 
-
-def compute_kv_indices(
-    *,
-    req_to_token: Slots,
-    req_pool_indices: Ints,
-    seq_len: Ints,
-    kv_capacity: int,
-    tree_mask: NDArray[np.bool_] | None = None,
-    fed_slots: Slots | None = None,
-) -> dict[str, Any]:
+@takes_call
+def compute_kv_indices(call: KvIndices) -> dict[str, Any]:
     """K8: one slot list per request, or per (request, frontier slot) with its ancestor chain."""
-    batch = len(seq_len)
-    width = 1 if tree_mask is None else tree_mask.shape[1]
+    batch = len(call.seq_len)
+    width = 1 if call.tree_mask is None else call.tree_mask.shape[1]
     refusals = Refusals(batch)
     indptr = np.zeros(batch * width + 1, np.int32)
-    indices = np.full(kv_capacity, -1, np.int32)
+    indices = np.full(call.kv_capacity, -1, np.int32)
     asked = 0
     for b in range(batch):
-        prefix = table_span(refusals, b, req_to_token, req_pool_indices, int(seq_len[b]), 0)
+        prefix = table_span(refusals, b, call, 0)
         lists = [prefix] * width
-        if tree_mask is not None and fed_slots is not None:
-            lists = [np.concatenate([prefix, fed_slots[b][row]]) for row in tree_mask[b]]
+        if call.tree_mask is not None and call.fed_slots is not None:
+            lists = [np.concatenate([prefix, call.fed_slots[b][row]]) for row in call.tree_mask[b]]
         if not refusals.refused(b):
             asked += sum(len(slots) for slots in lists)
-            if asked > kv_capacity:
+            if asked > call.kv_capacity:
                 refusals.add(b, Status.KV_CAPACITY, asked)
         for t, slots in enumerate(lists):
             first = int(indptr[b * width + t])
@@ -49,87 +41,64 @@ def compute_kv_indices(
     return {"kv_indptr": indptr, "kv_indices": indices, **refusals.words()}
 
 
-def check_draft_cache_locs(
-    *,
-    req_to_token: Slots,
-    req_pool_indices: Ints,
-    start: Ints,
-    end: Ints,
-    out_cache_loc: Slots,
-) -> dict[str, Any]:
+@takes_call
+def check_assign_draft_cache_locs_operator(call: DraftCacheLocs) -> dict[str, Any]:
     """K10a, before anything is written."""
-    refusals = _check_spans(req_to_token, req_pool_indices, start, end)
-    for b in range(len(start)):
-        needed = int(end[b]) - int(start[b])
-        if needed > out_cache_loc.shape[1]:
+    refusals = _check_spans(call)
+    for b in range(len(call.start)):
+        needed = int(call.end[b]) - int(call.start[b])
+        if needed > call.out_cache_loc.shape[1]:
             refusals.add(b, Status.SLOT_CAPACITY, needed)
-        _check_slots(refusals, b, out_cache_loc[b, : max(needed, 0)])
+        _check_slots(refusals, b, call.out_cache_loc[b, : max(needed, 0)])
     return refusals.words()
 
 
-def assign_draft_cache_locs_operator(
-    *,
-    req_to_token: Slots,
-    req_pool_indices: Ints,
-    start: Ints,
-    end: Ints,
-    out_cache_loc: Slots,
-    status: NDArray[np.int32],
-) -> dict[str, Any]:
+@takes_call
+def assign_draft_cache_locs_operator(call: DraftCacheLocs) -> dict[str, Any]:
     """K10a: row b of out_cache_loc goes to [start, end) of request b's table row."""
-    for b in range(len(start)):
-        if not status[b]:
-            span = slice(int(start[b]), int(end[b]))
-            req_to_token[req_pool_indices[b], span] = out_cache_loc[b, : span.stop - span.start]
+    _write(call, list(call.out_cache_loc))
     return {}
 
 
-def check_req_to_token_pool(
-    *,
-    req_to_token: Slots,
-    req_pool_indices: Ints,
-    start: Ints,
-    end: Ints,
-    out_cache_loc: Slots,
-) -> dict[str, Any]:
+@takes_call
+def check_assign_req_to_token_pool_operator(call: TokenPool) -> dict[str, Any]:
     """K10b, before anything is written."""
-    refusals = _check_spans(req_to_token, req_pool_indices, start, end)
-    shares = _shares(start, end)
-    for b, share in enumerate(shares):
-        if share.stop > len(out_cache_loc):
+    refusals = _check_spans(call)
+    for b, share in enumerate(_shares(call)):
+        if share.stop > len(call.out_cache_loc):
             refusals.add(b, Status.SLOT_CAPACITY, share.stop)
-        _check_slots(refusals, b, out_cache_loc[share])
+        _check_slots(refusals, b, call.out_cache_loc[share])
     return refusals.words()
 
 
-def assign_req_to_token_pool_operator(
-    *,
-    req_to_token: Slots,
-    req_pool_indices: Ints,
-    start: Ints,
-    end: Ints,
-    out_cache_loc: Slots,
-    status: NDArray[np.int32],
-) -> dict[str, Any]:
+@takes_call
+def assign_req_to_token_pool_operator(call: TokenPool) -> dict[str, Any]:
     """K10b: each request's share of the flat slots goes to [start, end) of its table row."""
-    for b, share in enumerate(_shares(start, end)):
-        if not status[b]:
-            req_to_token[req_pool_indices[b], int(start[b]) : int(end[b])] = out_cache_loc[share]
+    _write(call, [call.out_cache_loc[share] for share in _shares(call)])
     return {}
 
 
-def _shares(start: Ints, end: Ints) -> list[slice]:
+def _write(call: DraftCacheLocs | TokenPool, slots: list[Int32s]) -> None:
+    """The first slots of each request's own go to its span, unless it is refused."""
+    for b, own in enumerate(slots):
+        if not call.status[b]:
+            start, end = int(call.start[b]), int(call.end[b])
+            call.req_to_token[call.req_pool_indices[b], start:end] = own[: end - start]
+
+
+def _shares(call: TokenPool) -> list[slice]:
     # Python's integers: what a refused request asks for may pass int64.
-    sizes = [max(int(e) - int(s), 0) for s, e in zip(start, end, strict=True)]
+    sizes = [max(int(e) - int(s), 0) for s, e in zip(call.start, call.end, strict=True)]
     bounds = list(accumulate(sizes, initial=0))
     return [slice(*pair) for pair in pairwise(bounds)]
 
 
-def _check_spans(table: Slots, pool_rows: Ints, start: Ints, end: Ints) -> Refusals:
-    n_requests, width = table.shape
+def _check_spans(call: WrittenSpans) -> Refusals:
+    start, end = call.start, call.end
+    n_requests, width = call.req_to_token.shape
     refusals = Refusals(len(start))
-    writers = [int(row) for row, s, e in zip(pool_rows, start, end, strict=True) if e > s]
-    for b, pool_row in enumerate(pool_rows):
+    writers = call.req_pool_indices[end > start].tolist()
+    for b, pool_row in enumerate(call.req_pool_indices):
         if not 0 <= pool_row < n_requests:
             refusals.add(b, Status.TABLE_ROW, int(pool_row))
         if not 0 <= start[b] <= end[b] <= width:
@@ -139,6 +108,6 @@ def _check_spans(table: Slots, pool_rows: Ints, start: Ints, end: Ints) -> Refus
     return refusals
 
 
-def _check_slots(refusals: Refusals, b: int, slots: Slots) -> None:
+def _check_slots(refusals: Refusals, b: int, slots: Int32s) -> None:
     for slot in slots[slots < 0]:
         refusals.add(b, Status.BROKEN_LAYOUT, int(slot))

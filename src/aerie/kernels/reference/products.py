@@ -7,75 +7,75 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aerie.kernels.cards.products import LARGEST_FLOAT, MOST_EXPONENT, step_of
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.products import (
+    LARGEST_FLOAT,
+    MOST_EXPONENT,
+    EightBitRows,
+    EightBits,
+    FourBits,
+    UnpackedEightBits,
+    UnpackedFourBits,
+    step_of,
+)
+from aerie.kernels.numpy_types import Doubles, Floats
 
 Rows = NDArray[Any]
-Codes = NDArray[np.uint8]
-Floats = NDArray[np.float32]
 
 
-def multiply_int4(
-    *,
-    x: Rows,
-    codes: Codes,
-    scales: Floats,
-    zeros: Codes,
-    group_size: int,
-    bias: Rows | None = None,
-) -> dict[str, Any]:
+@takes_call
+def multiply_int4(call: FourBits) -> dict[str, Any]:
     """R18: scale times code less zero, group by group."""
-    return {"y": _multiply(x, _of_codes(codes, scales, zeros, group_size), bias)}
+    return {"y": _multiply(call.x, _of_codes(call), call.bias)}
 
 
-def unpack_int4(
-    *, weight: Rows, codes: Codes, scales: Floats, zeros: Codes, group_size: int
-) -> dict[str, Any]:
+@takes_call
+def unpack_int4(call: UnpackedFourBits) -> dict[str, Any]:
     """R28: the weight of R18, in the dtype of what it is written to."""
-    weight[:] = rounded(_of_codes(codes, scales, zeros, group_size).astype(np.float64), weight)
+    call.weight[:] = rounded(_of_codes(call).astype(np.float64), call.weight)
     return {}
 
 
-def _of_codes(codes: Codes, scales: Floats, zeros: Codes, group_size: int) -> Floats:
+def _of_codes(call: FourBits | UnpackedFourBits) -> Floats:
     """Input by input, scale times code less zero."""
-    weight = np.zeros((len(codes), 2 * codes.shape[1]), np.float32)
-    step = step_of(group_size)
+    weight = np.zeros((len(call.codes), 2 * call.codes.shape[1]), np.float32)
+    step = step_of(call.group_size)
     for k in range(weight.shape[1]):
         half, lane = step // 2, k % step
-        byte = codes[:, k // step * half + lane % half]
+        byte = call.codes[:, k // step * half + lane % half]
         code = byte & 15 if lane < half else byte >> 4
-        group = k // group_size
-        weight[:, k] = scales[group] * (code.astype(np.float32) - zeros[group])
+        group = k // call.group_size
+        weight[:, k] = call.scales[group] * (code.astype(np.float32) - call.zeros[group])
     return weight
 
 
-def multiply_fp8(
-    *, x: Rows, codes: Codes, scales: Floats, group_size: int, bias: Rows | None = None
-) -> dict[str, Any]:
+@takes_call
+def multiply_fp8(call: EightBits) -> dict[str, Any]:
     """R19: scale times eight-bit float, group by group."""
-    return {"y": _multiply(x, _of_floats(codes, scales, group_size), bias)}
+    return {"y": _multiply(call.x, _of_floats(call), call.bias)}
 
 
-def unpack_fp8(*, weight: Rows, codes: Codes, scales: Floats, group_size: int) -> dict[str, Any]:
+@takes_call
+def unpack_fp8(call: UnpackedEightBits) -> dict[str, Any]:
     """R29: the weight of R19, in the dtype of what it is written to."""
-    weight[:] = rounded(_of_floats(codes, scales, group_size).astype(np.float64), weight)
+    call.weight[:] = rounded(_of_floats(call).astype(np.float64), call.weight)
     return {}
 
 
-def _of_floats(codes: Codes, scales: Floats, group_size: int) -> Floats:
+def _of_floats(call: EightBits | UnpackedEightBits) -> Floats:
     """Input by input, scale times eight-bit float."""
-    weight = np.array(FLOATS, np.float32)[codes]
-    for k in range(codes.shape[1]):
-        weight[:, k] *= scales[k // group_size]
+    weight = np.array(FLOATS, np.float32)[call.codes]
+    for k in range(weight.shape[1]):
+        weight[:, k] *= call.scales[k // call.group_size]
     return weight
 
 
-def multiply_fp8_rows(
-    *, x: Rows, codes: Codes, scales: Floats, bias: Rows | None = None
-) -> dict[str, Any]:
+@takes_call
+def multiply_fp8_rows(call: EightBitRows) -> dict[str, Any]:
     """R27: row by row, the scale, the nearest floats, and their product with the weight."""
-    weight = np.array(FLOATS)[codes] * scales.astype(np.float64)[:, None]
-    rows = widened(x)
-    y = np.zeros((len(rows), len(codes)))
+    weight = np.array(FLOATS)[call.codes] * call.scales.astype(np.float64)[:, None]
+    rows = widened(call.x)
+    y = np.zeros((len(rows), len(call.codes)))
     for row, own in zip(rows, y, strict=True):
         scale, largest = 1.0, np.abs(row).max()
         if largest:
@@ -83,7 +83,7 @@ def multiply_fp8_rows(
             fitting = (2.0**e for e in exponents if largest <= LARGEST_FLOAT * 2.0**e)
             scale = next(fitting, 2.0**MOST_EXPONENT)
         own[:] = scale * (weight @ _nearest(row / scale))
-    return {"y": rounded(y if bias is None else y + widened(bias), x)}
+    return {"y": rounded(y if call.bias is None else y + widened(call.bias), call.x)}
 
 
 def _value(code: int) -> float:
@@ -97,7 +97,7 @@ def _value(code: int) -> float:
 FLOATS = tuple(_value(code) for code in range(256))
 
 
-def _nearest(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _nearest(values: Doubles) -> Doubles:
     """The nearest e4m3 floats, of two as near the one of an even code."""
     known = np.array(FLOATS[: FLOATS.index(LARGEST_FLOAT) + 1])
     halves, sizes = (known[:-1] + known[1:]) / 2, np.abs(values)
@@ -111,14 +111,14 @@ def _multiply(x: Rows, weight: Floats, bias: Rows | None) -> Rows:
     return rounded(y if bias is None else y + widened(bias), x)
 
 
-def widened(values: Rows) -> NDArray[np.float64]:
+def widened(values: Rows) -> Doubles:
     """Any dtype of rows as float64; bfloat16 travels as 16-bit patterns."""
     if values.dtype == np.uint16:
         values = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return values.astype(np.float64)
 
 
-def rounded(values: NDArray[np.float64], like: Rows) -> Rows:
+def rounded(values: Doubles, like: Rows) -> Rows:
     """To the dtype of the rows; of two bfloat16 as near, the even one."""
     if like.dtype != np.uint16:
         return values.astype(like.dtype)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aerie.kernels.call import InTable
+from aerie.kernels.cards.axes import MAX_VERIFY
+from aerie.kernels.numpy_types import Int32s
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.status import Status
-
-MAX_VERIFY = 128
 
 
 def request_rows(
     refusals: Refusals,
     b: int,
-    qo_indptr: NDArray[np.int32],
+    qo_indptr: Int32s,
     n_rows: int,
     most: int = MAX_VERIFY,
 ) -> range:
@@ -32,17 +32,10 @@ def request_rows(
     return range(first, end)
 
 
-def table_span(
-    refusals: Refusals,
-    b: int,
-    req_to_token: NDArray[np.int32],
-    req_pool_indices: NDArray[np.int64],
-    seq_len: int,
-    n_rows: int,
-) -> NDArray[np.int32]:
+def table_span(refusals: Refusals, b: int, call: InTable, n_rows: int) -> Int32s:
     """Slots of positions [0, seq_len + n_rows); a span outside the table refuses the request."""
-    n_requests, width = req_to_token.shape
-    pool_row = int(req_pool_indices[b])
+    n_requests, width = call.req_to_token.shape
+    pool_row, seq_len = int(call.req_pool_indices[b]), int(call.seq_len[b])
     if not 0 <= pool_row < n_requests:
         refusals.add(b, Status.TABLE_ROW, pool_row)
         return np.zeros(0, np.int32)
@@ -52,4 +45,4 @@ def table_span(
     if seq_len + n_rows > width:
         refusals.add(b, Status.OUT_OF_RANGE, seq_len + n_rows)
         return np.zeros(0, np.int32)
-    return req_to_token[pool_row, : seq_len + n_rows]
+    return call.req_to_token[pool_row, : seq_len + n_rows]

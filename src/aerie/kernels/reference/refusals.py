@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.kernels.cards.axes import INT64_MAX
+from aerie.kernels.numpy_types import Int32s, Ints
 from aerie.kernels.status import Status
-
-INT64_MAX = 2**63 - 1
 
 
 class Refusals:
     """`status[B]` and `detail[B]` of one call, filled request by request."""
 
     def __init__(self, batch: int) -> None:
-        self.status: NDArray[np.int32] = np.zeros(batch, np.int32)
-        self.detail: NDArray[np.int64] = np.zeros(batch, np.int64)
+        self.status: Int32s = np.zeros(batch, np.int32)
+        self.detail: Ints = np.zeros(batch, np.int64)
 
     def add(self, request: int, code: Status, value: int) -> None:
         """Refuse a request, unless an earlier check already did."""

@@ -5,25 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aerie.kernels.call import takes_call
 from aerie.kernels.cards.axes import KNOTS
-
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-Counts = NDArray[np.int32]
+from aerie.kernels.cards.round_choice import BestNodes, NotedNodes, PlannedNodes
+from aerie.kernels.numpy_types import Doubles, Floats, Ints
 
 
-def choose_best_nodes(
-    *, cumu_scores: Floats, selected: Bools, n_chosen: Counts, verify_num: int
-) -> dict[str, Any]:
+@takes_call
+def choose_best_nodes(call: BestNodes) -> dict[str, Any]:
     """R8: the best nodes of each request."""
-    for b, scores in enumerate(cumu_scores):
-        selected[b] = False
-        selected[b, _best(scores, verify_num)] = True
-        n_chosen[b] = selected[b].sum()
+    for b, scores in enumerate(call.cumu_scores):
+        call.selected[b] = False
+        call.selected[b, _best(scores, call.verify_num)] = True
+        call.n_chosen[b] = call.selected[b].sum()
     return {}
 
 
@@ -33,25 +28,15 @@ def _best(scores: Floats, n_nodes: int) -> list[int]:
     return [node for node in order[:n_nodes] if scores[node] > 0]
 
 
-def choose_planned_nodes(
-    *,
-    cumu_scores: Floats,
-    cumu_deltas: Ints,
-    prev_indexs: Ints,
-    row_sizes: Ints,
-    numbers: Doubles,
-    selected: Bools,
-    n_chosen: Counts,
-    deepest: int,
-    verify_num: int,
-) -> dict[str, Any]:
+@takes_call
+def choose_planned_nodes(call: PlannedNodes) -> dict[str, Any]:
     """R9: the forest that is worth most at the offer's rate; `deepest` is not needed here."""
-    rate, seconds = numbers[0], numbers[1 : 1 + len(row_sizes)]
-    corrections = numbers[1 + len(row_sizes) :].reshape(-1, KNOTS)
-    weights = np.zeros_like(cumu_scores)
-    for b, scores in enumerate(cumu_scores):
-        own = _weights(scores, cumu_deltas[b], prev_indexs[b], corrections)
-        kept = _best(own, verify_num)
+    rate, seconds = call.numbers[0], call.numbers[1 : 1 + len(call.row_sizes)]
+    corrections = call.numbers[1 + len(call.row_sizes) :].reshape(-1, KNOTS)
+    weights = np.zeros_like(call.cumu_scores)
+    for b, scores in enumerate(call.cumu_scores):
+        own = _weights(scores, call.cumu_deltas[b], call.prev_indexs[b], corrections)
+        kept = _best(own, call.verify_num)
         weights[b, kept] = own[kept]
     batch, n_nodes = weights.shape
     order = sorted(
@@ -59,17 +44,17 @@ def choose_planned_nodes(
         key=lambda place: (place[1] != 0, -weights[place] if place[1] else 0.0, place),
     )
     n_usable = int((weights > 0).sum())
-    best_value, n_rows = -np.inf, min(int(row_sizes[0]), n_usable)
-    for size, cost in zip(row_sizes.tolist(), seconds.tolist(), strict=True):
+    best_value, n_rows = -np.inf, min(int(call.row_sizes[0]), n_usable)
+    for size, cost in zip(call.row_sizes.tolist(), seconds.tolist(), strict=True):
         forest = order[: min(size, n_usable)]
         with np.errstate(invalid="ignore"):  # no rate, and a size that is not on offer
             value = sum(float(weights[place]) for place in forest) - rate * cost
         if value > best_value:
             best_value, n_rows = value, len(forest)
-    selected[:] = False
+    call.selected[:] = False
     for place in order[:n_rows]:
-        selected[place] = True
-    n_chosen[:] = selected.sum(axis=1)
+        call.selected[place] = True
+    call.n_chosen[:] = call.selected.sum(axis=1)
     return {}
 
 
@@ -92,28 +77,18 @@ def _weights(scores: Floats, depths: Ints, parents: Ints, corrections: Doubles) 
     return weights
 
 
-def note_chosen_nodes(
-    *,
-    cumu_scores: Floats,
-    cumu_deltas: Ints,
-    cumu_tokens: Ints,
-    prev_indexs: Ints,
-    selected: Bools,
-    noted_scores: Floats,
-    noted_depths: Counts,
-    noted_tokens: Counts,
-    noted_parents: Counts,
-) -> dict[str, Any]:
+@takes_call
+def note_chosen_nodes(call: NotedNodes) -> dict[str, Any]:
     """R10: the chosen nodes in the order of their rows."""
-    for noted in (noted_scores, noted_depths, noted_tokens):
+    for noted in (call.noted_scores, call.noted_depths, call.noted_tokens):
         noted[:] = 0
-    noted_parents[:] = -1
-    for b in range(len(selected)):
-        chosen = np.nonzero(selected[b])[0].tolist()
-        for row, node in enumerate(chosen[: noted_scores.shape[1]]):
-            noted_scores[b, row] = cumu_scores[b, node]
-            noted_depths[b, row] = cumu_deltas[b, node]
-            noted_tokens[b, row] = cumu_tokens[b, node]
+    call.noted_parents[:] = -1
+    for b in range(len(call.selected)):
+        chosen = np.nonzero(call.selected[b])[0].tolist()
+        for row, node in enumerate(chosen[: call.noted_scores.shape[1]]):
+            call.noted_scores[b, row] = call.cumu_scores[b, node]
+            call.noted_depths[b, row] = call.cumu_deltas[b, node]
+            call.noted_tokens[b, row] = call.cumu_tokens[b, node]
             if node:
-                noted_parents[b, row] = chosen.index(prev_indexs[b, node])
+                call.noted_parents[b, row] = chosen.index(call.prev_indexs[b, node])
     return {}

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE, Sampled
 from aerie.kernels.noise import gumbel
+from aerie.kernels.numpy_types import Bools, Floats, Ints
 
-Floats = NDArray[np.float32]
-Counts = NDArray[np.int64]
-
-GREEDY_TEMPERATURE = np.float32(1e-6)
 # What an absent option means.
 _OFF: dict[str, Any] = {
     "sample_index": 0,
@@ -34,31 +31,34 @@ class Sampler:
     temperature: np.float32
     seed: int | None
     options: Mapping[str, Any]
-    prompt_counts: Counts | None
-    output_counts: Counts | None
+    prompt_counts: Ints | None
+    output_counts: Ints | None
     logit_bias: Floats | None
-    stop_tokens: Counts | None
+    stop_tokens: Ints | None
     floor_position: int
 
     @classmethod
-    def of_request(cls, b: int, temperature: Floats, given: Mapping[str, NDArray[Any]]) -> Sampler:
+    def of_request(cls, b: int, call: Sampled) -> Sampler:
         """Pick request b's entry of every option that was given."""
-        rows = {name: array[b] for name, array in given.items()}
-        seed = rows.get("seed")
+
+        def own(name: str, neutral: Any = None) -> Any:
+            array = getattr(call, name)
+            return neutral if array is None else array[b]
+
         return cls(
-            temperature=temperature[b],
-            seed=None if seed is None else int(seed),
-            options={name: rows.get(name, neutral) for name, neutral in _OFF.items()},
-            prompt_counts=rows.get("prompt_counts"),
-            output_counts=rows.get("output_counts"),
-            logit_bias=rows.get("logit_bias"),
-            stop_tokens=rows.get("stop_tokens"),
-            floor_position=int(rows.get("floor_position", 0)),
+            temperature=call.temperature[b],
+            seed=own("seed"),
+            options={name: own(name, neutral) for name, neutral in _OFF.items()},
+            prompt_counts=own("prompt_counts"),
+            output_counts=own("output_counts"),
+            logit_bias=own("logit_bias"),
+            stop_tokens=own("stop_tokens"),
+            floor_position=int(own("floor_position", 0)),
         )
 
     def is_greedy(self) -> bool:
         """Whether the token is the plain argmax."""
-        return bool(self.temperature < GREEDY_TEMPERATURE)
+        return bool(self.temperature < np.float32(GREEDY_TEMPERATURE))
 
     def is_possible(self) -> bool:
         """Whether every option lies in its range; NaN fails each comparison."""
@@ -123,11 +123,11 @@ class Sampler:
         if self.is_greedy():
             return scores
         assert self.seed is not None
-        noise = gumbel(len(scores), self.seed, position, int(self.options["sample_index"]))
+        noise = gumbel(len(scores), int(self.seed), position, int(self.options["sample_index"]))
         with np.errstate(over="ignore", invalid="ignore"):
             return scores + noise
 
-    def _filter(self, scores: Floats) -> NDArray[np.bool_]:
+    def _filter(self, scores: Floats) -> Bools:
         kept = np.ones(len(scores), np.bool_)
         if self.is_greedy():
             return kept

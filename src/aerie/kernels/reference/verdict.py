@@ -5,35 +5,37 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.verdict import (
+    GREEDY_TEMPERATURE,
+    Probabilities,
+    RejectSample,
+    Sampled,
+    TargetTokens,
+)
+from aerie.kernels.numpy_types import Doubles, Floats, Ints, Words
 from aerie.kernels.reference.ragged import request_rows
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.reference.sampling import Sampler
 from aerie.kernels.reference.walk import Walk
 from aerie.kernels.status import Status
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
 
-# Below this temperature a request is greedy.
-GREEDY_TEMPERATURE = np.float32(1e-6)
-
-
-def convert_logits_to_probas(
-    *, logits: Floats, temperature: Floats, qo_indptr: NDArray[np.int32]
-) -> dict[str, Any]:
+@takes_call
+def convert_logits_to_probas(call: Probabilities) -> dict[str, Any]:
     """K5: softmax of each request's rows at its temperature; greedy rows are one-hot."""
-    refusals = Refusals(len(temperature))
-    probas = np.zeros(logits.shape, np.float32)
-    for b, heat in enumerate(temperature):
-        rows = request_rows(refusals, b, qo_indptr, len(logits), most=len(logits))
+    refusals = Refusals(len(call.temperature))
+    probas = np.zeros(call.logits.shape, np.float32)
+    for b, heat in enumerate(call.temperature):
+        rows = request_rows(refusals, b, call.qo_indptr, len(call.logits), most=len(call.logits))
         if not 0 <= heat < np.inf:
             refusals.add(b, Status.BAD_PARAMETER, 0)
         if refusals.refused(b):
             continue
-        is_greedy = heat < GREEDY_TEMPERATURE
-        scaled = {row: logits[row] if is_greedy else _divide(logits[row], heat) for row in rows}
+        is_greedy = heat < np.float32(GREEDY_TEMPERATURE)
+        own = {row: call.logits[row] for row in rows}
+        scaled = own if is_greedy else {row: _divide(own[row], heat) for row in rows}
         for row in rows:
             if np.isnan(scaled[row]).any() or (scaled[row] == np.inf).any():
                 refusals.add(b, Status.NOT_FINITE, row)
@@ -43,7 +45,7 @@ def convert_logits_to_probas(
                 refusals.add(b, Status.ALL_MASKED, row)
         for row in rows if not refusals.refused(b) else ():
             if is_greedy:
-                probas[row, np.argmax(logits[row])] = 1.0
+                probas[row, np.argmax(call.logits[row])] = 1.0
                 continue
             raised = _raised(scaled[row])
             probas[row] = (raised / raised.sum()).astype(np.float32)
@@ -55,44 +57,36 @@ def _divide(logits: Floats, temperature: np.float32) -> Floats:
         return logits / temperature
 
 
-def _raised(scaled: Floats) -> NDArray[np.float64]:
+def _raised(scaled: Floats) -> Doubles:
     with np.errstate(over="ignore"):
         return np.exp((scaled - scaled.max()).astype(np.float64))
 
 
-def draft_tree_reject_sample(
-    *,
-    qo_indptr: NDArray[np.int32],
-    draft_tokens: Ints,
-    first_child_row: Ints,
-    next_sibling_row: Ints,
-    tree_depth: int,
-    target_probas: Floats | None = None,
-    coins: Floats | None = None,
-    target_tokens: Ints | None = None,
-) -> dict[str, Any]:
+@takes_call
+def draft_tree_reject_sample(call: RejectSample) -> dict[str, Any]:
     """K6: the accepted root path of each request and the token after it."""
-    batch = len(qo_indptr) - 1
+    batch = len(call.qo_indptr) - 1
     refusals = Refusals(batch)
-    accept_index = np.full((batch, tree_depth + 1), -1, np.int64)
+    accept_index = np.full((batch, call.tree_depth + 1), -1, np.int64)
     accept_count = np.zeros(batch, np.int64)
     bonus_token = np.full(batch, -1, np.int64)
     for b in range(batch):
-        rows = request_rows(refusals, b, qo_indptr, len(draft_tokens))
+        rows = request_rows(refusals, b, call.qo_indptr, len(call.draft_tokens))
         span = slice(rows.start, rows.stop)
-        walk = Walk(draft_tokens[span], first_child_row[span], next_sibling_row[span])
+        links = call.first_child_row[span], call.next_sibling_row[span]
+        walk = Walk(call.draft_tokens[span], *links)
         walk.check(refusals, b)
-        if target_probas is not None and coins is not None:
-            _check_coins(refusals, b, walk.tokens, target_probas[span], coins[b])
+        if call.target_probas is not None and call.coins is not None:
+            _check_coins(refusals, b, walk.tokens, call.target_probas[span], call.coins[b])
         if refusals.refused(b) or not len(rows):
             continue
-        if target_tokens is not None:
-            verdict = walk.match(target_tokens[span], tree_depth)
+        if call.target_tokens is not None:
+            verdict = walk.match(call.target_tokens[span], call.tree_depth)
         else:
-            assert target_probas is not None and coins is not None
-            verdict = walk.toss(target_probas[span], coins[b], tree_depth)
+            assert call.target_probas is not None and call.coins is not None
+            verdict = walk.toss(call.target_probas[span], call.coins[b], call.tree_depth)
         if verdict is None:
-            refusals.add(b, Status.TOO_DEEP, tree_depth + 1)
+            refusals.add(b, Status.TOO_DEEP, call.tree_depth + 1)
             continue
         path, bonus = verdict
         accept_index[b, : len(path)] = path
@@ -120,32 +114,24 @@ def _check_coins(refusals: Refusals, b: int, tokens: Ints, probas: Floats, coins
             refusals.add(b, Status.BAD_PARAMETER, column)
 
 
-def sample_target_tokens(
-    *,
-    logits: Floats,
-    positions: Ints,
-    temperature: Floats,
-    qo_indptr: NDArray[np.int32],
-    draft_tokens: Ints | None = None,
-    ancestor_bits: NDArray[np.uint32] | None = None,
-    **options: NDArray[Any],
-) -> dict[str, Any]:
+@takes_call
+def sample_target_tokens(call: TargetTokens) -> dict[str, Any]:
     """The target's own token of every row: penalties, filters, then argmax with keyed noise."""
-    refusals = Refusals(len(temperature))
-    chosen = np.full(len(logits), -1, np.int64)
-    for b in range(len(temperature)):
-        sampler = Sampler.of_request(b, temperature, options)
-        rows = request_rows(refusals, b, qo_indptr, len(logits))
+    refusals = Refusals(len(call.temperature))
+    chosen = np.full(len(call.logits), -1, np.int64)
+    for b in range(len(call.temperature)):
+        sampler = Sampler.of_request(b, call)
+        rows = request_rows(refusals, b, call.qo_indptr, len(call.logits))
         if not sampler.is_possible():
             refusals.add(b, Status.BAD_PARAMETER, 0)
-        paths = paths_of(rows, draft_tokens, ancestor_bits)
+        paths = paths_of(rows, call)
         for token in (token for path in paths for token in path):
-            if not 0 <= token < logits.shape[1]:
+            if not 0 <= token < call.logits.shape[1]:
                 refusals.add(b, Status.OUT_OF_RANGE, token)
         if refusals.refused(b):
             continue
         scores = [
-            sampler.adjust(logits[row], path, int(positions[row]))
+            sampler.adjust(call.logits[row], path, int(call.positions[row]))
             for row, path in zip(rows, paths, strict=True)
         ]
         for row, row_scores in zip(rows, scores, strict=True):
@@ -156,21 +142,19 @@ def sample_target_tokens(
                 refusals.add(b, Status.ALL_MASKED, row)
         if not refusals.refused(b):
             for row, row_scores in zip(rows, scores, strict=True):
-                chosen[row] = sampler.choose(row_scores, int(positions[row]))
+                chosen[row] = sampler.choose(row_scores, int(call.positions[row]))
     return {"target_tokens": chosen, **refusals.words()}
 
 
-def paths_of(
-    rows: range, draft_tokens: Ints | None, ancestor_bits: NDArray[np.uint32] | None
-) -> list[list[int]]:
+def paths_of(rows: range, call: Sampled) -> list[list[int]]:
     """Tokens of the path of every row of one request."""
-    if draft_tokens is None or ancestor_bits is None:
+    if call.draft_tokens is None:
         return [[] for _ in rows]
-    tokens = draft_tokens[rows.start : rows.stop]
-    return [_path_tokens(ancestor_bits[row], tokens) for row in rows]
+    tokens = call.draft_tokens[rows.start : rows.stop]
+    return [_path_tokens(call.ancestor_bits[row], tokens) for row in rows]
 
 
-def _path_tokens(bits: NDArray[np.uint32], tokens: Ints) -> list[int]:
+def _path_tokens(bits: Words, tokens: Ints) -> list[int]:
     """Tokens of a row's ancestors and itself, without row 0: the root is already committed."""
     return [
         int(token)

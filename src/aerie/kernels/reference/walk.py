@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aerie.kernels.numpy_types import Floats, Ints
 from aerie.kernels.reference.refusals import Refusals
 from aerie.kernels.status import Status
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)

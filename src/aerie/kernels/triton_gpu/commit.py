@@ -7,6 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_BATCH, MAX_VERIFY
+from aerie.kernels.cards.commit import VerifyResult
 from aerie.kernels.triton_gpu.device import (
     BROKEN_TREE,
     NEGATIVE_LENGTH,
@@ -17,7 +20,7 @@ from aerie.kernels.triton_gpu.device import (
     refuse,
     request_span,
 )
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, block, words
+from aerie.kernels.triton_gpu.launch import block, contiguous, words
 
 FILL_BLOCK = 1024
 # What the first launch notes of a request, one column each.
@@ -176,35 +179,24 @@ def _emit_kernel(
             tl.store(free_out + _before(freed, lane, request) + rest, slot, mask=is_freed)
 
 
-def update_verify_result(
-    *,
-    accept_index: Tensor,
-    accept_count: Tensor,
-    bonus_token: Tensor,
-    draft_tokens: Tensor,
-    qo_indptr: Tensor,
-    seq_len: Tensor,
-    length_limit: Tensor,
-    stop_tokens: Tensor,
-    req_to_token: Tensor,
-    req_pool_indices: Tensor,
-) -> dict[str, Tensor]:
+@takes_call
+def update_verify_result(call: VerifyResult) -> dict[str, Tensor]:
     """K7: emitted tokens, kept rows, finished and unfinished requests, KV moves, freed slots."""
-    batch, run = accept_index.shape
-    n_rows, device = draft_tokens.shape[0], accept_index.device
-    n_table, width = req_to_token.shape
+    batch, run = call.accept_index.shape
+    n_rows, device = call.draft_tokens.shape[0], call.accept_index.device
+    n_table, width = call.req_to_token.shape
     outputs = _outputs(batch, run, n_rows, device)
     notes = torch.empty(batch, _NOTES, dtype=torch.int32, device=device)
-    runs = (accept_index.contiguous(), accept_count.contiguous(), bonus_token.contiguous())
-    tokens, lengths = draft_tokens.contiguous(), seq_len.contiguous()
-    pool_rows = req_pool_indices.contiguous()
+    runs = contiguous(call.accept_index, call.accept_count, call.bonus_token)
+    tokens, lengths, pool_rows = contiguous(call.draft_tokens, call.seq_len, call.req_pool_indices)
     sizes = {"N": _NOTES, "B": MAX_BATCH, "Q": MAX_VERIFY, "D": block(run)}
     if batch:
         _measure_kernel[(batch,)](
-            *runs, tokens, qo_indptr.contiguous(), lengths, length_limit.contiguous(),
-            stop_tokens.contiguous(), pool_rows, notes, outputs["new_seq_len"],
+            *runs, tokens, call.qo_indptr.contiguous(), lengths,
+            *contiguous(call.length_limit, call.stop_tokens), pool_rows, notes,
+            outputs["new_seq_len"],
             outputs["finished"].view(torch.uint8), outputs["status"], outputs["detail"],
-            run, n_rows, n_table, width, stop_tokens.shape[1], num_warps=1, **sizes,
+            run, n_rows, n_table, width, call.stop_tokens.shape[1], num_warps=1, **sizes,
         )  # fmt: skip
     n_fill = max(1, triton.cdiv(max(batch * run, n_rows), FILL_BLOCK))
     lists = [
@@ -215,7 +207,7 @@ def update_verify_result(
         )
     ]  # fmt: skip
     _emit_kernel[(batch + n_fill,)](
-        *runs, tokens, lengths, req_to_token.contiguous(), pool_rows, notes, *lists,
+        *runs, tokens, lengths, call.req_to_token.contiguous(), pool_rows, notes, *lists,
         batch, run, n_rows, width, FILL=FILL_BLOCK, **sizes,
     )  # fmt: skip
     return outputs

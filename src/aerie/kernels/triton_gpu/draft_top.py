@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.round_draft import BestChildren
 from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
 from aerie.kernels.triton_gpu.verdict import softmax_join, softmax_step
 
@@ -110,28 +112,26 @@ def _join_kernel(
     tl.store(tokens_out + row * top_k + rank, token, mask=is_rank)
 
 
-def best_draft_children(
-    *, logits: Tensor, node_top_k: int, hot_token_id: Tensor | None = None
-) -> dict[str, Tensor]:
+@takes_call
+def best_draft_children(call: BestChildren) -> dict[str, Tensor]:
     """R6: the most probable tokens of every row."""
-    (n_rows, vocab), device = logits.shape, logits.device
+    (n_rows, vocab), device, ids = call.logits.shape, call.logits.device, call.hot_token_id
     n_blocks = triton.cdiv(vocab, VOCAB_BLOCK)
     blocks_each = triton.cdiv(n_blocks, MOST_PARTS)
     n_parts = triton.cdiv(n_blocks, blocks_each)
     peaks = torch.empty(n_rows, n_parts, device=device)
     masses = torch.empty(n_rows, n_parts, dtype=torch.float64, device=device)
     keys = torch.empty(n_rows, n_parts, K_BLOCK, dtype=torch.int64, device=device)
-    probas = torch.empty(n_rows, node_top_k, device=device)
-    tokens = torch.empty(n_rows, node_top_k, dtype=torch.int64, device=device)
+    probas = torch.empty(n_rows, call.node_top_k, device=device)
+    tokens = torch.empty(n_rows, call.node_top_k, dtype=torch.int64, device=device)
     if n_rows:
         _part_kernel[(n_rows, n_parts)](
-            logits.contiguous(), peaks, masses, keys, vocab, blocks_each * VOCAB_BLOCK, n_parts,
-            node_top_k, V=VOCAB_BLOCK, K=K_BLOCK, **overlapped(logits),
+            call.logits.contiguous(), peaks, masses, keys, vocab, blocks_each * VOCAB_BLOCK,
+            n_parts, call.node_top_k, V=VOCAB_BLOCK, K=K_BLOCK, **overlapped(call.logits),
         )  # fmt: skip
         _join_kernel[(n_rows,)](
-            peaks, masses, keys, tokens if hot_token_id is None else hot_token_id.contiguous(),
-            probas, tokens, n_parts, node_top_k,
-            MAPPED=hot_token_id is not None, S=triton.next_power_of_2(n_parts), K=K_BLOCK,
-            **overlapped(logits),
+            peaks, masses, keys, tokens if ids is None else ids.contiguous(), probas, tokens,
+            n_parts, call.node_top_k, MAPPED=ids is not None, S=triton.next_power_of_2(n_parts),
+            K=K_BLOCK, **overlapped(call.logits),
         )  # fmt: skip
     return {"topk_probas": probas, "topk_tokens": tokens}

@@ -16,9 +16,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from aerie.kernels.cards.experts import BLOCK, BLOCK_BYTES, PITCH
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.experts import BLOCK, BLOCK_BYTES, PITCH, Grouped
 from aerie.kernels.triton_gpu.experts_plan import ExpertTile, tile_for
-from aerie.kernels.triton_gpu.launch import block
+from aerie.kernels.triton_gpu.launch import block, contiguous, packed
 from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
 from aerie.kernels.triton_gpu.packed_walk import multiplies
 
@@ -210,34 +211,25 @@ def covers_experts(inputs: Mapping[str, Any]) -> bool:
     return multiplies(inputs["x"])
 
 
-def multiply_experts(
-    *,
-    x: Tensor,
-    blocks: Tensor,
-    scales: Tensor,
-    order: Tensor,
-    starts: Tensor,
-    gate: Tensor,
-    n_active: int,
-    largest_scale: int,
-    bias: Tensor | None = None,
-) -> dict[str, Tensor]:
+@takes_call
+def multiply_experts(call: Grouped) -> dict[str, Tensor]:
     """R25: the rows of each expert by its weight, gated where there is a gate."""
-    (n_experts, n_out), n_in, n_pairs = blocks.shape[:2], x.shape[1], order.shape[0]
-    is_gated = len(gate) > 0
-    out = x.new_empty((n_pairs, n_out // 2 if is_gated else n_out))
+    (n_experts, n_out), n_in, n_pairs = call.blocks.shape[:2], call.x.shape[1], call.order.shape[0]
+    is_gated = len(call.gate) > 0
+    out = call.x.new_empty((n_pairs, n_out // 2 if is_gated else n_out))
     if n_pairs:
-        blocks, scales = _in_rows(blocks), scales if scales.stride(2) == 1 else scales.contiguous()
-        bias = None if bias is None else bias.contiguous()
-        tile = tile_for(n_pairs, n_experts, n_out, x)
+        blocks, scales = _in_rows(call.blocks), packed(call.scales)
+        tile = tile_for(n_pairs, n_experts, n_out, call.x)
         _experts_kernel[grid_of(tile, n_pairs, n_experts, n_out)](
-            x.contiguous(), blocks, scales, out if bias is None else bias, order.contiguous(),
-            starts.contiguous(), gate if is_gated else out, out, n_experts, n_active, n_out, n_in,
-            *blocks.stride()[:2], *scales.stride()[:2], n_out,
-            ONE_STEP=largest_scale <= LARGEST_OF_ONE_STEP, IS_FULL=n_in % tile.inner == 0,
+            call.x.contiguous(), blocks, scales,
+            out if call.bias is None else call.bias.contiguous(),
+            *contiguous(call.order, call.starts), call.gate if is_gated else out, out, n_experts,
+            call.n_active, n_out, n_in, *blocks.stride()[:2], *scales.stride()[:2], n_out,
+            ONE_STEP=call.largest_scale <= LARGEST_OF_ONE_STEP, IS_FULL=n_in % tile.inner == 0,
             # What is read beyond the last scale of an output is then its own, whatever it says.
             IS_PADDED=scales.stride(1) % PITCH == 0,
-            HAS_BIAS=bias is not None, GATED=is_gated, X=block(n_experts), **_options_of(tile, x),
+            HAS_BIAS=call.bias is not None, GATED=is_gated, X=block(n_experts),
+            **_options_of(tile, call.x),
         )  # fmt: skip
     return {"y": out}
 

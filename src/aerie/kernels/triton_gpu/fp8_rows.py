@@ -14,11 +14,11 @@ from typing import Any
 
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from aerie.chips import DeviceRecord, record_of
-from aerie.kernels.cards.products import MOST_EXPONENT
-from aerie.kernels.triton_gpu.launch import block
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.products import MOST_EXPONENT, EightBitRows
+from aerie.kernels.triton_gpu.launch import block, contiguous
 from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
 from aerie.kernels.triton_gpu.packed_floats import KNOWS_FP8, widened
 from aerie.kernels.triton_gpu.packed_walk import AHEAD_EACH, AHEAD_LINES, ask_ahead, store_rows
@@ -152,29 +152,28 @@ def _fp8_rows_kernel(
     store_rows(total, out, bias, row, column, n_rows, n_out, HAS_BIAS)
 
 
-def multiply_fp8_rows(
-    *, x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None = None
-) -> dict[str, Any]:
+@takes_call
+def multiply_fp8_rows(call: EightBitRows) -> dict[str, Any]:
     """R27: rows in eight bits, each with a scale of its own."""
-    (n_rows, n_in), n_out = x.shape, codes.shape[0]
-    out = x.new_empty((n_rows, n_out))
+    (n_rows, n_in), n_out = call.x.shape, call.codes.shape[0]
+    out = call.x.new_empty((n_rows, n_out))
     if not n_rows:
         return {"y": out}
-    near, row_scales = codes.new_empty((n_rows, n_in)), scales.new_empty(n_rows)
+    near, row_scales = call.codes.new_empty((n_rows, n_in)), call.scales.new_empty(n_rows)
     held = min(block(n_in), MOST_AT_ONCE)
     _fp8_round_kernel[(n_rows,)](
-        x.contiguous(), near, row_scales, n_in, H=held,
-        num_warps=max(1, min(16, held // 256)), **overlapped(x),
+        call.x.contiguous(), near, row_scales, n_in, H=held,
+        num_warps=max(1, min(16, held // 256)), **overlapped(call.x),
     )  # fmt: skip
-    device = record_of(x.device)
-    is_native = device.capability >= KNOWS_FP8 and x.element_size() == 2
+    device = record_of(call.x.device)
+    is_native = device.capability >= KNOWS_FP8 and call.x.element_size() == 2
     tile = next(tile for most, tile in TILES if n_rows <= most).fitted(device, not is_native)
     _fp8_rows_kernel[(triton.cdiv(n_rows, tile.rows), triton.cdiv(n_out, tile.outputs))](
-        near, row_scales, codes.contiguous(), scales.contiguous(),
-        out if bias is None else bias.contiguous(), out, n_rows, n_out, n_in,
+        near, row_scales, *contiguous(call.codes, call.scales),
+        out if call.bias is None else call.bias.contiguous(), out, n_rows, n_out, n_in,
         AHEAD_EACH * device.processors, BM=tile.rows, BN=tile.outputs, BK=tile.inputs,
         IS_FULL=n_out % tile.outputs == 0 and n_in % tile.inputs == 0, NATIVE=is_native,
-        HAS_BIAS=bias is not None, LINES=AHEAD_LINES, num_warps=tile.warps,
-        num_stages=tile.stages, **overlapped(x),
+        HAS_BIAS=call.bias is not None, LINES=AHEAD_LINES, num_warps=tile.warps,
+        num_stages=tile.stages, **overlapped(call.x),
     )  # fmt: skip
     return {"y": out}

@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.growth import CumulativeState, DraftLayer, LayerScores, WorkDeltas
 from aerie.kernels.triton_gpu.device import CANDIDATE, at_rank, first_where, rank_descending, refuse
 from aerie.kernels.triton_gpu.growth_device import (
     check_frontier,
@@ -18,7 +20,15 @@ from aerie.kernels.triton_gpu.growth_device import (
     write_gains,
     write_mask,
 )
-from aerie.kernels.triton_gpu.launch import as_bytes, block, packed, row_stride, words, write_back
+from aerie.kernels.triton_gpu.launch import (
+    as_bytes,
+    block,
+    contiguous,
+    packed,
+    row_stride,
+    words,
+    write_back,
+)
 
 # One variant for every layer's sizes: a value of 1 or a multiple of 16 would compile another one.
 _SIZES = ("width", "top_k", "count", "columns", "n_old", "n_new", "fed_count")
@@ -78,24 +88,18 @@ def _score_kernel(
     gather_hidden(hidden, hidden_out, request, part, True, parent_slot, width, top_k, size, K, H)
 
 
-def draft_tree_layer_score_index_gen_op(
-    *,
-    topk_probas: Tensor,
-    topk_tokens: Tensor,
-    last_layer_scores: Tensor,
-    input_hidden: Tensor,
-    cumu_count: int,
-) -> dict[str, Tensor]:
+@takes_call
+def draft_tree_layer_score_index_gen_op(call: LayerScores) -> dict[str, Tensor]:
     """K1: path scores of a layer, sorted; the best K with parents, hidden rows and node ids."""
-    batch, width = last_layer_scores.shape
-    candidates = topk_probas.shape[1]
-    top_k, size = candidates // width, input_hidden.shape[1]
-    outputs = layer_outputs(topk_probas, topk_tokens, input_hidden, (batch, top_k))
+    batch, width = call.last_layer_scores.shape
+    candidates = call.topk_probas.shape[1]
+    top_k, size = candidates // width, call.input_hidden.shape[1]
+    outputs = layer_outputs(call.topk_probas, call.topk_tokens, call.input_hidden, (batch, top_k))
     if batch:
         grid = (batch, max(1, triton.cdiv(size, HIDDEN_BLOCK)))
         _score_kernel[grid](
-            topk_probas.contiguous(), topk_tokens.contiguous(), last_layer_scores.contiguous(),
-            input_hidden.contiguous(), *outputs.values(), width, top_k, size, cumu_count,
+            *contiguous(call.topk_probas, call.topk_tokens, call.last_layer_scores),
+            call.input_hidden.contiguous(), *outputs.values(), width, top_k, size, call.cumu_count,
             C=candidate_block(candidates), K=WIDEST, H=HIDDEN_BLOCK,
         )  # fmt: skip
     return outputs
@@ -149,22 +153,16 @@ def _check_kernel(
     tl.store(detail_out + request, detail)
 
 
-def check_cumu_draft_state(
-    *,
-    topk_tokens: Tensor,
-    sort_layer_indices: Tensor,
-    frontier_indexs: Tensor,
-    cumu_count: int,
-    **_: object,
-) -> dict[str, Tensor]:
+@takes_call
+def check_update_cumu_draft_state(call: CumulativeState) -> dict[str, Tensor]:
     """K2, before anything is written: frontier ids and sort indices exist, siblings differ."""
-    batch, width = frontier_indexs.shape
-    candidates = topk_tokens.shape[1]
-    found = words(batch, topk_tokens.device)
+    batch, width = call.frontier_indexs.shape
+    candidates = call.topk_tokens.shape[1]
+    found = words(batch, call.topk_tokens.device)
     if batch:
         _check_kernel[(batch,)](
-            topk_tokens.contiguous(), sort_layer_indices.contiguous(),
-            frontier_indexs.contiguous(), *found.values(), width, candidates // width, cumu_count,
+            *contiguous(call.topk_tokens, call.sort_layer_indices, call.frontier_indexs),
+            *found.values(), width, candidates // width, call.cumu_count,
             C=candidate_block(candidates), W=WIDEST,
         )  # fmt: skip
     return found
@@ -210,48 +208,38 @@ def _store_kernel(
     )
 
 
-def update_cumu_draft_state(
-    *,
-    cumu_tokens: Tensor,
-    cumu_scores: Tensor,
-    cumu_deltas: Tensor,
-    prev_indexs: Tensor,
-    next_indexs: Tensor,
-    side_indexs: Tensor,
-    sort_scores: Tensor,
-    curr_layer_scores: Tensor,
-    topk_tokens: Tensor,
-    sort_layer_scores: Tensor,
-    sort_layer_indices: Tensor,
-    frontier_indexs: Tensor,
-    input_tree_mask: Tensor,
-    cumu_count: int,
-    verify_num: int,
-    fed_count: int,
-    status: Tensor,
-    compat: bool = False,
-) -> dict[str, Tensor]:
+@takes_call
+def update_cumu_draft_state(call: CumulativeState) -> dict[str, Tensor]:
     """K2: store the layer's nodes and links, emit the next frontier, keep the score order."""
-    batch, width = frontier_indexs.shape
-    candidates = curr_layer_scores.shape[1]
-    top_k, columns = candidates // width, input_tree_mask.shape[2]
-    n_old, n_new = min(verify_num, cumu_count), min(verify_num, cumu_count + candidates)
-    outputs = state_outputs(sort_scores, (batch, top_k), n_old, columns)
-    stores = (cumu_tokens, cumu_scores, cumu_deltas, prev_indexs, next_indexs, side_indexs)
+    batch, width = call.frontier_indexs.shape
+    candidates = call.curr_layer_scores.shape[1]
+    top_k, columns = candidates // width, call.input_tree_mask.shape[2]
+    count = call.cumu_count
+    n_old, n_new = min(call.verify_num, count), min(call.verify_num, count + candidates)
+    outputs = state_outputs(call.sort_scores, (batch, top_k), n_old, columns)
+    stores = stores_of(call)
     if batch:
         best, best_tokens, work, mask = outputs.values()
-        rows = [packed(array) for array in (*stores, sort_scores)]
+        rows = [packed(array) for array in (*stores, call.sort_scores)]
         _store_kernel[(batch,)](
             *rows[:-1], *map(row_stride, rows[:-1]), rows[-1], row_stride(rows[-1]),
-            curr_layer_scores.contiguous(), topk_tokens.contiguous(),
-            sort_layer_scores.contiguous(), sort_layer_indices.contiguous(),
-            frontier_indexs.contiguous(), as_bytes(input_tree_mask), status, best, best_tokens,
-            work, as_bytes(mask), width, top_k, columns, cumu_count, n_old, n_new, fed_count,
-            COMPAT=compat, C=candidate_block(candidates), W=WIDEST, K=WIDEST, M=LONGEST,
+            *contiguous(call.curr_layer_scores, call.topk_tokens, call.sort_layer_scores),
+            *contiguous(call.sort_layer_indices, call.frontier_indexs),
+            as_bytes(call.input_tree_mask), call.status, best, best_tokens, work, as_bytes(mask),
+            width, top_k, columns, count, n_old, n_new, call.fed_count,
+            COMPAT=call.compat, C=candidate_block(candidates), W=WIDEST, K=WIDEST, M=LONGEST,
             F=block(columns, 64),
         )  # fmt: skip
-        write_back(rows, (*stores, sort_scores))
+        write_back(rows, (*stores, call.sort_scores))
     return outputs
+
+
+def stores_of(call: CumulativeState | DraftLayer) -> list[Tensor]:
+    """The columns of the node store that a layer fills."""
+    return [
+        call.cumu_tokens, call.cumu_scores, call.cumu_deltas,
+        call.prev_indexs, call.next_indexs, call.side_indexs,
+    ]  # fmt: skip
 
 
 def state_outputs(
@@ -281,16 +269,15 @@ def _gains_kernel(
     write_gains(found, gains_out, batch, top_k, K)
 
 
-def calculate_work_deltas(
-    *, work_scores: Tensor, node_top_k: int, verify_num: int
-) -> dict[str, Tensor]:
+@takes_call
+def calculate_work_deltas(call: WorkDeltas) -> dict[str, Tensor]:
     """K3: mean gain of verifying the k best new nodes beside the old ones."""
-    batch, total = work_scores.shape
-    n_old = total - node_top_k
-    gains = work_scores.new_empty(node_top_k + 1)
-    n_free = min(verify_num - n_old, node_top_k)
+    batch, total = call.work_scores.shape
+    n_old = total - call.node_top_k
+    gains = call.work_scores.new_empty(call.node_top_k + 1)
+    n_free = min(call.verify_num - n_old, call.node_top_k)
     _gains_kernel[(1,)](
-        work_scores.contiguous(), gains, batch, node_top_k, n_old, n_free,
+        call.work_scores.contiguous(), gains, batch, call.node_top_k, n_old, n_free,
         B=block(batch, 8), K=WIDEST,
     )  # fmt: skip
     return {"G": gains}

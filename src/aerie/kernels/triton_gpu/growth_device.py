@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from aerie.kernels.cards import growth
 from aerie.kernels.triton_gpu.device import (
     BROKEN_TREE,
     DUPLICATE_SIBLING,
@@ -17,7 +18,7 @@ from aerie.kernels.triton_gpu.device import (
 )
 
 # Captured runs discount stored scores from depth 2 on by this factor (compat mode).
-COMPAT_DISCOUNT = tl.constexpr(0.9999)
+COMPAT_DISCOUNT = tl.constexpr(growth.COMPAT_DISCOUNT)
 
 
 @triton.jit

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.growth import DraftLayer
 from aerie.kernels.triton_gpu.device import at_rank, rank_descending
 from aerie.kernels.triton_gpu.growth import (
     HIDDEN_BLOCK,
     WIDEST,
     candidate_block,
     gather_hidden,
+    stores_of,
 )
 from aerie.kernels.triton_gpu.growth_device import (
     check_frontier,
@@ -26,7 +27,7 @@ from aerie.kernels.triton_gpu.growth_device import (
     write_gains,
     write_mask,
 )
-from aerie.kernels.triton_gpu.launch import as_bytes, block, row_stride, words
+from aerie.kernels.triton_gpu.launch import as_bytes, block, contiguous, row_stride, words
 from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
 
 _SIZES = (
@@ -109,60 +110,47 @@ def _gain_kernel(increments, gains_out, batch, top_k, K: tl.constexpr, B: tl.con
     write_gains(every, gains_out, batch, top_k, K)
 
 
-def grow_draft_layer(
-    *,
-    topk_probas: Tensor,
-    topk_tokens: Tensor,
-    last_layer_scores: Tensor,
-    input_hidden: Tensor,
-    frontier_indexs: Tensor,
-    input_tree_mask: Tensor,
-    sort_scores: Tensor,
-    cumu_count: int,
-    verify_num: int,
-    fed_count: int,
-    weigh: bool = False,
-    **store: Any,
-) -> dict[str, Tensor]:
-    """R7: score, sort, store, link, mask and weigh one layer; `store` holds the node arrays.
+@takes_call
+def grow_draft_layer(call: DraftLayer) -> dict[str, Tensor]:
+    """R7: score, sort, store, link, mask and weigh one layer.
 
-    Each request is checked before it is written, in the same launch. A `status` among the rest is
-    that of a check that came first, where errors are raised: the same again.
+    Each request is checked before it is written, in the same launch. A `status` is that of a check
+    that came first, where errors are raised: the same again.
     """
-    (batch, width), candidates = last_layer_scores.shape, topk_probas.shape[1]
-    top_k, columns, size = candidates // width, input_tree_mask.shape[2], input_hidden.shape[1]
-    n_old, n_new = min(verify_num, cumu_count), min(verify_num, cumu_count + candidates)
-    device, best = input_hidden.device, (batch, top_k)
+    (batch, width), candidates = call.last_layer_scores.shape, call.topk_probas.shape[1]
+    top_k, count = candidates // width, call.cumu_count
+    columns, size = call.input_tree_mask.shape[2], call.input_hidden.shape[1]
+    n_old, n_new = min(call.verify_num, count), min(call.verify_num, count + candidates)
+    device, best = call.input_hidden.device, (batch, top_k)
     outputs = {
         "node_ids": torch.empty(best, dtype=torch.int64, device=device),
         "output_scores": torch.empty(best, device=device),
         "output_tokens": torch.empty(best, dtype=torch.int64, device=device),
-        "output_hidden": input_hidden.new_empty((*best, size)),
+        "output_hidden": call.input_hidden.new_empty((*best, size)),
         "output_tree_mask": torch.empty((*best, columns), dtype=torch.bool, device=device),
     }
     found = words(batch, device)
     status, detail = found.values()
-    if "status" in store:
+    if call.status is not None:
         found = {}
-    is_weighed = weigh and batch > 0
+    is_weighed = call.weigh and batch > 0
     gains = (torch.empty if batch else torch.zeros)(top_k + 1, device=device)
     if not batch:
         return {**outputs, "G": gains, **found}
     increments = torch.empty((batch, WIDEST), dtype=torch.float64, device=device)
-    names = ("cumu_tokens", "cumu_scores", "cumu_deltas", "prev_indexs", "next_indexs")
-    stores = [store[name] for name in (*names, "side_indexs")]
+    stores = stores_of(call)
     _layer_kernel[(batch, max(1, triton.cdiv(size, HIDDEN_BLOCK)))](
-        *stores, *(row_stride(array) for array in stores), sort_scores, row_stride(sort_scores),
-        topk_probas.contiguous(), topk_tokens.contiguous(), last_layer_scores.contiguous(),
-        input_hidden.contiguous(), frontier_indexs.contiguous(), as_bytes(input_tree_mask),
+        *stores, *map(row_stride, stores), call.sort_scores, row_stride(call.sort_scores),
+        *contiguous(call.topk_probas, call.topk_tokens, call.last_layer_scores),
+        *contiguous(call.input_hidden, call.frontier_indexs), as_bytes(call.input_tree_mask),
         outputs["node_ids"], outputs["output_scores"], outputs["output_tokens"],
         outputs["output_hidden"], as_bytes(outputs["output_tree_mask"]), increments,
-        gains, status, detail, width, top_k, size, columns, cumu_count, n_old, n_new,
-        min(verify_num - n_old, top_k), fed_count,
+        gains, status, detail, width, top_k, size, columns, count, n_old, n_new,
+        min(call.verify_num - n_old, top_k), call.fed_count,
         GAINS=is_weighed, C=candidate_block(candidates), W=WIDEST, K=WIDEST,
         M=block(n_old, 16), F=block(columns, 64), H=HIDDEN_BLOCK,
         # Tables of candidates by candidates: 8 warps take 8.2 µs, 4 take 10.2 (H200, 2026-11).
-        num_warps=8, **overlapped(input_hidden),
+        num_warps=8, **overlapped(call.input_hidden),
     )  # fmt: skip
     if is_weighed:
         _gain_kernel[(1,)](increments, gains, batch, top_k, K=WIDEST, B=block(batch, 8))
@@ -187,15 +175,14 @@ def _check_kernel(
     tl.store(detail_out + request, detail)
 
 
-def check_draft_layer(
-    *, topk_tokens: Tensor, frontier_indexs: Tensor, cumu_count: int, **_: Any
-) -> dict[str, Tensor]:
+@takes_call
+def check_grow_draft_layer(call: DraftLayer) -> dict[str, Tensor]:
     """R7, before anything is written: asked where a refusal raises an error."""
-    (batch, width), candidates = frontier_indexs.shape, topk_tokens.shape[1]
-    found = words(batch, frontier_indexs.device)
+    (batch, width), candidates = call.frontier_indexs.shape, call.topk_tokens.shape[1]
+    found = words(batch, call.frontier_indexs.device)
     if batch:
         _check_kernel[(batch,)](
-            topk_tokens.contiguous(), frontier_indexs.contiguous(), *found.values(), width,
-            candidates // width, cumu_count, C=candidate_block(candidates), W=WIDEST,
+            *contiguous(call.topk_tokens, call.frontier_indexs), *found.values(), width,
+            candidates // width, call.cumu_count, C=candidate_block(candidates), W=WIDEST,
         )  # fmt: skip
     return found

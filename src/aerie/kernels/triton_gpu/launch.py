@@ -11,9 +11,7 @@ from torch import Tensor
 
 from aerie.errors import UsageError
 from aerie.kernels import tensors
-
-MAX_BATCH = 128
-MAX_VERIFY = 128
+from aerie.kernels.cards.axes import MAX_VERIFY
 
 
 def refuse_device(kind: str) -> str | None:
@@ -67,6 +65,11 @@ def row_stride(array: Tensor) -> int:
 def packed(array: Tensor) -> Tensor:
     """An array to be written in place, or a packed copy of it where its entries lie apart."""
     return array if array.dim() < 2 or array.stride(-1) == 1 else array.contiguous()
+
+
+def contiguous(*arrays: Tensor) -> list[Tensor]:
+    """Arrays that are only read, or packed copies of those whose entries lie apart."""
+    return [array.contiguous() for array in arrays]
 
 
 def write_back(copies: Sequence[Tensor], arrays_out: Sequence[Tensor | None]) -> None:

@@ -7,6 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_BATCH, MAX_VERIFY
+from aerie.kernels.cards.layout import NodeData
 from aerie.kernels.triton_gpu.device import (
     BROKEN_TREE,
     DUPLICATE_SIBLING,
@@ -17,7 +20,7 @@ from aerie.kernels.triton_gpu.device import (
     SLOT_CAPACITY,
     refuse,
 )
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, as_bytes, tree_block, words
+from aerie.kernels.triton_gpu.launch import as_bytes, contiguous, tree_block, words
 
 NODE_BLOCK = 512
 # Rows compared with each other at a time; more are walked in blocks.
@@ -177,39 +180,30 @@ def _rows_kernel(
         tl.store(bits_out + out * 4 + 3, (high >> 32).to(tl.int32), mask=is_row)
 
 
-def update_node_data(
-    *,
-    cumu_tokens: Tensor,
-    cumu_deltas: Tensor,
-    prev_indexs: Tensor,
-    node_count: Tensor,
-    selected: Tensor,
-    seq_len: Tensor,
-    row_capacity: int,
-) -> dict[str, Tensor]:
+@takes_call
+def update_node_data(call: NodeData) -> dict[str, Tensor]:
     """K10c: the chosen nodes as flat rows with links and ancestor bits."""
-    batch, n_nodes = cumu_tokens.shape
-    device = cumu_tokens.device
+    batch, n_nodes = call.cumu_tokens.shape
+    device = call.cumu_tokens.device
     outputs = {"qo_indptr": torch.empty(batch + 1, dtype=torch.int32, device=device)}
     for name in ("draft_tokens", "positions", "parent_row", "first_child_row", "next_sibling_row"):
-        outputs[name] = torch.empty(row_capacity, dtype=torch.int64, device=device)
-    bits = torch.empty(row_capacity, 4, dtype=torch.int32, device=device)
+        outputs[name] = torch.empty(call.row_capacity, dtype=torch.int64, device=device)
+    bits = torch.empty(call.row_capacity, 4, dtype=torch.int32, device=device)
     found = words(batch, device)
-    tokens, prev = cumu_tokens.contiguous(), prev_indexs.contiguous()
-    lengths = seq_len.contiguous()
+    tokens, prev, lengths = contiguous(call.cumu_tokens, call.prev_indexs, call.seq_len)
     nodes = torch.empty(batch, n_nodes, dtype=torch.int32, device=device)
     count = torch.empty(batch, dtype=torch.int32, device=device)
     first_look = words(batch, device)
     if batch:
         _collect_kernel[(batch,)](
-            tokens, prev, node_count.contiguous(), as_bytes(selected), lengths, nodes, count,
-            *first_look.values(), n_nodes, MAX_VERIFY, N=NODE_BLOCK, Q=TWIN_BLOCK,
+            tokens, prev, call.node_count.contiguous(), as_bytes(call.selected), lengths, nodes,
+            count, *first_look.values(), n_nodes, MAX_VERIFY, N=NODE_BLOCK, Q=TWIN_BLOCK,
         )  # fmt: skip
-    n_fill = max(1, triton.cdiv(row_capacity, FILL_BLOCK))
+    n_fill = max(1, triton.cdiv(call.row_capacity, FILL_BLOCK))
     _rows_kernel[(batch + n_fill,)](
-        tokens, cumu_deltas.contiguous(), prev, lengths, nodes, count, *first_look.values(),
-        *outputs.values(), bits, *found.values(), batch, n_nodes, row_capacity,
-        B=MAX_BATCH, Q=tree_block(row_capacity), FILL=FILL_BLOCK,
-        num_warps=8 if row_capacity > 64 else 4,
+        tokens, call.cumu_deltas.contiguous(), prev, lengths, nodes, count, *first_look.values(),
+        *outputs.values(), bits, *found.values(), batch, n_nodes, call.row_capacity,
+        B=MAX_BATCH, Q=tree_block(call.row_capacity), FILL=FILL_BLOCK,
+        num_warps=8 if call.row_capacity > 64 else 4,
     )  # fmt: skip
     return {**outputs, "ancestor_bits": bits.view(torch.uint32), **found}

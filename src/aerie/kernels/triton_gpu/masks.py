@@ -7,7 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from aerie.kernels.triton_gpu.launch import block
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.scores import Forbidden
+from aerie.kernels.triton_gpu.launch import block, contiguous
 from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
 
 VOCAB_BLOCK = 2048
@@ -47,20 +49,19 @@ def _forbid_kernel(
     tl.store(masked_out + at, x, mask=is_column)
 
 
-def forbid_tokens(
-    *, logits: Tensor, ends: Tensor, first: Tensor, bits: Tensor, token_ids: Tensor | None = None
-) -> dict[str, Tensor]:
+@takes_call
+def forbid_tokens(call: Forbidden) -> dict[str, Tensor]:
     """R26: the bit of every column's id."""
-    n_rows, vocab = logits.shape
-    masked = torch.empty(n_rows, vocab, device=logits.device)
+    n_rows, vocab = call.logits.shape
+    masked = torch.empty(n_rows, vocab, device=call.logits.device)
     if n_rows:
         ids, n_maps = masked, 1
-        if token_ids is not None:
-            ids, n_maps = token_ids.contiguous(), token_ids.shape[0]
+        if call.token_ids is not None:
+            ids, n_maps = call.token_ids.contiguous(), call.token_ids.shape[0]
         _forbid_kernel[(n_rows, triton.cdiv(vocab, VOCAB_BLOCK))](
-            logits.contiguous(), ends.contiguous(), first.contiguous(), bits.contiguous(),
-            ids, masked, first.shape[0], vocab, bits.shape[0], bits.shape[1], n_maps,
-            MAPPED=token_ids is not None, S=block(first.shape[0] + 1, 2), V=VOCAB_BLOCK,
-            **overlapped(logits),
+            *contiguous(call.logits, call.ends, call.first, call.bits), ids, masked,
+            call.first.shape[0], vocab, *call.bits.shape, n_maps,
+            MAPPED=call.token_ids is not None, S=block(call.first.shape[0] + 1, 2), V=VOCAB_BLOCK,
+            **overlapped(call.logits),
         )  # fmt: skip
     return {"masked": masked}

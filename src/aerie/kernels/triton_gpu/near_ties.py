@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.scores import NearTies
 from aerie.kernels.triton_gpu.launch import launch
 from aerie.kernels.triton_gpu.noise import (
     NO_ID,
@@ -225,22 +227,12 @@ def _judge_kernel(
     tl.store(near_out + entry, is_near.to(tl.uint8))
 
 
-def find_near_ties(
-    *,
-    logits: Tensor,
-    positions: Tensor,
-    temperature: Tensor,
-    qo_indptr: Tensor,
-    rows: Tensor,
-    tokens: Tensor,
-    limit: Tensor,
-    **options: Tensor,
-) -> dict[str, Tensor]:
+@takes_call
+def find_near_ties(call: NearTies) -> dict[str, Tensor]:
     """R17: the first of what comes close to each token, and whether the filters keep it."""
-    (batch, run), n_rows, device = rows.shape, logits.shape[0], logits.device
+    (batch, run), n_rows, device = call.rows.shape, call.logits.shape[0], call.logits.device
     near = torch.empty((batch, run), dtype=torch.bool, device=device)
-    arrays = {"logits": logits, "positions": positions, "temperature": temperature}
-    named = prepared({**arrays, "qo_indptr": qo_indptr}, options)
+    named = prepared(call)
     if not batch or not n_rows:
         return {"near_ties": near.fill_(False)}
     change(named)
@@ -248,8 +240,9 @@ def find_near_ties(
     # A round emits few of the tokens it may: programs of unused entries end at once.
     n_parts, part_size = parts_of(batch, named["vocab"], named["V"])
     named |= {
-        "rows": rows.contiguous(), "tokens": tokens.contiguous(), "limit": limit.contiguous(),
-        "near": near.view(torch.uint8), "run": run, "n_parts": n_parts,
+        "rows": call.rows.contiguous(), "tokens": call.tokens.contiguous(),
+        "limit": call.limit.contiguous(), "near": near.view(torch.uint8), "run": run,
+        "n_parts": n_parts,
         "part_blocks": part_size // named["V"],
         **_parts(batch * run * n_parts, is_filtered, device),
     }  # fmt: skip

@@ -15,7 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from aerie.kernels.cards.products import step_of
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.products import FourBits, step_of
+from aerie.kernels.triton_gpu.launch import contiguous
 from aerie.kernels.triton_gpu.overlap import take_turn
 from aerie.kernels.triton_gpu.packed_plan import Product, parts_of, tile_for
 from aerie.kernels.triton_gpu.packed_walk import (
@@ -152,29 +154,23 @@ def covers_int4(inputs: Mapping[str, Any]) -> bool:
     return step_of(inputs["group_size"]) >= LEAST_STEP and multiplies(inputs["x"])
 
 
-def multiply_int4(
-    *,
-    x: Tensor,
-    codes: Tensor,
-    scales: Tensor,
-    zeros: Tensor,
-    group_size: int,
-    bias: Tensor | None = None,
-) -> dict[str, Tensor]:
+@takes_call
+def multiply_int4(call: FourBits) -> dict[str, Tensor]:
     """R18: scale times code less zero, group by group."""
-    (n_rows, n_in), n_out, step = x.shape, codes.shape[0], step_of(group_size)
-    out = x.new_empty((n_rows, n_out))
+    (n_rows, n_in), n_out, step = call.x.shape, call.codes.shape[0], step_of(call.group_size)
+    out = call.x.new_empty((n_rows, n_out))
     if n_rows:
-        tile = tile_for(Product("multiply_int4", n_out, n_in, step), x)
+        tile = tile_for(Product("multiply_int4", n_out, n_in, step), call.x)
         n_steps, parts = n_in // step, parts_of(n_in // step)
         steps_each = triton.cdiv(n_steps, parts)
         _int4_kernel[grid_of(tile, n_rows, n_out)](
-            x.contiguous(), codes.contiguous(), scales.contiguous(), zeros.contiguous(),
-            out if bias is None else bias.contiguous(), out, n_rows, n_out, n_in, n_steps,
-            steps_each, STEP=step, EVERY=group_size // step,
+            *contiguous(call.x, call.codes, call.scales, call.zeros),
+            out if call.bias is None else call.bias.contiguous(), out, n_rows, n_out, n_in, n_steps,
+            steps_each, STEP=step, EVERY=call.group_size // step,
             IS_FULL=n_out % tile.outputs == 0 and steps_each * parts == n_steps,
             # Where kernels are interpreted there are no instructions to write.
-            IN_BITS=x.element_size() == 2 and not triton.knobs.runtime.interpret,
-            HAS_BIAS=bias is not None, **options_of(tile, parts, steps_each * step // 2, x),
+            IN_BITS=call.x.element_size() == 2 and not triton.knobs.runtime.interpret,
+            HAS_BIAS=call.bias is not None,
+            **options_of(tile, parts, steps_each * step // 2, call.x),
         )  # fmt: skip
     return {"y": out}

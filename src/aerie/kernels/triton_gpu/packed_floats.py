@@ -15,7 +15,9 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.chips import record_of
-from aerie.kernels.cards.products import WIDEST_STEP, step_of
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.products import WIDEST_STEP, EightBits, step_of
+from aerie.kernels.triton_gpu.launch import contiguous
 from aerie.kernels.triton_gpu.overlap import take_turn
 from aerie.kernels.triton_gpu.packed_plan import Product, parts_of, tile_for
 from aerie.kernels.triton_gpu.packed_walk import (
@@ -118,23 +120,22 @@ def covers_fp8(inputs: Mapping[str, Any]) -> bool:
     return step_of(inputs["group_size"]) >= LEAST_STEP and multiplies(inputs["x"])
 
 
-def multiply_fp8(
-    *, x: Tensor, codes: Tensor, scales: Tensor, group_size: int, bias: Tensor | None = None
-) -> dict[str, Tensor]:
+@takes_call
+def multiply_fp8(call: EightBits) -> dict[str, Tensor]:
     """R19: scale times eight-bit float, group by group."""
-    (n_rows, n_in), n_out, step = x.shape, codes.shape[0], step_of(group_size)
-    out = x.new_empty((n_rows, n_out))
+    (n_rows, n_in), n_out, step = call.x.shape, call.codes.shape[0], step_of(call.group_size)
+    out = call.x.new_empty((n_rows, n_out))
     if n_rows:
-        tile = tile_for(Product("multiply_fp8", n_out, n_in, WIDEST_STEP), x)
+        tile = tile_for(Product("multiply_fp8", n_out, n_in, WIDEST_STEP), call.x)
         n_steps = triton.cdiv(n_in, step)
         parts = parts_of(n_steps)
         steps_each = triton.cdiv(n_steps, parts)
         _fp8_kernel[grid_of(tile, n_rows, n_out)](
-            x.contiguous(), codes.contiguous(), scales.contiguous(),
-            out if bias is None else bias.contiguous(), out, n_rows, n_out, n_in, n_steps,
-            steps_each, STEP=step, EVERY=group_size // step,
+            *contiguous(call.x, call.codes, call.scales),
+            out if call.bias is None else call.bias.contiguous(), out, n_rows, n_out, n_in, n_steps,
+            steps_each, STEP=step, EVERY=call.group_size // step,
             IS_FULL=n_out % tile.outputs == 0 and steps_each * parts * step == n_in,
-            NATIVE=record_of(x.device).capability >= KNOWS_FP8,
-            HAS_BIAS=bias is not None, **options_of(tile, parts, steps_each * step, x),
+            NATIVE=record_of(call.x.device).capability >= KNOWS_FP8,
+            HAS_BIAS=call.bias is not None, **options_of(tile, parts, steps_each * step, call.x),
         )  # fmt: skip
     return {"y": out}

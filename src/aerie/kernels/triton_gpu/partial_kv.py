@@ -7,11 +7,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from aerie.kernels.triton_gpu.launch import block
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards import partial_kv
+from aerie.kernels.cards.partial_kv import (
+    BoundedBlocks,
+    GatheredBlocks,
+    ScoredBlocks,
+    WeighedBlocks,
+)
+from aerie.kernels.triton_gpu.launch import block, contiguous
 
 # Blocks that one program looks at: enough to hide its queries' load, few enough to fill a GPU.
 BLOCKS_EACH = 8
-BEHIND = tl.constexpr(-3e38)  # bound of a block behind the text
+BEHIND = tl.constexpr(partial_kv.BEHIND)
 _SIZES = ("batch", "n_kv", "n_blocks", "layer_stride", "slot_stride", "width")
 
 
@@ -85,14 +93,8 @@ def _score_kernel(
             tl.store(out + item * n_blocks + number, bound, mask=number < n_blocks)
 
 
-def _scored(
-    queries: Tensor,
-    keys: Tensor,
-    where: tuple[Tensor, Tensor, Tensor],
-    block_size: int,
-    n_blocks: int,
-    is_mass: bool,
-) -> Tensor:
+def _scored(call: ScoredBlocks, is_mass: bool) -> Tensor:
+    queries, keys, n_blocks = call.queries, call.keys, call.n_blocks
     (n_layers, batch, n_heads, dim), n_kv = queries.shape, keys.shape[2]
     group = n_heads // n_kv
     shape = (n_layers, batch, n_kv, *((group,) if is_mass else ()), n_blocks)
@@ -101,46 +103,29 @@ def _scored(
         each = min(BLOCKS_EACH, block(n_blocks))
         grid = (n_layers * batch * n_kv, triton.cdiv(n_blocks, each))
         _score_kernel[grid](
-            queries.contiguous(), keys, *(part.contiguous() for part in where), out, batch, n_kv,
-            n_blocks, keys.stride(0), keys.stride(1), where[0].shape[1], IS_MASS=is_mass,
-            GROUP=group, DIM=dim, SIZE=block_size, G=block(group), D=block(dim),
-            S=block(block_size), EACH=each,
+            queries.contiguous(), keys,
+            *contiguous(call.req_to_token, call.req_pool_indices, call.seq_len), out, batch, n_kv,
+            n_blocks, *keys.stride()[:2], call.req_to_token.shape[1], IS_MASS=is_mass,
+            GROUP=group, DIM=dim, SIZE=call.block_size, G=block(group), D=block(dim),
+            S=block(call.block_size), EACH=each,
         )  # fmt: skip
     return out
 
 
-def weigh_kv_blocks(
-    *,
-    queries: Tensor,
-    keys: Tensor,
-    req_to_token: Tensor,
-    req_pool_indices: Tensor,
-    seq_len: Tensor,
-    block_size: int,
-    n_blocks: int,
-) -> dict[str, Tensor]:
+@takes_call
+def weigh_kv_blocks(call: WeighedBlocks) -> dict[str, Tensor]:
     """R20: softmax of every query head, summed by block."""
-    where = req_to_token, req_pool_indices, seq_len
-    parts = _scored(queries, keys, where, block_size, n_blocks, True)
+    parts = _scored(call, is_mass=True)
     if not parts.numel():
-        return {"block_scores": parts.new_zeros((*queries.shape[:2], keys.shape[2], n_blocks))}
+        return {"block_scores": parts.sum(dim=3)}
     # A text without tokens has no mass, and softmax of nothing is not a number.
     return {"block_scores": torch.softmax(parts, dim=-1).nan_to_num(0.0).sum(dim=3)}
 
 
-def bound_kv_blocks(
-    *,
-    queries: Tensor,
-    keys: Tensor,
-    req_to_token: Tensor,
-    req_pool_indices: Tensor,
-    seq_len: Tensor,
-    block_size: int,
-    n_blocks: int,
-) -> dict[str, Tensor]:
+@takes_call
+def bound_kv_blocks(call: BoundedBlocks) -> dict[str, Tensor]:
     """R21: a query's products with the extremes of every block."""
-    where = req_to_token, req_pool_indices, seq_len
-    return {"block_scores": _scored(queries, keys, where, block_size, n_blocks, False)}
+    return {"block_scores": _scored(call, is_mass=False)}
 
 
 @triton.jit(do_not_specialize=("batch", "n_kv", "n_chosen", "width", "near_width"))
@@ -166,27 +151,16 @@ def _gather_kernel(
     tl.store(near_values + target, tl.load(values + source, mask=mask), mask=mask)
 
 
-def gather_kv_blocks(
-    *,
-    near_keys: Tensor,
-    near_values: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    blocks: Tensor,
-    req_to_token: Tensor,
-    req_pool_indices: Tensor,
-    seq_len: Tensor,
-    near_table: Tensor,
-    block_size: int,
-) -> dict[str, Tensor]:
+@takes_call
+def gather_kv_blocks(call: GatheredBlocks) -> dict[str, Tensor]:
     """R23: every chosen block into the slots listed for it."""
-    n_layers, batch, n_kv, n_chosen = blocks.shape
+    (n_layers, batch, n_kv, n_chosen), dim = call.blocks.shape, call.keys.shape[3]
     if n_layers * batch:
         _gather_kernel[(n_layers * batch * n_kv, n_chosen)](
-            near_keys, near_values, keys, values, blocks.contiguous(), req_to_token.contiguous(),
-            req_pool_indices, seq_len, near_table.contiguous(), batch, n_kv, n_chosen,
-            keys.stride(0), keys.stride(1), near_keys.stride(0), near_keys.stride(1),
-            req_to_token.shape[1], near_table.shape[1], DIM=keys.shape[3], SIZE=block_size,
-            D=block(keys.shape[3]), S=block(block_size),
+            call.near_keys, call.near_values, call.keys, call.values,
+            *contiguous(call.blocks, call.req_to_token), call.req_pool_indices, call.seq_len,
+            call.near_table.contiguous(), batch, n_kv, n_chosen, *call.keys.stride()[:2],
+            *call.near_keys.stride()[:2], call.req_to_token.shape[1], call.near_table.shape[1],
+            DIM=dim, SIZE=call.block_size, D=block(dim), S=block(call.block_size),
         )  # fmt: skip
     return {}

@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.replay import ActiveSlots
 from aerie.kernels.triton_gpu.launch import as_bytes, block, write_back
 
 ROW_BLOCK = 1024
@@ -53,35 +55,28 @@ def _active_kernel(
                 tl.store(bits + entry * 4 + word, tl.zeros([R], tl.int32), mask=is_emptied)
 
 
-def build_active_slots(
-    *,
-    finished: Tensor,
-    seq_len: Tensor,
-    length_limit: Tensor,
-    eos_terminated: Tensor,
-    accept_count: Tensor | None = None,
-    draft_tokens: Tensor | None = None,
-    ancestor_bits: Tensor | None = None,
-) -> dict[str, Tensor]:
+@takes_call
+def build_active_slots(call: ActiveSlots) -> dict[str, Tensor]:
     """K13: active slots to the front, their inverse, and dead slots emptied."""
-    n_slots, device = finished.shape[0], finished.device
+    n_slots, device = call.finished.shape[0], call.finished.device
     outputs = {
         "active_slots": torch.empty(n_slots, dtype=torch.int32, device=device),
         "active_inverse": torch.empty(n_slots, dtype=torch.int32, device=device),
         "active_count": torch.empty(1, dtype=torch.int32, device=device),
     }
-    rows = draft_tokens if draft_tokens is not None else ancestor_bits
+    rows = call.draft_tokens if call.draft_tokens is not None else call.ancestor_bits
     n_rows = 1 if rows is None else rows.shape[1]
     n_clearing = 0 if rows is None else triton.cdiv(n_slots * n_rows, ROW_BLOCK)
-    bits = None if ancestor_bits is None else ancestor_bits.view(torch.int32)
-    lengths = seq_len.contiguous()
-    emptied = (accept_count, draft_tokens, bits)
+    bits = None if call.ancestor_bits is None else call.ancestor_bits.view(torch.int32)
+    lengths = call.seq_len.contiguous()
+    emptied = (call.accept_count, call.draft_tokens, bits)
     # An array that is not given is never touched; any other stands in its place.
     packed = [lengths if array is None else array.contiguous() for array in emptied]
     _active_kernel[(1 + n_clearing,)](
-        as_bytes(finished), as_bytes(eos_terminated), lengths, length_limit.contiguous(), *packed,
-        *outputs.values(), n_slots, n_rows, HAS_COUNT=accept_count is not None,
-        HAS_TOKENS=draft_tokens is not None, HAS_BITS=bits is not None,
+        as_bytes(call.finished), as_bytes(call.eos_terminated), lengths,
+        call.length_limit.contiguous(), *packed, *outputs.values(), n_slots, n_rows,
+        HAS_COUNT=call.accept_count is not None, HAS_TOKENS=call.draft_tokens is not None,
+        HAS_BITS=bits is not None,
         S=block(n_slots, 256), R=ROW_BLOCK,
     )  # fmt: skip
     write_back(packed, emptied)

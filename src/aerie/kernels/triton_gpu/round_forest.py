@@ -10,7 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
 from aerie.kernels.cards.axes import KNOTS
+from aerie.kernels.cards.round_choice import NotedNodes, PlannedNodes
 from aerie.kernels.triton_gpu.launch import block, entry_stride, row_stride
 
 RANK_BLOCK, OTHERS_BLOCK = 64, 128
@@ -150,36 +152,26 @@ def _take_kernel(
     tl.store(count + request * count_stride, n_chosen)
 
 
-def choose_planned_nodes(
-    *,
-    cumu_scores: Tensor,
-    cumu_deltas: Tensor,
-    prev_indexs: Tensor,
-    row_sizes: Tensor,
-    numbers: Tensor,
-    selected: Tensor,
-    n_chosen: Tensor,
-    deepest: int,
-    verify_num: int,
-) -> dict[str, Tensor]:
+@takes_call
+def choose_planned_nodes(call: PlannedNodes) -> dict[str, Tensor]:
     """R9: the forest that is worth most at the offer's rate."""
-    (batch, n_nodes), device = cumu_scores.shape, cumu_scores.device
+    (batch, n_nodes), device = call.cumu_scores.shape, call.cumu_scores.device
     if not batch:
         return {}
-    n_all, n_sizes = batch * n_nodes, row_sizes.shape[0]
-    offer, sizes = numbers.contiguous(), row_sizes.contiguous()
+    n_all, n_sizes = batch * n_nodes, call.row_sizes.shape[0]
+    offer, sizes = call.numbers.contiguous(), call.row_sizes.contiguous()
     weights = torch.empty((batch, n_nodes), device=device)
     ups = torch.empty((batch, n_nodes), dtype=torch.int32, device=device)
-    trees = (cumu_scores, cumu_deltas, prev_indexs)
+    trees = (call.cumu_scores, call.cumu_deltas, call.prev_indexs)
     _weigh_kernel[(batch,)](
         *trees, offer, weights, ups, *map(row_stride, trees), n_nodes,
-        (offer.shape[0] - 1 - n_sizes) // KNOTS, 1 + n_sizes, deepest.bit_length(),
+        (offer.shape[0] - 1 - n_sizes) // KNOTS, 1 + n_sizes, call.deepest.bit_length(),
         K=KNOTS, N=block(n_nodes),
     )  # fmt: skip
-    if n_nodes > verify_num:
+    if n_nodes > call.verify_num:
         kept = torch.empty_like(weights)
         _keep_kernel[(batch, triton.cdiv(n_nodes, RANK_BLOCK))](
-            weights, kept, n_nodes, verify_num, N=RANK_BLOCK, M=OTHERS_BLOCK
+            weights, kept, n_nodes, call.verify_num, N=RANK_BLOCK, M=OTHERS_BLOCK
         )
         weights = kept
     ranks = torch.empty((batch, n_nodes), dtype=torch.int32, device=device)
@@ -193,8 +185,8 @@ def choose_planned_nodes(
         weights, ranks, sizes, offer, values, size_rows, n_all, n_sizes, N=MASS_BLOCK, S=n_together
     )
     _take_kernel[(batch,)](
-        ranks, values, size_rows, selected.view(torch.uint8), n_chosen, n_nodes, n_sizes,
-        row_stride(selected), entry_stride(n_chosen), N=256, S=block(n_sizes),
+        ranks, values, size_rows, call.selected.view(torch.uint8), call.n_chosen, n_nodes, n_sizes,
+        row_stride(call.selected), entry_stride(call.n_chosen), N=256, S=block(n_sizes),
     )  # fmt: skip
     return {}
 
@@ -243,27 +235,18 @@ def _note_kernel(
         tl.store(parents_out + request * s8 + row, above, mask=is_noted)
 
 
-def note_chosen_nodes(
-    *,
-    cumu_scores: Tensor,
-    cumu_deltas: Tensor,
-    cumu_tokens: Tensor,
-    prev_indexs: Tensor,
-    selected: Tensor,
-    noted_scores: Tensor,
-    noted_depths: Tensor,
-    noted_tokens: Tensor,
-    noted_parents: Tensor,
-) -> dict[str, Tensor]:
+@takes_call
+def note_chosen_nodes(call: NotedNodes) -> dict[str, Tensor]:
     """R10: the chosen nodes in the order of their rows."""
-    batch, n_nodes = selected.shape
-    n_rows = noted_scores.shape[1]
+    batch, n_nodes = call.selected.shape
+    n_rows = call.noted_scores.shape[1]
     arrays = (
-        cumu_scores, cumu_deltas, cumu_tokens, prev_indexs, selected.view(torch.uint8),
-        noted_scores, noted_depths, noted_tokens, noted_parents,
+        call.cumu_scores, call.cumu_deltas, call.cumu_tokens, call.prev_indexs,
+        call.selected.view(torch.uint8), call.noted_scores, call.noted_depths, call.noted_tokens,
+        call.noted_parents,
     )  # fmt: skip
     if batch:
-        row_of = torch.empty((batch, n_nodes), dtype=torch.int32, device=selected.device)
+        row_of = torch.empty((batch, n_nodes), dtype=torch.int32, device=call.selected.device)
         _note_kernel[(batch,)](
             *arrays, row_of, *map(row_stride, arrays), n_nodes, n_rows, N=NOTE_BLOCK,
             M=block(n_rows),

@@ -7,12 +7,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from aerie.kernels.triton_gpu.launch import block, entry_stride
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MASK_WORDS
+from aerie.kernels.cards.round_draft import DraftPaths
+from aerie.kernels.cards.round_rows import DraftLevels, DraftRows
+from aerie.kernels.triton_gpu.launch import block, contiguous, entry_stride
 from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
 from aerie.kernels.triton_gpu.round_rows import BLOCK, ROUNDS, owner_in
 
 LEVEL_ROUNDS = 11  # bisect 1024 fed nodes
-MASK_WORDS = 4
 
 
 @triton.jit(do_not_specialize=("batch", "run", "width"))
@@ -42,23 +45,21 @@ def _run_kernel(
     tl.store(start_out + request, length.to(tl.int32), mask=is_first)
 
 
-def place_draft_rows(
-    *, seq_len: Tensor, count: Tensor, req_to_token: Tensor, req_pool_indices: Tensor, run: int
-) -> dict[str, Tensor]:
+@takes_call
+def place_draft_rows(call: DraftRows) -> dict[str, Tensor]:
     """R3: the rows a draft takes in."""
-    batch, device = seq_len.shape[0], seq_len.device
+    batch, device = call.seq_len.shape[0], call.seq_len.device
     outputs = {
-        "positions": torch.empty(batch * run, dtype=torch.int64, device=device),
-        "kv_slots": torch.empty(batch * run, dtype=torch.int64, device=device),
-        "visible_prefix": torch.empty(batch * run, dtype=torch.int32, device=device),
+        "positions": torch.empty(batch * call.run, dtype=torch.int64, device=device),
+        "kv_slots": torch.empty(batch * call.run, dtype=torch.int64, device=device),
+        "visible_prefix": torch.empty(batch * call.run, dtype=torch.int32, device=device),
         "last": torch.empty(batch, dtype=torch.int64, device=device),
         "tree_start": torch.empty(batch, dtype=torch.int32, device=device),
     }
     if batch:
-        _run_kernel[(triton.cdiv(batch * run, BLOCK),)](
-            seq_len.contiguous(), count.contiguous(), req_to_token.contiguous(),
-            req_pool_indices.contiguous(), *outputs.values(), batch, run, req_to_token.shape[1],
-            E=BLOCK,
+        _run_kernel[(triton.cdiv(batch * call.run, BLOCK),)](
+            *contiguous(call.seq_len, call.count, call.req_to_token, call.req_pool_indices),
+            *outputs.values(), batch, call.run, call.req_to_token.shape[1], E=BLOCK,
         )  # fmt: skip
     return outputs
 
@@ -115,18 +116,11 @@ def _level_kernel(
     tl.store(slots + entry.to(tl.int64) * slot_stride, 0, mask=is_column & (owner >= batch))
 
 
-def place_draft_levels(
-    *,
-    seq_len: Tensor,
-    req_to_token: Tensor,
-    req_pool_indices: Tensor,
-    node_level: Tensor,
-    kv_indptr: Tensor,
-    kv_indices: Tensor,
-) -> dict[str, Tensor]:
+@takes_call
+def place_draft_levels(call: DraftLevels) -> dict[str, Tensor]:
     """R4: the nodes a draft is fed, and the columns of its lists."""
-    batch, n_fed, device = seq_len.shape[0], node_level.shape[0], seq_len.device
-    capacity = kv_indices.shape[0]
+    batch, n_fed, device = call.seq_len.shape[0], call.node_level.shape[0], call.seq_len.device
+    capacity = call.kv_indices.shape[0]
     outputs = {
         "fed_positions": torch.empty(batch * n_fed, dtype=torch.int64, device=device),
         "fed_slots": torch.empty(batch * n_fed, dtype=torch.int64, device=device),
@@ -134,9 +128,9 @@ def place_draft_levels(
         "column_positions": torch.empty(capacity, dtype=torch.int32, device=device),
     }
     _level_kernel[(triton.cdiv(max(capacity, batch * n_fed), BLOCK),)](
-        seq_len.contiguous(), req_to_token.contiguous(), req_pool_indices.contiguous(),
-        node_level.contiguous(), kv_indptr.contiguous(), kv_indices, *outputs.values(),
-        batch, n_fed, capacity, req_to_token.shape[1], entry_stride(kv_indices),
+        *contiguous(call.seq_len, call.req_to_token, call.req_pool_indices),
+        *contiguous(call.node_level, call.kv_indptr), call.kv_indices, *outputs.values(),
+        batch, n_fed, capacity, call.req_to_token.shape[1], entry_stride(call.kv_indices),
         ROUNDS=ROUNDS, LEVEL_ROUNDS=LEVEL_ROUNDS, E=BLOCK,
     )  # fmt: skip
     return outputs
@@ -163,15 +157,14 @@ def _bits_kernel(
     tl.store(out, seen | bit, mask=is_node[:, None])
 
 
-def mark_draft_paths(
-    *, frontier_bits: Tensor, node_ids: Tensor, first_id: int, top_k: int, fed_count: int
-) -> dict[str, Tensor]:
+@takes_call
+def mark_draft_paths(call: DraftPaths) -> dict[str, Tensor]:
     """R5: the parent's bits and the node's own."""
-    batch, n = node_ids.shape
-    made = torch.empty((batch, n, MASK_WORDS), dtype=torch.int32, device=node_ids.device)
+    batch, n = call.node_ids.shape
+    made = torch.empty((batch, n, MASK_WORDS), dtype=torch.int32, device=call.node_ids.device)
     if batch:
         _bits_kernel[(batch,)](
-            frontier_bits.contiguous(), node_ids.contiguous(), made, n, frontier_bits.shape[1],
-            first_id, top_k, fed_count, W=block(n, 16), **overlapped(made),
+            *contiguous(call.frontier_bits, call.node_ids), made, n, call.frontier_bits.shape[1],
+            call.first_id, call.top_k, call.fed_count, W=block(n, 16), **overlapped(made),
         )  # fmt: skip
     return {"node_bits": made}

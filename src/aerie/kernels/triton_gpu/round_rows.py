@@ -7,7 +7,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, entry_stride
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_BATCH
+from aerie.kernels.cards.round_rows import PromptRows, VerifyRows
+from aerie.kernels.triton_gpu.launch import contiguous, entry_stride
 
 BLOCK = 256
 ROUNDS = 8  # bisect 128 requests and the place behind them
@@ -85,25 +88,19 @@ def _verify_kernel(
         write_bounds(qo, kv, seq_len, row_indptr, column_indptr, start_out, batch, n_rows, B)
 
 
-def place_verify_rows(
-    *,
-    draft_tokens: Tensor,
-    positions: Tensor,
-    qo_indptr: Tensor,
-    kv_indptr: Tensor,
-    kv_indices: Tensor,
-    seq_len: Tensor,
-) -> dict[str, Tensor]:
+@takes_call
+def place_verify_rows(call: VerifyRows) -> dict[str, Tensor]:
     """R1: the rows of chosen trees in the buffers of a bucket."""
-    n_rows, capacity, batch = draft_tokens.shape[0], kv_indices.shape[0], seq_len.shape[0]
+    batch, n_rows = call.seq_len.shape[0], call.draft_tokens.shape[0]
+    capacity = call.kv_indices.shape[0]
     outputs = {
-        "tokens": torch.empty_like(draft_tokens),
-        **_row_outputs(n_rows, batch, capacity, draft_tokens.device),
+        "tokens": torch.empty_like(call.draft_tokens),
+        **_row_outputs(n_rows, batch, capacity, call.draft_tokens.device),
     }
     _verify_kernel[(triton.cdiv(max(n_rows, capacity), BLOCK),)](
-        draft_tokens.contiguous(), positions.contiguous(), qo_indptr.contiguous(),
-        kv_indptr.contiguous(), kv_indices, seq_len.contiguous(), *outputs.values(),
-        batch, n_rows, capacity, entry_stride(kv_indices),
+        *contiguous(call.draft_tokens, call.positions, call.qo_indptr, call.kv_indptr),
+        call.kv_indices, call.seq_len.contiguous(), *outputs.values(),
+        batch, n_rows, capacity, entry_stride(call.kv_indices),
         ROUNDS=ROUNDS, E=BLOCK, B=2 * MAX_BATCH,
     )  # fmt: skip
     return outputs
@@ -158,23 +155,17 @@ def _prompt_kernel(
         write_bounds(qo, kv, start, row_indptr, column_indptr, start_out, batch, n_rows, B)
 
 
-def place_prompt_rows(
-    *,
-    qo_indptr: Tensor,
-    start: Tensor,
-    kv_indptr: Tensor,
-    kv_indices: Tensor,
-    row_capacity: int,
-) -> dict[str, Tensor]:
+@takes_call
+def place_prompt_rows(call: PromptRows) -> dict[str, Tensor]:
     """R2: the rows of prompt chunks in the buffers of a bucket."""
-    capacity, batch, device = kv_indices.shape[0], start.shape[0], start.device
+    capacity, batch, device = call.kv_indices.shape[0], call.start.shape[0], call.start.device
     outputs = {
-        "positions": torch.empty(row_capacity, dtype=torch.int64, device=device),
-        **_row_outputs(row_capacity, batch, capacity, device),
+        "positions": torch.empty(call.row_capacity, dtype=torch.int64, device=device),
+        **_row_outputs(call.row_capacity, batch, capacity, device),
     }
-    _prompt_kernel[(triton.cdiv(max(row_capacity, capacity), BLOCK),)](
-        qo_indptr.contiguous(), start.contiguous(), kv_indptr.contiguous(), kv_indices,
-        *outputs.values(), batch, row_capacity, capacity, entry_stride(kv_indices),
+    _prompt_kernel[(triton.cdiv(max(call.row_capacity, capacity), BLOCK),)](
+        *contiguous(call.qo_indptr, call.start, call.kv_indptr), call.kv_indices,
+        *outputs.values(), batch, call.row_capacity, capacity, entry_stride(call.kv_indices),
         ROUNDS=ROUNDS, E=BLOCK, B=2 * MAX_BATCH,
     )  # fmt: skip
     return outputs

@@ -7,7 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from aerie.kernels.triton_gpu.launch import block, row_stride
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.round_text import FoundPath, MergedPath
+from aerie.kernels.triton_gpu.launch import block, contiguous, row_stride
 
 SEARCH_BLOCK = 1024  # tokens of a program: long texts are looked through side by side
 # One number holds how much matches and where: the card ends the search at 65536 tokens.
@@ -61,31 +63,26 @@ def _follow_kernel(
     tl.store(match_len_out + request, match_len)
 
 
-def find_text_path(
-    *,
-    text: Tensor,
-    req_pool_indices: Tensor,
-    text_len: Tensor,
-    longest: int,
-    path_length: int,
-    searched: int,
-) -> dict[str, Tensor]:
+@takes_call
+def find_text_path(call: FoundPath) -> dict[str, Tensor]:
     """R13: the longest known suffix, its latest earlier occurrence, what followed it."""
-    batch, device = text_len.shape[0], text.device
+    batch, device = call.text_len.shape[0], call.text.device
     outputs = {
-        "path_tokens": torch.empty((batch, path_length), dtype=torch.int64, device=device),
+        "path_tokens": torch.empty((batch, call.path_length), dtype=torch.int64, device=device),
         "path_len": torch.empty(batch, dtype=torch.int64, device=device),
         "match_len": torch.empty(batch, dtype=torch.int64, device=device),
     }
     if batch:
-        width = text.shape[1]
-        n_parts = triton.cdiv(min(searched, width), SEARCH_BLOCK)
+        width = call.text.shape[1]
+        n_parts = triton.cdiv(min(call.searched, width), SEARCH_BLOCK)
         best = torch.empty((batch, n_parts), dtype=torch.int64, device=device)
-        texts = (text.contiguous(), req_pool_indices.contiguous(), text_len.contiguous())
-        _search_kernel[(batch, n_parts)](*texts, best, width, longest, searched, E=SEARCH_BLOCK)
+        texts = contiguous(call.text, call.req_pool_indices, call.text_len)
+        _search_kernel[(batch, n_parts)](
+            *texts, best, width, call.longest, call.searched, E=SEARCH_BLOCK
+        )
         _follow_kernel[(batch,)](
-            *texts, best, *outputs.values(), width, path_length, searched, n_parts,
-            P=block(n_parts), T=block(path_length),
+            *texts, best, *outputs.values(), width, call.path_length, call.searched, n_parts,
+            P=block(n_parts), T=block(call.path_length),
         )  # fmt: skip
     return outputs
 
@@ -146,25 +143,16 @@ def _merge_kernel(
         tl.store(own_scores + count + more, (base * power).to(tl.float32))
 
 
-def merge_text_path(
-    *,
-    cumu_tokens: Tensor,
-    cumu_scores: Tensor,
-    cumu_deltas: Tensor,
-    prev_indexs: Tensor,
-    path_tokens: Tensor,
-    path_len: Tensor,
-    confidence: Tensor,
-    node_count: int,
-) -> dict[str, Tensor]:
+@takes_call
+def merge_text_path(call: MergedPath) -> dict[str, Tensor]:
     """R14: walk what is there, append the rest."""
-    batch, longest = path_tokens.shape
-    n_added = torch.empty(batch, dtype=torch.int64, device=path_len.device)
-    stores = (cumu_tokens, cumu_scores, cumu_deltas, prev_indexs)
+    batch, longest = call.path_tokens.shape
+    n_added = torch.empty(batch, dtype=torch.int64, device=call.path_len.device)
+    stores = (call.cumu_tokens, call.cumu_scores, call.cumu_deltas, call.prev_indexs)
     if batch:
         _merge_kernel[(batch,)](
-            *stores, path_tokens.contiguous(), path_len.contiguous(), confidence.contiguous(),
-            n_added, *map(row_stride, stores), node_count, longest,
-            N=block(node_count, 16), T=block(longest, 16),
+            *stores, *contiguous(call.path_tokens, call.path_len, call.confidence),
+            n_added, *map(row_stride, stores), call.node_count, longest,
+            N=block(call.node_count, 16), T=block(longest, 16),
         )  # fmt: skip
     return {"n_added": n_added}

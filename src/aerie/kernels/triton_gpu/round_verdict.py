@@ -9,7 +9,10 @@ from torch import Tensor
 
 from aerie.errors import UsageError
 from aerie.kernels import report as columns
-from aerie.kernels.triton_gpu.launch import block, entry_stride, row_stride
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.round_choice import BestNodes
+from aerie.kernels.cards.round_verdict import HandedOver, MovedSlots
+from aerie.kernels.triton_gpu.launch import block, contiguous, entry_stride, row_stride
 
 NODE_BLOCK = 64
 MOVE_ELEMENTS = 8192  # of one program's tile
@@ -52,15 +55,15 @@ def _best_kernel(
         tl.store(count + request * count_stride, tl.minimum(n_scored, n_kept))
 
 
-def choose_best_nodes(
-    *, cumu_scores: Tensor, selected: Tensor, n_chosen: Tensor, verify_num: int
-) -> dict[str, Tensor]:
+@takes_call
+def choose_best_nodes(call: BestNodes) -> dict[str, Tensor]:
     """R8: the best nodes of each request."""
-    batch, size = cumu_scores.shape
+    batch, size = call.cumu_scores.shape
     if batch:
         _best_kernel[(batch, triton.cdiv(size, NODE_BLOCK))](
-            cumu_scores, selected.view(torch.uint8), n_chosen, size, verify_num,
-            row_stride(cumu_scores), row_stride(selected), entry_stride(n_chosen), N=NODE_BLOCK,
+            call.cumu_scores, call.selected.view(torch.uint8), call.n_chosen, size, call.verify_num,
+            row_stride(call.cumu_scores), row_stride(call.selected), entry_stride(call.n_chosen),
+            N=NODE_BLOCK,
         )  # fmt: skip
     return {}
 
@@ -100,23 +103,23 @@ def _move_kernel(
             tl.store(values + write, rows, mask=is_moved)
 
 
-def move_kv_slots(
-    *, keys: Tensor, values: Tensor, kv_src: Tensor, kv_dst: Tensor
-) -> dict[str, Tensor]:
+@takes_call
+def move_kv_slots(call: MovedSlots) -> dict[str, Tensor]:
     """R11: all reads, then all writes."""
-    n_layers, _, n_heads, width = keys.shape
-    size, n_moves = n_heads * width, kv_src.shape[0]
-    if keys.stride() != values.stride() or (keys.numel() and keys.stride()[2:] != (width, 1)):
+    n_layers, _, n_heads, width = call.keys.shape
+    size, n_moves = n_heads * width, call.kv_src.shape[0]
+    strides, own = call.keys.stride(), call.values.stride()
+    if strides != own or (call.keys.numel() and strides[2:] != (width, 1)):
         raise UsageError(
-            f"keys have strides {keys.stride()}, values {values.stride()}; Triton kernels take a"
+            f"keys have strides {strides}, values {own}; Triton kernels take a"
             " pool whose slots are packed, the same in both"
         )
     if n_layers and n_moves:
         rows = min(block(n_moves, 2), MOST_MOVES)
         wide = min(block(size), max(16, MOVE_ELEMENTS // rows))
         _move_kernel[(n_layers, 2, triton.cdiv(size, wide))](
-            keys, values, kv_src.contiguous(), kv_dst.contiguous(), n_moves, keys.stride(0),
-            keys.stride(1), size, M=rows, H=wide, N=COUNT_BLOCK,
+            call.keys, call.values, *contiguous(call.kv_src, call.kv_dst), n_moves, *strides[:2],
+            size, M=rows, H=wide, N=COUNT_BLOCK,
         )  # fmt: skip
     return {}
 
@@ -184,44 +187,26 @@ def _hand_over_kernel(
     tl.store(out + FIRST_TOKEN + step, emitted.to(tl.int32), mask=is_step)
 
 
-def hand_over_verdict(
-    *,
-    layout_status: Tensor,
-    sample_status: Tensor,
-    walk_status: Tensor,
-    commit_status: Tensor,
-    out_tokens: Tensor,
-    out_indptr: Tensor,
-    new_seq_len: Tensor,
-    finished: Tensor,
-    qo_indptr: Tensor,
-    accept_index: Tensor,
-    accept_count: Tensor,
-    is_live: Tensor,
-    seq_len: Tensor,
-    cumu_tokens: Tensor,
-    cumu_scores: Tensor,
-    accepted_tokens: Tensor,
-    accepted_count: Tensor,
-    report: Tensor,
-) -> dict[str, Tensor]:
+@takes_call
+def hand_over_verdict(call: HandedOver) -> dict[str, Tensor]:
     """R12: lengths, roots, emitted tokens, rows to take in, and the report."""
-    batch, run = accepted_tokens.shape
+    batch, run = call.accepted_tokens.shape
     outputs = {
-        name: torch.empty((batch, run), dtype=torch.int64, device=seq_len.device)
+        name: torch.empty((batch, run), dtype=torch.int64, device=call.seq_len.device)
         for name in ("kept_rows", "deciding_rows")
     }
-    read = (
-        layout_status, sample_status, walk_status, commit_status, out_tokens, out_indptr,
-        new_seq_len, finished.view(torch.uint8), qo_indptr, accept_index, accept_count,
+    read = contiguous(
+        call.layout_status, call.sample_status, call.walk_status, call.commit_status,
+        call.out_tokens, call.out_indptr, call.new_seq_len, call.finished.view(torch.uint8),
+        call.qo_indptr, call.accept_index, call.accept_count,
     )  # fmt: skip
     if batch:
         _hand_over_kernel[(batch,)](
-            *(array.contiguous() for array in read), is_live.view(torch.uint8), seq_len,
-            cumu_tokens, cumu_scores, accepted_tokens, accepted_count, report,
-            *outputs.values(), run, cumu_scores.shape[1], entry_stride(seq_len),
-            row_stride(cumu_tokens), row_stride(cumu_scores), row_stride(accepted_tokens),
-            entry_stride(accepted_count), row_stride(report), entry_stride(is_live),
+            *read, call.is_live.view(torch.uint8), call.seq_len, call.cumu_tokens, call.cumu_scores,
+            call.accepted_tokens, call.accepted_count, call.report, *outputs.values(), run,
+            call.cumu_scores.shape[1], entry_stride(call.seq_len), row_stride(call.cumu_tokens),
+            row_stride(call.cumu_scores), row_stride(call.accepted_tokens),
+            entry_stride(call.accepted_count), row_stride(call.report), entry_stride(call.is_live),
             D=block(run), N=256, num_warps=1,
         )  # fmt: skip
     return outputs

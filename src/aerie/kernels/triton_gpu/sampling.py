@@ -28,7 +28,10 @@ import torch
 import triton
 from torch import Tensor
 
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, block, launch, words
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_BATCH, MAX_VERIFY
+from aerie.kernels.cards.verdict import Sampled, TargetTokens
+from aerie.kernels.triton_gpu.launch import block, launch, words
 from aerie.kernels.triton_gpu.sampling_filters import run_filters
 from aerie.kernels.triton_gpu.sampling_scan import choose_kernel, scan_kernel
 from aerie.kernels.triton_gpu.sampling_scores import bias_kernel, change_kernel
@@ -56,10 +59,6 @@ _FILTERS = ("top_k", "top_p", "min_p")
 _CHANGES = (
     "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "floor_position",
 )  # fmt: skip
-_OTHERS = (
-    "seed", "sample_index", "prompt_counts", "output_counts", "draft_tokens", "ancestor_bits",
-    "stop_tokens",
-)  # fmt: skip
 
 
 def parts_of(n_rows: int, vocab: int, size: int = VOCAB_BLOCK) -> tuple[int, int]:
@@ -70,19 +69,12 @@ def parts_of(n_rows: int, vocab: int, size: int = VOCAB_BLOCK) -> tuple[int, int
     return triton.cdiv(n_blocks, blocks_each), blocks_each * size
 
 
-def sample_target_tokens(
-    *,
-    logits: Tensor,
-    positions: Tensor,
-    temperature: Tensor,
-    qo_indptr: Tensor,
-    **options: Tensor,
-) -> dict[str, Tensor]:
+@takes_call
+def sample_target_tokens(call: TargetTokens) -> dict[str, Tensor]:
     """The target's own token of every row; work that no argument asks for is not done."""
-    n_rows, batch = logits.shape[0], temperature.shape[0]
-    found = words(batch, logits.device)
-    arrays = {"logits": logits, "positions": positions, "temperature": temperature}
-    named = prepared({**arrays, "qo_indptr": qo_indptr}, options) | found
+    n_rows, batch = call.logits.shape[0], call.temperature.shape[0]
+    found = words(batch, call.logits.device)
+    named = prepared(call) | found
     if batch and n_rows:
         change(named)
         _scan(named)
@@ -94,26 +86,26 @@ def sample_target_tokens(
     return {"target_tokens": tokens if batch else tokens.fill_(-1), **found}
 
 
-def prepared(arrays: dict[str, Tensor], options: dict[str, Tensor]) -> dict[str, Any]:
+def prepared(call: Sampled) -> dict[str, Any]:
     """What the launches of a call take, by name: arrays, sizes, room between launches."""
-    n_rows, vocab = arrays["logits"].shape
-    device = arrays["logits"].device
-    if "ancestor_bits" in options:
-        options = {**options, "ancestor_bits": options["ancestor_bits"].view(torch.int32)}
-    sizes = _sizes(n_rows, vocab, arrays["temperature"].shape[0], options.get("stop_tokens"))
+    arrays = {port.name: getattr(call, port.name) for port in Sampled.ports}
+    if call.ancestor_bits is not None:
+        arrays["ancestor_bits"] = call.ancestor_bits.view(torch.int32)
+    sizes = _sizes(call)
+    device = call.logits.device
     return {
-        **dict.fromkeys((*_FILTERS, *_CHANGES, *_OTHERS)),
-        **{name: array.contiguous() for name, array in {**arrays, **options}.items()},
+        **{name: array if array is None else array.contiguous() for name, array in arrays.items()},
         **sizes,
-        **_between_launches(sizes, options, device),
-        "tokens": torch.empty(n_rows, dtype=torch.int64, device=device),
+        **_between_launches(sizes, call),
+        "tokens": torch.empty(sizes["n_rows"], dtype=torch.int64, device=device),
     }
 
 
-def _sizes(n_rows: int, vocab: int, batch: int, stop_tokens: Tensor | None) -> dict[str, int]:
+def _sizes(call: Sampled) -> dict[str, int]:
     """Numbers of the launches, by the names that kernels have for them."""
+    (n_rows, vocab), batch = call.logits.shape, call.temperature.shape[0]
     n_parts, part_size = parts_of(n_rows, vocab, TILES.vocab)
-    n_stops = 0 if stop_tokens is None else stop_tokens.shape[1]
+    n_stops = 0 if call.stop_tokens is None else call.stop_tokens.shape[1]
     n_groups = triton.cdiv(vocab, TILES.group)
     return {
         "n_rows": n_rows, "vocab": vocab, "batch": batch, "n_stops": n_stops, "n_parts": n_parts,
@@ -124,15 +116,14 @@ def _sizes(n_rows: int, vocab: int, batch: int, stop_tokens: Tensor | None) -> d
     }  # fmt: skip
 
 
-def _between_launches(
-    sizes: dict[str, int], options: dict[str, Tensor], device: torch.device
-) -> dict[str, Tensor | None]:
+def _between_launches(sizes: dict[str, int], call: Sampled) -> dict[str, Tensor | None]:
     """Room for what one launch writes and another reads; None for what this call has not."""
+    device, is_seeded = call.logits.device, call.seed is not None
     # Without a seed every row is greedy, and greedy rows are not filtered.
-    is_listed = "seed" in options and "top_k" in options
-    is_tested = "seed" in options and not options.keys().isdisjoint(("top_p", "min_p"))
+    is_listed = is_seeded and call.top_k is not None
+    is_tested = is_seeded and (call.top_p is not None or call.min_p is not None)
     is_filtered = is_listed or is_tested
-    is_changed = not options.keys().isdisjoint(_CHANGES)
+    is_changed = any(getattr(call, name) is not None for name in _CHANGES)
     n_rows, n_parts = sizes["n_rows"], sizes["n_parts"]
     rows, parts = (n_rows,), (n_rows, n_parts)
     tests, lists = (sizes["n_tests"], n_rows, n_parts), (n_rows, sizes["L"])

@@ -10,8 +10,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from aerie.kernels.cards import verdict
+
 # Below this temperature a request is greedy.
-GREEDY_TEMPERATURE = tl.constexpr(1e-6)
+GREEDY_TEMPERATURE = tl.constexpr(verdict.GREEDY_TEMPERATURE)
 # What a row needs after the scan: nothing, a list of its best for top-k, or candidates tried.
 CLOSED = tl.constexpr(0)
 LISTED = tl.constexpr(1)

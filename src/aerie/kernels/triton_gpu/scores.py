@@ -11,8 +11,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.scores import Coins, LogProbabilities
 from aerie.kernels.triton_gpu.draft_top import best_keys, id_of, sortable, value_of
-from aerie.kernels.triton_gpu.launch import block, launch
+from aerie.kernels.triton_gpu.launch import block, contiguous, launch
 from aerie.kernels.triton_gpu.noise import COINS, NO_ID, words_of
 from aerie.kernels.triton_gpu.sampling import MOST_PARTS, VOCAB_BLOCK, parts_of
 
@@ -34,15 +36,14 @@ def _coins_kernel(seed, sample_index, position, coins_out, count, C: tl.constexp
     tl.store(coins_out + request * count + number, coin, mask=number < count)
 
 
-def toss_coins(
-    *, seed: Tensor, sample_index: Tensor, position: Tensor, tree_depth: int
-) -> dict[str, Tensor]:
+@takes_call
+def toss_coins(call: Coins) -> dict[str, Tensor]:
     """R15: 24 bits of a word for each coin."""
-    batch, count = seed.shape[0], tree_depth + 2
-    coins = torch.empty(batch, count, device=seed.device)
+    batch, count = call.seed.shape[0], call.tree_depth + 2
+    coins = torch.empty(batch, count, device=call.seed.device)
     if batch:
         _coins_kernel[(batch,)](
-            seed.contiguous(), sample_index.contiguous(), position.contiguous(), coins, count,
+            *contiguous(call.seed, call.sample_index, call.position), coins, count,
             C=block(count, 16),
         )  # fmt: skip
     return {"coins": coins}
@@ -140,27 +141,27 @@ def _join_kernel(
     tl.store(top_logprobs_out + at, tl.where(rank < n_best, score, 0.0), mask=rank < top_n)
 
 
-def score_target_tokens(
-    *, logits: Tensor, rows: Tensor, tokens: Tensor, wanted: Tensor, top_n: int
-) -> dict[str, Tensor]:
+@takes_call
+def score_target_tokens(call: LogProbabilities) -> dict[str, Tensor]:
     """R16: log-probabilities of the tokens and of the best beside them."""
-    (n_rows, vocab), (batch, run), device = logits.shape, rows.shape, logits.device
+    (n_rows, vocab), (batch, run), device = call.logits.shape, call.rows.shape, call.logits.device
     n_entries, n_blocks = batch * run, triton.cdiv(vocab, VOCAB_BLOCK)
     # A round emits few of the tokens it may: programs of unused entries end at once.
     n_parts, part_size = parts_of(batch, vocab)
-    shape = (batch, run, top_n)
+    shape = (batch, run, call.top_n)
     found = {
         "chosen_logprobs": torch.empty(batch, run, device=device),
         "top_tokens": torch.empty(shape, dtype=torch.int32, device=device),
         "top_logprobs": torch.empty(shape, device=device),
     }
     named = {
-        "logits": logits.contiguous(), "rows": rows.contiguous(), "tokens": tokens.contiguous(),
-        "wanted": wanted.contiguous(), "chosen": found["chosen_logprobs"], **found,
+        "logits": call.logits.contiguous(), "rows": call.rows.contiguous(),
+        "tokens": call.tokens.contiguous(), "wanted": call.wanted.contiguous(),
+        "chosen": found["chosen_logprobs"], **found,
         "peaks": torch.empty(n_entries, n_blocks, device=device),
         "rests": torch.empty(n_entries, n_blocks, dtype=torch.float64, device=device),
         "keys": torch.empty(n_entries, n_parts, K_BLOCK, dtype=torch.int64, device=device),
-        "n_rows": n_rows, "vocab": vocab, "run": run, "top_n": top_n, "n_parts": n_parts,
+        "n_rows": n_rows, "vocab": vocab, "run": run, "top_n": call.top_n, "n_parts": n_parts,
         "part_blocks": part_size // VOCAB_BLOCK, "n_blocks": n_blocks, "V": VOCAB_BLOCK,
         "M": block(n_blocks), "P": MOST_PARTS, "K": K_BLOCK,
     }  # fmt: skip

@@ -7,6 +7,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_BATCH, MAX_VERIFY
+from aerie.kernels.cards.layout import TreeMask
+from aerie.kernels.cards.memory import KvIndices
 from aerie.kernels.triton_gpu.device import (
     BROKEN_LAYOUT,
     KV_CAPACITY,
@@ -18,7 +22,7 @@ from aerie.kernels.triton_gpu.device import (
     end_of,
     refuse,
 )
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, words
+from aerie.kernels.triton_gpu.launch import contiguous, words
 
 ENTRY_BLOCK = 1024
 # Bisecting 128 requests and the place behind them.
@@ -139,65 +143,55 @@ def _write_kernel(
             tl.store(mask_out + byte, packed.to(tl.uint8), mask=byte < mask_capacity)
 
 
-def fused_tree_mask_operator(
-    *,
-    req_to_token: Tensor,
-    req_pool_indices: Tensor,
-    seq_len: Tensor,
-    qo_indptr: Tensor,
-    ancestor_bits: Tensor,
-    kv_capacity: int,
-    mask_capacity: int,
-) -> dict[str, Tensor]:
+@takes_call
+def fused_tree_mask_operator(call: TreeMask) -> dict[str, Tensor]:
     """K4: KV slot lists and visibility packed to bits, segment by segment."""
-    batch, device = seq_len.shape[0], seq_len.device
+    batch, device = call.seq_len.shape[0], call.seq_len.device
     indptrs = [torch.empty(batch + 1, dtype=torch.int32, device=device) for _ in range(2)]
     outputs = {
         "kv_indptr": indptrs[0],
-        "kv_indices": torch.empty(kv_capacity, dtype=torch.int32, device=device),
+        "kv_indices": torch.empty(call.kv_capacity, dtype=torch.int32, device=device),
         "mask_indptr": indptrs[1],
-        "packed_mask": torch.empty(mask_capacity, dtype=torch.uint8, device=device),
+        "packed_mask": torch.empty(call.mask_capacity, dtype=torch.uint8, device=device),
         **words(batch, device),
     }
-    table, pool_rows = req_to_token.contiguous(), req_pool_indices.contiguous()
-    rows, bits = qo_indptr.contiguous(), ancestor_bits.contiguous().view(torch.int32)
+    table, pool_rows, rows = contiguous(call.req_to_token, call.req_pool_indices, call.qo_indptr)
+    bits = call.ancestor_bits.contiguous().view(torch.int32)
     kv_indptr, kv_indices, mask_indptr, packed, status, detail = outputs.values()
     _measure_kernel[(1,)](
-        pool_rows, seq_len.contiguous(), rows, kv_indptr, mask_indptr, status, detail,
-        batch, bits.shape[0], *table.shape, kv_capacity, mask_capacity,
+        pool_rows, call.seq_len.contiguous(), rows, kv_indptr, mask_indptr, status, detail,
+        batch, bits.shape[0], *table.shape, call.kv_capacity, call.mask_capacity,
         MASK=True, B=MAX_BATCH, Q=MAX_VERIFY,
     )  # fmt: skip
-    n_kv = triton.cdiv(kv_capacity, ENTRY_BLOCK)
-    n_programs = n_kv + triton.cdiv(mask_capacity, ENTRY_BLOCK)
+    n_kv = triton.cdiv(call.kv_capacity, ENTRY_BLOCK)
+    n_programs = n_kv + triton.cdiv(call.mask_capacity, ENTRY_BLOCK)
     if n_programs:
         _write_kernel[(n_programs,)](
             table, pool_rows, rows, bits, kv_indptr, kv_indices, mask_indptr, packed,
-            batch, table.shape[1], kv_capacity, mask_capacity, n_kv,
+            batch, table.shape[1], call.kv_capacity, call.mask_capacity, n_kv,
             MASK=True, ROUNDS=ROUNDS, E=ENTRY_BLOCK,
         )  # fmt: skip
     return outputs
 
 
-def compute_kv_indices(
-    *, req_to_token: Tensor, req_pool_indices: Tensor, seq_len: Tensor, kv_capacity: int
-) -> dict[str, Tensor]:
+@takes_call
+def compute_kv_indices(call: KvIndices) -> dict[str, Tensor]:
     """K8: the first `seq_len` slots of each request."""
-    batch, device = seq_len.shape[0], seq_len.device
+    batch, device = call.seq_len.shape[0], call.seq_len.device
     indptr = torch.empty(batch + 1, dtype=torch.int32, device=device)
-    indices = torch.empty(kv_capacity, dtype=torch.int32, device=device)
+    indices = torch.empty(call.kv_capacity, dtype=torch.int32, device=device)
     found = words(batch, device)
-    lengths, pool_rows = seq_len.contiguous(), req_pool_indices.contiguous()
-    table = req_to_token.contiguous()
+    lengths, pool_rows, table = contiguous(call.seq_len, call.req_pool_indices, call.req_to_token)
     _measure_kernel[(1,)](
         pool_rows, lengths, indptr, indptr, indptr, *found.values(),
-        batch, 0, *table.shape, kv_capacity, 0, MASK=False, B=MAX_BATCH, Q=MAX_VERIFY,
+        batch, 0, *table.shape, call.kv_capacity, 0, MASK=False, B=MAX_BATCH, Q=MAX_VERIFY,
         num_warps=1,  # sums over 128 lanes: warps would wait for one another
     )  # fmt: skip
-    n_kv = triton.cdiv(kv_capacity, ENTRY_BLOCK)
+    n_kv = triton.cdiv(call.kv_capacity, ENTRY_BLOCK)
     if n_kv:
         _write_kernel[(n_kv,)](
             table, pool_rows, indptr, indptr, indptr, indices, indptr, indices,
-            batch, table.shape[1], kv_capacity, 0, n_kv,
+            batch, table.shape[1], call.kv_capacity, 0, n_kv,
             MASK=False, ROUNDS=ROUNDS, E=ENTRY_BLOCK,
         )  # fmt: skip
     return {"kv_indptr": indptr, "kv_indices": indices, **found}

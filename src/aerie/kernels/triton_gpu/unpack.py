@@ -16,7 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.chips import record_of
-from aerie.kernels.cards.products import step_of
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.products import UnpackedEightBits, UnpackedFourBits, step_of
 from aerie.kernels.triton_gpu.launch import packed, row_stride
 from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
 from aerie.kernels.triton_gpu.packed_floats import KNOWS_FP8, widened
@@ -85,35 +86,33 @@ def covers(inputs: Mapping[str, Any]) -> bool:
     return multiplies(inputs["weight"])
 
 
-def unpack_int4(
-    *, weight: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, group_size: int
-) -> dict[str, Tensor]:
+@takes_call
+def unpack_int4(call: UnpackedFourBits) -> dict[str, Tensor]:
     """R28: the weight of R18, in the dtype of what it is written to."""
-    if not weight.shape[0]:
+    if not call.weight.shape[0]:
         return {}
-    (n_out, n_bytes), step = codes.shape, step_of(group_size)
+    (n_out, n_bytes), step = call.codes.shape, step_of(call.group_size)
     n_steps, steps = 2 * n_bytes // step, max(1, 2 * BYTES // step)
-    scales, zeros = packed(scales), packed(zeros)
+    scales, zeros = packed(call.scales), packed(call.zeros)
     _unpack_int4_kernel[(triton.cdiv(n_steps, steps), triton.cdiv(n_out, OUTPUTS))](
-        codes.contiguous(), scales, zeros, weight, n_out, n_bytes, n_steps, scales.stride(0),
-        zeros.stride(0), row_stride(weight), BN=OUTPUTS, STEPS=steps, STEP=step,
-        EVERY=group_size // step, **overlapped(weight),
+        call.codes.contiguous(), scales, zeros, call.weight, n_out, n_bytes, n_steps,
+        scales.stride(0), zeros.stride(0), row_stride(call.weight), BN=OUTPUTS, STEPS=steps,
+        STEP=step, EVERY=call.group_size // step, **overlapped(call.weight),
     )  # fmt: skip
     return {}
 
 
-def unpack_fp8(
-    *, weight: Tensor, codes: Tensor, scales: Tensor, group_size: int
-) -> dict[str, Tensor]:
+@takes_call
+def unpack_fp8(call: UnpackedEightBits) -> dict[str, Tensor]:
     """R29: the weight of R19, in the dtype of what it is written to."""
-    if not weight.shape[0]:
+    if not call.weight.shape[0]:
         return {}
-    (n_out, n_in), step = codes.shape, step_of(group_size)
+    (n_out, n_in), step = call.codes.shape, step_of(call.group_size)
     n_steps, steps = triton.cdiv(n_in, step), max(1, BYTES // step)
-    scales = packed(scales)
+    scales = packed(call.scales)
     _unpack_fp8_kernel[(triton.cdiv(n_steps, steps), triton.cdiv(n_out, OUTPUTS))](
-        codes.contiguous(), scales, weight, n_out, n_in, n_steps, scales.stride(0),
-        row_stride(weight), BN=OUTPUTS, STEPS=steps, STEP=step, EVERY=group_size // step,
-        NATIVE=record_of(weight.device).capability >= KNOWS_FP8, **overlapped(weight),
+        call.codes.contiguous(), scales, call.weight, n_out, n_in, n_steps, scales.stride(0),
+        row_stride(call.weight), BN=OUTPUTS, STEPS=steps, STEP=step, EVERY=call.group_size // step,
+        NATIVE=record_of(call.weight.device).capability >= KNOWS_FP8, **overlapped(call.weight),
     )  # fmt: skip
     return {}

@@ -7,6 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_BATCH, MAX_VERIFY
+from aerie.kernels.cards.verdict import Probabilities
 from aerie.kernels.triton_gpu.device import (
     ALL_MASKED,
     BAD_PARAMETER,
@@ -17,7 +20,7 @@ from aerie.kernels.triton_gpu.device import (
     refuse,
     request_span,
 )
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, words
+from aerie.kernels.triton_gpu.launch import contiguous, words
 from aerie.kernels.triton_gpu.sampling import VOCAB_BLOCK, parts_of
 from aerie.kernels.triton_gpu.sampling_order import GREEDY_TEMPERATURE
 
@@ -141,12 +144,11 @@ def _write_kernel(
         tl.store(probas_out + base + at, tl.where(is_dead, 0.0, p), mask=at < vocab)
 
 
-def convert_logits_to_probas(
-    *, logits: Tensor, temperature: Tensor, qo_indptr: Tensor
-) -> dict[str, Tensor]:
+@takes_call
+def convert_logits_to_probas(call: Probabilities) -> dict[str, Tensor]:
     """K5: softmax of each request's rows at its temperature; greedy rows are one-hot."""
-    n_rows, vocab = logits.shape
-    batch, device = temperature.shape[0], logits.device
+    n_rows, vocab = call.logits.shape
+    batch, device = call.temperature.shape[0], call.logits.device
     probas = torch.empty(n_rows, vocab, device=device)
     found = words(batch, device)
     if batch == 0:
@@ -156,7 +158,7 @@ def convert_logits_to_probas(
     masses = torch.empty(n_rows, n_parts, dtype=torch.float64, device=device)
     ids = torch.empty(n_rows, n_parts, dtype=torch.int32, device=device)
     bad = torch.empty_like(ids)
-    rows, heat, indptr = logits.contiguous(), temperature.contiguous(), qo_indptr.contiguous()
+    rows, heat, indptr = contiguous(call.logits, call.temperature, call.qo_indptr)
     sizes = (batch, vocab, part_size, n_parts)
     if n_rows:
         _statistics_kernel[(n_rows, n_parts)](

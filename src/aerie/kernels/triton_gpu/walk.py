@@ -7,6 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.kernels.call import takes_call
+from aerie.kernels.cards.axes import MAX_BATCH, MAX_VERIFY
+from aerie.kernels.cards.verdict import RejectSample
 from aerie.kernels.triton_gpu.device import (
     BROKEN_TREE,
     DUPLICATE_SIBLING,
@@ -15,7 +18,7 @@ from aerie.kernels.triton_gpu.device import (
     refuse,
     request_span,
 )
-from aerie.kernels.triton_gpu.launch import MAX_BATCH, MAX_VERIFY, block, tree_block, words
+from aerie.kernels.triton_gpu.launch import block, contiguous, tree_block, words
 
 
 @triton.jit
@@ -92,31 +95,24 @@ def _match_kernel(
     tl.store(detail_out + request, detail)
 
 
-def draft_tree_reject_sample(
-    *,
-    qo_indptr: Tensor,
-    draft_tokens: Tensor,
-    first_child_row: Tensor,
-    next_sibling_row: Tensor,
-    tree_depth: int,
-    target_tokens: Tensor,
-) -> dict[str, Tensor]:
+@takes_call
+def draft_tree_reject_sample(call: RejectSample) -> dict[str, Tensor]:
     """K6, rule match: the accepted root path of each request and the token after it."""
-    batch, device = qo_indptr.shape[0] - 1, qo_indptr.device
+    batch, device = call.qo_indptr.shape[0] - 1, call.qo_indptr.device
     outputs = {
-        "accept_index": torch.empty(batch, tree_depth + 1, dtype=torch.int64, device=device),
+        "accept_index": torch.empty(batch, call.tree_depth + 1, dtype=torch.int64, device=device),
         "accept_count": torch.empty(batch, dtype=torch.int64, device=device),
         "bonus_token": torch.empty(batch, dtype=torch.int64, device=device),
         **words(batch, device),
     }
-    n_rows = draft_tokens.shape[0]
+    n_rows = call.draft_tokens.shape[0]
     most = tree_block(n_rows)
     if batch:
         _match_kernel[(batch,)](
-            qo_indptr.contiguous(), draft_tokens.contiguous(), first_child_row.contiguous(),
-            next_sibling_row.contiguous(), target_tokens.contiguous(), *outputs.values(),
-            n_rows, tree_depth, MAX_VERIFY,
-            B=MAX_BATCH, Q=most, D=block(tree_depth + 1, 16), ROUNDS=most.bit_length() - 1,
+            *contiguous(call.qo_indptr, call.draft_tokens, call.first_child_row),
+            *contiguous(call.next_sibling_row, call.target_tokens), *outputs.values(),
+            n_rows, call.tree_depth, MAX_VERIFY,
+            B=MAX_BATCH, Q=most, D=block(call.tree_depth + 1, 16), ROUNDS=most.bit_length() - 1,
             num_warps=8 if most > 64 else 4,
         )  # fmt: skip
     return outputs

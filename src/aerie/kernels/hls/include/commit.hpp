@@ -83,19 +83,28 @@ emit_token:
     return n;
 }
 
-// The lists of a batch and where each is written.
-struct CommitLists {
+// What a commit returns, and where each goes.
+struct CommitPorts {
     Out<std::int64_t> out_tokens;
+    Out<std::int32_t> out_indptr;
     Out<std::int64_t> out_rows;
+    Out<std::int32_t> rows_indptr;
+    Out<std::int64_t> new_seq_len;
+    Out<std::uint8_t> finished;
     Out<std::int64_t> unfinished;
+    Out<std::int32_t> unfinished_count;
     Out<std::int32_t> kv_src;
     Out<std::int32_t> kv_dst;
+    Out<std::int32_t> move_count;
     Out<std::int32_t> free;
+    Out<std::int32_t> free_count;
+    Out<std::int32_t> status;
+    Out<std::int64_t> detail;
 };
 
 // Moves of the kept rows into place, then the slots that hold nothing any more.
 inline void emit_slots(const Run& run, std::int32_t kept, std::int32_t n_rows, Heads& heads,
-                       const CommitLists& lists) {
+                       const CommitPorts& ports) {
 emit_move:
     for (std::int32_t k = 0; k < Config::MAX_RUN; ++k) {
 #pragma HLS PIPELINE II=1
@@ -103,8 +112,8 @@ emit_move:
             break;
         }
         if (run.path[k] != k) {
-            lists.kv_src[heads.moves] = run.slots[run.path[k]];
-            lists.kv_dst[heads.moves] = run.slots[k];
+            ports.kv_src[heads.moves] = run.slots[run.path[k]];
+            ports.kv_dst[heads.moves] = run.slots[k];
             ++heads.moves;
         }
     }
@@ -115,7 +124,7 @@ emit_free:
             break;
         }
         if (row >= kept) {
-            lists.free[heads.freed] = run.slots[row];
+            ports.free[heads.freed] = run.slots[row];
             ++heads.freed;
         }
     }
@@ -135,17 +144,17 @@ struct Committing {
 // Emit one request's run. Returns its length with KV; `is_last` says whether it ends.
 template <typename Tokens>
 inline std::int64_t commit_run(const Committing& own, Run& run, const Tokens& tokens, Heads& heads,
-                               const CommitLists& lists, bool& is_last) {
+                               const CommitPorts& ports, bool& is_last) {
     // seq_len + 1 tokens are committed already; a limit may be any number.
     const std::int64_t limit = clamped(own.limit, -1, 1LL << 40);
     const std::int32_t emitted = emit_tokens(run, own.accepted, tokens, own.bonus, own.n_stops,
                                              limit - own.prefix - 1, is_last);
     // The bonus has no KV yet; the root always has.
     const std::int32_t kept = 1 + lower(emitted, own.accepted);
-    store(run.emitted, emitted, lists.out_tokens + heads.tokens);
+    store(run.emitted, emitted, ports.out_tokens + heads.tokens);
     heads.tokens += emitted;
     if (!is_last) {
-        lists.unfinished[heads.unfinished] = own.request;
+        ports.unfinished[heads.unfinished] = own.request;
         ++heads.unfinished;
     emit_row:
         for (std::int32_t k = 0; k < Config::MAX_RUN; ++k) {
@@ -153,23 +162,42 @@ inline std::int64_t commit_run(const Committing& own, Run& run, const Tokens& to
             if (k >= kept) {
                 break;
             }
-            lists.out_rows[heads.rows] = own.rows.first + run.path[k];
+            ports.out_rows[heads.rows] = own.rows.first + run.path[k];
             ++heads.rows;
         }
     }
-    emit_slots(run, kept, own.rows.count, heads, lists);
+    emit_slots(run, kept, own.rows.count, heads, ports);
     return own.prefix + kept;
 }
 
-// What no request needed of the lists.
-inline void fill_lists(const Heads& heads, const CommitLists& lists, std::int32_t B,
+inline Heads begin_commit(const CommitPorts& ports) {
+    ports.out_indptr[0] = 0;
+    ports.rows_indptr[0] = 0;
+    return Heads{0, 0, 0, 0, 0};
+}
+
+// What became of a request, committed or not.
+inline void end_request(const Refusal& refusal, std::int32_t b, std::int64_t new_length,
+                        bool is_last, const Heads& heads, const CommitPorts& ports) {
+    ports.new_seq_len[b] = new_length;
+    ports.finished[b] = is_last ? 1 : 0;
+    tell(refusal, b, ports.status, ports.detail);
+    ports.out_indptr[b + 1] = heads.tokens;
+    ports.rows_indptr[b + 1] = heads.rows;
+}
+
+// What no request needed of the lists, and how much of them they did.
+inline void end_commit(const Heads& heads, const CommitPorts& ports, std::int32_t B,
                        std::int64_t runs, std::int32_t R) {
-    fill<std::int64_t>(lists.out_tokens + heads.tokens, runs - heads.tokens, -1);
-    fill<std::int64_t>(lists.out_rows + heads.rows, runs - heads.rows, -1);
-    fill<std::int32_t>(lists.kv_src + heads.moves, runs - heads.moves, -1);
-    fill<std::int32_t>(lists.kv_dst + heads.moves, runs - heads.moves, -1);
-    fill<std::int64_t>(lists.unfinished + heads.unfinished, B - heads.unfinished, -1);
-    fill<std::int32_t>(lists.free + heads.freed, R - heads.freed, -1);
+    fill<std::int64_t>(ports.out_tokens + heads.tokens, runs - heads.tokens, -1);
+    fill<std::int64_t>(ports.out_rows + heads.rows, runs - heads.rows, -1);
+    fill<std::int32_t>(ports.kv_src + heads.moves, runs - heads.moves, -1);
+    fill<std::int32_t>(ports.kv_dst + heads.moves, runs - heads.moves, -1);
+    fill<std::int64_t>(ports.unfinished + heads.unfinished, B - heads.unfinished, -1);
+    fill<std::int32_t>(ports.free + heads.freed, R - heads.freed, -1);
+    ports.unfinished_count[0] = heads.unfinished;
+    ports.move_count[0] = heads.moves;
+    ports.free_count[0] = heads.freed;
 }
 
 inline void update_verify_result(
@@ -184,11 +212,11 @@ inline void update_verify_result(
     Out<std::int32_t> move_count, Out<std::int32_t> free, Out<std::int32_t> free_count,
     Out<std::int32_t> status, Out<std::int64_t> detail) {
     static Run run;
-    const CommitLists lists = {out_tokens, out_rows, unfinished, kv_src, kv_dst, free};
-    Heads heads = {0, 0, 0, 0, 0};
+    const CommitPorts ports = {out_tokens, out_indptr, out_rows, rows_indptr, new_seq_len,
+                               finished, unfinished, unfinished_count, kv_src, kv_dst,
+                               move_count, free, free_count, status, detail};
+    Heads heads = begin_commit(ports);
     RowPointers pointers = begin_rows(qo_indptr);
-    out_indptr[0] = 0;
-    rows_indptr[0] = 0;
 requests:
     for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
         if (b >= B) {
@@ -209,19 +237,11 @@ requests:
             load(req_to_token + place(pool_row, L, prefix), rows.count, run.slots);
             const Committing own = {b, rows, static_cast<std::int32_t>(n_accepted),
                                     bonus_token[b], prefix, length_limit[b], S};
-            new_length = commit_run(own, run, draft_tokens + rows.first, heads, lists, is_last);
+            new_length = commit_run(own, run, draft_tokens + rows.first, heads, ports, is_last);
         }
-        new_seq_len[b] = new_length;
-        finished[b] = is_last ? 1 : 0;
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
-        out_indptr[b + 1] = heads.tokens;
-        rows_indptr[b + 1] = heads.rows;
+        end_request(refusal, b, new_length, is_last, heads, ports);
     }
-    fill_lists(heads, lists, B, place(B, D + 1, 0), R);
-    unfinished_count[0] = heads.unfinished;
-    move_count[0] = heads.moves;
-    free_count[0] = heads.freed;
+    end_commit(heads, ports, B, place(B, D + 1, 0), R);
 }
 
 }  // namespace aerie

@@ -412,8 +412,7 @@ lay_out:
         ChipRequest& request = chip.requests[b];
         lay_out_request(request, seq_len[b], req_pool_indices[b], count, verify_num, table,
                         capacity, heads, ports);
-        ports.status[b] = request.refusal.status;
-        ports.detail[b] = request.refusal.detail;
+        tell(request.refusal, b, ports.status, ports.detail);
         ports.qo_indptr[b + 1] = static_cast<std::int32_t>(heads.rows);
         ports.kv_indptr[b + 1] = static_cast<std::int32_t>(heads.slots);
         ports.mask_indptr[b + 1] = static_cast<std::int32_t>(heads.bytes);
@@ -535,12 +534,12 @@ inline void fused_verdict(
     Out<std::int64_t> detail) {
     static Run run;
     ChipState& chip = chip_state();
-    const CommitLists lists = {out_tokens, out_rows, unfinished, kv_src, kv_dst, free};
+    const CommitPorts ports = {out_tokens, out_indptr, out_rows, rows_indptr, new_seq_len,
+                               finished, unfinished, unfinished_count, kv_src, kv_dst,
+                               move_count, free, free_count, status, detail};
     const bool is_given = has_qo_indptr != 0;
-    Heads heads = {0, 0, 0, 0, 0};
+    Heads heads = begin_commit(ports);
     RowPointers pointers = is_given ? begin_rows(qo_indptr) : RowPointers{0, 0};
-    out_indptr[0] = 0;
-    rows_indptr[0] = 0;
 requests:
     for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
         if (b >= B) {
@@ -589,19 +588,11 @@ requests:
             load(stop_tokens + place(b, S, 0), S, run.stops);
             load(req_to_token + place(pool_row, L, prefix), rows.count, run.slots);
             const Committing own = {b, rows, path.depth, path.bonus, prefix, length_limit[b], S};
-            new_length = commit_run(own, run, request.rows.tokens, heads, lists, is_last);
+            new_length = commit_run(own, run, request.rows.tokens, heads, ports, is_last);
         }
-        new_seq_len[b] = new_length;
-        finished[b] = is_last ? 1 : 0;
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
-        out_indptr[b + 1] = heads.tokens;
-        rows_indptr[b + 1] = heads.rows;
+        end_request(refusal, b, new_length, is_last, heads, ports);
     }
-    fill_lists(heads, lists, B, place(B, D + 1, 0), R);
-    unfinished_count[0] = heads.unfinished;
-    move_count[0] = heads.moves;
-    free_count[0] = heads.freed;
+    end_commit(heads, ports, B, place(B, D + 1, 0), R);
 }
 
 }  // namespace aerie

@@ -193,8 +193,7 @@ requests:
         std::int64_t tokens[Config::MAX_CANDIDATES] = {};
         load(topk_tokens + first, layer.n, tokens);
         const Refusal refusal = has_map ? check_tokens(tokens, layer, VD, map) : Refusal{};
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
+        tell(refusal, b, status, detail);
         if (is_refused(refusal)) {
             fill<float>(curr_layer_scores + first, layer.n, 0.0F);
             fill<float>(sort_layer_scores + first, layer.n, 0.0F);
@@ -251,8 +250,7 @@ check_requests:
         load_layer(topk_tokens + place(b, layer.n, 0), sort_layer_indices + place(b, layer.n, 0),
                    frontier_indexs + place(b, W, 0), layer, stored);
         const Refusal refusal = check_layer(stored, layer, cumu_count);
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
+        tell(refusal, b, status, detail);
     }
 }
 
@@ -286,8 +284,7 @@ requests:
         load_layer(topk_tokens + first, sort_layer_indices + first,
                    frontier_indexs + place(b, W, 0), layer, stored);
         const Refusal refusal = check_layer(stored, layer, cumu_count);
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
+        tell(refusal, b, status, detail);
         if (is_refused(refusal)) {
             fill<float>(output_scores + best, K, 0.0F);
             fill<std::int64_t>(output_tokens + best, K, -1);

@@ -180,8 +180,7 @@ requests:
                 refuse(refusal, Status::SLOT_CAPACITY, asked);
             }
         }
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
+        tell(refusal, b, status, detail);
         if (!is_refused(refusal)) {
             link_rows(chosen, links);
         emit_rows:
@@ -287,8 +286,7 @@ requests:
                 refuse(refusal, Status::MASK_CAPACITY, asked_bytes);
             }
         }
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
+        tell(refusal, b, status, detail);
         if (!is_refused(refusal)) {
             load_ancestors(ancestor_bits, rows, ancestors);
             copy_slots(req_to_token + place(pool_row, L, 0), columns, kv_indices + slots);
@@ -357,8 +355,7 @@ requests:
         qo_indptr[b + 1] = taken_rows;
         kv_indptr[b + 1] = taken_slots;
         mask_indptr[b + 1] = taken_bytes;
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
+        tell(refusal, b, status, detail);
     }
 }
 

@@ -110,8 +110,7 @@ requests:
                 refuse(refusal, Status::KV_CAPACITY, asked);
             }
         }
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
+        tell(refusal, b, status, detail);
         if (!is_refused(refusal)) {
             copy_prefix(req_to_token + place(pool_row, L, 0), prefix, frontier, W, kv_indices);
             load(fed_slots + place(b, F, 0), is_draft ? F : 0, frontier.fed_slots);
@@ -193,31 +192,75 @@ find_negative:
     }
 }
 
-// A span may be as long as the table is wide, so its slots are read twice: once to be judged, and
-// once more to be written.
-inline void write_span(Out<std::int32_t> table_row, In<std::int32_t> slots, std::int64_t n) {
-write_slot:
-    for (std::int64_t i = 0; i < Config::MAX_TABLE_WIDTH; ++i) {
-#pragma HLS PIPELINE II=1
-        if (i >= n) {
-            break;
-        }
-        table_row[i] = slots[i];
-    }
-}
+// Slots of K10a: request b takes the first ones of its own row.
+struct OwnRows {
+    std::int32_t width;
+};
 
-// K10a: request b takes the first slots of its own row.
-inline Refusal check_draft_locs(const Spans& spans, std::int32_t b, std::int32_t B,
-                                std::int32_t P, std::int32_t L, std::int32_t T,
-                                In<std::int32_t> out_cache_loc) {
-    Refusal refusal;
-    check_span(refusal, spans, b, B, P, L);
+inline std::int64_t next_slot(Refusal& refusal, const OwnRows& given, const Spans& spans,
+                              std::int32_t b, In<std::int32_t> slots) {
     const std::int64_t needed = span_of(spans.start[b], spans.end[b]);
-    if (needed > T) {
+    if (needed > given.width) {
         refuse(refusal, Status::SLOT_CAPACITY, needed);
     }
-    check_slots(refusal, out_cache_loc + place(b, T, 0), clamped(needed, 0, T));
-    return refusal;
+    const std::int64_t first = place(b, given.width, 0);
+    check_slots(refusal, slots + first, clamped(needed, 0, given.width));
+    return first;
+}
+
+// Slots of K10b: request b takes its share behind the shares of all before it, refused ones
+// included. A sum that would wrap into the list again stays at the largest number.
+struct Shares {
+    std::int32_t size;
+    std::int64_t taken;
+};
+
+inline std::int64_t next_slot(Refusal& refusal, Shares& given, const Spans& spans, std::int32_t b,
+                              In<std::int32_t> slots) {
+    const std::int64_t first = clamped(given.taken, 0, given.size);
+    given.taken = saturating_sum(given.taken, span_of(spans.start[b], spans.end[b]));
+    if (given.taken > given.size) {
+        refuse(refusal, Status::SLOT_CAPACITY, given.taken);
+    }
+    check_slots(refusal, slots + first, clamped(given.taken, first, given.size) - first);
+    return first;
+}
+
+// A check writes no table.
+struct NoTable {};
+
+inline void put_span(const NoTable& /*table*/, std::int64_t /*at*/, In<std::int32_t> /*slots*/,
+                     std::int64_t /*n*/) {}
+
+// A span may be as long as the table is wide, so its slots are read twice: once to be judged, and
+// once more to be written.
+inline void put_span(const Out<std::int32_t>& table, std::int64_t at, In<std::int32_t> slots,
+                     std::int64_t n) {
+    copy_slots(slots, n, table + at);
+}
+
+// Both assignments, and both checks.
+template <typename Table, typename Slots>
+inline void assign_spans(std::int32_t B, std::int32_t P, std::int32_t L, const Table& table,
+                         In<std::int64_t> req_pool_indices, In<std::int64_t> start,
+                         In<std::int64_t> end, In<std::int32_t> slots, Slots given,
+                         Out<std::int32_t> status, Out<std::int64_t> detail) {
+    Spans spans = {};
+    load_spans(req_pool_indices, start, end, B, spans);
+assign_requests:
+    for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
+        if (b >= B) {
+            break;
+        }
+        Refusal refusal;
+        check_span(refusal, spans, b, B, P, L);
+        const std::int64_t first = next_slot(refusal, given, spans, b, slots);
+        tell(refusal, b, status, detail);
+        if (!is_refused(refusal)) {
+            put_span(table, place(spans.pool_rows[b], L, spans.start[b]), slots + first,
+                     spans.end[b] - spans.start[b]);
+        }
+    }
 }
 
 inline void assign_draft_cache_locs_operator_check(
@@ -225,61 +268,16 @@ inline void assign_draft_cache_locs_operator_check(
     In<std::int32_t> /*req_to_token*/, In<std::int64_t> req_pool_indices, In<std::int64_t> start,
     In<std::int64_t> end, In<std::int32_t> out_cache_loc, Out<std::int32_t> status,
     Out<std::int64_t> detail) {
-    Spans spans = {};
-    load_spans(req_pool_indices, start, end, B, spans);
-check_requests:
-    for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
-        if (b >= B) {
-            break;
-        }
-        const Refusal refusal = check_draft_locs(spans, b, B, P, L, T, out_cache_loc);
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
-    }
+    assign_spans(B, P, L, NoTable{}, req_pool_indices, start, end, out_cache_loc, OwnRows{T},
+                 status, detail);
 }
 
-inline void assign_draft_cache_locs_operator(std::int32_t B, std::int32_t P, std::int32_t L,
-                                             std::int32_t T, Out<std::int32_t> req_to_token,
-                                             In<std::int64_t> req_pool_indices,
-                                             In<std::int64_t> start, In<std::int64_t> end,
-                                             In<std::int32_t> out_cache_loc,
-                                             Out<std::int32_t> status, Out<std::int64_t> detail) {
-    Spans spans = {};
-    load_spans(req_pool_indices, start, end, B, spans);
-requests:
-    for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
-        if (b >= B) {
-            break;
-        }
-        const Refusal refusal = check_draft_locs(spans, b, B, P, L, T, out_cache_loc);
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
-        if (!is_refused(refusal)) {
-            write_span(req_to_token + place(spans.pool_rows[b], L, spans.start[b]),
-                       out_cache_loc + place(b, T, 0), spans.end[b] - spans.start[b]);
-        }
-    }
-}
-
-// Slots of the flat list taken up to and including request b, refused ones included. A sum that
-// would wrap into the list again stays at the largest number.
-inline std::int64_t taken_with(std::int64_t taken, const Spans& spans, std::int32_t b) {
-    return saturating_sum(taken, span_of(spans.start[b], spans.end[b]));
-}
-
-// K10b: request b takes its share behind the shares of all before it; `taken` goes on to the next.
-inline Refusal check_pool_locs(const Spans& spans, std::int32_t b, std::int32_t B, std::int32_t P,
-                               std::int32_t L, std::int32_t C, In<std::int32_t> out_cache_loc,
-                               std::int64_t& taken) {
-    Refusal refusal;
-    check_span(refusal, spans, b, B, P, L);
-    const std::int64_t first = clamped(taken, 0, C);
-    taken = taken_with(taken, spans, b);
-    if (taken > C) {
-        refuse(refusal, Status::SLOT_CAPACITY, taken);
-    }
-    check_slots(refusal, out_cache_loc + first, clamped(taken, first, C) - first);
-    return refusal;
+inline void assign_draft_cache_locs_operator(
+    std::int32_t B, std::int32_t P, std::int32_t L, std::int32_t T, Out<std::int32_t> req_to_token,
+    In<std::int64_t> req_pool_indices, In<std::int64_t> start, In<std::int64_t> end,
+    In<std::int32_t> out_cache_loc, Out<std::int32_t> status, Out<std::int64_t> detail) {
+    assign_spans(B, P, L, req_to_token, req_pool_indices, start, end, out_cache_loc, OwnRows{T},
+                 status, detail);
 }
 
 inline void assign_req_to_token_pool_operator_check(
@@ -287,44 +285,16 @@ inline void assign_req_to_token_pool_operator_check(
     In<std::int32_t> /*req_to_token*/, In<std::int64_t> req_pool_indices, In<std::int64_t> start,
     In<std::int64_t> end, In<std::int32_t> out_cache_loc, Out<std::int32_t> status,
     Out<std::int64_t> detail) {
-    Spans spans = {};
-    load_spans(req_pool_indices, start, end, B, spans);
-    std::int64_t taken = 0;
-check_requests:
-    for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
-        if (b >= B) {
-            break;
-        }
-        const Refusal refusal = check_pool_locs(spans, b, B, P, L, C, out_cache_loc, taken);
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
-    }
+    assign_spans(B, P, L, NoTable{}, req_pool_indices, start, end, out_cache_loc, Shares{C, 0},
+                 status, detail);
 }
 
-inline void assign_req_to_token_pool_operator(std::int32_t B, std::int32_t P, std::int32_t L,
-                                              std::int32_t C, Out<std::int32_t> req_to_token,
-                                              In<std::int64_t> req_pool_indices,
-                                              In<std::int64_t> start, In<std::int64_t> end,
-                                              In<std::int32_t> out_cache_loc,
-                                              Out<std::int32_t> status,
-                                              Out<std::int64_t> detail) {
-    Spans spans = {};
-    load_spans(req_pool_indices, start, end, B, spans);
-    std::int64_t taken = 0;
-requests:
-    for (std::int32_t b = 0; b < Config::MAX_BATCH; ++b) {
-        if (b >= B) {
-            break;
-        }
-        const std::int64_t first = taken;
-        const Refusal refusal = check_pool_locs(spans, b, B, P, L, C, out_cache_loc, taken);
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
-        if (!is_refused(refusal)) {
-            write_span(req_to_token + place(spans.pool_rows[b], L, spans.start[b]),
-                       out_cache_loc + first, spans.end[b] - spans.start[b]);
-        }
-    }
+inline void assign_req_to_token_pool_operator(
+    std::int32_t B, std::int32_t P, std::int32_t L, std::int32_t C, Out<std::int32_t> req_to_token,
+    In<std::int64_t> req_pool_indices, In<std::int64_t> start, In<std::int64_t> end,
+    In<std::int32_t> out_cache_loc, Out<std::int32_t> status, Out<std::int64_t> detail) {
+    assign_spans(B, P, L, req_to_token, req_pool_indices, start, end, out_cache_loc, Shares{C, 0},
+                 status, detail);
 }
 
 }  // namespace aerie

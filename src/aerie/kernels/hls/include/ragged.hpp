@@ -22,6 +22,12 @@ inline void refuse(Refusal& refusal, Status code, std::int64_t value) {
 
 inline bool is_refused(const Refusal& refusal) { return refusal.status != 0; }
 
+inline void tell(const Refusal& refusal, std::int32_t request, Out<std::int32_t> status,
+                 Out<std::int64_t> detail) {
+    status[request] = refusal.status;
+    detail[request] = refusal.detail;
+}
+
 // Flat rows of a request.
 struct Rows {
     std::int32_t first = 0;

@@ -89,8 +89,7 @@ check_requests:
         if (lengths.total != R) {
             refuse(refusal, Status::BROKEN_LAYOUT, lengths.total);
         }
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
+        tell(refusal, b, status, detail);
         is_any = is_any || is_refused(refusal);
     }
     return is_any;

@@ -130,8 +130,7 @@ requests:
         if (!is_refused(refusal) && rows.count > 0) {
             covered = written;
         }
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
+        tell(refusal, b, status, detail);
     }
     fill<float>(target_probas + place(covered, V, 0), place(R - covered, V, 0), 0.0F);
 }
@@ -254,8 +253,7 @@ requests:
             refuse(refusal, Status::TOO_DEEP, tree_depth + 1);
         }
         const bool has_path = !is_refused(refusal) && rows.count > 0;
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
+        tell(refusal, b, status, detail);
         accept_count[b] = has_path ? path.depth : 0;
         bonus_token[b] = has_path ? path.bonus : -1;
     emit_path:
@@ -443,8 +441,7 @@ requests:
                 chosen[row] = choose_token(buffers, V, sampler, position);
             }
         }
-        status[b] = refusal.status;
-        detail[b] = refusal.detail;
+        tell(refusal, b, status, detail);
         if (!is_refused(refusal) && rows.count > 0) {
             fill<std::int64_t>(target_tokens + covered, rows.first - covered, -1);
             store(chosen, rows.count, target_tokens + rows.first);
