@@ -1,11 +1,11 @@
 """Find held-out pieces whose greedy texts do not loop: writes assets/heldout/steady.json.
 
-    python scripts/steady_texts.py [--lengths 1024,8192] [--threads 1]
+    python -m scripts.steady_texts [--lengths 1024,8192] [--device cuda] [--threads 1]
 
 A small pair repeats itself on most prompts, and acceptance on a loop says nothing: benchmarks leave
 such texts out. Which prompts these are does not depend on the machine (the texts are those of plain
-decoding, in the pair's own geometry or inflated, up to near ties), so they are found once, here, on
-a CPU; whoever measures holds its own texts against the same rule again. A piece is a run of a
+decoding, in the pair's own geometry or inflated, up to near ties), so they are found once, here;
+whoever measures holds its own texts against the same rule again. A piece is a run of a
 document's tokens: every document of code of at least the length is cut into such pieces, none
 overlapping. A length is done when enough pieces are found or the documents end; the file is
 written after every batch, and a second run goes on where the first one stopped.
@@ -18,19 +18,16 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "src"))
+from aerie import Engine, SamplingParams
+from aerie.text.heldout import STEADY, Piece, read_pieces
+from aerie.text.loops import does_not_loop
+from scripts import ROOT
 
-from aerie import Engine, SamplingParams  # noqa: E402
-from aerie.text.heldout import Piece, read_pieces  # noqa: E402
-from aerie.text.loops import does_not_loop  # noqa: E402
-
-FILE = ROOT / "src/aerie/assets/heldout/steady.json"
+FILE = ROOT / "src/aerie/assets/heldout" / STEADY
 # Pieces of a length: eight groups of the largest batch measured there, and a quarter more.
 WANTED = {512: 48, 1_024: 320, 8_192: 100, 16_384: 44, 32_768: 32}
 NEW_TOKENS = 224  # longer than any text that is measured on these pieces
@@ -55,13 +52,14 @@ def main() -> int:
     """Try pieces of every length until there are enough."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--lengths", default=",".join(map(str, WANTED)))
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     known = json.loads(FILE.read_text("utf-8")) if FILE.is_file() else {}
     lengths = [int(text) for text in options.lengths.split(",")]
     engine = Engine.load(
-        device="cpu",
+        device=options.device,
         speculation={"method": "none"},
         scheduler={"max_batch": 32},
         cache={"n_pages": (BATCH_TOKENS + 33_000) // 16 + 1024, "prefix_reuse": False},

@@ -41,7 +41,7 @@ MOST_NAMES: dict[str, int] = {
     "config": 27,
     "costs": 14,
     "engine": 113,
-    "fpga": 428,
+    "fpga": 431,
     "kernels": 1069,
     "kv": 9,
     "models": 455,
@@ -51,7 +51,7 @@ MOST_NAMES: dict[str, int] = {
     "requests": 21,
     "server": 269,
     "speculation": 83,
-    "text": 127,
+    "text": 131,
     "train": 260,
     "tune": 32,
 }

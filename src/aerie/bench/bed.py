@@ -29,24 +29,16 @@ from aerie.requests.events import TokenEvent
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import State, Statistics
 from aerie.speculation.policy import Policy
-from aerie.text.heldout import read_documents
+from aerie.text.heldout import Piece, read_documents, steady_first
 
 RULE = (
-    "the beginnings of held-out documents of code, no two of one document: those of the shortest "
-    "length that holds the context come first, then longer ones, in the order of their names"
+    "pieces of held-out documents of code, none overlapping: those after which the pair is known "
+    "not to loop come first, then the others, the first piece of every document before second ones"
 )
 LEAD_IN = 3  # rounds that seat the batch and fill the pipeline; not timed
 WATCHED = 4  # rounds in which any wait beside the read is an error
 SPARE = 256  # tokens a request may run ahead of its batch
 NEVER = 1 << 30  # pages of a request that count as found before: what a run writes is not kept
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A text's tokens, and where they come from."""
-
-    name: str
-    tokens: tuple[int, ...]
 
 
 class PromptBook:
@@ -57,14 +49,21 @@ class PromptBook:
         self.encode = tokenizer.encode
         self.end_ids = tokenizer.eos_ids  # each of them ends a text
         self._tokens: dict[str, tuple[int, ...]] = {}
+        self._pieces: dict[int, list[Piece]] = {}
 
-    def choose(self, context: int, n_prompts: int, offset: int = 0) -> list[Prompt]:
-        """So many different prompts of a context, by `RULE`, behind the first `offset`."""
+    def pieces(self, context: int) -> list[Piece]:
+        """All prompts that there are of a context, by `RULE`."""
+        if context not in self._pieces:
+            self._pieces[context] = list(steady_first(self.encode, context))
+        return self._pieces[context]
+
+    def choose(self, context: int, n_prompts: int) -> list[Piece]:
+        """The beginnings of so many documents, no two of one, the shortest ones first."""
         found = []
-        for document in read_documents(context, n_prompts, offset=offset):
+        for document in read_documents(context, n_prompts):
             if document.name not in self._tokens:
                 self._tokens[document.name] = tuple(self.encode(document.text))
-            found.append(Prompt(document.name, self._tokens[document.name][:context]))
+            found.append(Piece(document.name, self._tokens[document.name][:context]))
         return found
 
 

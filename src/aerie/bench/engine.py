@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerie.assemble.choices import CHUNKS
 from aerie.assemble.sizes import tree_shape
-from aerie.bench.bed import Prompt, Run
+from aerie.bench.bed import Run
 from aerie.bench.contract import (
     CAST,
     PLAIN,
@@ -39,7 +39,7 @@ from aerie.by_context import ByContext
 from aerie.config import PlannerConfig, SpeculationConfig
 from aerie.costs.table import CostTable
 from aerie.speculation.policy import Situation
-from aerie.text.heldout import read_tokens
+from aerie.text.heldout import Piece, read_tokens
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -116,13 +116,13 @@ class EngineExperiment(Experiment):
         """With the costs of this machine."""
         return WatchedBed(self.contract, self.setup, self.pair, self.planner)
 
-    def choose(self, place: Place) -> tuple[list[Prompt], list[float]]:
+    def choose(self, place: Place) -> tuple[list[Piece], list[float]]:
         """Other prompts every turn where they are short; each is read once, by the planner."""
         self.bed.forget()
         self.runs.clear()
         groups_of = choose_prompts(place.context, self.book.encode)
         prompts = [
-            Prompt(f"{place.context}.{turn}.{number}", tuple(tokens))
+            Piece(f"{place.context}.{turn}.{number}", tuple(tokens))
             for turn in range(place.scenario.groups)
             for number, tokens in enumerate(groups_of(place.batch, turn))
         ]

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from aerie.bench.bed import Bed, Prompt, PromptBook, Run
+from aerie.bench.bed import Bed, PromptBook, Run
 from aerie.bench.bytes import step_bytes
 from aerie.bench.ceilings import copy_bandwidth
 from aerie.bench.contract import PLAIN, Contract, Place
@@ -23,8 +23,9 @@ from aerie.bench.round.setup import RoundSetup
 from aerie.bench.rows import Row, append_rows, figures, read_rows
 from aerie.bench.turns import rotated
 from aerie.engine.captured import Captured
-from aerie.errors import PerfModeError
+from aerie.errors import PerfModeError, UsageError
 from aerie.models.inflate.embed import LargePair
+from aerie.text.heldout import Piece
 from aerie.text.loops import does_not_loop
 
 Note = Callable[[str], None]
@@ -115,7 +116,7 @@ class Experiment:
         self.note(f"{place}: {_ratios(rows)}")
         return rows
 
-    def choose(self, place: Place) -> tuple[list[Prompt], list[float]]:
+    def choose(self, place: Place) -> tuple[list[Piece], list[float]]:
         """Prompts whose texts do not loop, and the seconds to the first token of what was read.
 
         A policy with a head writes their texts once; a batch at a time, as they are measured.
@@ -123,11 +124,17 @@ class Experiment:
         scenario, batch = place.scenario, place.batch
         wanted = scenario.groups * batch
         reader = next(name for name in scenario.policies if name != PLAIN)
-        kept: list[Prompt] = []
+        kept: list[Piece] = []
         cold: list[float] = []
         n_tried = 0
-        while len(kept) < wanted:  # where documents run out, the book says so
-            tried = self.book.choose(place.context, batch, n_tried)
+        pieces = self.book.pieces(place.context)
+        while len(kept) < wanted:
+            tried = pieces[n_tried : n_tried + batch]
+            if len(tried) < batch:
+                raise UsageError(
+                    f"{place}: {wanted} texts that do not loop are asked for, and of the "
+                    f"{n_tried} held-out pieces of this length {len(kept)} give one"
+                )
             n_tried += batch
             tokens = [prompt.tokens for prompt in tried]
             cold += [own for own in self.bed.read(tokens, reader) if own is not None]
@@ -137,7 +144,7 @@ class Experiment:
         self.note(f"{place}: {len(kept)} of {n_tried} texts do not loop")
         return kept[:wanted], cold
 
-    def _warm_up(self, place: Place, prompts: Sequence[Prompt]) -> None:
+    def _warm_up(self, place: Place, prompts: Sequence[Piece]) -> None:
         """Capture what the point needs, and watch for waits of the host."""
         tokens = [prompt.tokens for prompt in prompts]
         for policy in place.scenario.policies:
@@ -149,7 +156,7 @@ class Experiment:
                 raise PerfModeError(f"{place}, {policy}: the host waited: {run.waits}")
 
     def _run(
-        self, place: Place, policy: str, prompts: Sequence[Prompt], shared: dict[str, Any]
+        self, place: Place, policy: str, prompts: Sequence[Piece], shared: dict[str, Any]
     ) -> Row:
         """One run of a policy."""
         n_new, costs = place.scenario.tokens_of(policy), self.contract.policies[policy].costs
@@ -189,7 +196,7 @@ class Experiment:
             raise PerfModeError(f"{place}, {policy}: fell back to single tokens")
 
     def _shared_columns(
-        self, place: Place, prompts: Sequence[Prompt], cold: Sequence[float]
+        self, place: Place, prompts: Sequence[Piece], cold: Sequence[float]
     ) -> dict[str, Any]:
         """What all rows of a point have in common."""
         # Milliseconds of a plain step at the speed of a copy, in the middle of a run.

@@ -42,15 +42,6 @@ def chosen(kind: str, asked: str, known: Iterable[str]) -> list[str]:
     return names or every
 
 
-def equipped(*modules: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a record says of this machine and of its tools, which must be there."""
-    from aerie.bench.provenance import provenance
-    from aerie.fpga.tools import require, versions
-
-    require(*modules)
-    return provenance("cpu"), versions()
-
-
 @app.command("bytes")
 def count_bytes(
     out: Out = Path("reports"),

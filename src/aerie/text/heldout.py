@@ -10,7 +10,7 @@ from importlib import resources
 
 from aerie.errors import UsageError
 
-ARCHIVE = "documents.jsonl.xz"
+ARCHIVE, STEADY = "documents.jsonl.xz", "steady.json"
 CODE, PROSE = "code", "prose"
 KINDS = (CODE, PROSE)
 
@@ -59,6 +59,42 @@ def read_tokens(
         list(encode(document.text)[:length])
         for document in read_documents(length, number, kind, offset)
     ]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run of a document's tokens, named by the document and the place where it begins."""
+
+    name: str
+    tokens: tuple[int, ...]
+
+
+def read_pieces(
+    encode: Callable[[str], Sequence[int]], length: int, kind: str = CODE
+) -> Iterator[Piece]:
+    """Documents cut into pieces of `length` tokens, none overlapping.
+
+    The first piece of each comes first, then the second: neighbours are of different texts.
+    """
+    documents = (document for document in _records() if document.kind == kind)
+    whole = {document.name: tuple(encode(document.text)) for document in documents}
+    for begin in range(0, max(map(len, whole.values())), length):
+        for name, text in whole.items():
+            if begin + length <= len(text):
+                yield Piece(f"{name}@{begin}", text[begin : begin + length])
+
+
+def steady_first(encode: Callable[[str], Sequence[int]], length: int) -> Iterator[Piece]:
+    """Pieces of code, first those after which the built-in pair is known not to loop.
+
+    Which these are was found by plain decoding (`scripts/steady_texts.py`); whoever measures asks
+    its own texts again, for near ties can part them.
+    """
+    listed = json.loads((resources.files("aerie.assets") / "heldout" / STEADY).read_text("utf-8"))
+    known = set(listed.get(str(length), {"steady": ()})["steady"])
+    pieces = list(read_pieces(encode, length))
+    yield from (piece for piece in pieces if piece.name in known)
+    yield from (piece for piece in pieces if piece.name not in known)
 
 
 def _records() -> Iterator[Document]:

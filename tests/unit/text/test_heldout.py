@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from aerie.api import find_pair
+from aerie.api import Engine, SamplingParams, find_pair
 from aerie.errors import UsageError
-from aerie.text.heldout import CODE, KINDS, PROSE, Document, read_documents, read_tokens
+from aerie.text.heldout import (
+    CODE,
+    KINDS,
+    PROSE,
+    STEADY,
+    Document,
+    read_documents,
+    read_pieces,
+    read_tokens,
+    steady_first,
+)
+from aerie.text.loops import does_not_loop
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
 from aerie.train.sources import is_permissive
 
@@ -21,6 +34,12 @@ LEAST = {1024: 256, 8192: 64, 16_384: 64, 32_768: 64, 65_536: 32, 131_072: 4}
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return load_tokenizer(find_pair(None, None)[0])
+
+
+@pytest.fixture(scope="module")
+def encode(tokenizer: Tokenizer) -> Callable[[str], Sequence[int]]:
+    """All documents are encoded once."""
+    return functools.cache(tokenizer.encode)
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +112,31 @@ def test_too_many_are_refused_with_the_number_there_is() -> None:
         read_documents(8, 1, "music")
     with pytest.raises(UsageError, match="there are 0"):
         read_documents(131_073, 1)
+
+
+def test_pieces_do_not_overlap_and_known_ones_come_first(
+    encode: Callable[[str], Sequence[int]],
+) -> None:
+    listed = json.loads((ASSETS / "heldout" / STEADY).read_text("utf-8"))
+    for length, least in ((1024, 256), (8192, 8)):
+        known = listed[str(length)]["steady"]
+        pieces = list(steady_first(encode, length))
+        assert least <= len(known) == len(set(known))
+        assert [piece.name for piece in pieces[: len(known)]] == known
+        assert len({piece.name for piece in pieces}) == len(pieces) > listed[str(length)]["tried"]
+        assert all(len(piece.tokens) == length for piece in pieces)
+        places = [piece.name.partition("@") for piece in pieces]
+        assert all(int(begin) % length == 0 for _, _, begin in places)
+    assert {p.name for p in read_pieces(encode, 8192)} == {p.name for p in pieces}
+
+
+def test_a_piece_that_is_listed_does_not_loop(
+    tokenizer: Tokenizer, encode: Callable[[str], Sequence[int]]
+) -> None:
+    listed = json.loads((ASSETS / "heldout" / STEADY).read_text("utf-8"))["1024"]
+    pieces = list(steady_first(encode, 1024))
+    chosen = [pieces[0], pieces[len(listed["steady"]) - 1]]
+    with Engine.load(device="cpu", speculation={"method": "none"}) as engine:
+        asked = SamplingParams(max_tokens=224, temperature=0.0, ignore_eos=True)
+        texts = engine.generate([piece.tokens for piece in chosen], asked)
+    assert all(does_not_loop(text.token_ids, tokenizer.eos_ids) for text in texts)
