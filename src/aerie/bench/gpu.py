@@ -13,8 +13,9 @@ from aerie.bench.bed import RULE
 from aerie.bench.contract import COV_LIMIT, LEAST_SHARE, Contract, read_contract
 from aerie.bench.experiment import Experiment, Note
 from aerie.bench.gates.gate import Verdict, read_gates
-from aerie.bench.gates.run import run_suite
+from aerie.bench.gates.run import require_passes, run_suite
 from aerie.bench.gpu_checks import CHECKS
+from aerie.bench.machine import compilers, under_load
 from aerie.bench.provenance import device_label, installed
 from aerie.bench.record import (
     Interval,
@@ -42,10 +43,12 @@ POINT = {
     "over plain (90 %)": "{ratio_to_plain:.2f} ({ratio_low:.2f} to {ratio_high:.2f})",
     "acceptance": "{mean_acceptance_length:.2f}",
     "a slot": "{accepted_per_active_slot:.2f}",
+    "disabled": "{disabled_finished}",
     "tax": "{round_tax:.2f}",
     "ms a round": "{ms_per_round:.3f}",
     "plain's floor ms": "{ceiling_ms:.3f}",
     "plain / floor": "{plain_share_of_ceiling:.2f}",
+    "TTFT p50 / p99 ms": "{first}",
     "ITL p50 / p99 ms": "{itl_ms[p50]:.2f} / {itl_ms[p99]:.2f}",
     "repeated": "{repeated_8gram_share:.0%}",
     "J/token": "{joules}",
@@ -92,12 +95,18 @@ def open_session(asked: Asked, note: Note) -> Experiment:
 
 def run_asked(asked: Asked, note: Note) -> dict[str, Any]:
     """Measure, in the order of `WHAT`; returns the closing record."""
+    is_late = MATRIX in asked.what or bool(asked.then)
+    must_pass = is_late and read_contract(asked.contract).model.device.startswith("cuda")
+    if must_pass and "micro" not in asked.what:
+        require_passes(asked.out, asked.kernel_sha256)  # before a model is loaded
     session = open_session(asked, note)
     verdicts: list[Verdict] = []
     for suite in SUITES:
         if suite in asked.what:
             verdicts += run_suite(session, read_gates(asked.gates), suite, asked.out)
     checks = run_checks(session, [name for name in CHECKS if name in asked.what], asked.out)
+    if must_pass:
+        require_passes(asked.out, asked.kernel_sha256)
     if MATRIX in asked.what:
         session.run(session.contract.places(asked.points))
     for path in asked.then:
@@ -185,7 +194,9 @@ def summary_page(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
 def _point(point: Mapping[str, Any]) -> dict[str, Any]:
     mark = "" if point["stability"] == "stable" else f" ({point['stability']})"
     joules = point["joules_per_token"]
-    return {**point, "mark": mark, "joules": "" if joules is None else f"{joules:.2f}"}
+    first = " / ".join("" if ms is None else f"{ms:.0f}" for ms in point["ttft_ms"].values())
+    shown = {"mark": mark, "first": first, "joules": "" if joules is None else f"{joules:.2f}"}
+    return {**point, **shown}
 
 
 def _place(place: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,6 +210,7 @@ def write_contract(out: Path, contract: Contract, source: str, origin: Origin) -
     out.mkdir(parents=True, exist_ok=True)
     (out / "benchmark_contract.md").write_text(contract_page(contract, source), encoding="utf-8")
     facts = {**origin.facts, "platform": platform.platform(), "machine": platform.machine()}
+    facts |= {**compilers(), **under_load(contract.model.device)}
     known = [f"{name}=={version}" for name in PACKAGES if (version := installed(name))]
     lines = [f"contract_digest: {contract.digest}"]
     lines += [f"{name}: {value}" for name, value in facts.items() if name != "contract"]

@@ -123,6 +123,7 @@ def proportion(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "rounds_launched_before_an_end_was_known": late,
         "per_active": per,
+        "disabled_finished": sum(max(active) - n for n in active),
         "active_count": {
             "mean": round(sum(active) / len(active), 3),
             "min": min(active),

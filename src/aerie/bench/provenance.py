@@ -146,6 +146,10 @@ class Meter:
         """A clock now."""
         return self._read(ctypes.c_uint, "nvmlDeviceGetClockInfo", clock)
 
+    def watts(self) -> float | None:
+        """What the board draws now."""
+        return self._read(ctypes.c_uint, "nvmlDeviceGetPowerUsage", scale=1e-3)
+
     def driver(self) -> str | None:
         """The driver's version."""
         text = ctypes.create_string_buffer(TEXT)

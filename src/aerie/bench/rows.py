@@ -62,7 +62,7 @@ class Row:
     copy_gbps: float
     peak_memory: int
     joules: str  # empty where the device does not tell
-    ttft_ms: str  # of this point's prompts, read cold; empty where they were cached
+    ttft_ms: str  # of each of this point's prompts that was read cold; once the median alone
     tuned_hits: int
     tuned_total: int
     costs_sha256: str  # of the table a planner planned from; empty for the others

@@ -9,11 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 from aerie.bench.contract import CAST, COV_LIMIT, LEAST_SHARE, PLAIN, PLANNER
-from aerie.bench.record import Interval, interval
+from aerie.bench.record import Interval, interval, percentiles
 from aerie.bench.rows import Row, newest
 
 PREFIX = "prompts are read once a point and found again"
-LEAST_METERED = 0.5  # seconds; the energy counter moves too seldom for shorter runs
+# Seconds of all runs of a point: the energy counter moves every 20 to 100 ms, so that a run by
+# itself is off by a step at either end, and only the sum tells.
+LEAST_METERED = 1.0
 LEAST_PAIRS, LEAST_RUNS = 9, 5
 
 
@@ -82,10 +84,8 @@ def point(rows: Sequence[Row], policy: str) -> dict[str, Any]:
         return float(statistics.median(column(name)))
 
     ratio = pairs(rows, policy).interval
-    long = [row for row in own if row.joules and row.seconds >= LEAST_METERED]
-    spent = [float(row.joules) / row.tokens for row in long]
     plain = statistics.median(row.ms_per_round for row in rows if row.policy == PLAIN)
-    emissions, cold = sum(column("emissions")), own[0].ttft_ms
+    emissions = sum(column("emissions"))
     # Of the timed rounds, of each active request: what it wrote, its bonus token with it.
     written = sum(column("tokens")) / sum(row.rounds * row.active_mean for row in own)
     return {
@@ -111,22 +111,40 @@ def point(rows: Sequence[Row], policy: str) -> dict[str, Any]:
             "min": min(column("active_least")),
             "max": max(column("active_most")),
         },
+        # Seats of finished requests that rounds left out, one a round.
+        "disabled_finished": round(sum(r.rounds * (r.batch - r.active_mean) for r in own)),
         "round_tax": round(middle("ms_per_round") / plain, 4),
         "ceiling_ms": own[0].ceiling_ms,
         "ms_per_round": round(middle("ms_per_round"), 4),
         "plain_share_of_ceiling": round(share_of_ceiling(rows), 4),
-        "ttft_ms": {"p50": float(cold) if cold else None, "p99": None},
+        "ttft_ms": _first_tokens(own[0].ttft_ms),
         # Quantiles of every run, and their median over the runs.
         "itl_ms": {at: round(middle(f"itl_{at}_ms"), 4) for at in ("p50", "p99")},
         "gap_ms": {at: round(middle(f"gap_{at}_ms"), 4) for at in ("p50", "p99")},
         "peak_memory": max(column("peak_memory")) or None,
-        "joules_per_token": round(statistics.median(spent), 4) if spent else None,
+        "joules_per_token": _joules_a_token(own),
         "repeated_8gram_share": round(statistics.mean(column("repeated_8gram_share")), 4),
         "same_text_every_turn": is_repeatable(own),
         "tuned": {"hits": own[-1].tuned_hits, "total": own[-1].tuned_total},
         "prefix_cache": PREFIX,
         "kind": own[0].kind,
     }
+
+
+def _first_tokens(ttft_ms: str) -> dict[str, float | None]:
+    """Of the prompts read cold; rows of before have the median alone, of which there is no 99th."""
+    cold = [float(text) for text in ttft_ms.split(";") if text]
+    if len(cold) < 2:
+        return {"p50": cold[0] if cold else None, "p99": None}
+    return {**percentiles(cold)}
+
+
+def _joules_a_token(own: Sequence[Row]) -> float | None:
+    """Of all turns together; None where the device did not tell, or too little was metered."""
+    metered = [row for row in own if row.joules]
+    if sum(row.seconds for row in metered) < LEAST_METERED:
+        return None
+    return round(sum(float(row.joules) for row in metered) / sum(r.tokens for r in metered), 4)
 
 
 def _stability(own: Sequence[Row]) -> str:

@@ -63,7 +63,7 @@ def run(
     """
     from aerie.bench.contract import read_contract
     from aerie.bench.gates.gate import read_gates
-    from aerie.bench.gates.run import require_token, run_suite
+    from aerie.bench.gates.run import require_passes, run_suite
     from aerie.bench.gpu import Asked, open_session, write_summary
     from aerie.parity.matrix import sources_hash
 
@@ -72,7 +72,7 @@ def run(
     found_device(terms.model.device)
     kernels = sources_hash(terms.model.backend)
     if suite == "full":
-        require_token(out, terms, kernels)  # before a model is loaded
+        require_passes(out, kernels, terms)  # before a model is loaded
     screen = progress_console() if as_json else console()
     session = open_session(Asked(contract, out, kernels), lambda text: screen.print(text))
     found = run_suite(session, read_gates(folder), suite, out)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aerie.bench.contract import Contract, Scenario, read_contract
+from aerie.bench.gpu import Asked, run_asked, summary_of, summary_page
+from aerie.bench.machine import compilers, under_load
 from aerie.bench.report.baseline import BASELINE, hold
 from aerie.bench.report.checks import Evidence, judge
 from aerie.bench.report.rows import Check
 from aerie.bench.report.rows import Row as Line
 from aerie.bench.rows import Row, append_rows
-from tests.unit.bench.test_gates import made_rows
+from aerie.bench.summary import point
+from aerie.errors import UsageError
+from tests.unit.bench.test_gates import SHA, made_rows
 
+H200 = Path("evidence/contracts/h200.toml")
+PLANNER = Path("evidence/contracts/h200_planner.toml")
 POLICIES = ("plain", "spec-3")
 SCENARIOS = (
     Scenario("full-32k", (1,), (32768,), POLICIES, 64),
@@ -24,7 +32,7 @@ SCENARIOS = (
 
 @pytest.fixture
 def contract() -> Contract:
-    return replace(read_contract(Path("evidence/contracts/h200.toml")), scenarios=SCENARIOS)
+    return replace(read_contract(H200), scenarios=SCENARIOS)
 
 
 def written(root: Path, contract: Contract, rows: list[Row]) -> Path:
@@ -80,3 +88,33 @@ def test_a_row_of_the_scorecard_is_open_while_a_scenario_is_missing(tmp_path: Pa
         Line("1", "all", (Check("contract", path.name),)), Evidence(tmp_path, (), (), {})
     )
     assert judged.status == "pass"
+
+
+def test_what_a_point_says_besides_speed() -> None:
+    """First tokens of all prompts, seats that ended, and energy over all turns together."""
+    several = {"ttft_ms": "10.00;30.00;20.00", "batch": 4, "active_mean": 3.5, "joules": "10.0"}
+    rows = [replace(row, **several) for row in made_rows()]
+    plain = point(rows, "plain")
+    assert plain["ttft_ms"] == {"p50": 20.0, "p99": 30.0}
+    assert plain["disabled_finished"] == 9 * 50  # turns, of a hundred rounds each
+    assert plain["joules_per_token"] == pytest.approx(0.1)
+    assert point([replace(row, seconds=0.05) for row in rows], "plain")["joules_per_token"] is None
+    once = point([replace(row, ttft_ms="12.50") for row in rows], "plain")
+    assert once["ttft_ms"] == {"p50": 12.5, "p99": None}
+    shown = summary_page(summary_of(rows), rows)
+    assert "| 20 / 30 |" in shown and "| 450 |" in shown
+
+
+@pytest.mark.parametrize("asked", [{"what": ("matrix",)}, {"what": ("tail",), "then": (PLANNER,)}])
+def test_a_matrix_waits_for_three_micro_passes(tmp_path: Path, asked: dict[str, Any]) -> None:
+    """Before anything is loaded: there is no GPU here."""
+    with pytest.raises(UsageError, match="3 micro passes in a row with these kernels"):
+        run_asked(Asked(H200, tmp_path, SHA, **asked), lambda text: None)
+
+
+def test_the_manifest_names_compilers() -> None:
+    found = compilers()
+    assert "GCC" in found["compiler of torch"]
+    if importlib.util.find_spec("triton") is not None:
+        assert "release" in found["ptxas"]
+    assert under_load("cpu") == {}
