@@ -5,8 +5,6 @@ The values are those of `rows.py`, whose functions never read a tensor and so ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -76,47 +74,6 @@ def _places(
     own = np.arange(qo_indptr[-1]) + np.repeat(starts + prefix - qo_indptr[:-1], counts)
     column = np.arange(kv_indptr[-1], dtype=np.int32) - np.repeat(starts, lengths)
     return own, prefix, column
-
-
-def level_rows(
-    slots: Sequence[Tensor],
-    seq_lens: Sequence[int],
-    tokens: Tensor,
-    mask: Tensor,
-    widths: Sequence[int],
-) -> Rows:
-    """One level of a draft: every frontier node sees its prefix, its fed ancestors and itself.
-
-    Per request the KV slots of its positions and its length; `tokens` [requests, width] i64 and
-    `mask` [requests, width, fed or more] bool of the frontier; `widths` nodes fed at each level so
-    far, this one included.
-    """
-    batch, width = tokens.shape
-    fed = sum(widths)
-    lengths = np.array(seq_lens, np.int32)
-    ends = [0, *np.cumsum(lengths + fed).tolist()]
-    starts = np.array(ends[:-1], np.int32)
-    listed = [own[: n + fed].numpy() for own, n in zip(slots, seq_lens, strict=True)]
-    kv_indices = np.concatenate(listed)
-    column = np.arange(ends[-1], dtype=np.int32) - np.repeat(starts, lengths + fed)
-    # Nodes of one level share a position.
-    levels = np.repeat(np.arange(len(widths), dtype=np.int32), widths)
-    tree = (starts + lengths)[:, None] + np.arange(fed)
-    column[tree] = lengths[:, None] + levels
-    depth = len(widths) - 1
-    return Rows(
-        tokens=tokens.reshape(-1),
-        positions=torch.from_numpy(np.repeat(lengths.astype(np.int64) + depth, width)),
-        kv_slots=torch.from_numpy(kv_indices[tree[:, fed - width :]].reshape(-1).astype(np.int64)),
-        visible_prefix=torch.from_numpy(np.repeat(lengths, width)),
-        ancestor_bits=torch.from_numpy(_pack(mask.numpy().reshape(batch * width, -1))),
-        qo_indptr=torch.from_numpy(np.arange(batch + 1, dtype=np.int32) * width),
-        kv_indptr=torch.tensor(ends, dtype=torch.int32),
-        kv_indices=torch.from_numpy(kv_indices),
-        column_positions=torch.from_numpy(column),
-        tree_start=torch.from_numpy(lengths),
-        bounds=Bounds(width, max(seq_lens) + fed, fed),
-    )
 
 
 def _pack(mask: NDArray[np.bool_]) -> NDArray[np.int32]:

@@ -41,6 +41,10 @@ WIDTHS = (1, 2, 4, 8)
 LEVELS = (1, 2, 3, 4, 6, 8)  # and the deepest: among many, one more changes little
 # Share of the last draft's gains in what the next one is planned by: the text has changed since.
 LAST = 0.5
+# Seconds a request between two numbers of rows from which a round's own tree decides, not the last
+# ones: the device then waits 0.2 ms for the host (H200). Rows of a dense target are cheaper; those
+# of a mixture wake experts: modelled at 1 x 1K, 0.93 of the best chain agreed and 1.04 decided.
+DEAR = 1e-3
 # What a level that was never drafted is taken to gain by its best k nodes.
 FIRST_GAIN, FIRST_DECAY = 0.6, 0.5
 
@@ -192,8 +196,9 @@ class Planner:
     def prepare(self, growth: Growth | None, n_seats: int, is_steady: bool) -> int | None:
         """Leave the plan's rate, prices and corrections where the next launch takes them from.
 
-        In a steady batch the number of rows is agreed on by what the last ones were worth: a
-        verification that is launched in time gains more than the rows that would have paid.
+        In a steady batch the number of rows is agreed on by what the last ones were worth, where
+        more or fewer cost little: a verification that is launched in time then gains more than the
+        rows that would have paid.
         """
         if not isinstance(growth, Round):
             return n_seats if is_steady else None  # roots alone
@@ -207,7 +212,7 @@ class Planner:
             # An empty seat's root is verified too.
             rows = offer.sizes - (n_seats - batch)
             best = self.learnt.worth.best(batch, rows, seconds, growth.rate)
-            if best is not None:
+            if best is not None and _is_cheap(seconds, best, batch):
                 agreed = int(offer.sizes[best])
                 seconds[:best], seconds[best], seconds[best + 1 :] = np.inf, 0.0, np.inf
         offer.write(growth.rate, seconds, self.learnt.calibration.table())
@@ -245,7 +250,7 @@ class Planner:
             chosen = self.foresight.judge(lesson.n_run, chosen, accepted)
         priced, learnt = growth.prices.verify, self.learnt
         growth.seconds += float(priced[min(sum(lesson.n_rows), len(priced) - 1)])
-        self._appraise(lesson, chosen)
+        self._appraise(lesson, chosen, len(growth.fed) + 1)
         learnt.calibration.learn(lesson.scores, lesson.depths, chosen, accepted)
         n_levels, bins = len(growth.fed) + 1, self.shape.depth + 1
         taken, sent = (
@@ -289,11 +294,19 @@ class Planner:
         made.seconds = made.prices.extend + sum(float(made.prices.draft[w]) for w in widths)
         return made
 
-    def _appraise(self, lesson: Lesson, chosen: Tensor) -> None:
-        """Remember what the rows of a round were thought to be worth."""
-        weights = corrected(lesson.scores, lesson.depths, self.learnt.calibration.table())
+    def _appraise(self, lesson: Lesson, chosen: Tensor, n_levels: int) -> None:
+        """Remember what the rows of a round were thought to be worth.
+
+        A text leaves the verified paths somewhere, or goes on along them through what was drafted:
+        so much is left for rows that were not verified. Without that bound they were worth the more
+        the better the verified ones were, and a batch of one bought 16 rows for 3 tokens.
+        """
+        weights = corrected(lesson.scores, lesson.depths, self.learnt.calibration.table()) * chosen
+        deepest = (lesson.depths * chosen).amax(1, keepdim=True)
+        along = (weights * (lesson.depths == deepest)).sum(1).clamp(max=1.0)
+        left = float((1 - along + along * (n_levels - deepest[:, 0]).clamp(min=0)).sum())
         seen = weights[chosen].double().numpy()
-        self.learnt.worth.follow(len(chosen), seen, len(chosen) * self.shape.verify)
+        self.learnt.worth.follow(len(chosen), seen, len(chosen) * self.shape.verify, left)
 
     @property
     def _levels(self) -> list[int]:
@@ -303,6 +316,12 @@ class Planner:
     def _widths(self) -> list[int]:
         top_k = self.shape.top_k
         return [width for width in WIDTHS if width < top_k] + [top_k]
+
+
+def _is_cheap(seconds: Floats, best: int, batch: int) -> bool:
+    """Whether the sizes beside the best one cost about what it costs."""
+    steps = np.diff(seconds[max(best - 1, 0) : best + 2]) / batch
+    return bool((steps[np.isfinite(steps)] <= DEAR).all())
 
 
 def _decide(planner: Planner, made: Round, depth: int, gain: Gain) -> int:

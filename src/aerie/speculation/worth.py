@@ -21,8 +21,11 @@ class Worth:
 
     curves: dict[int, Floats] = field(default_factory=dict)
 
-    def follow(self, batch: int, weights: Floats, most: int) -> None:
-        """Take in the acceptance probabilities of one round's rows; sizes go up to `most`."""
+    def follow(self, batch: int, weights: Floats, most: int, left: float) -> None:
+        """Take in the acceptance probabilities of one round's rows; sizes go up to `most`.
+
+        `left` tokens at most are expected of all rows beyond those.
+        """
         n_rows = len(weights)
         if n_rows <= batch:
             return  # roots alone tell nothing
@@ -30,6 +33,7 @@ class Worth:
         half, last = (max(float(seen[rank]), 1e-9) for rank in (n_rows // 2 - 1, n_rows - 1))
         power = np.clip(np.log(half / last) / np.log(2.0), LEAST_POWER, MOST_POWER)
         beyond = last * (n_rows / np.arange(n_rows + 1, max(most, n_rows) + 1)) ** power
+        beyond *= min(1.0, left / max(float(beyond.sum()), 1e-9))
         now = np.concatenate((seen, beyond))[:most]
         old = self.curves.get(batch)
         self.curves[batch] = now if old is None else MEMORY * old + (1 - MEMORY) * now

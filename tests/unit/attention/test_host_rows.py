@@ -43,32 +43,3 @@ def assert_equal(found: Rows, wanted: Rows) -> None:
             assert torch.equal(one, other), name
         else:
             assert one == other
-
-
-@pytest.mark.parametrize("widths", [(1,), (1, 1, 1), (3, 2), (8, 8, 8, 8)])
-@pytest.mark.parametrize("seq_lens", [(0,), (7,), (5, 1, 9)])
-def test_levels_of_a_draft(widths: tuple[int, ...], seq_lens: tuple[int, ...]) -> None:
-    """Against the definition of a level: prefix, then fed nodes, each with its level's position."""
-    generator = torch.Generator().manual_seed(len(widths))
-    batch, fed, width = len(seq_lens), sum(widths), widths[-1]
-    slots = [torch.randperm(99, generator=generator).int() for _ in seq_lens]
-    tokens = torch.randint(0, 99, (batch, width), generator=generator)
-    mask = torch.rand(batch, width, fed + 3, generator=generator) < 0.5
-    mask[..., fed:] = False
-    rows = host_rows.level_rows(slots, seq_lens, tokens, mask, widths)
-    assert rows.bounds == Bounds(width, max(seq_lens) + fed, fed)
-    assert rows.tokens.tolist() == tokens.flatten().tolist()
-    levels = [level for level, n in enumerate(widths) for _ in range(n)]
-    for b, n in enumerate(seq_lens):
-        columns = slice(rows.kv_indptr[b], rows.kv_indptr[b + 1])
-        own = slice(rows.qo_indptr[b], rows.qo_indptr[b + 1])
-        assert rows.kv_indices[columns].tolist() == slots[b][: n + fed].tolist()
-        positions = [*range(n), *(n + level for level in levels)]
-        assert rows.column_positions[columns].tolist() == positions
-        assert rows.kv_slots[own].tolist() == slots[b][n + fed - width : n + fed].tolist()
-        assert rows.positions[own].tolist() == [n + len(widths) - 1] * width
-        assert rows.visible_prefix[own].tolist() == [n] * width
-        assert rows.tree_start[b] == n
-        for row, seen in zip(rows.ancestor_bits[own].tolist(), mask[b].tolist(), strict=True):
-            bits = [(row[j // 32] >> (j % 32)) & 1 for j in range(fed)]
-            assert bits == [int(is_seen) for is_seen in seen[:fed]]

@@ -175,3 +175,23 @@ def test_trees_are_narrower_where_rows_wake_experts() -> None:
         narrow = depth_of(measured(WAKING), batch, 0.6)
         assert narrow < depth_of(free, batch, 0.6), batch
         assert narrow <= depth_of(measured(None), batch, 0.6)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_rows_are_agreed_on_where_they_wake_no_experts(batch: int) -> None:
+    """Where they do, every tree decides by itself: the last ones were other trees."""
+    for costs, is_agreed in ((measured(WAKING), batch > 1), (dense(), True)):
+        own = Planner(SHAPE, costs, 0, Offers((4, 8, 16, 32, 64, 128), SHAPE.verify, "cpu"), False)
+        growth = own.open(Situation(batch=batch, context=512.0))
+        assert own.prepare(growth, batch, is_steady=True) is None  # nothing was seen yet
+        own.learnt.worth.follow(batch, 0.9 ** np.arange(1, 8 * batch), 32 * batch, 1.0 * batch)
+        agreed = own.prepare(growth, batch, is_steady=True)
+        assert (agreed is not None) == is_agreed
+        assert own.prepare(growth, batch, is_steady=False) is None
+
+
+def dense() -> CostTable:
+    """The same rows without experts."""
+    table = measured(None)
+    samples = (replace(s, seconds=(BASE + ROW * s.rows) / 1e3) for s in table.verify.samples)
+    return replace(table, verify=Surface(tuple(samples)))
