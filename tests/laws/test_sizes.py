@@ -35,8 +35,10 @@ BUDGETS = {
     # on, the run it leaves, and when it pays; and 120 for long contexts: paths copied from two
     # places of a text, and ids of each prompt beside the vocabulary that all drafts share; and 20
     # for verifications that are launched though requests end, and behind chunks of prompts; and
-    # 9 for how fast prompts are read, as measured, and for steps between two writes of a table.
-    ("engine", "speculation"): 5_481,
+    # 9 for how fast prompts are read, as measured, and for steps between two writes of a table; and
+    # 23 for what rows beyond the verified ones can be worth, and for trees that decide where rows
+    # are dear.
+    ("engine", "speculation"): 5_504,
     # 420, and 15 for the option that names a grammar; 12 for what became of previews, 15 for
     # acceptance by context.
     ("requests",): 455,

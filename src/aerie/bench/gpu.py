@@ -15,8 +15,8 @@ from aerie.bench.experiment import Experiment, Note
 from aerie.bench.gates.gate import Verdict, read_gates
 from aerie.bench.gates.run import require_passes, run_suite
 from aerie.bench.gpu_checks import CHECKS
-from aerie.bench.machine import compilers, under_load
 from aerie.bench.provenance import device_label, installed
+from aerie.bench.provenance_machine import compilers, under_load
 from aerie.bench.record import (
     Interval,
     Origin,

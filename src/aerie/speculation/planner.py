@@ -44,7 +44,7 @@ LAST = 0.5
 # Seconds a request between two numbers of rows from which a round's own tree decides, not the last
 # ones: the device then waits 0.2 ms for the host (H200). Rows of a dense target are cheaper; those
 # of a mixture wake experts: modelled at 1 x 1K, 0.93 of the best chain agreed and 1.04 decided.
-DEAR = 1e-3
+_DEAR = 1e-3
 # What a level that was never drafted is taken to gain by its best k nodes.
 FIRST_GAIN, FIRST_DECAY = 0.6, 0.5
 
@@ -321,7 +321,7 @@ class Planner:
 def _is_cheap(seconds: Floats, best: int, batch: int) -> bool:
     """Whether the sizes beside the best one cost about what it costs."""
     steps = np.diff(seconds[max(best - 1, 0) : best + 2]) / batch
-    return bool((steps[np.isfinite(steps)] <= DEAR).all())
+    return bool((steps[np.isfinite(steps)] <= _DEAR).all())
 
 
 def _decide(planner: Planner, made: Round, depth: int, gain: Gain) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from aerie.bench.contract import Contract, Scenario, read_contract
 from aerie.bench.gpu import Asked, run_asked, summary_of, summary_page
-from aerie.bench.machine import compilers, under_load
+from aerie.bench.provenance_machine import compilers, under_load
 from aerie.bench.report.baseline import BASELINE, hold
 from aerie.bench.report.checks import Evidence, judge
 from aerie.bench.report.rows import Check
