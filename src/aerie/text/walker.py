@@ -15,13 +15,14 @@ Path = tuple[int, ...]  # tokens below the last one that was decided
 
 
 class Walker:
-    """Follows a text as its matcher does, and walks trees below it, down and back again."""
+    """Follows a text as its matcher does, and looks at trees below it."""
 
     def __init__(
         self, grammar: Compiled, text: Sequence[int], floor: int, ends: Sequence[int]
     ) -> None:
-        self.matcher = grammar.matcher(text)  # has taken in the text, and the path
+        self._line = [grammar.matcher(text)]  # after the text, and after each token of the path
         self._path: list[int] = []
+        self._failed: list[tuple[Path, str]] = []  # where looks ahead met an error, and which
         self._n_tokens = len(text)
         self._floor = floor  # tokens before which it shall not end
         self._ends = np.array(ends, dtype=np.int64)
@@ -29,13 +30,17 @@ class Walker:
     @property
     def error(self) -> str | None:
         """Why the text cannot go on, once it cannot."""
-        return self.matcher.error
+        return self._line[0].error
 
     def advance(self, tokens: Sequence[int]) -> None:
         """Take in tokens that were decided."""
         self._stand(())
-        self.matcher.advance(tokens)
+        self._line[0].advance(tokens)
         self._n_tokens += len(tokens)
+        for path, error in self._failed:
+            if self.error is None and tuple(tokens[: len(path)]) == path:
+                self._line[0].error = error
+        self._failed.clear()
 
     def fill(self, paths: Sequence[Path], bits_out: Bits) -> None:
         """The mask after every path; all may come after one that is forbidden, and in more rows."""
@@ -51,7 +56,10 @@ class Walker:
 
     def _fill(self, bits_out: Bits, row: int) -> None:
         """One mask. Before `floor` no end is in it, unless there is nothing else."""
-        self.matcher.fill(bits_out, row)
+        matcher = self._line[-1]
+        matcher.fill(bits_out, row)
+        if matcher.error is not None and self._path:
+            self._failed.append((tuple(self._path), matcher.error))
         if self._n_tokens + len(self._path) < self._floor:
             longer = bits_out[row].copy()
             ends = ~np.left_shift(1, self._ends % 32).astype(np.int32)
@@ -64,12 +72,12 @@ class Walker:
         n_same = 0
         while n_same < min(len(path), len(self._path)) and path[n_same] == self._path[n_same]:
             n_same += 1
-        if n_same < len(self._path):
-            self.matcher.back(len(self._path) - n_same)
-            del self._path[n_same:]
+        del self._path[n_same:], self._line[n_same + 1 :]
         for token in path[n_same:]:
-            if not self.matcher.step(token):
+            ahead = self._line[-1].copy()
+            if not ahead.step(token):
                 return False
+            self._line.append(ahead)
             self._path.append(token)
         return True
 

@@ -1,4 +1,4 @@
-"""Grammars: what they allow, what is wrong with them, limits; matchers that step back."""
+"""Grammars: what they allow, what is wrong with them, limits; matchers and their copies."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from aerie.text.grammar import (
     Regex,
 )
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
+from aerie.text.walker import Walker
 
 pytest.importorskip("llguidance", reason="grammars need llguidance: pip install 'aerie[grammar]'")
 
@@ -71,27 +72,43 @@ def allowed(matcher: Matcher) -> set[int]:
 
 
 @pytest.mark.parametrize("name", ONES)
-def test_steps_back_lead_where_a_new_matcher_stands(
+def test_copies_stand_where_a_new_matcher_stands(
     grammars: Grammars, tokenizer: Tokenizer, name: str
 ) -> None:
     """Over random walks, the end and what follows it included."""
     compiled = grammars.compiled(ONES[name])
     (end,) = tokenizer.eos_ids
     for seed in range(12):
-        rng, path, matcher = random.Random(seed), list[int](), compiled.matcher()
+        rng, path, line = random.Random(seed), list[int](), [compiled.matcher()]
         for _ in range(40):
-            fresh = compiled.matcher(path)
+            fresh, matcher = compiled.matcher(path), line[-1]
             found = allowed(matcher)
             assert found == allowed(fresh) and found and matcher.error is fresh.error is None
             assert max(found) < tokenizer.vocab_size, "padding is never allowed"
             if path and rng.random() < 0.35:
                 n_back = rng.choice([1, 1, rng.randint(1, len(path))])
-                matcher.back(n_back)
-                del path[len(path) - n_back :]
+                del line[len(line) - n_back :], path[len(path) - n_back :]
                 continue
-            token = rng.choice([*sorted(found)[:200], end, 5, 93])
-            assert matcher.step(token) == (token in found)
+            token, ahead = rng.choice([*sorted(found)[:200], end, 5, 93]), matcher.copy()
+            assert ahead.step(token) == (token in found)
             path += [token] if token in found else []
+            line += [ahead] if token in found else []
+
+
+def test_a_mask_forgets_what_was_looked_at_before(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    """With steps back, llguidance had the mask after `[[3` be that after `[[]`."""
+    inner = {"type": "array", "items": {"enum": ["null", 3]}, "maxItems": 1}
+    outer = {"type": "array", "items": inner, "minItems": 1, "maxItems": 1}
+    schema = {"type": "object", "properties": {"größe": outer}, "additionalProperties": False}
+    compiled = grammars.compiled(JsonSchema(schema))
+    ids = {tokenizer.token_bytes(i): i for i in range(256)}
+    text = [ids[bytes([byte])] for byte in '{"größe" : ['.encode()]
+    paths = [tuple(ids[bytes([byte])] for byte in ahead.encode()) for ahead in ("[3", "[]")]
+    walked, fresh = (np.zeros((2, PADDED // 32), dtype=np.int32) for _ in range(2))
+    Walker(compiled, text, 0, ()).fill(paths, walked)
+    for row, path in enumerate(paths):
+        Walker(compiled, text, 0, ()).fill([path], fresh[row : row + 1])
+    assert np.array_equal(walked, fresh)
 
 
 @pytest.mark.parametrize(
