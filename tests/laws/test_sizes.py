@@ -57,8 +57,9 @@ BUDGETS = {
     ("server",): 5_059,
     ("train",): 4_504,
     ("cli",): 4_276,
-    # 2,551, and 41 for pieces of held-out documents, those that do not loop first.
-    ("text",): 2_592,
+    # 2,551, and 41 for pieces of held-out documents, those that do not loop first; and 8 for errors
+    # of grammars that are met ahead.
+    ("text",): 2_600,
     ("parity",): 2_064,
     ("assemble",): 1_567,
     # Measurements: one record, one loop of turns, one experiment, the tuners and profiles of GPU

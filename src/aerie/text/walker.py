@@ -35,11 +35,13 @@ class Walker:
     def advance(self, tokens: Sequence[int]) -> None:
         """Take in tokens that were decided."""
         self._stand(())
-        self._line[0].advance(tokens)
-        self._n_tokens += len(tokens)
-        for path, error in self._failed:
-            if self.error is None and tuple(tokens[: len(path)]) == path:
-                self._line[0].error = error
+        given = tuple(tokens)
+        failed = [own for own in self._failed if given[: len(own[0])] == own[0]]
+        n_taken, error = min(((len(path), why) for path, why in failed), default=(len(given), None))
+        self._line[0].advance(given[:n_taken])
+        if self.error is None:
+            self._line[0].error = error
+        self._n_tokens += len(given)
         self._failed.clear()
 
     def fill(self, paths: Sequence[Path], bits_out: Bits) -> None:

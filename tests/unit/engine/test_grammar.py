@@ -203,9 +203,9 @@ def test_a_grammar_that_fails_ends_its_own_request(
     assert tokens_of([other]) == tokens_of(run(core(pair, speculation=PLAIN), jobs[1:]))
 
 
-def _no_steps_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Siblings are then judged below each other."""
-    monkeypatch.setattr(AutomatonMatcher, "back", lambda self, n: None)
+    monkeypatch.setattr(AutomatonMatcher, "copy", lambda self: self)
 
 
 def _masks_of_the_root_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +264,7 @@ def _halves_are_followed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
-    _no_steps_back,
+    _no_copies,
     _masks_of_the_root_for_all,
     _masks_of_the_row_before,
     _masks_of_another_seat,
