@@ -232,6 +232,8 @@ _REFUSED: tuple[Row, ...] = (
 
 _COINS_ONLY: tuple[Row, ...] = (
     row("token_past_vocabulary", "refused token", BOUNDS, put("draft_tokens", 6, 50), **_STAR),
+    row("first_token_past_vocabulary", "refused token first", BOUNDS, put("draft_tokens", 5, 50),
+        **_STAR),
     row("token_negative", "refused token negative", BOUNDS, put("draft_tokens", 7, -1), **_STAR),
     row("proba_nan", "refused nan", DATA, put("target_probas", (4, 9), np.nan), **_STAR),
     row("proba_nan_off_the_walk", "refused nan unseen", DATA, put("target_probas", (7, 9), np.nan),
