@@ -325,7 +325,8 @@ def replica_lost(drill: Drill, asks: Sequence[Known]) -> None:
             until = time.monotonic() + 60
             while len(_answering(server)) < 2 and time.monotonic() < until:
                 time.sleep(0.5)
-            with load(drill, port, asks, lasts=False):
+            # So many that both replicas stream, whoever the router prefers.
+            with load(drill, port, [*asks, *asks, *asks], lasts=False):
                 victim = replicas(server)[0]
                 os.kill(victim, signal.SIGKILL)
                 began = time.monotonic()
