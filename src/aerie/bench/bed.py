@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import torch
 
@@ -46,9 +47,8 @@ class PromptBook:
 
     def __init__(self) -> None:
         tokenizer = tokenizer_of_pair()
-        self.encode = tokenizer.encode
+        self.encode = cache(tokenizer.encode)  # every context cuts the same documents
         self.end_ids = tokenizer.eos_ids  # each of them ends a text
-        self._tokens: dict[str, tuple[int, ...]] = {}
         self._pieces: dict[int, list[Piece]] = {}
 
     def pieces(self, context: int) -> list[Piece]:
@@ -61,9 +61,7 @@ class PromptBook:
         """The beginnings of so many documents, no two of one, the shortest ones first."""
         found = []
         for document in read_documents(context, n_prompts):
-            if document.name not in self._tokens:
-                self._tokens[document.name] = tuple(self.encode(document.text))
-            found.append(Piece(document.name, self._tokens[document.name][:context]))
+            found.append(Piece(document.name, tuple(self.encode(document.text)[:context])))
         return found
 
 

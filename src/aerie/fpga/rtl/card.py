@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Self
 
@@ -16,7 +17,7 @@ from aerie.fpga.rtl.registers import ARGUMENT, Registers, lite_members
 BYTE, HALF, SINGLE, DOUBLE = 0, 1, 2, 3  # log2 of an element's bytes
 
 
-class CardEngine(wiring.Component):
+class CardEngine(wiring.Component, ABC):
     """A kernel as a card: the host writes sizes and addresses, starts it and waits.
 
     A subclass names its `ARGUMENTS` (scalars) and `PORTS` (arrays, whose addresses are arguments
@@ -95,9 +96,9 @@ class CardEngine(wiring.Component):
         self.body(m)
         return m
 
+    @abstractmethod
     def body(self, m: Module) -> None:
-        """The kernel: abstract here, every card has its own."""
-        raise NotImplementedError(f"{type(self).__name__} has no body")
+        """The kernel; every card has its own."""
 
     def _join(self, m: Module, name: str, part: wiring.Component) -> None:
         outer, inner = getattr(self, name), getattr(part, name)
