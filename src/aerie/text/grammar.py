@@ -93,11 +93,7 @@ class Grammar(Constraint):
 
 
 class Matcher:
-    """Follows one text. `error` says why it cannot go on, once it cannot.
-
-    There are no steps back: llguidance 1.9 keeps a mask beyond them, and then a text that goes on
-    otherwise gets the mask of what was undone. A copy, of some microseconds, looks ahead instead.
-    """
+    """Follows one text, with steps back. `error` says why it cannot go on, once it cannot."""
 
     def __init__(self, inner: Any, end_ids: frozenset[int]) -> None:
         self.error: str | None = None
@@ -120,11 +116,18 @@ class Matcher:
         n_taken: int = self._inner.try_consume_tokens([token])
         return n_taken == 1
 
-    def copy(self) -> Matcher:
-        """Another one that stands here and goes its own way."""
-        found = Matcher(self._inner.deep_copy(), self._end_ids)
-        found._n_ends, found.error = self._n_ends, self.error
-        return found
+    def back(self, n_tokens: int) -> None:
+        """Undo so many steps.
+
+        llguidance 1.9 keeps the last mask beyond them, and recognises its place by the lexer's
+        state and the number of lexemes: a text that goes on otherwise may get the mask of what was
+        undone. Asked here, before another step, it keeps the mask of this place instead, which is
+        right for whatever follows.
+        """
+        n_ends = min(n_tokens, self._n_ends)
+        self._n_ends -= n_ends
+        if n_tokens > n_ends:
+            self._inner.rollback(n_tokens - n_ends)
 
     def fill(self, bits_out: NDArray[np.int32], row: int) -> None:
         """Write which tokens may come next, a bit each; everything once there is an error.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,76 +13,106 @@ from aerie.text.grammar import Compiled
 ALL = -1  # a word of bits that forbids nothing
 Bits = NDArray[np.int32]  # [rows, words]
 Path = tuple[int, ...]  # tokens below the last one that was decided
+Found = TypeVar("Found")
 
 
 class Walker:
-    """Follows a text as its matcher does, and looks at trees below it."""
+    """Follows a text as its matcher does, and walks trees below it, down and back again."""
 
     def __init__(
         self, grammar: Compiled, text: Sequence[int], floor: int, ends: Sequence[int]
     ) -> None:
-        self._line = [grammar.matcher(text)]  # after the text, and after each token of the path
-        self._path: list[int] = []
-        self._failed: list[tuple[Path, str]] = []  # where looks ahead met an error, and which
-        self._n_tokens = len(text)
+        self._grammar, self._text = grammar, list(text)
         self._floor = floor  # tokens before which it shall not end
         self._ends = np.array(ends, dtype=np.int64)
-
-    @property
-    def error(self) -> str | None:
-        """Why the text cannot go on, once it cannot."""
-        return self._line[0].error
+        self._width = 0  # words of a mask
+        self._known: dict[Path, Bits] = {}  # masks below the text
+        self._failed: dict[Path, str] = {}  # where a mask was an error, and which
+        self._begin_at(())
+        self.error = self._matcher.error  # why the text cannot go on, once it cannot
 
     def advance(self, tokens: Sequence[int]) -> None:
-        """Take in tokens that were decided."""
-        self._stand(())
+        """Take in tokens that were decided; where there is no mask the text cannot go on."""
         given = tuple(tokens)
-        failed = [own for own in self._failed if given[: len(own[0])] == own[0]]
-        n_taken, error = min(((len(path), why) for path, why in failed), default=(len(given), None))
-        self._line[0].advance(given[:n_taken])
-        if self.error is None:
-            self._line[0].error = error
-        self._n_tokens += len(given)
-        self._failed.clear()
+        n_taken = next((n for n in range(len(given)) if given[:n] in self._failed), len(given))
+        n_there = self._stand(given[:n_taken])
+        errors = (self._failed.get(given[:n]) for n in range(len(given) + 1))
+        self.error = self.error or next(filter(None, errors), None)
+        if self.error is None and n_there < len(given):
+            self.error = f"the grammar stopped at token {given[n_there]}"
+        self._text += given
+        del self._path[: len(given)]
+        self._known, self._failed = below(self._known, given), below(self._failed, given)
 
     def fill(self, paths: Sequence[Path], bits_out: Bits) -> None:
         """The mask after every path; all may come after one that is forbidden, and in more rows."""
         bits_out.fill(ALL)
-        refused: Path = ()
-        for row in sorted(range(len(paths)), key=paths.__getitem__):  # what begins alike together
-            if refused and paths[row][: len(refused)] == refused:
+        self._width = bits_out.shape[1]
+        refused: Path | None = None
+        # What begins alike together, the longest first: what is above a fork was asked for by then.
+        for row in sorted(range(len(paths)), key=paths.__getitem__, reverse=True):
+            path = paths[row]
+            if refused is not None and path[: len(refused)] == refused:
                 continue
-            if self._stand(paths[row]):
-                self._fill(bits_out, row)
-            else:
-                refused = paths[row][: len(self._path) + 1]
+            if path not in self._known:
+                n_there = self._stand(path)
+                if n_there < len(path):
+                    refused = path[: n_there + 1]
+                    continue
+                self._ask()
+            bits_out[row] = self._known.get(path, ALL)
 
-    def _fill(self, bits_out: Bits, row: int) -> None:
-        """One mask. Before `floor` no end is in it, unless there is nothing else."""
-        matcher = self._line[-1]
-        matcher.fill(bits_out, row)
-        if matcher.error is not None and self._path:
-            self._failed.append((tuple(self._path), matcher.error))
-        if self._n_tokens + len(self._path) < self._floor:
-            longer = bits_out[row].copy()
-            ends = ~np.left_shift(1, self._ends % 32).astype(np.int32)
-            np.bitwise_and.at(longer, self._ends // 32, ends)
-            if longer.any():
-                bits_out[row] = longer
+    def _ask(self) -> bool:
+        """Make the mask of this place; False: that is an error, and the matcher is a new one."""
+        path, bits = tuple(self._path), np.empty((1, self._width), dtype=np.int32)
+        self._matcher.fill(bits, 0)
+        if self._matcher.error is not None:
+            # What was looked at before counts against a matcher's limits; a new one has seen none.
+            self._begin_at(path)
+            self._matcher.fill(bits, 0)
+        self._asked = len(self._text) + len(path)
+        if self._matcher.error is not None:
+            self._failed[path] = self._matcher.error
+            if not path:
+                self.error = self._matcher.error
+            self._begin_at(())
+            return False
+        self._known[path] = self._with_no_end(bits[0]) if self._asked < self._floor else bits[0]
+        return True
 
-    def _stand(self, path: Path) -> bool:
-        """Move to a path; False, somewhere on it: it is forbidden."""
+    def _with_no_end(self, bits: Bits) -> Bits:
+        """A mask without end tokens, unless there is nothing else in it."""
+        longer = bits.copy()
+        ends = ~np.left_shift(1, self._ends % 32).astype(np.int32)
+        np.bitwise_and.at(longer, self._ends // 32, ends)
+        return longer if longer.any() else bits
+
+    def _stand(self, path: Path) -> int:
+        """Move to a path; how far that is possible."""
         n_same = 0
         while n_same < min(len(path), len(self._path)) and path[n_same] == self._path[n_same]:
             n_same += 1
-        del self._path[n_same:], self._line[n_same + 1 :]
+        if n_same < len(self._path):
+            self._matcher.back(len(self._path) - n_same)
+            del self._path[n_same:]
         for token in path[n_same:]:
-            ahead = self._line[-1].copy()
-            if not ahead.step(token):
-                return False
-            self._line.append(ahead)
+            # See `Matcher.back`.
+            is_late = self._asked > len(self._text) + len(self._path)
+            if (is_late and not self._ask()) or not self._matcher.step(token):
+                break
             self._path.append(token)
-        return True
+        return len(self._path)
+
+    def _begin_at(self, path: Path) -> None:
+        """Follow the text, and a path, from the beginning."""
+        self._matcher = self._grammar.matcher([*self._text, *path])
+        self._path, self._asked = list(path), -1  # tokens before the last mask asked for
+
+
+def below(found: dict[Path, Found], taken: Path) -> dict[Path, Found]:
+    """What was found behind some tokens, as it is found once they are decided."""
+    n = len(taken)
+    return {path[n:]: own for path, own in found.items() if path[:n] == taken}
 
 
 def tree_paths(tokens: Sequence[int], parents: Sequence[int]) -> list[Path]:

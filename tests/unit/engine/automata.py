@@ -54,7 +54,7 @@ class Automaton(Constraint):
 
 
 class AutomatonMatcher:
-    """Keeps the whole text."""
+    """Keeps the whole text, so that nothing can go wrong with steps back."""
 
     def __init__(self, own: Automaton) -> None:
         self.error: str | None = None
@@ -72,10 +72,9 @@ class AutomatonMatcher:
             self.tokens.append(token)
         return is_allowed
 
-    def copy(self) -> AutomatonMatcher:
-        found = AutomatonMatcher(self._own)
-        found.tokens, found.error = list(self.tokens), self.error
-        return found
+    def back(self, n_tokens: int) -> None:
+        assert n_tokens <= len(self.tokens)
+        del self.tokens[len(self.tokens) - n_tokens :]
 
     def fill(self, bits_out: NDArray[np.int32], row: int) -> None:
         words = np.zeros(bits_out.shape[1] * 32, dtype=np.uint8)

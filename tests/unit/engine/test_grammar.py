@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,6 +22,7 @@ from aerie.errors import UsageError
 from aerie.kernels import load
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request
+from aerie.text import walker as walker_module
 from aerie.text.walker import Walker
 from tests.unit.engine.automata import END, Automaton, AutomatonMatcher, submit
 from tests.unit.engine.cores import (
@@ -203,21 +205,33 @@ def test_a_grammar_that_fails_ends_its_own_request(
     assert tokens_of([other]) == tokens_of(run(core(pair, speculation=PLAIN), jobs[1:]))
 
 
-def _no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_steps_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Siblings are then judged below each other."""
-    monkeypatch.setattr(AutomatonMatcher, "copy", lambda self: self)
+    monkeypatch.setattr(AutomatonMatcher, "back", lambda self, n_tokens: None)
 
 
 def _masks_of_the_root_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    fill = Walker._fill
-    monkeypatch.setattr(Walker, "_fill", lambda self, out, row: row or fill(self, out, row))
+    fill = Walker.fill
+
+    def rooted(self: Walker, paths: Any, out: Any) -> None:
+        fill(self, paths, out)
+        out[1:] = out[0]
+
+    monkeypatch.setattr(Walker, "fill", rooted)
 
 
 def _masks_of_the_row_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    fill = Walker._fill
-    monkeypatch.setattr(
-        Walker, "_fill", lambda self, out, row: fill(self, out, (row + 1) % len(out))
-    )
+    fill = Walker.fill
+
+    def rolled(self: Walker, paths: Any, out: Any) -> None:
+        fill(self, paths, out)
+        out[:] = np.roll(out, 1, axis=0)
+
+    monkeypatch.setattr(Walker, "fill", rolled)
+
+
+def _masks_of_texts_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walker_module, "below", lambda found, taken: found)
 
 
 def _masks_of_another_seat(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +278,8 @@ def _halves_are_followed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
-    _no_copies,
+    _no_steps_back,
+    _masks_of_texts_before,
     _masks_of_the_root_for_all,
     _masks_of_the_row_before,
     _masks_of_another_seat,

@@ -1,4 +1,4 @@
-"""Grammars: what they allow, what is wrong with them, limits; matchers and their copies."""
+"""Grammars: what they allow, what is wrong with them, limits; matchers and walks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from aerie.errors import UsageError
 from aerie.models.hub import find_pair
@@ -68,31 +69,41 @@ def grammars(tokenizer: Tokenizer) -> Grammars:
 def allowed(matcher: Matcher) -> set[int]:
     bits = np.zeros((1, PADDED // 32), dtype=np.int32)
     matcher.fill(bits, 0)
-    return set(np.nonzero(np.unpackbits(bits[0].view(np.uint8), bitorder="little"))[0].tolist())
+    return allowed_by(bits[0])
+
+
+def allowed_by(row: NDArray[np.int32]) -> set[int]:
+    return set(np.nonzero(np.unpackbits(row.view(np.uint8), bitorder="little"))[0].tolist())
 
 
 @pytest.mark.parametrize("name", ONES)
-def test_copies_stand_where_a_new_matcher_stands(
+def test_walks_lead_where_a_new_matcher_stands(
     grammars: Grammars, tokenizer: Tokenizer, name: str
 ) -> None:
-    """Over random walks, the end and what follows it included."""
+    """Over random trees below random texts; the end, what follows it, what is refused included."""
     compiled = grammars.compiled(ONES[name])
     (end,) = tokenizer.eos_ids
     for seed in range(12):
-        rng, path, line = random.Random(seed), list[int](), [compiled.matcher()]
-        for _ in range(40):
-            fresh, matcher = compiled.matcher(path), line[-1]
-            found = allowed(matcher)
-            assert found == allowed(fresh) and found and matcher.error is fresh.error is None
-            assert max(found) < tokenizer.vocab_size, "padding is never allowed"
-            if path and rng.random() < 0.35:
-                n_back = rng.choice([1, 1, rng.randint(1, len(path))])
-                del line[len(line) - n_back :], path[len(path) - n_back :]
-                continue
-            token, ahead = rng.choice([*sorted(found)[:200], end, 5, 93]), matcher.copy()
-            assert ahead.step(token) == (token in found)
-            path += [token] if token in found else []
-            line += [ahead] if token in found else []
+        rng, text = random.Random(seed), list[int]()
+        walker, rows = Walker(compiled, text, 0, ()), np.zeros((9, PADDED // 32), dtype=np.int32)
+        for _ in range(12):
+            paths: list[tuple[int, ...]] = [()]
+            masks = dict[tuple[int, ...], set[int]]()
+            for _ in range(8):
+                above = rng.choice(paths)
+                found = masks.setdefault(above, allowed(compiled.matcher([*text, *above])))
+                assert max(found) < tokenizer.vocab_size, "padding is never allowed"
+                paths.append((*above, rng.choice([*sorted(found)[:200], end, 5, 93])))
+            walker.fill(paths, rows)
+            taken = list[tuple[int, ...]]()
+            for path, row in zip(paths, rows, strict=True):
+                fresh = compiled.matcher([*text, *path])
+                assert (row == -1).all() if fresh.error else allowed_by(row) == allowed(fresh)
+                taken += [] if fresh.error else [path]
+            news = rng.choice(taken)
+            walker.advance(news)
+            text += news
+            assert walker.error is None
 
 
 def test_a_mask_forgets_what_was_looked_at_before(grammars: Grammars, tokenizer: Tokenizer) -> None:
