@@ -1,6 +1,6 @@
 """Draws the two pictures of docs/planner.md from real runs of the built-in pair.
 
-Usage: python -m aerie.bench.planner_plot docs/images
+Usage: python3 -m scripts.planner_pictures docs/images
 """
 
 from __future__ import annotations
