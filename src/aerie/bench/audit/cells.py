@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from aerie.config import SchedulerConfig, SpeculationConfig, require
+from aerie.config.values import choice
 from aerie.engine.engine import EngineCore
-from aerie.errors import RequestFailedError, UnknownNameError
+from aerie.errors import RequestFailedError
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Statistics
 
+TextKey = tuple[str, int, int, int]
 TOGETHER = "together"
 WHOLE, KNOWING, SHORT = range(3)  # memory for all; that keeps prefixes; for less than all
 ARRIVE_EVERY = 3  # steps
@@ -189,6 +191,10 @@ class Cell:
         shape = f"batch {self.batch}, chunk {self.chunk}, {self.context} + {self.new_tokens} tokens"
         return f"{self.policy}, {self.sampling}, {self.scene}, {shape}"
 
+    def key(self, number: int) -> TextKey:
+        """Whose text it is: a prompt's number means nothing without the others."""
+        return self.sampling, self.context, self.new_tokens, number
+
 
 class Place(NamedTuple):
     """Conditions that every policy and sampling meets."""
@@ -229,8 +235,7 @@ class Plan:
         }
         for axis, names in known.items():
             for name in getattr(self, axis):
-                if name not in names:
-                    raise UnknownNameError(f"name in --{axis}", name, names)
+                choice(f"name in --{axis}", name, names)
         for axis in (*known, "batches", "chunks"):
             values = getattr(self, axis)
             require(len(set(values)) == len(values) > 0, f"--{axis} is empty or names one twice")
@@ -276,11 +281,4 @@ class Plan:
         ]
 
 
-QUICK = Plan(
-    batches=(1, 3),
-    texts=(3,),
-    chunks=(16, 48),
-    scene_texts=3,
-    context=48,
-    new_tokens=24,
-)
+QUICK = Plan(batches=(1, 3), texts=(3,), chunks=(16, 48), scene_texts=3, context=48, new_tokens=24)

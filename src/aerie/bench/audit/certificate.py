@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerie.bench.audit.cells import Cell, Plan
+from aerie.bench.audit.cells import Cell, Plan, TextKey
 from aerie.bench.record import append_row, read_rows, shown
 from aerie.errors import UsageError
 
@@ -19,23 +19,8 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 MOST_LINES = 8  # of differences that are printed
 MADE = ("aerie", "commit", "source_sha256", "torch", "device")
-KEPT = ("texts", "compared", "differing", "first_difference", "seeds", "is_void")
-HASHES = ("texts_sha256", "prompts_sha256", "acceptance_length", "seconds")
-
-
-@dataclass(frozen=True, order=True)
-class TextKey:
-    """Whose text it is: a prompt's number means nothing without the others."""
-
-    sampling: str
-    context: int
-    new_tokens: int
-    number: int
-
-    @classmethod
-    def of(cls, cell: Cell, number: int) -> TextKey:
-        """Of one of a cell's texts."""
-        return cls(cell.sampling, cell.context, cell.new_tokens, number)
+KEPT = ("texts", "compared", "differing", "first_difference", "seeds", "is_void",
+        "texts_sha256", "prompts_sha256", "acceptance_length", "seconds")  # fmt: skip
 
 
 @dataclass
@@ -83,7 +68,7 @@ class Rows:
     def _take(self, row: Row) -> None:
         cell = Cell(**row["cell"])
         for number, tokens in row["plain"].items():
-            self.plain[TextKey.of(cell, int(number))] = tokens
+            self.plain[cell.key(int(number))] = tokens
         self.done.append(row)
 
     def _check(self, row: Row) -> None:
@@ -117,7 +102,6 @@ def digest(texts: Mapping[int, Sequence[int]]) -> str:
 
 def certify(rows: Rows, n_left: int) -> dict[str, Any]:
     """All rows as one JSON value: `ok` says that no text differs."""
-    cells = [_cell(row) for row in rows.done]
     differing, void = _sum(rows.done, "differing"), _sum(rows.done, "is_void")
     return {
         "ok": not differing,
@@ -132,18 +116,20 @@ def certify(rows: Rows, n_left: int) -> dict[str, Any]:
         "plain_texts_sha256": digest(
             dict(enumerate(rows.plain[key] for key in sorted(rows.plain)))
         ),
-        "cells": cells,
+        "cells": [
+            {
+                **row["cell"],
+                "met": {name: n for name, n in row["met"].items() if n},
+                **{name: row[name] for name in KEPT},
+            }
+            for row in rows.done
+        ],
         "kind": "measured",
         "provenance": {
             **{name: rows.terms[name] for name in MADE},
             "dates": sorted({row["date"] for row in rows.done}),
         },
     }
-
-
-def _cell(row: Row) -> dict[str, Any]:
-    met = {name: n for name, n in row["met"].items() if n}
-    return {**row["cell"], "met": met, **{name: row[name] for name in (*KEPT, *HASHES)}}
 
 
 def _sum(rows: Sequence[Row], name: str) -> int:

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from aerie.assemble.core import build_core, with_numerics
 from aerie.assemble.memory import give_back
 from aerie.assemble.sizes import scratch_of
 from aerie.bench.audit.cells import KNOWING, OFF, SAMPLINGS, SCENES, SHORT, Cell, Job, Plan, Played
-from aerie.bench.audit.certificate import Row, Rows, TextKey, digest
+from aerie.bench.audit.certificate import Row, Rows, digest
 from aerie.bench.comparison import policy_of, where_texts_part
 from aerie.bench.provenance import provenance
 from aerie.bench.round.setup import SPARE_PAGES, load_pair
@@ -157,7 +158,6 @@ class Audit:
     plan: Plan
     engines: Engines
     rows: Rows
-    _prompts: dict[int, list[list[int]]] = field(default_factory=dict)  # by context
 
     @property
     def left(self) -> list[Cell]:
@@ -181,7 +181,7 @@ class Audit:
         core, start = self.engines.core(cell), time.perf_counter()
         played = SCENES[cell.scene].play(core, jobs, cell.batch)
         seconds = time.perf_counter() - start
-        known = {n: self.rows.plain.get(TextKey.of(cell, n)) for n in played.texts}
+        known = {n: self.rows.plain.get(cell.key(n)) for n in played.texts}
         # The first plain text of a prompt is what all others of it are held against.
         first = {n: played.texts[n] for n, tokens in known.items() if tokens is None}
         parted = [job for job in jobs if known[job.number] not in (None, played.texts[job.number])]
@@ -210,29 +210,24 @@ class Audit:
         }
 
     def _jobs(self, cell: Cell) -> list[Job]:
+        prompts, seed = self._prompts, self.plan.seed
+        how = {"ignore_eos": True, **SAMPLINGS[cell.sampling]}
         return [
-            Job(
-                number,
-                prompt,
-                SamplingParams(
-                    cell.new_tokens,
-                    seed=self.plan.seed + number,
-                    ignore_eos=True,
-                    **SAMPLINGS[cell.sampling],
-                ),
-            )
-            for number, prompt in enumerate(self._read(cell.context)[: cell.texts])
+            Job(number, prompts[number], SamplingParams(cell.new_tokens, seed=seed + number, **how))
+            for number in range(cell.texts)
         ]
 
-    def _read(self, context: int) -> list[list[int]]:
-        """Prompts of held-out documents, enough for every cell."""
-        if context not in self._prompts:
-            n = max(cell.texts for cell in self.plan.cells())
-            self._prompts[context] = read_exactly(self.engines.models.tokenizer.encode, context, n)
-        return self._prompts[context]
+    @cached_property
+    def _prompts(self) -> list[list[int]]:
+        """Held-out documents, enough for every cell."""
+        n, encode = (
+            max(own.texts for own in self.plan.cells()),
+            self.engines.models.tokenizer.encode,
+        )
+        return read_exactly(encode, self.plan.context, n)
 
     def _require_plain(self, cell: Cell) -> None:
-        missing = [n for n in range(cell.texts) if TextKey.of(cell, n) not in self.rows.plain]
+        missing = [n for n in range(cell.texts) if cell.key(n) not in self.rows.plain]
         if missing and cell.policy != OFF:
             raise UsageError(
                 f"{cell.name}: nothing to compare {len(missing)} of {cell.texts} texts with: run"
@@ -244,28 +239,14 @@ class Audit:
     ) -> dict[str, Any]:
         """The earliest place at which texts of a cell part, by prompt."""
         job = parted[0]
-        found = where_texts_part(
-            self.engines.models.target,
-            job.prompt,
-            job.params,
-            known[job.number],
-            played.texts[job.number],
-        )
+        target, texts = self.engines.models.target, (known[job.number], played.texts[job.number])
+        found = where_texts_part(target, job.prompt, job.params, *texts)
         assert found is not None, "only texts that differ are asked about"
+        named = {"prompt": job.number, "seed": job.params.seed, "index": found.index}
+        tokens = {"plain": found.plain, "other": found.speculative}
         decode = self.engines.models.tokenizer.decode
-        words = {
-            name: decode([token]) if token >= 0 else None
-            for name, token in (("plain", found.plain), ("other", found.speculative))
-        }
-        return {
-            "prompt": job.number,
-            "seed": job.params.seed,
-            "index": found.index,
-            "plain": found.plain,
-            "other": found.speculative,
-            "words": words,
-            "logit_gap": found.logit_gap,
-        }
+        words = {name: decode([own]) if own >= 0 else None for name, own in tokens.items()}
+        return {**named, **tokens, "words": words, "logit_gap": found.logit_gap}
 
 
 def read_exactly(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,16 +10,8 @@ from typing import Any
 from aerie.bench.audit.cells import SAMPLINGS
 from aerie.bench.audit.transcript import LEAST_P, compare_samples
 from aerie.bench.comparison import n_shared
-from aerie.bench.serve.load import ask, ask_all, read_json, read_whole
-from aerie.bench.serve.peer import (
-    PromptTerms,
-    Server,
-    counters_of,
-    drafted,
-    find_server,
-    gained_since,
-    write_prompts,
-)
+from aerie.bench.serve.load import ask, read_json, read_whole
+from aerie.bench.serve.peer import PromptTerms, Server, find_server, write_prompts
 from aerie.errors import UsageError
 from aerie.text.loops import repeated_share
 
@@ -137,15 +128,17 @@ class ServerAudit:
         if self.off is None and not self.takes_switch:
             return None
         asked = {"prompt": prompt, "max_tokens": DRAWN_TOKENS, **SAMPLINGS["sampled"]}
-        n, clients, switch = self.terms.draws, self.terms.clients, {} if self.off else OFF
-        with_draft = [{**asked, "seed": seed} for seed in range(n)]
-        without = [{**asked, **switch, "seed": seed} for seed in range(n, 2 * n)]
-        sides = (
-            Counter(_texts(self.on, with_draft, clients)),
-            Counter(_texts(self.off or self.on, without, clients)),
+        n, clients = self.terms.draws, self.terms.clients
+        without = Step("off", self.off or self.on, clients, {} if self.off else OFF)
+        one, other = (
+            Counter(_take(step, [{**asked, "seed": seed} for seed in seeds])[1])
+            for step, seeds in (
+                (Step("on", self.on, clients), range(n)),
+                (without, range(n, 2 * n)),
+            )
         )
-        found = compare_samples(*sides)
-        return {**asdict(found), "outcomes": len(sides[0] | sides[1]), "least_p": LEAST_P}
+        found = compare_samples(one, other)
+        return {**asdict(found), "outcomes": len(one | other), "least_p": LEAST_P}
 
     def _body(self, prompt: str, number: int, sampling: str) -> Body:
         asked = {"prompt": prompt, "max_tokens": self.terms.new_tokens, "temperature": 0}
@@ -165,7 +158,7 @@ def repeated_in(server: Server, texts: Sequence[str]) -> float | None:
     for text in texts:
         asked = {"prompt": text, "add_special_tokens": False}
         try:
-            heard = ask(server.url, _named(server, asked), "/tokenize")
+            heard = ask(server.url, server.named(asked), "/tokenize")
         except UsageError:
             return None
         tokens = read_json(heard).get("tokens")
@@ -181,7 +174,7 @@ def gap_at(server: Server, body: Body, text: str, index: int) -> float | None:
     None where the server tells no log-probabilities, or writes another text this time.
     """
     try:
-        (choice,) = read_json(ask(server.url, _named(server, {**body, "logprobs": 2})))["choices"]
+        (choice,) = read_json(ask(server.url, server.named({**body, "logprobs": 2})))["choices"]
     except UsageError:
         return None
     told = choice.get("logprobs") or {}
@@ -195,29 +188,21 @@ def gap_at(server: Server, body: Body, text: str, index: int) -> float | None:
 
 def _is_taken(server: Server, body: Body) -> bool:
     try:
-        ask(server.url, _named(server, body))
+        ask(server.url, server.named(body))
     except UsageError:
         return False
     return True
 
 
-def _named(server: Server, body: Body) -> Body:
-    """With the model a server has, where it names one."""
-    return body if server.model is None else {"model": server.model, **body}
-
-
 def _take(step: Step, bodies: Sequence[Body]) -> tuple[dict[str, Any], list[str]]:
-    """What a step took and what the server counted meanwhile; the texts."""
-    before, start = counters_of(step.server), time.perf_counter()
-    texts = _texts(step.server, [{**body, **step.added} for body in bodies], step.clients)
-    gained, seconds = gained_since(before, step.server), time.perf_counter() - start
-    queries = gained.get("prefix_cache_queries", 0)
-    share = gained.get("prefix_cache_hits", 0) / queries if queries else None
-    found = {"texts": len(texts), "seconds": round(seconds, 3), **drafted(gained)}
+    """What a step took and what the server counted meanwhile; the texts.
+
+    A request that fails ends the audit with its reason.
+    """
+    asked = [{**body, **step.added} for body in bodies]
+    heard, seconds, counted = step.server.ask_all(asked, step.clients, ask)
+    texts = [read_whole(one).text for one in heard]
+    queries = counted["counters"].get("prefix_cache_queries", 0)
+    share = counted["counters"].get("prefix_cache_hits", 0) / queries if queries else None
+    found = {"texts": len(texts), "seconds": round(seconds, 3), **counted}
     return {**found, "prefix_hits": share}, texts
-
-
-def _texts(server: Server, bodies: Sequence[Body], clients: int) -> list[str]:
-    """Answers in the order of the requests; one that fails ends the audit with its reason."""
-    heard = ask_all(server.url, [_named(server, body) for body in bodies], clients)
-    return [read_whole(one).text for one in heard]

@@ -28,11 +28,6 @@ class Homogeneity:
     freedom: int
     p_value: float
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether one distribution explains both samples."""
-        return self.p_value >= LEAST_P
-
 
 def compare_samples(one: Counter[str], other: Counter[str]) -> Homogeneity:
     """Test two samples of the same kind of outcome; rare ones are joined until enough is expected.
@@ -58,15 +53,11 @@ def compare_samples(one: Counter[str], other: Counter[str]) -> Homogeneity:
             expected = n_both * size / whole
             statistic += (n - expected) ** 2 / expected
     freedom = max(len(cells) - 1, 0)
-    return Homogeneity(draws, statistic, freedom, survival(statistic, freedom))
-
-
-def survival(statistic: float, freedom: int) -> float:
-    """P(chi-square with so many degrees of freedom > statistic)."""
     if not freedom:
-        return 1.0
+        return Homogeneity(draws, statistic, freedom, 1.0)
     halves = torch.tensor([freedom / 2, statistic / 2], dtype=torch.float64)
-    return float(torch.special.gammaincc(halves[0], halves[1]))
+    tail = float(torch.special.gammaincc(halves[0], halves[1]))  # P(chi-square > statistic)
+    return Homogeneity(draws, statistic, freedom, tail)
 
 
 def table_of(found: Mapping[str, Any]) -> Table:

@@ -11,8 +11,9 @@ import json
 import re
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -96,26 +97,27 @@ class Heard:
 
 def ask(url: str, body: Mapping[str, Any], page: str = "/v1/completions") -> Heard:
     """Post a completion and wait for its end; UsageError where the server refuses it."""
-    place = urlsplit(url)
-    connection = http.client.HTTPConnection(place.netloc, timeout=TIMEOUT_SECONDS)
     sent = json.dumps(body)
     start = time.perf_counter()
-    try:
-        path = f"{place.path.rstrip('/')}{page}"
-        connection.request("POST", path, sent, {"content-type": "application/json"})
-        answer = connection.getresponse()
+    with _answer(url, page, "POST", sent) as answer:
         if answer.status != 200:
             raise UsageError(f"the server answers {answer.status}: {answer.read(300)!r}")
         lines = tuple((time.perf_counter() - start, line) for line in answer)
         return Heard(lines, time.perf_counter() - start)
+
+
+@contextmanager
+def _answer(
+    url: str, page: str, method: str, sent: str | None = None
+) -> Iterator[http.client.HTTPResponse]:
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.netloc, timeout=TIMEOUT_SECONDS)
+    try:
+        path = f"{place.path.rstrip('/')}{page}"
+        connection.request(method, path, sent, {"content-type": "application/json"})
+        yield connection.getresponse()
     finally:
         connection.close()
-
-
-def ask_all(url: str, bodies: Sequence[Mapping[str, Any]], clients: int) -> list[Heard]:
-    """Answers in the order of the requests, so many of which are under way at a time."""
-    with ThreadPoolExecutor(clients) as pool:
-        return list(pool.map(partial(ask, url), bodies))
 
 
 def read_json(heard: Heard) -> Any:
@@ -162,22 +164,10 @@ def read_stream(heard: Heard) -> Reply:
     return Reply("".join(parts), heard.seconds, tuple(arrivals), n_tokens, n_prompt)
 
 
-def _get(url: str, path: str) -> tuple[int, str]:
-    """Status and text of a page."""
-    place = urlsplit(url)
-    connection = http.client.HTTPConnection(place.netloc, timeout=TIMEOUT_SECONDS)
-    try:
-        connection.request("GET", f"{place.path.rstrip('/')}{path}")
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        connection.close()
-
-
-def look_up(url: str, path: str) -> str | None:
+def look_up(url: str, page: str) -> str | None:
     """A page on which a server speaks of itself; None where it has no such page."""
-    status, text = _get(url, path)
-    return text if status == 200 else None
+    with _answer(url, page, "GET") as answer:
+        return answer.read().decode() if answer.status == 200 else None
 
 
 def read_counters(page: str) -> dict[str, int]:
@@ -190,7 +180,7 @@ def wait_until_ready(url: str, seconds: float, hint: str) -> None:
     until = time.monotonic() + seconds
     while True:
         try:
-            if _get(url, "/health")[0] == 200:
+            if look_up(url, "/health") is not None:
                 return
             reason = "is not ready"
         except OSError as error:
@@ -198,6 +188,10 @@ def wait_until_ready(url: str, seconds: float, hint: str) -> None:
         if time.monotonic() > until:
             raise UsageError(f"{url} {reason}; {hint}")
         time.sleep(0.1)
+
+
+# How a server may be asked, and how its answer is read then.
+SERVED = {"stream": read_stream, "whole": read_whole}
 
 
 @dataclass(frozen=True)
@@ -240,22 +234,17 @@ def _point(
 ) -> dict[str, Any]:
     prompts = [f"# {index}\n{STARTS[index % len(STARTS)]}" for index in range(n_clients)]
 
-    def run(way: Callable[[], Turn]) -> Turn:
-        turn = way()
+    def run(way: str) -> Turn:
+        turn = _straight(engine, prompts, load) if way == "engine" else _served(load, prompts, way)
         advance()
         return turn
 
-    ways = {
-        "engine": partial(run, partial(_straight, engine, prompts, load)),
-        "stream": partial(run, partial(_served, load, prompts, is_stream=True)),
-        "whole": partial(run, partial(_served, load, prompts, is_stream=False)),
-    }
-    turns = in_turns(ways, load.turns)
+    turns = in_turns({way: partial(run, way) for way in ("engine", *SERVED)}, load.turns)
     n_tokens = n_clients * load.new_tokens
     speeds = {name: [n_tokens / turn.seconds for turn in own] for name, own in turns.items()}
     ratios = {
         name: [own / base for own, base in zip(speeds[name], speeds["engine"], strict=True)]
-        for name in ("stream", "whole")
+        for name in SERVED
     }
     firsts = [seconds for turn in turns["stream"] for seconds in turn.first_seconds]
     texts = {turn.texts for own in turns.values() for turn in own}
@@ -276,17 +265,14 @@ def _straight(engine: Engine, prompts: Sequence[str], load: Load) -> Turn:
     return Turn(texts, time.perf_counter() - start)
 
 
-def _served(load: Load, prompts: Sequence[str], is_stream: bool) -> Turn:
-    asked = {
-        "max_tokens": load.new_tokens,
-        "temperature": 0,
-        "ignore_eos": True,
-        "stream": is_stream,
-    }
+def _served(load: Load, prompts: Sequence[str], way: str) -> Turn:
+    asked = {"max_tokens": load.new_tokens, "temperature": 0, "ignore_eos": True}
+    bodies = [{"prompt": prompt, **asked, "stream": way == "stream"} for prompt in prompts]
     start = time.perf_counter()
-    heard = ask_all(load.url, [{"prompt": prompt, **asked} for prompt in prompts], len(prompts))
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        heard = list(pool.map(partial(ask, load.url), bodies))
     seconds = time.perf_counter() - start
-    replies = [read_stream(one) if is_stream else read_whole(one) for one in heard]
+    replies = list(map(SERVED[way], heard))
     firsts = tuple(reply.first_seconds for reply in replies)
     return Turn(tuple(reply.text for reply in replies), seconds, firsts)
 

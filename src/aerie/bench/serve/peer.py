@@ -10,13 +10,13 @@ import hashlib
 import http.client
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from aerie.bench.contract import read_toml, strict
 from aerie.bench.record import percentiles, shown
@@ -28,6 +28,7 @@ from aerie.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
+T = TypeVar("T")
 N_MESSAGES = 3  # of errors, in a row
 COLUMNS = {
     "load": "{point}",
@@ -91,6 +92,27 @@ class Server:
     model: str | None
     version: Any
 
+    def named(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A request with the model it has, where it names one."""
+        return body if self.model is None else {"model": self.model, **body}
+
+    def ask_all(
+        self, bodies: Iterable[Mapping[str, Any]], clients: int, ask: Callable[..., T]
+    ) -> tuple[list[T], float, dict[str, Any]]:
+        """Answers in the order of the requests, so many of which are under way at a time.
+
+        With the seconds that all of them took, and what the server counted of them.
+        """
+        before, start = self._counters(), time.perf_counter()
+        with ThreadPoolExecutor(clients) as pool:
+            heard = list(pool.map(partial(ask, self.url), map(self.named, bodies)))
+        seconds = time.perf_counter() - start
+        gained = {name: n - before.get(name, 0) for name, n in self._counters().items()}
+        return heard, seconds, drafted(gained)
+
+    def _counters(self) -> dict[str, int]:
+        return read_counters(look_up(self.url, "/metrics") or "")
+
 
 def read_peer_contract(path: Path) -> PeerContract:
     """A contract from its file; an unknown or missing key is an error that names it."""
@@ -131,23 +153,10 @@ def run_turn(
     prompts = write_prompts(contract.prompts, sum(load.requests for load in loads), turn)
     for load in loads:
         own, prompts = prompts[: load.requests], prompts[load.requests :]
-        bodies = [_body(server, contract, load, prompt) for prompt in own]
-        before, start = counters_of(server), time.perf_counter()
-        with ThreadPoolExecutor(load.clients) as pool:
-            heard = list(pool.map(partial(_try, server.url), bodies))
-        seconds, gained = time.perf_counter() - start, gained_since(before, server)
+        bodies = [_body(contract, load, prompt) for prompt in own]
+        heard, seconds, counted = server.ask_all(bodies, load.clients, _try)
         answers = [_read(one, contract.new_tokens) for one in heard]
-        tell({"group": turn, **summarise(load, answers, seconds), **drafted(gained)})
-
-
-def counters_of(server: Server) -> dict[str, int]:
-    """What a server has counted so far."""
-    return read_counters(look_up(server.url, "/metrics") or "")
-
-
-def gained_since(before: Mapping[str, int], server: Server) -> dict[str, int]:
-    """What it has counted since."""
-    return {name: n - before.get(name, 0) for name, n in counters_of(server).items()}
+        tell({"group": turn, **summarise(load, answers, seconds), **counted})
 
 
 def drafted(gained: Mapping[str, int]) -> dict[str, Any]:
@@ -157,8 +166,8 @@ def drafted(gained: Mapping[str, int]) -> dict[str, Any]:
     return {"counters": dict(gained), "acceptance_length": length}
 
 
-def _body(server: Server, contract: PeerContract, load: Load, prompt: str) -> dict[str, Any]:
-    asked = {
+def _body(contract: PeerContract, load: Load, prompt: str) -> dict[str, Any]:
+    return {
         "prompt": prompt,
         "max_tokens": contract.new_tokens,
         "temperature": load.temperature,
@@ -167,7 +176,6 @@ def _body(server: Server, contract: PeerContract, load: Load, prompt: str) -> di
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
-    return asked if server.model is None else {"model": server.model, **asked}
 
 
 def _try(url: str, body: Mapping[str, Any]) -> Heard | str:
