@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 from aerie.api import Engine
 from aerie.bench.engine import SHORT, choose_prompts
-from aerie.bench.plots import pyplot, save
 from aerie.engine.report import RoundTree
 from aerie.requests.params import SamplingParams
 from aerie.speculation.calibration import corrected
@@ -44,7 +44,8 @@ def draw_plan(path: Path) -> None:
     whole = [trees for trees in rounds if len(trees) == len(PROMPTS)]
     # The round in which the easy text got most beyond the hard one.
     shown = max(whole, key=lambda trees: len(trees[0].nodes) - len(trees[2].nodes))
-    figure, panels = pyplot().subplots(1, len(PROMPTS), figsize=(13, 4.6))
+    figure = Figure(figsize=(13, 4.6))
+    panels = figure.subplots(1, len(PROMPTS))
     deepest = max(max(_depths(tree)) for tree in shown)
     for name, tree, panel in zip(PROMPTS, shown, panels, strict=True):
         _draw_tree(engine, tree, panel)
@@ -53,7 +54,8 @@ def draw_plan(path: Path) -> None:
         panel.margins(0.15)
         panel.set_ylim(-deepest - 0.5, 0.5)
     figure.suptitle("One round, one batch, three requests: red is the accepted path")
-    save(figure, path, 110)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
 
 
 def _draw_tree(engine: Engine, tree: RoundTree, panel: Any) -> None:
@@ -106,7 +108,8 @@ def draw_calibration(path: Path) -> None:
                 weights = corrected(scores, torch.tensor([_depths(tree)[1:]]), table)
                 seen += zip(scores[0], weights[0], (n.is_accepted for n in nodes), strict=True)
     said, believed, accepted = np.array(seen, dtype=np.float64).T
-    figure, panel = pyplot().subplots(figsize=(5.2, 4.6))
+    figure = Figure(figsize=(5.2, 4.6))
+    panel = figure.subplots()
     for name, values in {"draft's score": said, "after calibration": believed}.items():
         own = [np.digitize(values, BINS[1:-1]) == place for place in range(len(BINS) - 1)]
         points = [(values[b].mean(), accepted[b].mean()) for b in own if b.sum() >= LEAST]
@@ -117,7 +120,8 @@ def draw_calibration(path: Path) -> None:
         xlabel="said", ylabel="accepted", title=f"{len(seen):,} verified nodes, learnt online"
     )
     panel.legend(fontsize=8)
-    save(figure, path, 110)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
 
 
 if __name__ == "__main__":

@@ -30,11 +30,11 @@ _AFTER_HEADER = 8 + 25
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture that `draw(raw, path)` makes from the record `raw`, both of one folder."""
+    """A picture that `draw(record, path)` makes from the file `raw`, both of one folder."""
 
     name: str
     raw: str
-    draw: Callable[[Path, Path], None]
+    draw: Callable[[dict[str, Any], Path], None]
 
     def is_stale(self, folder: Path) -> bool:
         """Whether it is absent or was drawn from other data; not where there is no data."""
@@ -44,7 +44,7 @@ class Plot:
     def redraw(self, folder: Path) -> None:
         """Draw and stamp."""
         path = folder / self.name
-        self.draw(folder / self.raw, path)
+        self.draw(read_json(folder / self.raw), path)
         stamp(path, _hash(folder / self.raw))
 
 
@@ -68,34 +68,18 @@ def stamp_of(path: Path) -> str:
     return rest[:64].decode("ascii", "replace") if found else ""
 
 
-def pyplot() -> Any:
-    """The library, without a screen."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
-
-
-def save(figure: Any, path: Path, dpi: int) -> None:
-    """Without margins."""
-    figure.tight_layout()
-    figure.savefig(path, dpi=dpi)
-
-
 def draw_engine(record: dict[str, Any], path: Path) -> None:
     """Speed over plain decoding by batch size, one panel a context, and the planner's regret."""
-    plt = pyplot()
+    from matplotlib.figure import Figure
+
     places = sorted(record["planner"], key=lambda place: place["batch"])
     ratios = {
         (own["batch"], own["context"], own["policy"]): own["ratio_to_plain"]
         for own in record["points"]
     }
     contexts = sorted({place["context"] for place in places})
-    size = (4.6 * (len(contexts) + 1), 4)
-    figure, panels = plt.subplots(1, len(contexts) + 1, figsize=size, squeeze=False)
-    *shown, last = panels[0]
+    figure = Figure(figsize=(4.6 * (len(contexts) + 1), 4))
+    *shown, last = figure.subplots(1, len(contexts) + 1, squeeze=False)[0]
     for panel, context in zip(shown, contexts, strict=True):
         here = [place for place in places if place["context"] == context]
         batches = [place["batch"] for place in here]
@@ -116,9 +100,10 @@ def draw_engine(record: dict[str, Any], path: Path) -> None:
     last.axhline(15, color=PLAIN, linestyle="--", linewidth=1)
     last.set(title="planner's regret", xlabel="batch", ylabel="% behind the oracle")
     last.legend(title="context", fontsize=8)
-    for panel in panels[0]:
+    for panel in (*shown, last):
         panel.set_xscale("log", base=2)
-    save(figure, path, 110)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
 
 
 def draw_planner(record: dict[str, Any], path: Path) -> None:
@@ -150,18 +135,12 @@ def draw_planner(record: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def _of_json(draw: Callable[[dict[str, Any], Path], None]) -> Callable[[Path, Path], None]:
-    return lambda raw, path: draw(read_json(raw), path)
-
-
 PLOTS = (
-    *(Plot(f"{stem}.png", f"{stem}.json", _of_json(draw_engine)) for stem in ENGINES),
-    Plot("h200_planner.png", SUMMARY, _of_json(draw_planner)),
+    *(Plot(f"{stem}.png", f"{stem}.json", draw_engine) for stem in ENGINES),
+    Plot("h200_planner.png", SUMMARY, draw_planner),
 )
 
 
 if __name__ == "__main__":
     for plot in PLOTS:
-        if (Path(sys.argv[1]) / plot.raw).is_file():
-            plot.redraw(Path(sys.argv[1]))
-            print(Path(sys.argv[1]) / plot.name)
+        plot.redraw(Path(sys.argv[1]))
