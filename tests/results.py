@@ -7,12 +7,33 @@ run that says anything else than the file fails.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 _WHOLE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+
+
+def named_tests(root: Path) -> list[str]:
+    """Every `path::test` that a row of the scorecard names."""
+    from aerie.bench.report.rows import read_sections
+
+    checks = (check for s in read_sections(root) for row in s.rows for check in row.checks)
+    return sorted({check.target for check in checks if check.subject == "test"})
+
+
+def render_results(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """One line a test, so that two branches seldom meet in one."""
+    tables = [
+        f' "{run}": {{\n'
+        + ",\n".join(f"  {json.dumps(name)}: {json.dumps(own[name])}" for name in sorted(own))
+        + "\n }"
+        for run, own in sorted(runs.items())
+    ]
+    return "{\n" + ",\n".join(tables) + "\n}\n"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,8 +52,6 @@ class Recorder:
     """Collects outcomes by test function; all its ids together make one result."""
 
     def __init__(self, root: Path, mode: str) -> None:
-        from aerie.bench.report.rows import named_tests
-
         self.root, self.mode = root, mode
         self.named = set(named_tests(root))
         self.outcomes: dict[str, set[str]] = {}
@@ -46,7 +65,7 @@ class Recorder:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        from aerie.bench.report.rows import RESULTS, read_results, render_results
+        from aerie.bench.report.rows import RESULTS, read_results
 
         if exitstatus not in _WHOLE:
             return  # interrupted: what did not run is not known

@@ -12,9 +12,10 @@ import random
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from aerie.bench.provenance import device_facts, installed, provenance
 
@@ -35,6 +36,7 @@ BOUNDS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
 PAGES = Path(__file__).parent / "pages"
 
 Row = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,12 @@ class Interval:
 
 def interval(values: Sequence[float]) -> Interval:
     """Median and 90 % interval; deterministic."""
+    return _interval(tuple(values))
+
+
+@lru_cache(maxsize=1024)
+def _interval(values: tuple[float, ...]) -> Interval:
+    # Resampling is slow, and tables and gates ask for the same points again.
     draw = random.Random(0)
     medians = sorted(
         statistics.median(draw.choices(values, k=len(values))) for _ in range(RESAMPLES)
@@ -87,6 +95,16 @@ def write_json(path: Path, values: Row) -> None:
 def read_json(path: Path) -> Any:
     """A record."""
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_once(read: Callable[[Path], T]) -> Callable[[Path], T]:
+    """A reader that reads the same contents once; a file's time may not tell, within one tick."""
+
+    @lru_cache(maxsize=1024)
+    def kept(path: Path, digest: str) -> T:
+        return read(path)
+
+    return lambda path: kept(path, hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def figures(values: Any, path: str) -> list[Any]:

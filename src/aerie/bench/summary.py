@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from aerie.bench.contract import CAST, COV_LIMIT, LEAST_SHARE, PLAIN, PLANNER
@@ -28,13 +27,7 @@ class Pairs:
     @property
     def interval(self) -> Interval:
         """Median and 90 % interval."""
-        return _interval(self.values)
-
-
-@lru_cache(maxsize=1024)
-def _interval(values: tuple[float, ...]) -> Interval:
-    """Resampling is slow, and tables and gates ask for the same points again."""
-    return interval(values)
+        return interval(self.values)
 
 
 def pairs(rows: Sequence[Row], policy: str, other: str = PLAIN) -> Pairs:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aerie.cli.checks import amount, count, out_file
+from aerie.cli.checks import Json, amount, count, out_file
 from aerie.cli.engine_options import EngineOptions, given, refuse, takes_engine_options
 from aerie.cli.output import console, finish, integers, progress_console
 from aerie.cli.progress import shown
@@ -51,7 +51,6 @@ Record = Annotated[
 NoRun = Annotated[bool, typer.Option("--no-run", help="Certify what --record tells, load nothing.")]
 Seconds = Annotated[float, amount(0, "Begin no cell after so long; 0: no limit.")]
 Out = Annotated[Path | None, out_file(help="The certificate, as JSON.")]
-Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 
 @takes_engine_options

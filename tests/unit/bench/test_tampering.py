@@ -21,14 +21,13 @@ from aerie.bench.report.rows import (
     Result,
     code_of_test,
     find_test,
-    named_tests,
-    render_results,
 )
 from aerie.bench.report.write import Report, make
 from aerie.cli.report import MATRIX, judges
 from aerie.parity.matrix import contract_hash, sources_hash
 from aerie.sources import hash_parts, read_package
 from tests.laws.tree import ROOT
+from tests.results import named_tests, render_results
 
 LEFT_OUT = (".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "build", "dist", "shared")
 ATTENTION = "src/aerie/attention/pytorch.py"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from aerie.bench.contract import PLANNER
-from aerie.bench.record import read_json
+from aerie.bench.record import read_json, read_once
 from aerie.bench.rows import Row, newest, read_rows
 from aerie.bench.summary import LEAST_PAIRS
-from aerie.errors import UnknownNameError
+from aerie.config.values import choice
 from aerie.kernels.registry import backend_info
 from aerie.sources import hash_parts, join_hashes, read_package
 
@@ -65,8 +63,7 @@ class Ages:
 
     def changed(self, measured: Iterable[Measured], kind: str) -> tuple[str, ...]:
         """What is not as it was: names of parts, or why that cannot be told; empty if nothing."""
-        if kind not in KINDS:
-            raise UnknownNameError("kind of sources", kind, KINDS)
+        choice("kind of sources", kind, KINDS)
         found: dict[str, None] = {}
         for record in sorted(set(measured)) if self.now else ():
             found |= dict.fromkeys(self._since(record, KINDS[kind]))
@@ -110,10 +107,7 @@ def read_ages(root: Path) -> Ages:
 def read_history(root: Path) -> dict[str, dict[str, str]]:
     """By commit: hashes of its parts, and WHOLE."""
     path = root / HISTORY
-    if not path.is_file():
-        return {}
-    found: dict[str, dict[str, str]] = read_json(path)["commits"]
-    return found
+    return dict(read_json(path)["commits"]) if path.is_file() else {}
 
 
 @dataclass(frozen=True)
@@ -173,10 +167,7 @@ class Folder:
 
     def places(self, gate: Gate) -> dict[tuple[str, int, int], list[Row]]:
         """Rows of the points a gate is about, by point, the last session of each."""
-        if self.rows is None:
-            last = read_newest(self.root / gate.file)
-        else:
-            last = newest(self.rows)
+        last = read_newest(self.root / gate.file) if self.rows is None else newest(self.rows)
         found = {
             key: own
             for key, own in last.items()
@@ -196,17 +187,12 @@ class Folder:
 
 def read_newest(path: Path) -> dict[tuple[str, int, int], list[Row]]:
     """By point, the rows of a raw file's last session there; the same contents are read once."""
-    return _newest(path, content_hash(path)) if path.is_file() else {}
+    return _newest(path) if path.is_file() else {}
 
 
-@lru_cache(maxsize=4)
-def _newest(path: Path, digest: str) -> dict[tuple[str, int, int], list[Row]]:
+@read_once
+def _newest(path: Path) -> dict[tuple[str, int, int], list[Row]]:
     return newest(read_rows(path))
-
-
-def content_hash(path: Path) -> str:
-    """What tells whether a file must be read again; its time may not, within one tick."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _require_known(name: str, key: str, value: Any) -> None:

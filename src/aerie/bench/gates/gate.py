@@ -22,7 +22,8 @@ from aerie.bench.summary import (
     pairs,
     share_of_ceiling,
 )
-from aerie.errors import UnknownNameError, UsageError
+from aerie.config.values import choice
+from aerie.errors import UsageError
 from aerie.text.loops import is_loop_free
 
 MATRIX = "p0_parity_matrix.json"
@@ -115,12 +116,10 @@ class Point:
 
     def over(self, rival: str, judged: Pairs) -> float:
         """The median of some pairs, where there are enough and plain decoding is no slow one."""
-        share, n_pairs = (
-            share_of_ceiling(self.rows),
-            len(pairs(self.rows, self.policy, rival).values),
-        )
+        share = share_of_ceiling(self.rows)
         if share < LEAST_SHARE:
             raise Refused(f"plain decoding reaches {share:.2f} of its ceiling")
+        n_pairs = len(pairs(self.rows, self.policy, rival).values)
         if n_pairs < self.least_pairs:
             raise Refused(f"{n_pairs} interleaved pairs")
         return judged.interval.median
@@ -216,14 +215,12 @@ def read_gates(folder: Path) -> list[Gate]:
     for path in files:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
         for name in values:
-            if name != "gates":
-                raise UnknownNameError(f"key of {path.name}", name, ("gates",))
+            choice(f"key of {path.name}", name, ("gates",))
         found += [strict(Gate, own) for own in values["gates"]]
     for gate in found:
-        known = {"check": CHECKS, "sense": BOUNDS, "sources": KINDS}
-        for name, names in known.items():
-            if getattr(gate, name) not in names:
-                raise UnknownNameError(f"{name} of {gate.name!r}", getattr(gate, name), names)
+        choice(f"check of {gate.name!r}", gate.check, CHECKS)
+        choice(f"sense of {gate.name!r}", gate.sense, BOUNDS)
+        choice(f"sources of {gate.name!r}", gate.sources, KINDS)
     return found
 
 
@@ -233,18 +230,18 @@ def judge(gates: Sequence[Gate], folder: Folder) -> list[Verdict]:
 
 
 def _verdict(gate: Gate, folder: Folder) -> Verdict:
-    value, reason = None, ""
+    value, is_met, reason = None, False, ""
     changed: tuple[str, ...] = ()
     try:
         value = _value(gate, folder)
         if gate.parity is not None:
             require_parity(gate, folder)
         changed = folder.ages.changed(folder.measured(gate), gate.sources)
+        is_met = BOUNDS[gate.sense][1](value, gate.floor)
+        if not is_met:
+            reason = f"{value:.4g} is not {gate.sense.replace('_', ' ')} {gate.floor:g}"
     except Refused as error:
         reason = str(error)
-    is_met = value is not None and not reason and BOUNDS[gate.sense][1](value, gate.floor)
-    if value is not None and not reason and not is_met:
-        reason = f"{value:.4g} is not {gate.sense.replace('_', ' ')} {gate.floor:g}"
     shown = None if value is None else round(value, 4)
     return Verdict(
         gate.name, shown, gate.floor, gate.aim, gate.sense, is_met, gate.file, reason, changed

@@ -55,37 +55,32 @@ def _three_passes(session: Experiment, gates: Sequence[Gate], out: Path) -> list
 
 
 def _record_pass(session: Experiment, out: Path, found: Sequence[Verdict], is_ok: bool) -> None:
-    path = out / TOKEN
-    record: dict[str, Any] = {"passes": []}
-    if path.is_file():
-        record = read_json(path)
-    record["passes"].append(
-        {
-            "ok": is_ok,
-            "contract": session.contract.digest,
-            "kernel_sha256": session.kernel_sha256,
-            "session": session.started,
-            "gates": [asdict(verdict) for verdict in found],
-        }
-    )
-    record["provenance"] = dict(session.facts)
-    write_json(path, record)
+    new = {
+        "ok": is_ok,
+        "contract": session.contract.digest,
+        "kernel_sha256": session.kernel_sha256,
+        "session": session.started,
+        "gates": [asdict(verdict) for verdict in found],
+    }
+    write_json(out / TOKEN, {"passes": [*_passes(out), new], "provenance": dict(session.facts)})
+
+
+def _passes(out: Path) -> list[dict[str, Any]]:
+    return list(read_json(out / TOKEN)["passes"]) if (out / TOKEN).is_file() else []
 
 
 def require_passes(out: Path, kernel_sha256: str, contract: Contract | None = None) -> None:
     """Refuse unless the last three micro passes, of these kernels and this contract, held."""
-    path = out / TOKEN
-    passes = read_json(path)["passes"] if path.is_file() else []
-    last = passes[-PASSES:]
-    is_ours = all(
-        entry["kernel_sha256"] == kernel_sha256
+    held = [
+        entry["ok"]
+        and entry["kernel_sha256"] == kernel_sha256
         and (contract is None or entry["contract"] == contract.digest)
-        for entry in last
-    )
-    if len(last) < PASSES or not is_ours or not all(entry["ok"] for entry in last):
+        for entry in _passes(out)[-PASSES:]
+    ]
+    if len(held) < PASSES or not all(held):
         raise UsageError(
             f"this needs {PASSES} micro passes in a row with these kernels"
-            f"{' and this contract' if contract else ''}; {path} does not show them: run"
+            f"{' and this contract' if contract else ''}; {out / TOKEN} does not show them: run"
             " `aerie gates run micro` first"
         )
 

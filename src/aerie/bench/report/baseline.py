@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aerie.bench.contract import Contract
 from aerie.bench.gates.data import read_newest
-from aerie.bench.rows import Row
 from aerie.bench.summary import LEAST_RUNS, point
 
 BASELINE = "reports/h200_baseline_raw.csv.xz"
@@ -26,16 +24,6 @@ class MeasuredPoint:
     mark: str
     n_texts: int  # groups of prompts that its runs continued
     digests: frozenset[str]  # of the contracts its runs name
-
-    @classmethod
-    def of(cls, name: str, here: Sequence[Row], own: Sequence[Row]) -> MeasuredPoint:
-        """Of all rows there, and those of the policy."""
-        found = point(here, own[0].policy)
-        texts, digests = (
-            {getattr(row, column) for row in own} for column in ("prompts", "contract")
-        )
-        spread, mark = found["cov"], found["stability"]
-        return cls(name, found["runs"], spread, mark, len(texts), frozenset(digests))
 
 
 @dataclass(frozen=True)
@@ -90,7 +78,11 @@ def hold(root: Path, contract: Contract) -> Held:
         for policy in place.scenario.policies:
             own = [row for row in here if row.policy == policy]
             if own:
-                measured.append(MeasuredPoint.of(f"{place} {policy}", here, own))
+                found, name = point(here, policy), f"{place} {policy}"
+                told = found["runs"], found["cov"], found["stability"]
+                n_texts = len({row.prompts for row in own})
+                digests = frozenset(row.contract for row in own)
+                measured.append(MeasuredPoint(name, *told, n_texts, digests))
             elif place.scenario.name not in begun:
                 missing[place.scenario.name] = None
             else:

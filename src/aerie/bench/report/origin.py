@@ -6,16 +6,15 @@ import csv
 import json
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aerie.bench.gates.data import PACKAGE, WHOLE, Ages, Measured, content_hash, read_history
+from aerie.bench.gates.data import PACKAGE, WHOLE, Ages, Measured, read_history
 from aerie.bench.provenance import HASHED, files_at, hash_of, whole_name
-from aerie.bench.record import open_rows, read_json
+from aerie.bench.record import open_rows, read_json, read_once
 from aerie.bench.report.rows import Artifact, read_artifacts
 from aerie.sources import hash_parts, part_of
 
@@ -80,21 +79,15 @@ class _Records(NamedTuple):
 
 
 def _records(path: Path) -> _Records:
-    return _read(path, content_hash(path)) if path.is_file() else _Records()
+    return _read(path) if path.is_file() else _Records()
 
 
-@lru_cache(maxsize=1024)
-def _read(path: Path, digest: str) -> _Records:
-    """The same contents are read once."""
-    readers = {".json": _of_json, ".safetensors": _of_dump}
+@read_once
+def _read(path: Path) -> _Records:
     if ".csv" in path.suffixes:
         every, last = _of_csv(path)
-    elif path.suffix == ".png":  # it has no room for it: an artifact names what it was drawn from
-        every = last = [{}]
-    elif path.suffix in readers:
-        every = last = [readers[path.suffix](path)]
     else:
-        every = last = [_of_text(path.read_text(encoding="utf-8", errors="replace"))]
+        every = last = [_READERS.get(path.suffix, _of_page)(path)]
     return _Records(_named(every), _named(last))
 
 
@@ -144,9 +137,20 @@ def _of_dump(path: Path) -> Mapping[str, Any]:
     return {"commit": found.get("commit")}
 
 
+def _of_page(path: Path) -> Mapping[str, Any]:
+    return _of_text(path.read_text(encoding="utf-8", errors="replace"))
+
+
 def _of_text(text: str) -> Mapping[str, Any]:
     found = _COMMIT.search(text)
     return {"commit": found.group(1)} if found else {}
+
+
+_READERS: dict[str, Callable[[Path], Mapping[str, Any]]] = {
+    ".json": _of_json,
+    ".safetensors": _of_dump,
+    ".png": lambda path: {},  # it has no room for it: an artifact names what it was drawn from
+}
 
 
 def short(commit: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -14,7 +13,8 @@ from typing import Any, NamedTuple
 
 from aerie.bench.gates.data import KINDS
 from aerie.bench.record import BOUNDS, read_json
-from aerie.errors import UnknownNameError, UsageError
+from aerie.config.values import choice
+from aerie.errors import UsageError
 from aerie.sources import syntax_of
 
 FOLDER = Path("evidence/scorecard")
@@ -98,8 +98,7 @@ def read_artifacts(root: Path) -> list[Artifact]:
     given = tomllib.loads(path.read_text(encoding="utf-8"))
     found: list[Artifact] = [_fill(Artifact, entry, path) for entry in given["artifact"]]
     for artifact in found:
-        if artifact.sources and artifact.sources not in KINDS:
-            raise UnknownNameError(f"sources of {artifact.path!r}", artifact.sources, KINDS)
+        choice(f"sources of {artifact.path!r}", artifact.sources, ("", *KINDS))
     return found
 
 
@@ -152,12 +151,6 @@ class Result(NamedTuple):
     code: str  # of the test function as it was when it ran
 
 
-def named_tests(root: Path) -> list[str]:
-    """Every `path::test` that a row of the scorecard names."""
-    checks = (check for s in read_sections(root) for row in s.rows for check in row.checks)
-    return sorted({check.target for check in checks if check.subject == "test"})
-
-
 def read_results(root: Path) -> dict[str, dict[str, Result]]:
     """By run (`make test`, `make slow`), then by `path::test`; empty where none was written."""
     path = root / RESULTS
@@ -172,17 +165,6 @@ def read_results(root: Path) -> dict[str, dict[str, Result]]:
 def results_of(runs: Mapping[str, Mapping[str, Result]], target: str) -> list[Result]:
     """What the runs said of one test; some of its ids may be slow and others not."""
     return [tests[target] for tests in runs.values() if target in tests]
-
-
-def render_results(runs: Mapping[str, Mapping[str, Result]]) -> str:
-    """One line a test, so that two branches seldom meet in one."""
-    tables = [
-        f' "{run}": {{\n'
-        + ",\n".join(f"  {json.dumps(name)}: {json.dumps(own[name])}" for name in sorted(own))
-        + "\n }"
-        for run, own in sorted(runs.items())
-    ]
-    return "{\n" + ",\n".join(tables) + "\n}\n"
 
 
 def find_test(root: Path, target: str) -> ast.FunctionDef | None:
