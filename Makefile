@@ -3,7 +3,7 @@
 #   make quick   a minute: the laws, the engine, speculation and one kernel backend
 #   make test    what CI runs: checks, then all tests that need no GPU and no patience
 #   make check   lint, format, types
-#   make slow    the tests that take minutes; their log goes to reports/slow_tests.log
+#   make slow    the tests that take minutes; their log goes to reports/raw/slow_tests.log
 #   make interop clients of other projects against the server, in an environment of their own (7 GB)
 #   make clean   remove the environment, caches and build outputs
 
@@ -25,7 +25,7 @@ TORCH   := $(shell sed -n '/^torch==/p' constraints.txt)
 # differ a thousandfold in length, so an idle worker takes over the other's queue.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal
 FULL   := -p tests.results --results $(RESULTS)
-SLOW_LOG := reports/slow_tests.log
+SLOW_LOG := reports/raw/slow_tests.log
 
 # What `make quick` runs: of losslessness one kind of batch, of captured rounds those of a tree that is
 # always drafted, of the backends the one a CPU takes, with refusals as it meets them in rounds.

@@ -17,7 +17,7 @@ export PYTHONPATH=src PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
 table="$out/costs_h200.json"
 status=0
-mkdir -p "$out"
+mkdir -p "$out/raw"
 echo "commit $AERIE_COMMIT, stages $stages, $(date -u +%FT%TZ)"
 
 has() { case ",$stages," in *",$1,"*) return 0 ;; esac; return 1; }
@@ -46,16 +46,16 @@ if has costs; then
 fi
 rounds speed options exact || status=1
 if has transformers; then "$python" -m scripts.bench_round_transformers --out "$out" || status=1; fi
-rounds lossless sampled sizes > "$out/round_texts.log" 2>&1 &
+rounds lossless sampled sizes > "$out/raw/round_texts.log" 2>&1 &
 texts=$!
-rounds near_ties stress > "$out/round_long.log" 2>&1 &
+rounds near_ties stress > "$out/raw/round_long.log" 2>&1 &
 long=$!
 if has tests; then "$python" -m pytest -q -p no:cacheprovider -m gpu tests/gpu || status=1; fi
 # Nothing here is timed, so the parts run side by side; each has a log of its own until all ended.
 if has sanitize; then
     parts="kernels attention plain tree planner ngram"
     for tool in ${SANITIZE_TOOLS:-memcheck racecheck}; do
-        log="$out/triton_${tool}_h200.log"
+        log="$out/raw/triton_${tool}_h200.log"
         checks=""
         for part in $parts; do
             (PYTORCH_NO_CUDA_MEMORY_CACHING=1 timeout "${SANITIZE_SECONDS:-180}" \
@@ -66,12 +66,12 @@ if has sanitize; then
         done
         # shellcheck disable=SC2086
         wait $checks
-        (cd "$out" && for part in $parts; do cat "${log##*/}.$part"; rm "${log##*/}.$part"; done) > "$log"
+        (cd "$out/raw" && for part in $parts; do cat "${log##*/}.$part"; rm "${log##*/}.$part"; done) > "$log"
         if grep "SUMMARY\|ended with" "$log" | grep -v " 0 errors\|(0 errors"; then status=1; fi
         echo "$tool: $(grep -c "no error" "$log") of 6 parts ended well"
     done
 fi
 wait $texts || status=1
 wait $long || status=1
-tail -n 1 "$out/round_texts.log" "$out/round_long.log"
+tail -n 1 "$out/raw/round_texts.log" "$out/raw/round_long.log"
 exit $status

@@ -4,7 +4,7 @@
 # Needs an installed aerie with the extra `serve`. One thread each: this is about the server.
 set -eu
 cd "$(dirname "$0")/.."
-out=${1:-reports}
+out=${1:-reports/raw}
 port=${2:-8799}
 python=${PYTHON:-python3}
 export OMP_NUM_THREADS=1

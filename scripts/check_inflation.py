@@ -36,7 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--geometry", default="llama-3.1-8b")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--out", type=Path, default=ROOT / "reports" / "inflation.json")
+    parser.add_argument("--out", type=Path, default=ROOT / "reports/raw/inflation.json")
     options = parser.parse_args()
     model, draft = find_pair(None, None)
     assert draft is not None, "the built-in pair has a head"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the image of the Containerfile, runs it and asks it for a text; says so in reports/container.log.
+# Builds the image of the Containerfile, runs it and asks it for a text; says so in reports/raw/container.log.
 #   scripts/container.sh [BASE]
 # BASE is an image to build on (default: the Containerfile's), or `debian`: one made here of Debian's
 # packages, for machines that reach no registry of images. Needs buildah and, for `debian`, debootstrap;
@@ -62,9 +62,9 @@ ask() {
     echo "/health answered 200 after $ready s"
     echo "without the key: $(ask | tail -n 1)"
     echo "with it: $(ask -H "authorization: Bearer $key")"
-} > reports/container.log
+} > reports/raw/container.log
 pkill -TERM -f "[/]venv/bin/aerie serve --host 0.0.0.0 --port $port"
 wait $! || true
-cat reports/container.log
-grep -q '^without the key: status 401$' reports/container.log
-grep -q '"completion_tokens":16' reports/container.log
+cat reports/raw/container.log
+grep -q '^without the key: status 401$' reports/raw/container.log
+grep -q '"completion_tokens":16' reports/raw/container.log

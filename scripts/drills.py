@@ -1,8 +1,8 @@
 """Fault drills: what is promised, what happened, what was lost. python -m scripts.drills runs them.
 
 Real servers of the built-in pair under clients that know their texts: some minutes on two cores.
-With Ray installed a replica is lost, too. Writes reports/drills.md and drills.jsonl; exits 1 where
-anybody was met with silence or wrong text, or a promise broke.
+With Ray installed a replica is lost, too. Writes reports/drills.md and raw/drills.jsonl; exits 1
+where anybody was met with silence or wrong text, or a promise broke.
 """
 
 from __future__ import annotations
@@ -418,7 +418,7 @@ def main() -> None:
     if only is None:
         rows = [json.dumps({"made": made})]
         rows += [json.dumps(drill.row()) for drill in drills]
-        (ROOT / "reports/drills.jsonl").write_text("\n".join(rows) + "\n")
+        (ROOT / "reports/raw/drills.jsonl").write_text("\n".join(rows) + "\n")
         (ROOT / "reports/drills.md").write_text(_page(made, drills))
     if not drills:
         raise SystemExit(f"no drill was run: there are {', '.join(DRILLS)}")

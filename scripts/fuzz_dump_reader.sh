@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes the C++ reader of dumps and writes reports/dump_fuzz.log.
+# Fuzzes the C++ reader of dumps and writes reports/raw/dump_fuzz.log.
 #   scripts/fuzz_dump_reader.sh [inputs, default 100000]
 # Mutations of the dumps in tests/data/dumps below 16 KB, splices, and random bytes; the same inputs on
 # every machine. Any read out of bounds or undefined operation ends the run with a report.
@@ -17,4 +17,4 @@ mapfile -t seeds < <(find tests/data/dumps -name '*.safetensors' -size -16k | LC
     echo "compiler $("${CXX:-g++}" --version | head -n 1)"
     echo "flags -fsanitize=address,undefined -fno-sanitize-recover=all"
     build/dump_fuzz "$inputs" 2026 "${seeds[@]}"
-} | tee reports/dump_fuzz.log
+} | tee reports/raw/dump_fuzz.log

@@ -2,7 +2,8 @@
 
     python -m scripts.fuzz_kernels --backend numpy,pytorch,hls --calls 100000
     python -m scripts.fuzz_kernels --backend triton --calls 2000     # in Triton's interpreter
-    python -m scripts.fuzz_kernels --sanitize --calls 100000 --out reports/hls_sanitized_fuzz.log
+    python -m scripts.fuzz_kernels --sanitize --calls 100000 \
+        --out reports/raw/hls_sanitized_fuzz.log
 
 Valid cases are changed in values, dtypes, byte order, strides, aliasing, shapes, writability,
 kinds, scalars and names (tests/parity/mutations.py); without --sanitize in tensors of every sort,

@@ -224,7 +224,7 @@ def main() -> None:
     found = judge(counts, sizes.get(FIRST_LOOK, sizes[min(sizes)]), sizes[max(sizes)])
     found["ok"] = found["ok"] and ended == 0 and max(sizes) == n_requests
     lines += [f"server's log: {said}", json.dumps({**found, "kv_in_use": ended})]
-    (ROOT / "reports" / "server_fuzz.log").write_text("\n".join(lines) + "\n")
+    (ROOT / "reports/raw/server_fuzz.log").write_text("\n".join(lines) + "\n")
     print(lines[-1])
     if not found["ok"]:
         raise SystemExit("the server did not hold what it promises")

@@ -42,7 +42,7 @@ HALF_DIM = Heads(64, 8, 64)
 def main() -> int:
     """Run the stages asked for; the exit status is 0 if every check passed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, default=ROOT / "reports")
+    parser.add_argument("--out", type=Path, default=ROOT / "reports/raw")
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--seconds", type=float, default=25.0, help="most seconds of each sweep")
     options = parser.parse_args()

@@ -6,7 +6,7 @@
 # to src/aerie/attention/triton/tiles.json to ship it. Exit status 0: every check passed.
 set -eu
 cd "$(dirname "$0")/.."
-out=${1:-reports}
+out=${1:-reports/raw}
 export AERIE_COMMIT="${2:-${AERIE_COMMIT:-}}"
 # Many processes compile at once; one thread pool each of all cores would only take turns.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-2}"

@@ -30,7 +30,7 @@ POINTS = ((1, 64), (32, 8))
 def main() -> int:
     """Run the stages asked for; write their records; say whether all is well."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, default=ROOT / "reports", help="folder of the reports")
+    parser.add_argument("--out", type=Path, default=ROOT / "reports/raw", help="folder of records")
     parser.add_argument("--commit", help=f"commit under test, else {COMMIT_VARIABLE}, else git's")
     parser.add_argument("--stages", default=",".join(STAGES), help="some of " + ",".join(STAGES))
     parser.add_argument("--seconds", type=float, default=40.0, help="time for tuning products")

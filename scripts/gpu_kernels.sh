@@ -5,7 +5,7 @@
 # installed. Exit status 0: every kernel passes.
 set -eu
 cd "$(dirname "$0")/.."
-out=${1:-reports}
+out=${1:-reports/raw}
 export AERIE_COMMIT="${2:-${AERIE_COMMIT:-}}"
 exec "${PYTHON:-python3}" -m scripts.gpu_kernels \
     --out "$out" --seconds "${3:-40}" --stages "${4:-parity,gemm,times}"

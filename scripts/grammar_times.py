@@ -1,7 +1,7 @@
 """What grammars cost rounds: a batch with them against the same one without, and bystanders.
 
     python3 -m scripts.grammar_times --device cuda --geometry llama-3.1-8b \
-        --out reports/grammar_times_h200.json
+        --out reports/raw/grammar_times_h200.json
 
 A rehearsal: --device cpu --geometry none --batch 2 --rounds 3 --turns 2 --out FILE.json. On a bare
 machine PYTHONPATH names the folder that holds llguidance, and AERIE_COMMIT the commit.

@@ -1,6 +1,6 @@
 """Acceptance of a head by context: with its window, without one, and with a window and sinks.
 
-    python -m scripts.measure_draft_window reports/draft_window_cpu.json
+    python -m scripts.measure_draft_window reports/raw/draft_window_cpu.json
 
 Prompts are the last 512, 1K, ... tokens before one place of held-out documents, so that contexts
 differ and what is written hardly does. The target continues each greedily, once; every reach of

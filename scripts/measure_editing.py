@@ -1,15 +1,15 @@
 """Prompt-suffix paths on an editing workload: files typed again with an identifier renamed.
 
-    python -m scripts.measure_editing reports/editing_cpu.json
+    python -m scripts.measure_editing reports/raw/editing_cpu.json
 
 A prompt is a held-out file, a line that says what is to be renamed, and the first quarter of the
 edited copy; the target goes on typing. Plain decoding, the head alone, copied paths alone and both
 take turns on every prompt, prompts read before; decoding alone is timed. Tokens are compared with
 plain decoding's in every cell, and the share of repeated 8-grams stands beside each.
 
-What lookups find is measured without a model (`--lookups`, reports/editing_lookups_cpu.json): along
-the edited copy as it should be typed, the tokens of a round that has copied paths alone, and what
-its lookups take.
+What lookups find is measured without a model (`--lookups`, reports/raw/editing_lookups_cpu.json):
+along the edited copy as it should be typed, the tokens of a round that has copied paths alone, and
+what its lookups take.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Draft vocabularies by size, with and without the ids of the prompt: acceptance, and where cut.
 
-    python -m scripts.measure_hot_vocabulary reports/hot_vocabulary_cpu.json
+    python -m scripts.measure_hot_vocabulary reports/raw/hot_vocabulary_cpu.json
 
 The target continues held-out prompts greedily; the built-in head then drafts chains along the text
 with its whole vocabulary and with the most frequent ids alone, counted on other held-out code.

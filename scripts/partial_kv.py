@@ -1,6 +1,6 @@
 """How often the full KV holds what a part of it said, on held-out documents, on a CPU.
 
-    python -m scripts.partial_kv reports/partial_kv_cpu.json --documents 4
+    python -m scripts.partial_kv reports/raw/partial_kv_cpu.json --documents 4
 
 The built-in pair decodes greedily with a chain of 5 in fast numerics, float32, one thread: with
 full KV, then with previews (lossless) of several sizes and both ways to choose blocks, a document

@@ -4,8 +4,9 @@
     PYTHONPATH=src python scripts/round_before_after.py ../before/src src --commits COMMIT HEAD
 
 Both trees decode the same held-out prompts with the same weights (those of this checkout) on one
-thread, greedily; prompts are read before the clock starts. Writes cpu_round_before_after.json.xz
-and .md: tokens a second of the later tree over the earlier one, turn by turn, with a 90 % interval.
+thread, greedily; prompts are read before the clock starts. A page, cpu_round_before_after.md, and
+raw/cpu_round_before_after.json.xz have tokens a second of the later tree over the earlier one, turn
+by turn, with a 90 % interval.
 `--points "plain 1 512" ...` runs some points only, `--name` writes them to files of another name,
 and of `--decodes` in a turn the fastest counts: where neighbours take turns with the machine, one
 decode says little.
@@ -201,7 +202,7 @@ def main() -> int:
     parser.add_argument("--points", nargs="+", default=every, choices=every, metavar="POINT")
     given = parser.parse_args()
     asked = given.out / f"{given.name}_asked.json"
-    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "raw").mkdir(parents=True, exist_ok=True)
     write_asked(asked, {"points": given.points, "decodes": given.decodes})
     arms: dict[str, list[dict[str, Any]]] = {"before": [], "after": []}
     record: dict[str, Any] = {}
@@ -212,7 +213,7 @@ def main() -> int:
             print(f"turn {index + 1}, {name}", file=sys.stderr, flush=True)
         head = {"commits": given.commits, "turns": index + 1, "decodes": given.decodes}
         record = {**head, "provenance": provenance("cpu"), **compared(arms), "raw": arms}
-        with lzma.open(given.out / f"{given.name}.json.xz", "wt", encoding="utf-8") as file:
+        with lzma.open(given.out / "raw" / f"{given.name}.json.xz", "wt", encoding="utf-8") as file:
             json.dump(record, file, indent=1)
         (given.out / f"{given.name}.md").write_text(page(record), encoding="utf-8")
     asked.unlink()

@@ -1,7 +1,7 @@
 """What clients that send too much do to one that does not: python -m scripts.server_bystander.
 
 One client streams, one asks /health; six others send a large body and hang up half a second later.
-The largest pause of the first two and the server's memory go to reports/server_bystander.json.
+The largest pause of the first two and the server's memory go to reports/raw/server_bystander.json.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def main() -> None:
     found = {"slowest_s": slowest, "kept_mb": round(kept, 1), "limits": limits, "load": load}
     report = {**found, "load_average": os.getloadavg()[0], "rows": rows}
     report["provenance"] = provenance("cpu")
-    write_json(ROOT / "reports/server_bystander.json", report)
+    write_json(ROOT / "reports/raw/server_bystander.json", report)
     print(json.dumps(found))
     if slowest >= MOST_SECONDS or kept >= MOST_MEGABYTES:
         raise SystemExit("a bystander waited too long, or memory did not come back")

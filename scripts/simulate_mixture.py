@@ -3,7 +3,7 @@
     python -m scripts.simulate_mixture [--points 1x1024,8x1024] [--turns 4] [--out FILE]
 
 The price of a verification follows from the plain steps that were measured on the device
-(reports/gptoss_times_h200.json): so much for a step, for a row and for an expert that a layer
+(reports/raw/gptoss_times_h200.json): so much for a step, for a row and for an expert that a layer
 touches, rows routed independently of each other. Drafts cost what they cost a dense target of 4096
 (src/aerie/costs/costs_h200_exact.json). Drafts and verdicts are those of the built-in pair, on
 texts that do not loop; every graph that a captured round would launch is priced. So everything is
@@ -38,7 +38,7 @@ from aerie.text.loops import does_not_loop
 from scripts import ROOT
 
 CONTRACT = ROOT / "evidence/contracts/h200_planner.toml"
-STEPS = ROOT / "reports/gptoss_times_h200.json"
+STEPS = ROOT / "reports/raw/gptoss_times_h200.json"
 DRAFTS = ROOT / "src/aerie/costs/costs_h200_exact.json"
 OUT = ROOT / "reports/planner_mixture.json"
 EXPERTS, ACTIVE = 128, 4

@@ -1,6 +1,7 @@
 """64 streams at a time, none lost or mixed: python -m scripts.soak_server [SECONDS [CLIENTS]].
 
-Every stream's text is compared with what an engine of its own decodes. Writes server_soak.log.
+Every stream's text is compared with what an engine of its own decodes. Writes
+reports/raw/server_soak.log.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def main() -> None:
         found = {"ok": is_well, "least_of_a_stream": least, **counts}
         said = server.log.splitlines()[1:4]
     lines += [json.dumps(found), f"server's log: {said}"]
-    (ROOT / "reports" / "server_soak.log").write_text("\n".join(lines) + "\n")
+    (ROOT / "reports/raw/server_soak.log").write_text("\n".join(lines) + "\n")
     print(lines[-2])
     if not is_well:
         raise SystemExit("streams were lost or mixed")

@@ -1,6 +1,6 @@
 """Texts of random schemas: valid where they end, prefixes where they are cut, plain decoding's.
 
-Also runs by itself and keeps its log: python -m tests.e2e.grammar_runs reports/grammar_runs.log
+Also runs by itself and keeps its log: python -m tests.e2e.grammar_runs reports/raw/grammar_runs.log
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A slice of the fuzzer: mutated calls give the reference's result or its named error.
 
 `python -m scripts.fuzz_kernels` runs as many as you like, and `hls` under the sanitizers; logs of
-long runs are reports/kernel_fuzz.log and reports/hls_sanitized_fuzz.log.
+long runs are reports/raw/kernel_fuzz.log and reports/raw/hls_sanitized_fuzz.log.
 """
 
 from __future__ import annotations

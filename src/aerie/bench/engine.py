@@ -188,8 +188,8 @@ class Found:
     def write(self, folder: Path, name: str) -> None:
         """Raw rows, result, cost table and picture."""
         write_json(folder / f"{name}.json", self.record)
-        write_csv(folder / f"{name}_runs.csv.xz", [asdict(row) for row in self.rows])
-        self.costs.save(folder / f"{name}_costs.json")
+        write_csv(folder / "raw" / f"{name}_runs.csv.xz", [asdict(row) for row in self.rows])
+        self.costs.save(folder / "raw" / f"{name}_costs.json")
         draw_engine(self.record, folder / f"{name}.png")
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aerie.perf.onchip import WeightBlock
     from aerie.perf.sheet import Sheet
 
-_CUDA = "reports/triton_kernel_times_h200.csv"  # only a checkout has it
+_CUDA = "reports/raw/triton_kernel_times_h200.csv"  # only a checkout has it
 _COLUMNS = ("kernel", "B_in", "B_out", "N_ops", "B_onchip", "II/f", "C_total", "T_us", "CUDA us")
 
 

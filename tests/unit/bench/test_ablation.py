@@ -33,7 +33,7 @@ def test_every_lever_has_turns(tmp_path: Path) -> None:
     full, compaction = record["points"][-2:]
     assert full["tokens_per_round"] == compaction["tokens_per_round"]
     assert full["effective_bytes_per_token"] < compaction["effective_bytes_per_token"]
-    with (tmp_path / "ablation_cpu.csv").open(encoding="utf-8") as file:
+    with (tmp_path / "raw/ablation_cpu.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(levers) * record["turns"]
     assert "| 24x4 | compaction |" in (tmp_path / "ablation_cpu.md").read_text(encoding="utf-8")

@@ -27,7 +27,7 @@ def test_a_small_session_reports_every_policy(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "engine_bench_cpu.json").read_text())
     assert written["contract"]["hash"] == terms.contract().digest
     assert {"ok", "min_planner_ratio", "regret", "device"} <= set(written)
-    with open_rows(tmp_path / "engine_bench_cpu_runs.csv.xz", "rt") as stream:
+    with open_rows(tmp_path / "raw/engine_bench_cpu_runs.csv.xz", "rt") as stream:
         runs = list(csv.DictReader(stream))
     assert [run["policy"] for run in runs] == list(POLICIES)
     assert all(run["commit"] and float(run["seconds"]) > 0 for run in runs)

@@ -188,7 +188,7 @@ def test_a_removed_report_is_noticed(checkout: Path) -> None:
         ("src/aerie/kernels/pytorch/walk.py", lambda text: text + "MORE = 1\n", 1),
         (MASK, empty("test_packed_mask_bit_by_bit"), 1),
         ("reports/round_speed.json", lambda text: None, 1),
-        ("reports/attention_checks_h200.json", swap('"ok": true', '"ok": false'), 1),
+        ("reports/raw/attention_checks_h200.json", swap('"ok": true', '"ok": false'), 1),
     ],
 )
 def test_the_command_says_so(

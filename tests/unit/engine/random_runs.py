@@ -1,7 +1,7 @@
 """Random runs: any proposer, option, order, memory and launcher write what plain decoding writes.
 
 Also runs by itself and keeps its log:
-python -m tests.unit.engine.random_runs reports/random_runs.log
+python -m tests.unit.engine.random_runs reports/raw/random_runs.log
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A long random life of one engine: arrivals, ends, cancellations, preemption; shared, not a test.
 
-Also runs by itself and keeps its log:  python -m tests.unit.engine.soak reports/soak.log
+Also runs by itself and keeps its log:  python -m tests.unit.engine.soak reports/raw/soak.log
 """
 
 from __future__ import annotations

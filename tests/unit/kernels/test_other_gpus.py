@@ -17,7 +17,7 @@ from tests.laws.tree import ROOT, source
 
 pytest.importorskip("triton")
 
-TABLE = ROOT / "reports" / "compiled_gpus.json"
+TABLE = ROOT / "reports/raw/compiled_gpus.json"
 FOLDERS = ("src/aerie/kernels/triton_gpu/", "src/aerie/attention/triton/")
 
 

@@ -1,7 +1,7 @@
 """Random runs of a target in two processes: the tokens of the whole one, and of plain decoding.
 
 Also runs by itself and keeps its log:
-python -m tests.unit.parallel.split_runs reports/tensor_parallel.log
+python -m tests.unit.parallel.split_runs reports/raw/tensor_parallel.log
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from aerie.text.loops import is_loop_free
 
 MATRIX = "p0_parity_matrix.json"
 # Columns of kernels that were measured and have changed since stay beside the matrix.
-EARLIER = "parity_earlier_*.json"
+EARLIER = "raw/parity_earlier_*.json"
 
 
 def require_parity(gate: Gate, folder: Folder) -> None:

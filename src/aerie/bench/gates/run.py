@@ -10,8 +10,8 @@ from typing import Any
 from aerie.bench.contract import Contract
 from aerie.bench.experiment import Experiment
 from aerie.bench.gates.data import Folder, Gate, Refused, read_ages
-from aerie.bench.gates.gate import MATRIX, Verdict, judge, kernel_names, read_gates
-from aerie.bench.record import as_lines, read_json, write_json
+from aerie.bench.gates.gate import EARLIER, MATRIX, Verdict, judge, kernel_names, read_gates
+from aerie.bench.record import read_json, write_json
 from aerie.bench.rows import Row
 from aerie.errors import UsageError
 
@@ -101,8 +101,8 @@ def keep_columns(root: Path, staying: Container[str]) -> list[Path]:
     for column in matrix["columns"]:
         sources, device = column["sources_sha256"], column["device"]
         if (column["backend"], sources) in needed and sources not in staying:
-            kept.append(path.with_name(f"parity_earlier_{sources[:8]}_{device}.json"))
-            kept[-1].write_text(as_lines({**matrix, "columns": [column]}), encoding="utf-8")
+            kept.append(path.parent / EARLIER.replace("*", f"{sources[:8]}_{device}"))
+            write_json(kept[-1], {**matrix, "columns": [column]})
     return kept
 
 

@@ -238,7 +238,7 @@ def write_ablation(
 ) -> None:
     """The CSV of turns and the page."""
     name, origin = f"ablation_{session.device_name}", session.origin("ablation")
-    origin.write_csv(session.out / f"{name}.csv", turns)
+    origin.write_csv(session.out / "raw" / f"{name}.csv", turns)
     rows = [{**own, "gigabytes": own["effective_bytes_per_token"] / 1e9} for own in points]
     made = page("ablation", points=formatted(COLUMNS, rows), origin=origin.lines())
     (session.out / f"{name}.md").write_text(made, encoding="utf-8")

@@ -131,7 +131,7 @@ def write_serving(
     """CSV, JSON and page, named by the device; again after every part, so that none is lost."""
     name, origin = f"{session.device_name}_serving", session.origin("serving")
     whole = [{column: row.get(column, "") for column in COLUMNS} for row in (*first, *arrived)]
-    origin.write_csv(session.out / f"{name}.csv", whole)
+    origin.write_csv(session.out / "raw" / f"{name}.csv", whole)
     record = {"ttft": list(first), "mixed": list(met), "kind": "measured", **origin.record()}
     write_json(session.out / f"{name}.json", record)
     tables = {"first": formatted(FIRST, _first(first)), "mixed": formatted(MIXED, met)}

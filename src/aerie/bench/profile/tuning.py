@@ -15,7 +15,7 @@ from aerie.bench.record import read_json
 from aerie.chips import MEASURED, record_of
 from aerie.errors import UsageError
 
-SWEEP = Path(aerie.__file__).parents[2] / "reports" / "attention_sweep_h200.json"
+SWEEP = Path(aerie.__file__).parents[2] / "reports/raw/attention_sweep_h200.json"
 TILES = Path(aerie.__file__).parent / "attention" / "triton" / "tiles.json"
 WITHIN = 1.03  # of the sweep's fastest tile
 LONG = 8192  # columns from which batches of four are held to it

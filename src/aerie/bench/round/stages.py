@@ -110,7 +110,7 @@ class RoundBench:
             waits[name] = run_without_waiting(core, PROFILED)
             traced = trace_rounds(core, PROFILED)
             profiles[name] = traced.summary()
-            write_csv(self.out / f"round_kernels_{name}.csv", traced.rows("part", "kernel"))
+            write_csv(self.out / "raw" / f"round_kernels_{name}.csv", traced.rows("part", "kernel"))
         found |= {"profile": profiles, "waits_beside_the_read": waits}
         share = bookkeeping_share(profiles["round"], found["round"]["ms"])
         return judged({**found, "bookkeeping_share": share}, SPEED_FLOORS)
