@@ -5,15 +5,17 @@ from __future__ import annotations
 import ctypes
 import datetime
 import hashlib
+import io
 import os
 import platform
 import subprocess
+import tarfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar, cast
 
 import aerie
 
@@ -112,23 +114,15 @@ def files_at(
     root: Path, commit: str, folder: str, is_wanted: Callable[[str], bool]
 ) -> dict[str, bytes]:
     """Contents of the wanted files below a folder, by path."""
-    listed = _git(root, "ls-tree", "-r", "-z", "--name-only", commit, "--", folder)
-    names = [name for name in listed.decode().split("\0") if name and is_wanted(name)]
-    asked = "".join(f"{commit}:{name}\n" for name in names)
-    answer = _git(root, "cat-file", "--batch", stdin=asked.encode())
-    found, start = {}, 0
-    for name in names:
-        # A line `hash blob size`, then so many bytes and a line end.
-        begin = answer.index(b"\n", start) + 1
-        end = begin + int(answer[start:begin].split()[2])
-        found[name] = answer[begin:end]
-        start = end + 1
-    return found
+    packed = io.BytesIO(_git(root, "archive", "--format=tar", commit, folder))
+    with tarfile.open(fileobj=packed) as files:
+        wanted = [file for file in files if file.isfile() and is_wanted(file.name)]
+        return {file.name: cast(IO[bytes], files.extractfile(file)).read() for file in wanted}
 
 
-def _git(root: Path, *arguments: str, stdin: bytes = b"") -> bytes:
+def _git(root: Path, *arguments: str) -> bytes:
     command = ["git", "-C", str(root), *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, check=True).stdout
+    return subprocess.run(command, capture_output=True, check=True).stdout
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from aerie.bench.provenance import device_facts, installed, provenance
 if TYPE_CHECKING:
     from rich.table import Table
 
-SUFFIX = ".xz"  # many rows say nearly the same: packed they are twenty times smaller
+PACKED = ".xz"  # many rows say nearly the same: packed they are twenty times smaller
 # Columns of its origin that a raw row repeats; the JSON beside it has everything.
 COLUMNS = ("contract", "commit", "source_sha256", "device", "driver", "torch", "triton", "sm_mhz",
            "memory_mhz", "date")  # fmt: skip
@@ -76,7 +76,7 @@ def percentiles(values: Sequence[float], digits: int = 3) -> dict[str, float]:
 
 def open_rows(path: Path, mode: str) -> TextIO:
     """A file of rows as text; what is appended to a packed one is packed by itself."""
-    if path.suffix == SUFFIX:
+    if path.suffix == PACKED:
         return cast(TextIO, lzma.open(path, mode, encoding="utf-8", newline=""))
     return cast(TextIO, path.open(mode, encoding="utf-8", newline=""))
 

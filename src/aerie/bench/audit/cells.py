@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from aerie.config import SchedulerConfig, SpeculationConfig, require
 from aerie.config.values import choice
@@ -50,6 +50,13 @@ class Played:
     arrivals: int = 0  # of requests while others ran
     cancels: int = 0
 
+    def write(self, core: EngineCore, jobs: Iterable[Job]) -> None:
+        """Submit requests at once, and step until no request is left."""
+        ids = {job.number: core.submit(job.prompt, job.params) for job in jobs}
+        while not core.is_idle:
+            core.step()
+        self.take(core, ids)
+
     def take(self, core: EngineCore, ids: Mapping[int, int]) -> None:
         """Results of finished requests, given by number of the prompt."""
         for number, request_id in ids.items():
@@ -74,9 +81,7 @@ def together(core: EngineCore, jobs: Sequence[Job], batch: int) -> Played:
     """Groups of the batch's size; those of a group begin at once."""
     played = Played()
     for group in groups(jobs, batch):
-        ids = {job.number: core.submit(job.prompt, job.params) for job in group}
-        run_out(core)
-        played.take(core, ids)
+        played.write(core, group)
     return played
 
 
@@ -121,9 +126,7 @@ def cancelled(core: EngineCore, jobs: Sequence[Job], batch: int) -> Played:
         played.take(core, {n: i for n, i in ids.items() if i not in gone})
         for job in group:
             if ids[job.number] in gone:
-                request_id = core.submit(job.prompt, job.params)
-                run_out(core)
-                played.take(core, {job.number: request_id})
+                played.write(core, [job])
     return played
 
 
@@ -133,12 +136,9 @@ def knowing(core: EngineCore, jobs: Sequence[Job], batch: int) -> Played:
     first = SamplingParams(max_tokens=1, ignore_eos=True)
     for group in groups(jobs, batch):
         for job in group:
-            request_id = core.submit(job.prompt[: 2 * len(job.prompt) // 3], first)
-            run_out(core)
-            core.discard(request_id)
-        own = together(core, group, batch)
-        played.texts |= own.texts
-        played.statistics += own.statistics
+            beginning = job.prompt[: 2 * len(job.prompt) // 3]
+            Played().write(core, [Job(job.number, beginning, first)])
+        played.write(core, group)
     return played
 
 
@@ -146,12 +146,6 @@ def groups(jobs: Sequence[Job], batch: int) -> Iterator[Sequence[Job]]:
     """Cut to the batch's size."""
     for start in range(0, len(jobs), batch):
         yield jobs[start : start + batch]
-
-
-def run_out(core: EngineCore) -> None:
-    """Step until no request is left."""
-    while not core.is_idle:
-        core.step()
 
 
 @dataclass(frozen=True)
@@ -194,19 +188,6 @@ class Cell:
     def key(self, number: int) -> TextKey:
         """Whose text it is: a prompt's number means nothing without the others."""
         return self.sampling, self.context, self.new_tokens, number
-
-
-class Place(NamedTuple):
-    """Conditions that every policy and sampling meets."""
-
-    scene: str
-    batch: int
-    chunk: int
-    texts: int
-
-    def engine(self) -> tuple[int, int]:
-        """Places that can share an engine have the same."""
-        return SCENES[self.scene].memory, self.chunk
 
 
 @dataclass(frozen=True)
@@ -262,21 +243,23 @@ class Plan:
     def cells(self) -> list[Cell]:
         """Plain decoding first, whose texts the others are held against; one engine at a time."""
         texts = self.texts * len(self.batches) if len(self.texts) == 1 else self.texts
-        grid = [
-            Place(TOGETHER, batch, chunk, n)
+        places = [
+            (TOGETHER, batch, chunk, n)
             for chunk in self.chunks
             for batch, n in zip(self.batches, texts, strict=True)
             if TOGETHER in self.scenes
         ]
-        played = [
-            Place(scene, self.scene_batch, self._chunk(scene), self.scene_texts)
+        places += [
+            (scene, self.scene_batch, self._chunk(scene), self.scene_texts)
             for scene in self.scenes
             if scene != TOGETHER
         ]
+        # Those of equal memory and chunk share an engine.
+        places.sort(key=lambda place: (SCENES[place[0]].memory, place[2]))
         return [
-            Cell(policy, *place[:3], sampling, self.context, self.new_tokens, place.texts)
+            Cell(policy, scene, batch, chunk, sampling, self.context, self.new_tokens, n)
             for policy in sorted(self.policies, key=lambda name: name != OFF)
-            for place in sorted((*grid, *played), key=Place.engine)
+            for scene, batch, chunk, n in places
             for sampling in self.samplings
         ]
 

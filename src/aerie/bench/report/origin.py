@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from aerie.bench.gates.data import PACKAGE, WHOLE, Ages, Measured, read_history
 from aerie.bench.provenance import HASHED, files_at, hash_of, whole_name
-from aerie.bench.record import open_rows, read_json, read_once
+from aerie.bench.record import PACKED, open_rows, read_once
 from aerie.bench.report.rows import Artifact, read_artifacts
 from aerie.sources import hash_parts, part_of
 
@@ -87,7 +87,8 @@ def _read(path: Path) -> _Records:
     if ".csv" in path.suffixes:
         every, last = _of_csv(path)
     else:
-        every = last = [_READERS.get(path.suffix, _of_page)(path)]
+        suffix = path.name.removesuffix(PACKED).rpartition(".")[2]
+        every = last = [_READERS.get(suffix, _of_page)(path)]
     return _Records(_named(every), _named(last))
 
 
@@ -101,7 +102,8 @@ def _named(origins: Iterable[Mapping[str, Any]]) -> frozenset[Measured]:
 def _of_json(path: Path) -> Mapping[str, Any]:
     """The provenance of a record, or of the parts it was put together from."""
     try:
-        values = read_json(path)
+        with open_rows(path, "rt") as stream:
+            values = json.load(stream)
     except ValueError:
         return {}
     own = values if isinstance(values, dict) else {}
@@ -147,9 +149,9 @@ def _of_text(text: str) -> Mapping[str, Any]:
 
 
 _READERS: dict[str, Callable[[Path], Mapping[str, Any]]] = {
-    ".json": _of_json,
-    ".safetensors": _of_dump,
-    ".png": lambda path: {},  # it has no room for it: an artifact names what it was drawn from
+    "json": _of_json,
+    "safetensors": _of_dump,
+    "png": lambda path: {},  # it has no room for it: an artifact names what it was drawn from
 }
 
 
