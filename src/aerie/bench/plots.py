@@ -6,9 +6,7 @@ Each is stamped with the hash of what it was drawn from.
 from __future__ import annotations
 
 import hashlib
-import struct
 import sys
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,18 +21,17 @@ PLANNER, PLAIN, FIXED, INK = "#c0392b", "#555555", "#b9c7d8", "#333333"
 LINES = {"chain3": None, "chain5": None, "chain7": None, "tree16": None, "tree32": None,
          "tree60": None, "cast": "#8e44ad", "planner": PLANNER}  # fmt: skip
 # Pixels depend on the plotting library's version, so freshness is told by the raw data's hash,
-# kept in a text chunk of the file. A PNG is a signature, then chunks; the first, IHDR, is 25 bytes.
-_KEYWORD = b"Raw-SHA256"
-_AFTER_HEADER = 8 + 25
+# kept in a text chunk of the file.
+STAMP = "Raw-SHA256"
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture that `draw(record, path)` makes from the file `raw`, both of one folder."""
+    """A picture that `draw(record, path, stamp)` makes from the file `raw` of the same folder."""
 
     name: str
     raw: str
-    draw: Callable[[dict[str, Any], Path], None]
+    draw: Callable[[dict[str, Any], Path, str], None]
 
     def is_stale(self, folder: Path) -> bool:
         """Whether it is absent or was drawn from other data; not where there is no data."""
@@ -43,32 +40,23 @@ class Plot:
 
     def redraw(self, folder: Path) -> None:
         """Draw and stamp."""
-        path = folder / self.name
-        self.draw(read_json(folder / self.raw), path)
-        stamp(path, _hash(folder / self.raw))
+        raw = folder / self.raw
+        self.draw(read_json(raw), folder / self.name, _hash(raw))
 
 
 def _hash(raw: Path) -> str:
     return hashlib.sha256(raw.read_bytes()).hexdigest()
 
 
-def stamp(path: Path, text: str) -> None:
-    """Put a text chunk behind the header of a PNG."""
-    data = path.read_bytes()
-    body = b"tEXt" + _KEYWORD + b"\0" + text.encode()
-    chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
-    path.write_bytes(data[:_AFTER_HEADER] + chunk + data[_AFTER_HEADER:])
-
-
 def stamp_of(path: Path) -> str:
     """The stamp of a picture; empty if it has none or does not exist."""
     if not path.is_file():
         return ""
-    _, found, rest = path.read_bytes().partition(b"tEXt" + _KEYWORD + b"\0")
+    _, found, rest = path.read_bytes().partition(f"tEXt{STAMP}\0".encode())
     return rest[:64].decode("ascii", "replace") if found else ""
 
 
-def draw_engine(record: dict[str, Any], path: Path) -> None:
+def draw_engine(record: dict[str, Any], path: Path, stamp: str = "") -> None:
     """Speed over plain decoding by batch size, one panel a context, and the planner's regret."""
     from matplotlib.figure import Figure
 
@@ -103,10 +91,10 @@ def draw_engine(record: dict[str, Any], path: Path) -> None:
     for panel in (*shown, last):
         panel.set_xscale("log", base=2)
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110, metadata={STAMP: stamp})
 
 
-def draw_planner(record: dict[str, Any], path: Path) -> None:
+def draw_planner(record: dict[str, Any], path: Path, stamp: str = "") -> None:
     """The planner beside the best fixed policy: two bars a point, by context and batch."""
     from matplotlib.figure import Figure
 
@@ -132,7 +120,7 @@ def draw_planner(record: dict[str, Any], path: Path) -> None:
     axes.set_ylabel("tokens/s over plain decoding")
     axes.set_xlabel("requests x context; NVIDIA H200, 8B geometry, bf16, 90 % intervals")
     axes.legend(frameon=False, loc="upper right")
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=120, metadata={STAMP: stamp})
 
 
 PLOTS = (

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from aerie.cli.checks import found_device, in_file, require_checkout
 from aerie.cli.output import console, finish, progress_console
 from aerie.errors import UsageError
-
-if TYPE_CHECKING:
-    from aerie.bench.gates.gate import Verdict
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -43,7 +40,8 @@ def gates(
     require_checkout("aerie gates", folder)
     if not reports.is_dir():
         raise UsageError(f"{reports} is not a folder of reports: run it in the root of a checkout")
-    _finish(judge(read_gates(folder), Folder(reports, ages=read_ages(Path()))), as_json)
+    found = judge(read_gates(folder), Folder(reports, ages=read_ages(Path())))
+    _finish([asdict(verdict) for verdict in found], as_json)
 
 
 @app.command("run")
@@ -62,11 +60,12 @@ def run(
     the same contract and kernels.
     """
     from aerie.bench.contract import read_contract
-    from aerie.bench.gates.gate import read_gates
-    from aerie.bench.gates.run import require_passes, run_suite
-    from aerie.bench.gpu import Asked, open_session, write_summary
+    from aerie.bench.gates.run import require_passes
+    from aerie.bench.gpu import SUITES, Asked, run_asked
+    from aerie.config.values import choice
     from aerie.parity.matrix import sources_hash
 
+    choice("suite", suite, SUITES)
     require_checkout("aerie gates run", folder)
     terms = read_contract(contract)
     found_device(terms.model.device)
@@ -74,32 +73,29 @@ def run(
     if suite == "full":
         require_passes(out, kernels, terms)  # before a model is loaded
     screen = progress_console() if as_json else console()
-    session = open_session(Asked(contract, out, kernels), lambda text: screen.print(text))
-    found = run_suite(session, read_gates(folder), suite, out)
-    write_summary(out, str(session.facts["device"]))
-    _finish(found, as_json)
+    asked = Asked(contract, out, kernels, (suite,), gates=folder)
+    _finish(run_asked(asked, lambda text: screen.print(text))["gates"], as_json)
 
 
-def _finish(found: list[Verdict], as_json: bool) -> None:
+def _finish(found: list[dict[str, Any]], as_json: bool) -> None:
     if not as_json:
         console().print(_table(found))
-    listed = [asdict(verdict) for verdict in found]
-    finish({"ok": all(verdict.passed for verdict in found), "gates": listed}, as_json=True)
+    finish({"ok": all(own["passed"] for own in found), "gates": found}, as_json=True)
 
 
-def _table(found: list[Verdict]) -> Any:
+def _table(found: list[dict[str, Any]]) -> Any:
     from aerie.bench.record import BOUNDS, shown
 
     rows = [
         {
-            "gate": own.name,
-            "value": "-" if own.value is None else f"{own.value:g}",
-            "floor": f"{BOUNDS[own.sense][0]} {own.floor:g}",
-            "aim": "" if own.aim is None else f"{own.aim:g}",
-            "passed": "yes" if own.passed else "NO",
-            "source": own.source,
-            "reason": own.reason,
-            "changed since": ", ".join(own.changed),
+            "gate": own["name"],
+            "value": "-" if own["value"] is None else f"{own['value']:g}",
+            "floor": f"{BOUNDS[own['sense']][0]} {own['floor']:g}",
+            "aim": "" if own["aim"] is None else f"{own['aim']:g}",
+            "passed": "yes" if own["passed"] else "NO",
+            "source": own["source"],
+            "reason": own["reason"],
+            "changed since": ", ".join(own["changed"]),
         }
         for own in found
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 from aerie.bench.gates.data import WHOLE, Ages
 from aerie.bench.gates.gate import Verdict, read_gates
-from aerie.bench.plots import stamp, stamp_of
+from aerie.bench.plots import PLOTS, stamp_of
 from aerie.bench.report.checks import Evidence, Parity, judge
 from aerie.bench.report.origin import origin_of
 from aerie.bench.report.pages import OLDER, evidence_files, without_ages
@@ -327,9 +328,12 @@ def test_a_picture_says_what_it_was_drawn_from(tmp_path: Path) -> None:
     path = tmp_path / "picture.png"
     image.imsave(path, [[0.0, 1.0], [1.0, 0.0]])
     assert stamp_of(path) == ""
-    stamp(path, "0" * 64)
-    assert stamp_of(path) == "0" * 64
-    assert image.imread(path).shape[:2] == (2, 2)
+    (plot,) = (plot for plot in PLOTS if plot.name == "h200_planner.png")
+    shutil.copyfile(ROOT / "reports" / plot.raw, tmp_path / plot.raw)
+    assert plot.is_stale(tmp_path)
+    plot.redraw(tmp_path)
+    assert not plot.is_stale(tmp_path)
+    assert image.imread(tmp_path / plot.name).shape[:2] == (456, 1080)
 
 
 def test_every_row_names_evidence_that_can_exist_or_says_why_not() -> None:

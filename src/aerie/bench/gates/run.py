@@ -34,6 +34,8 @@ def run_suite(session: Experiment, gates: Sequence[Gate], suite: str, out: Path)
 def _measure(session: Experiment, gates: Sequence[Gate], first_turn: int) -> list[Row]:
     scenarios = {gate.scenario for gate in gates}
     places = [p for p in session.contract.places() if p.scenario.name in scenarios]
+    if not places:
+        raise UsageError(f"{session.contract.name} has no scenario of {', '.join(scenarios)}")
     return [row for place in places for row in session.run_place(place, first_turn)]
 
 

@@ -117,19 +117,14 @@ def _section(path: Path) -> Section:
 
 
 def _check(entry: Mapping[str, Any], path: Path) -> Check:
-    subjects = [name for name in SUBJECTS if name in entry]
-    bounds = [name for name in BOUNDS if name in entry]
-    unknown = set(entry) - {*SUBJECTS, *BOUNDS, "field"}
-    has_figure = ("field" in entry, len(bounds)) in ((True, 1), (False, 0))
-    if unknown or len(subjects) != 1 or not has_figure:
+    subject = next((name for name in SUBJECTS if name in entry), "")
+    bound = next((name for name in BOUNDS if name in entry), "")
+    keys = {"record", "field", bound} if subject == "record" else {subject}
+    if set(entry) != keys:
         raise UsageError(
-            f"{path}: {dict(entry)} is no check; it has one of {SUBJECTS}, and a record has a"
-            f" field with one of {tuple(BOUNDS)}"
+            f"{path}: {dict(entry)} is no check; it has one of {SUBJECTS}, and a record, and only"
+            f" a record, has a field with one of {tuple(BOUNDS)}"
         )
-    if (subjects[0] == "record") != bool(bounds):
-        raise UsageError(f"{path}: {dict(entry)}: a record, and only a record, has a field")
-    bound = bounds[0] if bounds else ""
-    subject = subjects[0]
     return Check(subject, entry[subject], entry.get("field", ""), bound, entry.get(bound))
 
 
