@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aerie.cli.checks import require_checkout
+from aerie.cli.checks import Json, require_checkout
 from aerie.cli.output import console, finish
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ MATRIX = Path("reports/p0_parity_matrix.json")
 Check = Annotated[
     bool, typer.Option("--check", help="Write nothing; exit 1 if a file is out of date.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Close with one line of JSON.")]
 
 
 def report(check: Check = False, as_json: Json = False) -> None:
@@ -29,21 +28,18 @@ def report(check: Check = False, as_json: Json = False) -> None:
     the command that would make it. A row that fails makes the command exit 1; one that stands on
     older sources is stale and says so, no more.
     """
-    from aerie.bench.report.write import make, missing_review, shown_counts
+    from aerie.bench.report.write import make, missing_review
 
-    require_checkout(
-        "aerie report",
-        Path("evidence/gates"),
-        Path("evidence/scorecard"),
-        Path("evidence/contracts"),
-    )
+    evidence = (Path("evidence") / name for name in ("gates", "scorecard", "contracts"))
+    require_checkout("aerie report", *evidence)
     made = make(Path(), judges(Path()), writes=not check)
     out = console()
     for path in made.written:
         out.print(f"out of date: {path}" if check else f"wrote {path}")
     for one in made.failed:
         out.print(f"[red]fail[/] {one.row.id}: {'; '.join(one.notes)}", markup=True)
-    out.print(f"scorecard: {shown_counts(made.judged)}")
+    counts = (f"{n} {status}" for status, n in made.counts().items())
+    out.print(f"scorecard: {', '.join(counts)}")
     review = missing_review(Path(), made)
     if review:
         out.print(f"[red]{review}[/]")

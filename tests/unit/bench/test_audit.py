@@ -106,13 +106,14 @@ def test_every_scene_is_met_and_no_text_differs(tmp_path: Path) -> None:
     """Chains against plain decoding; a second run goes on where the first was broken off."""
     path, found = tmp_path / "rows.jsonl", list[Any]()
     first = audit_of(SMALL, path)
-    n_cells = len(first.left)
+    n_cells = len(SMALL.cells())
+    assert first.rows.left(SMALL) == SMALL.cells()
     with pytest.raises(KeyboardInterrupt):
         first.run(lambda row: found.append(row) or _stop(len(found) == 7))
     again = audit_of(SMALL, path)
-    assert len(again.left) == n_cells - 7
+    assert len(again.rows.left(SMALL)) == n_cells - 7
     again.run(found.append)
-    assert not again.left and not audit_of(SMALL, path).left
+    assert not again.rows.left(SMALL) and not audit_of(SMALL, path).rows.left(SMALL)
     assert [Cell(**row["cell"]) for row in found] == SMALL.cells()
     assert not any(row["differing"] or row["is_void"] for row in found)
     met: Counter[str] = sum((Counter(row["met"]) for row in found), Counter())

@@ -159,15 +159,10 @@ class Audit:
     engines: Engines
     rows: Rows
 
-    @property
-    def left(self) -> list[Cell]:
-        """Cells of the plan that no row tells of."""
-        return self.rows.left(self.plan)
-
     def run(self, tell: Callable[[Row], None], seconds: float = 0.0) -> None:
         """All cells that are left; none begins after so many seconds, where a limit is given."""
         begun = time.monotonic()
-        for cell in self.left:
+        for cell in self.rows.left(self.plan):
             if seconds and time.monotonic() - begun > seconds:
                 return
             row = self.run_cell(cell)

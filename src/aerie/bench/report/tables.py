@@ -19,7 +19,6 @@ from aerie.bench.rows import read_rows
 
 CONTRACT = "evidence/contracts/h200.toml"
 SUMMARY = "reports/h200_baseline_summary"
-Render = Callable[[Path], str]
 
 
 @dataclass(frozen=True)
@@ -28,16 +27,16 @@ class Table:
 
     path: str
     raw: tuple[str, ...]
-    render: Render
-
-    def has_raw(self, root: Path) -> bool:
-        """Whether there is anything to make it from."""
-        return all(any(root.glob(pattern)) for pattern in self.raw)
+    render: Callable[[Path], str]
 
 
 def rebuild(root: Path, tables: Iterable[Table]) -> dict[str, str]:
     """The text of every table whose raw data is there."""
-    return {table.path: table.render(root) for table in tables if table.has_raw(root)}
+    return {
+        table.path: table.render(root)
+        for table in tables
+        if all(any(root.glob(pattern)) for pattern in table.raw)
+    }
 
 
 def _by_script(root: Path, name: str, record: Any) -> str:
@@ -72,10 +71,6 @@ def _draft_vocabulary(root: Path) -> str:
     )
 
 
-def _contract(root: Path) -> str:
-    return gpu_report.contract_page(read_contract(root / CONTRACT), CONTRACT)
-
-
 @read_once
 def _summaries(raw: Path) -> tuple[str, str]:
     """Of the rows of a device, for programs and for people."""
@@ -86,7 +81,11 @@ def _summaries(raw: Path) -> tuple[str, str]:
 
 TABLES = (
     Table(HISTORY, ("evidence/scorecard/artifacts.toml",), render_history),
-    Table("reports/benchmark_contract.md", (CONTRACT,), _contract),
+    Table(
+        "reports/benchmark_contract.md",
+        (CONTRACT,),
+        lambda root: gpu_report.contract_page(read_contract(root / CONTRACT), CONTRACT),
+    ),
     Table(SUMMARY + ".json", (BASELINE,), lambda root: _summaries(root / BASELINE)[0]),
     Table(SUMMARY + ".md", (BASELINE,), lambda root: _summaries(root / BASELINE)[1]),
     Table("reports/precision.md", ("reports/precision.json",), _precision),

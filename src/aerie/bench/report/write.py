@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,11 +51,15 @@ class Report:
         """Kill criteria that hold."""
         return [one.row.id for one in kill_holds(self.judged)]
 
+    def counts(self) -> dict[str, int]:
+        """Rows by status."""
+        found = Counter(one.status for one in self.judged)
+        return {status: found[status] for status in STATUSES}
+
     def payload(self) -> dict[str, Any]:
         """Counts, failures and what is missing, machine readable."""
-        counts = Counter(one.status for one in self.judged)
         return {
-            "scorecard": {status: counts[status] for status in STATUSES},
+            "scorecard": self.counts(),
             "failed": [{"row": one.row.id, "notes": list(one.notes)} for one in self.failed],
             "stale": [
                 {"row": one.row.id, "changed": list(one.changed)}
@@ -136,9 +140,3 @@ def missing_review(root: Path, report: Report) -> str:
     if report.needs_review and not (root / REVIEW).exists():
         return f"kill criteria hold ({', '.join(report.needs_review)}): write {REVIEW} first"
     return ""
-
-
-def shown_counts(judged: Iterable[Judged]) -> str:
-    """One line for people."""
-    counts = Counter(one.status for one in judged)
-    return ", ".join(f"{counts[status]} {status}" for status in STATUSES)
