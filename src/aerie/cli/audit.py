@@ -102,8 +102,8 @@ def audit(
     else:
         _refuse({"draws": draws, "wait": wait}, "without --url")
         plan = _plan(options, quick, _given({**axes, **sizes}))
-        done = _read(record) if no_run else _run(options, plan, geometry, record, seconds)
-        found = _certify(done, plan)
+        done = None if no_run else _run(options, plan, geometry, record, seconds)
+        found = _certify(done, plan, record)
     if out is not None:
         from aerie.bench.record import write_json
 
@@ -160,14 +160,6 @@ def _plan(options: EngineOptions, is_quick: bool, asked: dict[str, Any]) -> Plan
     return plan
 
 
-def _read(path: Path | None) -> Rows:
-    from aerie.bench.audit.certificate import Rows
-
-    if path is None or not path.exists():
-        raise UsageError("--no-run certifies rows that are there: name their file with --record")
-    return Rows.read(path)
-
-
 def _run(
     options: EngineOptions, plan: Plan, geometry: str | None, path: Path | None, seconds: float
 ) -> Rows:
@@ -194,9 +186,10 @@ def _run(
     return rows
 
 
-def _certify(rows: Rows, plan: Plan) -> dict[str, Any]:
-    from aerie.bench.audit.certificate import certify, differences, statement, table_of
+def _certify(done: Rows | None, plan: Plan, path: Path | None) -> dict[str, Any]:
+    from aerie.bench.audit.certificate import Rows, certify, differences, statement, table_of
 
+    rows = done or Rows.open(None, path)
     found, screen = certify(rows, len(rows.left(plan))), console()
     screen.print(table_of(found))
     for line in (*differences(found), statement(found)):

@@ -33,22 +33,22 @@ class Rows:
     plain: dict[TextKey, list[int]] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, terms: Mapping[str, Any], path: Path | None) -> Rows:
-        """Go on with a file; one whose rows were made under other terms is refused."""
-        rows = cls(terms, path)
-        for row in read_record(path):
+    def open(cls, terms: Mapping[str, Any] | None, path: Path | None) -> Rows:
+        """Go on with a file; one whose rows were made under other terms is refused.
+
+        Without terms those of its first row are meant.
+        """
+        known = read_record(path)
+        if terms is None and not known:
+            raise UsageError(
+                "--no-run certifies rows that are there: name their file with --record"
+            )
+        rows = cls(known[0]["terms"] if terms is None else terms, path)
+        for row in known:
             rows._check(row)
             if not rows.has(Cell(**row["cell"])):  # files of several runs may have been joined
                 rows._take(row)
         return rows
-
-    @classmethod
-    def read(cls, path: Path) -> Rows:
-        """A file by itself: the terms are those of its first row, and must be those of all."""
-        rows = read_record(path)
-        if not rows:
-            raise UsageError(f"{path} has no rows: run cells with --record first")
-        return cls.open(rows[0]["terms"], path)
 
     def has(self, cell: Cell) -> bool:
         """Whether a cell is done."""

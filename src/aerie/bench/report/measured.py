@@ -149,14 +149,12 @@ def _served(rows: Sequence[Row]) -> str:
 def _decoding(root: Path) -> str:
     raw = read_json(root / DECODING)
     said = "identical" if raw["identical"] else "NOT identical"
-    drafted = _policy(raw.get("policy"))
+    drafted = _policy(raw["policy"])
     return page("measured_cpu", raw, said=said, drafted=drafted, raw=link(DECODING))
 
 
-def _policy(policy: dict[str, Any] | None) -> str:
-    """What drafted, as the record says it; older records do not."""
-    if policy is None:
-        return "draft policy not recorded"
+def _policy(policy: dict[str, Any]) -> str:
+    """What drafted, as the record says it."""
     if policy["name"] != "fixed":
         return {"planner": "planned trees", "cast": "CAST trees"}[policy["name"]]
     if policy["top_k"] == 1:
