@@ -59,10 +59,11 @@ def test_spread_and_runs_are_told(tmp_path: Path, contract: Contract) -> None:
         for i, row in enumerate(rows)
     ]
     held = hold(written(tmp_path, contract, restless), contract)
-    assert [one.mark for one in held.loose] == ["unstable"] and held.faults == []
+    assert [one.found["stability"] for one in held.loose] == ["unstable"] and held.faults == []
     assert "1 vary by more than 5% and say so (1 unstable)" in held.note
     (loose,) = held.loose
-    unmarked = replace(held, measured=(replace(loose, mark="stable"),))
+    stable = replace(loose, found={**loose.found, "stability": "stable"})
+    unmarked = replace(held, measured=(stable,))
     assert unmarked.faults == ["full-32k 1x32768 spec-3 varies unmarked"]
     few = hold(written(tmp_path, contract, made_rows(4)), contract)
     assert few.faults[0] == "full-32k 1x32768 plain has 4 runs"

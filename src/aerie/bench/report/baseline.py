@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aerie.bench.contract import Contract
 from aerie.bench.gates.data import read_newest
+from aerie.bench.rows import Row
 from aerie.bench.summary import LEAST_RUNS, point
 
 BASELINE = "reports/h200_baseline_raw.csv.xz"
@@ -19,11 +22,8 @@ class MeasuredPoint:
     """One policy at one point of a contract."""
 
     name: str
-    runs: int
-    spread: float  # coefficient of variation of tokens/s
-    mark: str
-    n_texts: int  # groups of prompts that its runs continued
-    digests: frozenset[str]  # of the contracts its runs name
+    found: Mapping[str, Any]  # what `summary.point` says of it
+    rows: Sequence[Row]
 
 
 @dataclass(frozen=True)
@@ -37,28 +37,31 @@ class Held:
     @property
     def loose(self) -> list[MeasuredPoint]:
         """Points that vary by more than the contract allows."""
-        return [one for one in self.measured if one.spread > self.contract.measure.cov_limit]
+        return [one for one in self.measured if one.found["cov"] > self.contract.measure.cov_limit]
 
     @property
     def faults(self) -> list[str]:
         """Points that may not count as they are."""
-        thin = [one for one in self.measured if one.runs < LEAST_RUNS]
+        thin = [one for one in self.measured if len(one.rows) < LEAST_RUNS]
+        unmarked = [one for one in self.loose if one.found["stability"] == STABLE]
         return [
-            *(f"{one.name} has {one.runs} runs" for one in thin),
-            *(f"{one.name} varies unmarked" for one in self.loose if one.mark == STABLE),
+            *(f"{one.name} has {len(one.rows)} runs" for one in thin),
+            *(f"{one.name} varies unmarked" for one in unmarked),
         ]
 
     @property
     def has_other_terms(self) -> bool:
         """Whether a point was measured before the contract became what it is."""
-        return any(one.digests != {self.contract.digest} for one in self.measured)
+        return any(
+            row.contract != self.contract.digest for one in self.measured for row in one.rows
+        )
 
     @property
     def note(self) -> str:
         """The figures in a sentence."""
-        marks = Counter(one.mark for one in self.loose)
+        marks = Counter(one.found["stability"] for one in self.loose)
         said = ", ".join(f"{n} {mark}" for mark, n in sorted(marks.items()))
-        n_alike = sum(one.n_texts == 1 for one in self.measured)
+        n_alike = sum(len({row.prompts for row in one.rows}) == 1 for one in self.measured)
         return (
             f"{self.contract.name}: {len(self.measured)} points,"
             f" {len(self.loose)} vary by more than {self.contract.measure.cov_limit:.0%}"
@@ -78,11 +81,7 @@ def hold(root: Path, contract: Contract) -> Held:
         for policy in place.scenario.policies:
             own = [row for row in here if row.policy == policy]
             if own:
-                found, name = point(here, policy), f"{place} {policy}"
-                told = found["runs"], found["cov"], found["stability"]
-                n_texts = len({row.prompts for row in own})
-                digests = frozenset(row.contract for row in own)
-                measured.append(MeasuredPoint(name, *told, n_texts, digests))
+                measured.append(MeasuredPoint(f"{place} {policy}", point(here, policy), own))
             elif place.scenario.name not in begun:
                 missing[place.scenario.name] = None
             else:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import runpy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,13 +40,8 @@ def rebuild(root: Path, tables: Iterable[Table]) -> dict[str, str]:
 
 def _by_script(root: Path, name: str, record: Any) -> str:
     """A page by the script that measured it: what measures also knows how its page is written."""
-    spec = importlib.util.spec_from_file_location(name, root / "scripts" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up by name
-    spec.loader.exec_module(module)
-    made: str = module.render(record)
-    return made
+    script = runpy.run_path(str(root / "scripts" / f"{name}.py"), run_name=name)
+    return str(script["render"](record))
 
 
 def _precision(root: Path) -> str:
