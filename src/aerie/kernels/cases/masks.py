@@ -6,16 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import draw_logits
-from aerie.kernels.cases.spoils import blank, cast, put
-from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DTYPE, blank, cast, put
+from aerie.kernels.cases.table import Inputs, Rng, cases, row
 
 KERNEL = "forbid_tokens"
 
 
 def _masks(
-    rng: np.random.Generator,
+    rng: Rng,
     counts: Sequence[int] = (3, 2, 4),
     vocab: int = 70,
     spare: int = 0,
@@ -65,33 +64,33 @@ _ROWS = (
     row("vocab_2049", "block", counts=(1, 1), vocab=2049),
     row("vocab_128256", "large", counts=(1, 1), vocab=128_256, bound=(True, False)),
     row("b5_prime", "prime", counts=(1, 2, 3, 5, 7), vocab=1009),
-    row("b3_all_allowed", "all", None, put("bits", ..., -1)),
-    row("b3_nothing_allowed", "all_masked", None, put("bits", ..., 0)),
-    row("b3_only_the_sign", "sign", None, put("bits", ..., -(2**31))),
-    row("b3_first_word", "one_left", None, put("bits", np.s_[:, 1:], 0)),
-    row("b3_masked_before", "masked", None, put("logits", np.s_[:, 1::3], -np.inf)),
-    row("b2_nan", "nan", None, put("logits", np.s_[:, ::7], np.nan), counts=(2, 2)),
-    row("b2_infinite", "inf", None, put("logits", np.s_[:, ::5], np.inf), counts=(2, 2)),
+    row("b3_all_allowed", "all", put("bits", ..., -1)),
+    row("b3_nothing_allowed", "all_masked", put("bits", ..., 0)),
+    row("b3_only_the_sign", "sign", put("bits", ..., -(2**31))),
+    row("b3_first_word", "one_left", put("bits", np.s_[:, 1:], 0)),
+    row("b3_masked_before", "masked", put("logits", np.s_[:, 1::3], -np.inf)),
+    row("b2_nan", "nan", put("logits", np.s_[:, ::7], np.nan), counts=(2, 2)),
+    row("b2_infinite", "inf", put("logits", np.s_[:, ::5], np.inf), counts=(2, 2)),
     row("b3_fewer_words", "words", vocab=70, words=2),
     row("b3_more_words", "words", vocab=70, words=9),
     row("b3_map", "map", vocab=40, words=9, maps=1),
     row("b3_map_each", "map each", vocab=40, words=9, maps=3),
     row("b3_two_maps", "map fewer", vocab=40, words=9, maps=2),
     row("b3_map_of_some", "map some", vocab=40, words=9, maps=3, bound=(False, True), spare=2),
-    row("b3_map_outside", "map outside", None, put("token_ids", np.s_[:, ::3], 9 * 32),
+    row("b3_map_outside", "map outside", put("token_ids", np.s_[:, ::3], 9 * 32),
         vocab=40, words=9, maps=1),
-    row("b3_map_extremes", "map extremes", None,
-        put("token_ids", np.s_[:, :4], [-1, -(2**63), 2**63 - 1, 2**32]),
-        vocab=40, words=9, maps=1),
-    row("b3_fp16", "fp16", None, cast("logits", "float16")),
-    row("b3_bf16", "bf16", None, _bfloat16),
-    row("b3_bf16_map", "bf16 map", None, _bfloat16, vocab=40, words=9, maps=3),
-    row("b3_masks_missing", "edge", None, put("first", 2, 9)),
-    row("b3_first_beyond", "beyond_masks", None, put("first", 1, 1000)),
-    row("b3_first_negative", "negative", None, put("first", 0, -1)),
-    row("b3_ends_behind", "ends", None, put("ends", ..., [2, 4, 4, 5]), spare=1),
-    row("b3_ends_negative", "ends negative", None, put("ends", 0, -2)),
-    row("b3_ends_backwards", "ends backwards", None, put("ends", ..., [4, 0, 6, 2])),
+    row("b3_map_extremes", "map extremes",
+        put("token_ids", np.s_[:, :4], [-1, -(2**63), 2**63 - 1, 2**32]), vocab=40, words=9,
+        maps=1),
+    row("b3_fp16", "fp16", cast("logits", "float16")),
+    row("b3_bf16", "bf16", _bfloat16),
+    row("b3_bf16_map", "bf16 map", _bfloat16, vocab=40, words=9, maps=3),
+    row("b3_masks_missing", "edge", put("first", 2, 9)),
+    row("b3_first_beyond", "beyond_masks", put("first", 1, 1000)),
+    row("b3_first_negative", "negative", put("first", 0, -1)),
+    row("b3_ends_behind", "ends", put("ends", ..., [2, 4, 4, 5]), spare=1),
+    row("b3_ends_negative", "ends negative", put("ends", 0, -2)),
+    row("b3_ends_backwards", "ends backwards", put("ends", ..., [4, 0, 6, 2])),
     row("b129", "beyond_batch", BOUNDS, counts=(1,) * 129),
     row("rows_16385", "beyond_rows", BOUNDS, blank("logits", 16_385, 70)),
     row("vocab_262145", "beyond_vocab", BOUNDS, blank("logits", 1, 262_145)),
@@ -107,4 +106,4 @@ _ROWS = (
     row("logits_float64", "wrong_dtype", DTYPE, cast("logits", "float64")),
 )  # fmt: skip
 
-MASK_CASES: tuple[Case, ...] = cases(KERNEL, _masks, _ROWS)
+MASK_CASES = cases(KERNEL, _masks, _ROWS)

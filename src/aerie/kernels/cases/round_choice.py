@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 
 from aerie.kernels.cards.axes import KNOTS
-from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.forests import Forest, left_over, plant
-from aerie.kernels.cases.spoils import blank, cast, put
-from aerie.kernels.cases.table import BOUNDS, DTYPE, Array, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DTYPE, blank, cast, put
+from aerie.kernels.cases.table import Array, Inputs, Rng, cases, row
 
 BEST, PLANNED, NOTED = "choose_best_nodes", "choose_planned_nodes", "note_chosen_nodes"
 _MIXED = ("ngram20", "star9", "chain6", "binary15", "comb9")
 
 
 def _forest(
-    rng: np.random.Generator,
+    rng: Rng,
     trees: Sequence[str] = _MIXED,
     batch: int | None = None,
     kind: str = "usual",
@@ -34,7 +33,7 @@ def _forest(
     return forest
 
 
-def _choice(rng: np.random.Generator, forest: Forest, verify: int) -> Inputs:
+def _choice(rng: Rng, forest: Forest, verify: int) -> Inputs:
     """What R8 and R9 share; the outputs hold what the round before left in them."""
     batch = len(forest.scores)
     return {
@@ -45,7 +44,7 @@ def _choice(rng: np.random.Generator, forest: Forest, verify: int) -> Inputs:
     }
 
 
-def _best(rng: np.random.Generator, verify: int = 6, **trees: Any) -> Inputs:
+def _best(rng: Rng, verify: int = 6, **trees: Any) -> Inputs:
     """R8 inputs."""
     return _choice(rng, _forest(rng, **trees), verify)
 
@@ -89,7 +88,7 @@ _WRONG = (
 _BEST_ROWS = (*_SHARED, *_WRONG)
 
 
-def _corrections(rng: np.random.Generator, learnt: str, depths: int) -> Array:
+def _corrections(rng: Rng, learnt: str, depths: int) -> Array:
     """What a calibration adds: nothing yet, a little at each knot, or far too much."""
     knots = np.sort(rng.random((depths, KNOTS)), axis=1)
     scale = {"nothing": 0.0, "some": 0.2, "much": 4.0}[learnt]
@@ -97,7 +96,7 @@ def _corrections(rng: np.random.Generator, learnt: str, depths: int) -> Array:
 
 
 def _planned(
-    rng: np.random.Generator,
+    rng: Rng,
     verify: int = 6,
     sizes: Sequence[int] = (1, 2, 3, 5, 9, 40),
     offer: tuple[float, Sequence[float] | None] = (40.0, None),
@@ -157,7 +156,7 @@ _PLANNED_ROWS = (
 
 
 def _noted(
-    rng: np.random.Generator,
+    rng: Rng,
     chosen: int | Sequence[int] = (6, 1, 4, 9),
     noted: int = 16,
     **trees: Any,
@@ -204,11 +203,11 @@ _NOTED_ROWS = (
     row("b2_127_rows", "prime", trees=("random200",), batch=2, chosen=127, noted=128),
     row("b1_nodes_4096", "capacity_limit", trees=("random4096",), size=4096, chosen=33, noted=40),
     row("b1_nodes_257", "not_a_power_of_two", trees=("random257",), size=257, chosen=12),
-    row("b3_nothing_chosen", "none", None, put("selected", np.s_[:], False),
-        trees=("random20",), batch=3),
-    row("b3_one_without_a_choice", "none mixed", None, put("selected", 1, False),
-        trees=("random20",), batch=3),
-    row("b2_large_tokens", "tokens_edge", None, put("cumu_tokens", np.s_[:, 0], 2**31 - 1),
+    row("b3_nothing_chosen", "none", put("selected", np.s_[:], False), trees=("random20",),
+        batch=3),
+    row("b3_one_without_a_choice", "none mixed", put("selected", 1, False), trees=("random20",),
+        batch=3),
+    row("b2_large_tokens", "tokens_edge", put("cumu_tokens", np.s_[:, 0], 2**31 - 1),
         trees=("random20",), batch=2),
     row("b7_prime", "prime mixed", batch=7, noted=13),
     row("b129", "beyond_batch", BOUNDS, batch=129),
@@ -222,7 +221,7 @@ _NOTED_ROWS = (
     row("choice_uint8", "wrong_dtype uint8", DTYPE, cast("selected", "uint8")),
 )  # fmt: skip
 
-CHOICE_CASES: tuple[Case, ...] = (
+CHOICE_CASES = (
     *cases(BEST, _best, _BEST_ROWS),
     *cases(PLANNED, _planned, _PLANNED_ROWS),
     *cases(NOTED, _noted, _NOTED_ROWS),

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle, slot_table
-from aerie.kernels.cases.spoils import blank, cast, setting
-from aerie.kernels.cases.table import BOUNDS, DTYPE, Array, Row, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DTYPE, blank, cast, setting
+from aerie.kernels.cases.table import Array, Inputs, Rng, Row, cases, row
 
 TREES, PROMPTS = "place_verify_rows", "place_prompt_rows"
 RUNS, LEVELS = "place_draft_rows", "place_draft_levels"
@@ -20,7 +19,7 @@ def _bounds(counts: Array) -> Array:
     return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
 
 
-def _lists(rng: np.random.Generator, lengths: Array, spare: int) -> Inputs:
+def _lists(rng: Rng, lengths: Array, spare: int) -> Inputs:
     """Slot lists as K8 writes them, `spare` entries of -1 behind the last."""
     n_listed = int(lengths.sum())
     slots = np.full(n_listed + spare, -1, np.int32)
@@ -29,7 +28,7 @@ def _lists(rng: np.random.Generator, lengths: Array, spare: int) -> Inputs:
 
 
 def _trees(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int,
     seq_len: int | Sequence[int] = (7, 20, 0),
     rows: int | Sequence[int] = (3, 5, 1),
@@ -55,7 +54,7 @@ def _trees(
 
 
 def _prompts(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int,
     start: int | Sequence[int] = (0, 30, 5),
     rows: int | Sequence[int] = (9, 1, 4),
@@ -136,7 +135,7 @@ _PROMPT_ROWS = (
 
 
 def _runs(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int,
     seq_len: int | Sequence[int] = (9, 21, 0, 8),
     count: int | Sequence[int] = (3, 1, 0, 0),
@@ -192,7 +191,7 @@ _RUN_ROWS = (
 
 
 def _levels(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int,
     widths: Sequence[int] = (4, 2, 3),
     seq_len: int | Sequence[int] = (9, 21, 0, 8),
@@ -248,7 +247,7 @@ _LEVEL_ROWS = (
     row("slots_int64", "wrong_dtype int64", DTYPE, cast("kv_indices", "int64"), batch=4),
 )
 
-ROW_CASES: tuple[Case, ...] = (
+ROW_CASES = (
     *cases(TREES, _trees, _TREE_ROWS),
     *cases(PROMPTS, _prompts, _PROMPT_ROWS),
     *cases(RUNS, _runs, _RUN_ROWS),

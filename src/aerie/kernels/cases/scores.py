@@ -6,17 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle, draw_logits
-from aerie.kernels.cases.spoils import Spoil, blank, both, cast, put, setting
-from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DTYPE, Spoil, blank, both, cast, put, setting
+from aerie.kernels.cases.table import Inputs, Rng, cases, row
 
 COINS, SCORED = "toss_coins", "score_target_tokens"
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
 def _keys(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int = 3,
     depth: int = 6,
     seed: int | Sequence[int] = (1, 2, 3),
@@ -67,7 +66,7 @@ _COIN_ROWS = (
 
 
 def _run(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int = 3,
     shape: tuple[int, int] = (9, 40),
     run: int = 3,
@@ -110,8 +109,7 @@ _SCORED_ROWS = (
     row("b2_no_rows", "no_rows", batch=2, shape=(0, 7)),
     row("b128", "batch_limit", batch=128, shape=(60, 19), run=2, wanted=(-1, 0, 1, 5)),
     row("b1_run_128", "run_limit", batch=1, shape=(128, 13), run=128),
-    row("b2_rows_16384", "rows_limit", None, put("rows", (1, 1), 16_383), batch=2,
-        shape=(16_384, 3)),
+    row("b2_rows_16384", "rows_limit", put("rows", (1, 1), 16_383), batch=2, shape=(16_384, 3)),
     row("b3_nobody_wants", "none", wanted=-1),
     row("b3_chosen_alone", "chosen", wanted=0),
     row("b4_mixed", "mixed", batch=4, run=4, wanted=(-1, 0, 1, 5)),
@@ -122,26 +120,26 @@ _SCORED_ROWS = (
     row("b3_top_20", "top_limit", top_n=20, wanted=20),
     row("b3_fewer_ids_than_n", "top_limit vocab_7", shape=(9, 7), top_n=20, wanted=20),
     row("b3_ids_as_many_as_n", "top_limit vocab_20", shape=(9, 20), top_n=20, wanted=20),
-    row("b3_no_row", "unused", None, put("rows", ..., -1)),
-    row("b3_rows_outside", "unused outside", None,
+    row("b3_no_row", "unused", put("rows", ..., -1)),
+    row("b3_rows_outside", "unused outside",
         put("rows", np.s_[:, :2], [[9, 8], [-2, 0], [_HIGHEST, _LOWEST]])),
-    row("b3_tokens_outside", "unused tokens", None,
+    row("b3_tokens_outside", "unused tokens",
         put("tokens", np.s_[:, :2], [[40, 39], [-1, 0], [_HIGHEST, _LOWEST]])),
-    row("b3_one_row_for_all", "same_row", None, put("rows", ..., 4)),
-    row("b3_chosen_is_best", "best", None, _chosen_is_best, wanted=1),
-    row("b3_nearly_certain", "p_one", None, _certain(25.0)),
-    row("b3_certain", "p_one exact", None, _certain(800.0)),
+    row("b3_one_row_for_all", "same_row", put("rows", ..., 4)),
+    row("b3_chosen_is_best", "best", _chosen_is_best, wanted=1),
+    row("b3_nearly_certain", "p_one", _certain(25.0)),
+    row("b3_certain", "p_one exact", _certain(800.0)),
     row("b3_ties", "ties", kind="ties", top_n=20, wanted=20),
     row("b3_all_equal", "ties all_equal", kind="equal", top_n=20, wanted=20),
-    row("b3_both_zeros", "ties zeros", None, put("logits", ..., _ZEROS), top_n=20, wanted=20),
+    row("b3_both_zeros", "ties zeros", put("logits", ..., _ZEROS), top_n=20, wanted=20),
     row("b3_masked", "masked", kind="masked", top_n=20, wanted=20),
     row("b3_one_left", "masked one", kind="one_left"),
-    row("b3_nothing_left", "masked all", None, put("logits", ..., -np.inf)),
-    row("b3_some_rows_empty", "masked rows", None, put("logits", np.s_[::2], -np.inf)),
-    row("b3_nan", "nan", None, put("logits", (..., 3), np.nan)),
-    row("b3_infinite", "inf", None, put("logits", (..., slice(2, 9, 3)), np.inf)),
-    row("b3_nan_and_nothing", "nan masked", None,
-        both(put("logits", ..., -np.inf), put("logits", (..., 0), np.nan))),
+    row("b3_nothing_left", "masked all", put("logits", ..., -np.inf)),
+    row("b3_some_rows_empty", "masked rows", put("logits", np.s_[::2], -np.inf)),
+    row("b3_nan", "nan", put("logits", (..., 3), np.nan)),
+    row("b3_infinite", "inf", put("logits", (..., slice(2, 9, 3)), np.inf)),
+    row("b3_nan_and_nothing", "nan masked", put("logits", ..., -np.inf),
+        put("logits", (..., 0), np.nan)),
     row("b3_far_apart", "far_apart", kind="far_apart"),
     row("b3_huge", "huge", kind="huge"),
     row("b3_subnormal", "subnormal", kind="subnormal"),
@@ -164,7 +162,7 @@ _SCORED_ROWS = (
     row("wanted_int64", "wrong_dtype int64", DTYPE, cast("wanted", "int64")),
 )  # fmt: skip
 
-SCORE_CASES: tuple[Case, ...] = (
+SCORE_CASES = (
     *cases(COINS, _keys, _COIN_ROWS),
     *cases(SCORED, _run, _SCORED_ROWS),
 )

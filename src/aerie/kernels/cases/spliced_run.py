@@ -6,15 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aerie.kernels.cases.case import Inputs
 from aerie.kernels.cases.draws import cycle
 from aerie.kernels.cases.forests import plant
-from aerie.kernels.cases.spoils import blank, cast, setting
-from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DTYPE, blank, cast, setting
+from aerie.kernels.cases.table import Inputs, Rng, cases, row
 
 
 def _splicing(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int = 4,
     shape: str = "random12",
     longest: int = 5,
