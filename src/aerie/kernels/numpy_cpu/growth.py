@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.growth import COMPAT_DISCOUNT, CumulativeState, LayerScores, WorkDeltas
-from aerie.kernels.numpy_cpu.refusals import Refusals, check_range, check_twins
 from aerie.kernels.numpy_types import Ints
+from aerie.kernels.refusals import Refusals, check_range, check_twins
 from aerie.kernels.status import Status
 
 # Cards say where NaN and infinities go, so neither is worth a warning. Around a whole function

@@ -9,10 +9,10 @@ import numpy as np
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.scores import NearTies
 from aerie.kernels.numpy_cpu.noise import gumbel
-from aerie.kernels.numpy_cpu.ragged import request_spans
-from aerie.kernels.numpy_cpu.refusals import Refusals, outside
 from aerie.kernels.numpy_cpu.sampling import GREEDY, adjusted, filtered, words_of
 from aerie.kernels.numpy_types import Bools, Floats, Ints, Words
+from aerie.kernels.ragged import request_spans
+from aerie.kernels.refusals import Refusals, outside
 
 _EXPONENT = np.uint32(0x7F800000)
 _LOWEST = np.finfo(np.float32).min  # all but -inf are at least that

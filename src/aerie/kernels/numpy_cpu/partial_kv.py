@@ -1,4 +1,4 @@
-"""NumPy preview, R20 to R23: blocks of the KV, and their copy."""
+"""NumPy preview, R20 to R22: blocks of the KV, and which of them are looked at."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from aerie.kernels.cards.partial_kv import (
     BEHIND,
     BoundedBlocks,
     ChosenBlocks,
-    GatheredBlocks,
     ScoredBlocks,
     WeighedBlocks,
 )
@@ -81,20 +80,3 @@ def choose_kv_blocks(call: ChosenBlocks) -> dict[str, Any]:
     blocks[..., : best.shape[-1]] = np.where(best < n_blocks, best, -1)
     near_len = seq_len - np.maximum(n_own - n_chosen, 0) * call.block_size
     return {"blocks": blocks, "near_len": near_len}
-
-
-@takes_call
-def gather_kv_blocks(call: GatheredBlocks) -> dict[str, Any]:
-    """R23: every chosen block into the slots listed for it."""
-    n_layers, _, n_heads, _ = call.blocks.shape
-    for b, length in enumerate(call.seq_len.clip(0, call.req_to_token.shape[1]).tolist()):
-        text = call.req_to_token[call.req_pool_indices[b], :length]
-        for y, g in np.ndindex(n_layers, n_heads):
-            own = call.blocks[y, b, g]
-            position = own[own >= 0, None] * call.block_size + np.arange(call.block_size)
-            # Chosen blocks stand first and ascend: only the last one may be cut.
-            source = text[position[position < length]]
-            target = call.near_table[b, : len(source)]
-            call.near_keys[y, target, g] = call.keys[y, source, g]
-            call.near_values[y, target, g] = call.values[y, source, g]
-    return {}

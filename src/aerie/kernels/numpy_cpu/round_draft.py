@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.growth import DraftLayer
@@ -18,7 +17,7 @@ from aerie.kernels.numpy_cpu.growth import (
     update_cumu_draft_state,
 )
 from aerie.kernels.numpy_cpu.layout import OWN_BITS
-from aerie.kernels.numpy_types import Bools, Floats, Ints
+from aerie.kernels.numpy_types import Bools, Floats, Ints, as_float32
 
 # Peaks whose row has exponentials, and a sum of 2^18 of them, well inside float32.
 LEAST_PEAK, MOST_PEAK = -60.0, 70.0
@@ -84,13 +83,6 @@ def _largest(values_out: Floats, n_largest: int) -> tuple[Ints, Floats]:
         flat.take(place, out=found[rank])
         flat[place] = -np.inf
     return ids, found
-
-
-def as_float32(logits: NDArray[Any]) -> Floats:
-    """A copy to work in; bfloat16 comes as its bit patterns, the upper half of a float32's."""
-    if logits.dtype == np.uint16:
-        return (logits.astype(np.uint32, order="C") << 16).view(np.float32)
-    return logits.astype(np.float32, order="C")
 
 
 def _complete(best_out: Ints, found: Floats, is_short: Bools, n_tokens: int) -> None:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE, Sampled, TargetTokens
 from aerie.kernels.numpy_cpu.noise import best_with_noise, random_words
-from aerie.kernels.numpy_cpu.ragged import Spans, request_spans
-from aerie.kernels.numpy_cpu.refusals import Refusals, outside
 from aerie.kernels.numpy_types import Bools, Floats, Ints, Words
+from aerie.kernels.ragged import Spans, request_spans
+from aerie.kernels.refusals import Refusals, outside
 from aerie.kernels.status import Status
 
 GREEDY = np.float32(GREEDY_TEMPERATURE)

@@ -10,8 +10,8 @@ from aerie.kernels.call import takes_call
 from aerie.kernels.cards.scores import Coins, LogProbabilities
 from aerie.kernels.noise import COINS
 from aerie.kernels.numpy_cpu.noise import random_words
-from aerie.kernels.numpy_cpu.refusals import outside
 from aerie.kernels.numpy_types import Floats, Ints
+from aerie.kernels.refusals import outside
 
 
 @takes_call

@@ -17,8 +17,7 @@ from aerie.kernels.cards.partial_kv import (
     SplicedRun,
     WeighedBlocks,
 )
-from aerie.kernels.numpy_types import Doubles, Floats, Ints
-from aerie.kernels.reference.round_draft import as_float32
+from aerie.kernels.numpy_types import Doubles, Floats, Ints, widened
 
 
 @takes_call
@@ -46,8 +45,8 @@ def _by_block(call: ScoredBlocks, fill: np.float32, score: Callable[..., Doubles
         starts = np.arange(0, length, size)
         for y, g in np.ndindex(n_layers, n_heads):
             if length:
-                own = as_float32(by_head[y, b, g]).astype(np.float64)
-                seen = as_float32(keys[y, slots, g]).astype(np.float64)
+                own = widened(by_head[y, b, g])
+                seen = widened(keys[y, slots, g])
                 found[y, b, g, : len(starts)] = score(own, seen, starts)
     return found
 
@@ -92,17 +91,15 @@ def gather_kv_blocks(call: GatheredBlocks) -> dict[str, Any]:
     """R23: every chosen block into the slots listed for it."""
     n_layers, _, n_heads, _ = call.blocks.shape
     for b, length in enumerate(call.seq_len.clip(0, call.req_to_token.shape[1]).tolist()):
-        text = call.req_to_token[call.req_pool_indices[b]]
+        text = call.req_to_token[call.req_pool_indices[b], :length]
         for y, g in np.ndindex(n_layers, n_heads):
-            for place, block in enumerate(call.blocks[y, b, g].tolist()):
-                if block < 0:
-                    continue
-                begin = block * call.block_size
-                source = text[begin : min(begin + call.block_size, length)]
-                first = place * call.block_size
-                target = call.near_table[b, first : first + len(source)]
-                call.near_keys[y, target, g] = call.keys[y, source, g]
-                call.near_values[y, target, g] = call.values[y, source, g]
+            own = call.blocks[y, b, g]
+            position = own[own >= 0, None] * call.block_size + np.arange(call.block_size)
+            # Chosen blocks stand first and ascend: only the last one may be cut.
+            source = text[position[position < length]]
+            target = call.near_table[b, : len(source)]
+            call.near_keys[y, target, g] = call.keys[y, source, g]
+            call.near_values[y, target, g] = call.values[y, source, g]
     return {}
 
 

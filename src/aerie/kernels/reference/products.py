@@ -18,7 +18,7 @@ from aerie.kernels.cards.products import (
     UnpackedFourBits,
     step_of,
 )
-from aerie.kernels.numpy_types import Doubles, Floats
+from aerie.kernels.numpy_types import Doubles, Floats, widened
 
 Rows = NDArray[Any]
 
@@ -109,13 +109,6 @@ def _multiply(x: Rows, weight: Floats, bias: Rows | None) -> Rows:
     """x times the weight's transpose, plus the bias, rounded once."""
     y = widened(x) @ weight.astype(np.float64).T
     return rounded(y if bias is None else y + widened(bias), x)
-
-
-def widened(values: Rows) -> Doubles:
-    """Any dtype of rows as float64; bfloat16 travels as 16-bit patterns."""
-    if values.dtype == np.uint16:
-        values = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return values.astype(np.float64)
 
 
 def rounded(values: Doubles, like: Rows) -> Rows:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.replay import ActiveSlots, DraftReplay, ExtendReplay
-from aerie.kernels.reference.refusals import Refusals
+from aerie.kernels.refusals import Refusals
 from aerie.kernels.status import Status
 
 
@@ -34,10 +34,10 @@ def check_extend_replay_input_operator(call: ExtendReplay) -> dict[str, Any]:
     n_rows = len(call.input_ids)
     for b, length in enumerate(call.extend_len):
         if not 1 <= length <= n_rows:
-            refusals.add(b, Status.OUT_OF_RANGE, int(length))
+            refusals.refuse(b, Status.OUT_OF_RANGE, int(length))
     if int(call.extend_len.sum()) != n_rows:
         for b in range(len(call.extend_len)):
-            refusals.add(b, Status.BROKEN_LAYOUT, int(call.extend_len.sum()))
+            refusals.refuse(b, Status.BROKEN_LAYOUT, int(call.extend_len.sum()))
     return refusals.words()
 
 

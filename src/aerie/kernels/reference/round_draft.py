@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.growth import DraftLayer
 from aerie.kernels.cards.round_draft import BestChildren, DraftPaths
 from aerie.kernels.layer import checked_layer, grown_layer
-from aerie.kernels.numpy_types import Floats
+from aerie.kernels.numpy_types import widened
 from aerie.kernels.reference.growth import (
     calculate_work_deltas,
     check_update_cumu_draft_state,
@@ -42,7 +41,7 @@ def best_draft_children(call: BestChildren) -> dict[str, Any]:
     shape = (len(call.logits), call.node_top_k)
     probas, tokens = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
     for r, row in enumerate(call.logits):
-        exact = as_float32(row).astype(np.float64)
+        exact = widened(row)
         exact[~np.isfinite(exact)] = -np.inf
         best = np.argsort(-exact, kind="stable")[: call.node_top_k]
         if exact[best[0]] > -np.inf:
@@ -50,13 +49,6 @@ def best_draft_children(call: BestChildren) -> dict[str, Any]:
             probas[r] = (raised[best] / raised.sum()).astype(np.float32)
         tokens[r] = best if call.hot_token_id is None else call.hot_token_id[best]
     return {"topk_probas": probas, "topk_tokens": tokens}
-
-
-def as_float32(values: NDArray[Any]) -> Floats:
-    """Logits of any dtype; bfloat16 comes as its bit patterns, the upper half of a float32's."""
-    if values.dtype == np.uint16:
-        return (values.astype(np.uint32) << 16).view(np.float32)
-    return values.astype(np.float32)
 
 
 @takes_call
