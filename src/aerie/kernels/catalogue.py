@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from types import MappingProxyType, ModuleType
 
 from aerie.errors import UnknownNameError
 from aerie.kernels.card import Card
-from aerie.kernels.cards import (
-    COMMIT_CARDS,
-    GROWTH_CARDS,
-    LAYOUT_CARDS,
-    MEMORY_CARDS,
-    REPLAY_CARDS,
-    ROUND_CARDS,
-    VERDICT_CARDS,
-)
 
 
 class Catalogue(Mapping[str, Card]):
@@ -36,18 +30,19 @@ class Catalogue(Mapping[str, Card]):
         return len(self._cards)
 
 
+@cache
 def catalogue() -> Catalogue:
     """All cards in the order of their numbers: K1 to K13, then the round's, R1 onwards."""
-    cards = (
-        *GROWTH_CARDS,
-        *LAYOUT_CARDS,
-        *VERDICT_CARDS,
-        *COMMIT_CARDS,
-        *MEMORY_CARDS,
-        *REPLAY_CARDS,
-        *ROUND_CARDS,
-    )
-    return Catalogue(tuple(sorted(cards, key=_numeric_order)))
+    held = [vars(module).values() for module in modules_of("aerie.kernels.cards")]
+    # A module may name a card of another; it is the same one.
+    cards = {card.name: card for own in held for card in own if isinstance(card, Card)}
+    return Catalogue(tuple(sorted(cards.values(), key=_numeric_order)))
+
+
+def modules_of(package: str) -> list[ModuleType]:
+    """The modules of a package, imported, but for a table that asks for the others."""
+    names = [entry.name for entry in iter_modules(import_module(package).__path__)]
+    return [import_module(f"{package}.{name}") for name in names if name != "table"]
 
 
 def _numeric_order(card: Card) -> tuple[str, int, str, str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
@@ -55,9 +53,3 @@ def implementations_in(*modules: ModuleType) -> dict[str, Implementation]:
         # Of another module's kernel that one calls, the table is where it is written.
         if (run := getattr(module, name, None)) and run.__module__ == module.__name__
     }
-
-
-def implementations_of(package: str) -> dict[str, Implementation]:
-    """Those of all modules beside a backend's table, which asks for them by the package's name."""
-    names = [entry.name for entry in iter_modules(import_module(package).__path__)]
-    return implementations_in(*(import_module(f"{package}.{n}") for n in names if n != "table"))

@@ -67,5 +67,3 @@ VERIFY_RESULT = Card(
         "B*((D+1)*(S+4)) + R",
     ),
 )
-
-COMMIT_CARDS = (VERIFY_RESULT,)

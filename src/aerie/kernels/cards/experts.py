@@ -80,5 +80,3 @@ GROUPED = Card(
         "2*T*N*K",
     ),
 )
-
-EXPERT_CARDS = (GROUPED,)

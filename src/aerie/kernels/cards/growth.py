@@ -213,5 +213,3 @@ DRAFT_LAYER = Card(
         "B*(11*W*K + 2*M + K*F + K)",
     ),
 )
-
-GROWTH_CARDS = (LAYER_SCORES, CUMULATIVE_STATE, WORK_DELTAS)

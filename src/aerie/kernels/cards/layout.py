@@ -134,5 +134,3 @@ VERIFY_OFFSETS = Card(
     ties="None: integers.",
     cost=cost("16*B", "12*(B+1)", "12*B"),
 )
-
-LAYOUT_CARDS = (TREE_MASK, VERIFY_OFFSETS, NODE_DATA)

@@ -119,5 +119,3 @@ TOKEN_POOL = Card(
     ties="None: integers.",
     cost=cost("24*B + 4*C", "4*C + 4*B", "C"),
 )
-
-MEMORY_CARDS = (KV_INDICES, DRAFT_CACHE_LOCS, TOKEN_POOL)

@@ -181,5 +181,3 @@ SPLICED_RUN = Card(
     assumes="0 <= run_count <= P; parents of the first node_count nodes are among them.",
     cost=cost("B*(29*N + 8*P)", "B*(37*N + 4)", "6*B*N"),
 )
-
-PARTIAL_CARDS = (WEIGHED_BLOCKS, BOUNDED_BLOCKS, CHOSEN_BLOCKS, GATHERED_BLOCKS, SPLICED_RUN)

@@ -185,11 +185,3 @@ UNPACKED_EIGHT_BITS = Card(
     assumes="Products are finite in the dtype of the weight; no code is NaN (127, 255).",
     cost=cost("N*K + 4*G*N", "E*N*K", "N*K"),
 )
-
-PRODUCT_CARDS = (
-    FOUR_BITS,
-    EIGHT_BITS,
-    EIGHT_BIT_ROWS,
-    UNPACKED_FOUR_BITS,
-    UNPACKED_EIGHT_BITS,
-)

@@ -153,5 +153,3 @@ ACTIVE_SLOTS = Card(
     ties="None: integers.",
     cost=cost("18*S", "8*S + 4", "4*S"),
 )
-
-REPLAY_CARDS = (DRAFT_REPLAY, EXTEND_REPLAY, ACTIVE_SLOTS)

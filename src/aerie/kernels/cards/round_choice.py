@@ -105,5 +105,3 @@ NOTED_NODES = Card(
     assumes="The choice is closed under ancestors; tokens and depths fit int32.",
     cost=cost("29*B*N", "16*B*M", "B*(2*N + 4*M)"),
 )
-
-CHOICE_CARDS = (BEST_NODES, PLANNED_NODES, NOTED_NODES)

@@ -57,6 +57,3 @@ BEST_CHILDREN = Card(
     tolerances={"topk_probas": Ulps(cpu=4, gpu=1)},
     cost=cost("E*R*VD", "12*R*node_top_k", "R*VD*4"),
 )
-
-
-DRAFT_CARDS = (DRAFT_PATHS, BEST_CHILDREN)

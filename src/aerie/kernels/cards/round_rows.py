@@ -157,5 +157,3 @@ DRAFT_LEVELS = Card(
     ),
     cost=cost("8*F + 4*B*F + 20*B + 4*(B+1)", "20*B*F + 8*C", "8*B*F + 6*C"),
 )
-
-ROW_CARDS = (VERIFY_ROWS, PROMPT_ROWS, DRAFT_ROWS, DRAFT_LEVELS)

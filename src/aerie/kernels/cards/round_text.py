@@ -67,5 +67,3 @@ MERGED_PATH = Card(
     assumes="0 <= path_len <= T; parents of the first node_count nodes are among them.",
     cost=cost("B*(28*N + 8*T)", "28*B*T + 8*B", "3*B*N*T"),
 )
-
-TEXT_CARDS = (FOUND_PATH, MERGED_PATH)

@@ -85,5 +85,3 @@ HANDED_OVER = Card(
     assumes="Arrays as those kernels return them; tokens and lengths fit int32.",
     cost=cost("B*(16*n + 56)", f"B*(4*N + 28*n + {4 * len(REPORT)} + 24)", "B*(N + 4*n + 16)"),
 )
-
-VERDICT_STATE_CARDS = (MOVED_SLOTS, HANDED_OVER)

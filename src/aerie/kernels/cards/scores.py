@@ -123,5 +123,3 @@ FORBIDDEN = Card(
     ties="None: bits.",
     cost=cost("E*R*V + 4*R*U", "4*R*V", "R*V"),
 )
-
-SCORE_CARDS = (COINS, LOG_PROBABILITIES, NEAR_TIES, FORBIDDEN)

@@ -164,5 +164,3 @@ TARGET_TOKENS = Card(
     ties="The lowest token id among equal values.",
     cost=cost("4*R*V + 16*R + 8*B", "8*R", "60*R*V"),
 )
-
-VERDICT_CARDS = (PROBABILITIES, REJECT_SAMPLE, TARGET_TOKENS)

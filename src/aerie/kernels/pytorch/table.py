@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from aerie.kernels.implementation import implementations_of
+from aerie.kernels.catalogue import modules_of
+from aerie.kernels.implementation import implementations_in
 
-KERNELS = implementations_of("aerie.kernels.pytorch")
+KERNELS = implementations_in(*modules_of("aerie.kernels.pytorch"))
