@@ -6,37 +6,40 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from types import MappingProxyType, ModuleType
+from types import ModuleType
+from typing import TypeVar
 
 from aerie.errors import UnknownNameError
 from aerie.kernels.card import Card
 
+Value = TypeVar("Value")
 
-class Catalogue(Mapping[str, Card]):
-    """Cards by kernel name; a wrong name gets the nearest right ones."""
 
-    def __init__(self, cards: tuple[Card, ...]) -> None:
-        self._cards = MappingProxyType({card.name: card for card in cards})
+class ByName(Mapping[str, Value]):
+    """Kernels or their cards; a wrong name gets the nearest right ones."""
 
-    def __getitem__(self, name: str) -> Card:
-        if name not in self._cards:
-            raise UnknownNameError("kernel", name, self._cards)
-        return self._cards[name]
+    def __init__(self, named: Mapping[str, Value]) -> None:
+        self._named = named
+
+    def __getitem__(self, name: str) -> Value:
+        if name not in self._named:
+            raise UnknownNameError("kernel", name, self._named)
+        return self._named[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._cards)
+        return iter(self._named)
 
     def __len__(self) -> int:
-        return len(self._cards)
+        return len(self._named)
 
 
 @cache
-def catalogue() -> Catalogue:
+def catalogue() -> Mapping[str, Card]:
     """All cards in the order of their numbers: K1 to K13, then the round's, R1 onwards."""
     held = [vars(module).values() for module in modules_of("aerie.kernels.cards")]
     # A module may name a card of another; it is the same one.
-    cards = {card.name: card for own in held for card in own if isinstance(card, Card)}
-    return Catalogue(tuple(sorted(cards.values(), key=_numeric_order)))
+    found = {card.name: card for own in held for card in own if isinstance(card, Card)}
+    return ByName({card.name: card for card in sorted(found.values(), key=_numeric_order)})
 
 
 def modules_of(package: str) -> list[ModuleType]:
