@@ -18,6 +18,9 @@ from aerie.kernels.cards.fields import (
 )
 from aerie.kernels.status import Status
 
+# Arrays of rows that K11 and K12 copy, each to the one whose name begins with `static_`.
+ROW_ARRAYS = ("input_ids", "positions", "out_cache_loc", "hidden")
+
 _EACH = ("B",)
 _STATIC = ("C",)
 _CAPTURED = Axis("C", 1, MAX_BATCH, "requests the static buffers hold")

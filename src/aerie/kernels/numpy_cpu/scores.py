@@ -8,8 +8,8 @@ import numpy as np
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.scores import Coins, LogProbabilities, NearTies
-from aerie.kernels.noise import COINS
-from aerie.kernels.numpy_cpu.noise import gumbel, random_words
+from aerie.kernels.noise import COINS, gumbel_of
+from aerie.kernels.numpy_cpu.noise import random_words
 from aerie.kernels.numpy_cpu.sampling import GREEDY, adjusted, filtered, words_of
 from aerie.kernels.numpy_types import Bools, Floats, Ints, Words
 from aerie.kernels.ragged import request_spans
@@ -119,10 +119,10 @@ def _is_drawn_closely(
 ) -> bool:
     """Whether a sampled token is a near tie, by the scores of its row and their noise's words."""
     words = words[: len(scores)]
-    own = scores[token] + gumbel(words[token : token + 1])[0]
+    own = scores[token] + gumbel_of(words[token : token + 1])[0]
     # The noise falls as its word grows: a runner-up too far away with the largest needs none.
-    able = (scores + gumbel(words.min(keepdims=True)) >= own - span).nonzero()[0]
-    sums = scores[able] + gumbel(words[able])
+    able = (scores + gumbel_of(words.min(keepdims=True)) >= own - span).nonzero()[0]
+    sums = scores[able] + gumbel_of(words[able])
     close = able[(sums >= own - span) & (sums <= own) & (sums > -np.inf) & (able != token)]
     # Few rows have any, so that filters, which sort, are asked last.
     return bool(len(close)) and bool((filtered(scores, request, call)[close] > -np.inf).any())

@@ -9,7 +9,7 @@ import numpy as np
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.growth import DraftLayer
 from aerie.kernels.cards.round_draft import BestChildren, DraftPaths
-from aerie.kernels.layer import checked_layer, grown_layer
+from aerie.kernels.layer import checked_layer, numpy_layer
 from aerie.kernels.numpy_types import widened
 from aerie.kernels.reference.growth import (
     calculate_work_deltas,
@@ -60,8 +60,4 @@ def check_grow_draft_layer(call: DraftLayer) -> dict[str, Any]:
 @takes_call
 def grow_draft_layer(call: DraftLayer) -> dict[str, Any]:
     """R7: K1, K2 and K3 one after the other."""
-    outputs = grown_layer(call, *_STEPS)
-    outputs.setdefault("G", np.zeros(outputs["output_scores"].shape[1] + 1, np.float32))
-    outputs["node_ids"][call.status != 0] = -1
-    outputs["output_hidden"][call.status != 0] = 0
-    return outputs
+    return numpy_layer(call, *_STEPS)
