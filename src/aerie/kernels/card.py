@@ -148,8 +148,8 @@ class Card:
 
     call: type[Call]
     axes: tuple[Axis, ...]
-    ties: str
     cost: Cost
+    ties: str = "None: integers."
     version: int = 1
     limits: tuple[Limit, ...] = ()
     refusals: tuple[Refusal, ...] = ()

@@ -131,6 +131,5 @@ VERIFY_OFFSETS = Card(
         NEGATIVE_LENGTH,
         Refusal(Status.OVERFLOW, str(INT32_MAX), "an offset passes int32"),
     ),
-    ties="None: integers.",
     cost=cost("16*B", "12*(B+1)", "12*B"),
 )

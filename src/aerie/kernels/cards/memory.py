@@ -58,7 +58,6 @@ KV_INDICES = Card(
         Refusal(Status.OUT_OF_RANGE, "L", "seq_len passes the table"),
         Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
     ),
-    ties="None: integers.",
     cost=cost("4*kv_capacity + 16*B + B*W*F", "4*kv_capacity + 4*(B*W + 1)", "kv_capacity + B*W*F"),
 )
 
@@ -91,7 +90,6 @@ DRAFT_CACHE_LOCS = Card(
         Refusal(Status.SLOT_CAPACITY, "T", "end - start exceeds the slots given"),
         _NEGATIVE_SLOT,
     ),
-    ties="None: integers.",
     cost=cost("B*(24 + 4*T)", "4*B*T + 4*B", "B*T"),
 )
 
@@ -116,6 +114,5 @@ TOKEN_POOL = Card(
         Refusal(Status.SLOT_CAPACITY, "C", "the shares up to here exceed the slots given"),
         _NEGATIVE_SLOT,
     ),
-    ties="None: integers.",
     cost=cost("24*B + 4*C", "4*C + 4*B", "C"),
 )

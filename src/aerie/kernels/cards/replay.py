@@ -153,6 +153,5 @@ ACTIVE_SLOTS = Card(
         Axis("S", 0, 1024, "slots of the engine"),
         Axis("T", 1, 128, "rows per slot"),
     ),
-    ties="None: integers.",
     cost=cost("18*S", "8*S + 4", "4*S"),
 )

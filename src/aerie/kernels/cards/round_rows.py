@@ -59,7 +59,6 @@ class VerifyRows(Call, number="R1", name="place_verify_rows"):
 VERIFY_ROWS = Card(
     VerifyRows,
     axes=(BATCH, ROWS, COLUMNS),
-    ties="None: integers.",
     assumes=f"qo_indptr begins with 0, never falls and ends within R; {_INERT}",
     cost=cost("16*R + 4*C + 8*(B+1) + 8*B", "20*R + 8*C + 8*(B+2) + 4*(B+1)", "(R + C)*8 + 4*B"),
 )
@@ -89,7 +88,6 @@ class PromptRows(Call, number="R2", name="place_prompt_rows"):
 PROMPT_ROWS = Card(
     PromptRows,
     axes=(BATCH, COLUMNS),
-    ties="None: integers.",
     assumes=f"qo_indptr begins with 0, never falls and ends within row_capacity; {_INERT}",
     cost=cost(
         "4*row_capacity + 8*(B+1) + 8*B",
@@ -121,7 +119,6 @@ class DraftRows(Call, number="R3", name="place_draft_rows"):
 DRAFT_ROWS = Card(
     DraftRows,
     axes=(BATCH, SEATED_ROWS, SEATED_WIDTH),
-    ties="None: integers.",
     assumes="req_pool_indices are rows of the table; 0 <= count <= run; 0 <= seq_len <= L.",
     cost=cost("B*(28*run + 24)", "B*(20*run + 12)", "8*B*run"),
 )
@@ -150,7 +147,6 @@ class DraftLevels(Call, number="R4", name="place_draft_levels"):
 DRAFT_LEVELS = Card(
     DraftLevels,
     axes=(BATCH, Axis("F", 0, 1024, "nodes fed per request"), SEATED_ROWS, SEATED_WIDTH, COLUMNS),
-    ties="None: integers.",
     assumes=(
         f"req_pool_indices are rows of the table; 0 <= seq_len; node_level never falls; {_LISTED}"
         " Nodes beyond the table's last column take its slot."

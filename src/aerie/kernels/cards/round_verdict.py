@@ -81,7 +81,6 @@ HANDED_OVER = Card(
     HandedOver,
     version=2,
     axes=(BATCH, NODES, Axis("n", 1, MAX_VERIFY, "tokens a round can emit for one request")),
-    ties="None: integers.",
     assumes="Arrays as those kernels return them; tokens and lengths fit int32.",
     cost=cost("B*(16*n + 56)", f"B*(4*N + 28*n + {4 * len(REPORT)} + 24)", "B*(N + 4*n + 16)"),
 )

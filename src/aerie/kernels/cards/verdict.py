@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 from aerie.kernels.card import Call, Card, Refusal, Ulps
 from aerie.kernels.cards.axes import BATCH, ROWS, STOPS, VOCAB
 from aerie.kernels.cards.dtypes import F32, I32, I64, U32
@@ -125,6 +129,17 @@ class Sampled(Call):
 
 
 SAMPLED_TOGETHER = (("draft_tokens", "ancestor_bits"), ("stop_tokens", "floor_position"))
+
+
+# What an option's value must be, of an array or a tensor; NaN fails every comparison.
+POSSIBLE: dict[str, Callable[[Any], Any]] = {
+    "top_k": lambda v: v >= 0,
+    "top_p": lambda v: (v > 0) & (v <= 1),
+    "min_p": lambda v: (v >= 0) & (v <= 1),
+    "repetition_penalty": lambda v: (v > 0) & (v < math.inf),
+    "presence_penalty": lambda v: abs(v) < math.inf,
+    "frequency_penalty": lambda v: abs(v) < math.inf,
+}
 
 
 class TargetTokens(Sampled, number="K6", name="sample_target_tokens", family="verdict"):

@@ -65,7 +65,7 @@ def q4_weight(
 
 
 def _op(name: str, axes: tuple[Axis, ...], summary: str, **named: Any) -> Card:
-    return Card(fields("D", name, "drafter", summary, **named), axes, "None.", FREE)
+    return Card(fields("D", name, "drafter", summary, **named), axes, FREE, "None.")
 
 
 DRAFTER_CARDS: tuple[Card, ...] = (

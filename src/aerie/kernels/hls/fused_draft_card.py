@@ -40,8 +40,8 @@ LOAD_ATTENTION = Card(
         any_size("NO", "bytes of the output projection"),
         any_size("NP", "its scales"),
     ),
-    "None.",
     FREE,
+    "None.",
 )
 
 _LEVEL_INPUTS = ("level_probas", "level_tokens")
@@ -111,8 +111,8 @@ FUSED_DRAFT = Card(
         any_size("NN", "entries of all norms"),
         *(any_size(f"N{i}", "of a flat weight") for i in range(16)),
     ),
-    "As fused_growth; a token's logit decides before its id.",
     FREE,
+    "As fused_growth; a token's logit decides before its id.",
     refusals=FUSED_GROWTH.refusals,
     companions=(
         ("fc_q4", "fc_q4_scale"),

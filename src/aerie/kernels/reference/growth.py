@@ -8,12 +8,9 @@ import numpy as np
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.growth import COMPAT_DISCOUNT, CumulativeState, LayerScores, WorkDeltas
-from aerie.kernels.numpy_types import Ints
+from aerie.kernels.numpy_types import Ints, quiet
 from aerie.kernels.refusals import Refusals
 from aerie.kernels.status import Status
-
-# Cards say where NaN and infinities go, and that sums of int64 wrap: neither is worth a warning.
-quiet = np.errstate(invalid="ignore", over="ignore")
 
 
 @takes_call
