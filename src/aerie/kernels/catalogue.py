@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from aerie.errors import UnknownNameError
-from aerie.kernels.card import Card
+from aerie.kernels.card import Call, Card
 
 Value = TypeVar("Value")
 
@@ -36,10 +36,10 @@ class ByName(Mapping[str, Value]):
 @cache
 def catalogue() -> Mapping[str, Card]:
     """All cards in the order of their numbers: K1 to K13, then the round's, R1 onwards."""
-    held = [vars(module).values() for module in modules_of("aerie.kernels.cards")]
-    # A module may name a card of another; it is the same one.
-    found = {card.name: card for own in held for card in own if isinstance(card, Card)}
-    return ByName({card.name: card for card in sorted(found.values(), key=_numeric_order)})
+    named = [value for own in modules_of("aerie.kernels.cards") for value in vars(own).values()]
+    calls = {kind for kind in named if isinstance(kind, type) and issubclass(kind, Call)}
+    cards = [kind.card for kind in calls if "card" in vars(kind)]
+    return ByName({card.name: card for card in sorted(cards, key=_numeric_order)})
 
 
 def modules_of(package: str) -> list[ModuleType]:

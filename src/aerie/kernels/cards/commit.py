@@ -48,22 +48,19 @@ class VerifyResult(Call, number="K7", name="update_verify_result", family="commi
     free = returns(I32, ("R",), "tree slots that hold nothing any more", -1)
     free_count = returns(I32, _ONE, "freed slots")
     status = STATUS
-
-
-VERIFY_RESULT = Card(
-    VerifyResult,
-    axes=(BATCH, DEPTH, ROWS, STOPS, TABLE_ROWS, TABLE_WIDTH),
-    refusals=(
-        BROKEN_LAYOUT,
-        MANY_ROWS,
-        Refusal(Status.TOO_DEEP, "D", "accept_count outside [0, D]"),
-        Refusal(Status.BROKEN_TREE, "R", "accepted rows do not ascend from row 0"),
-        *OF_TABLE,
-    ),
-    ties="None: integers. Moves and freed slots go by request, then by position.",
-    cost=cost(
-        "B*(8*(D+1) + 8*S + 44) + 12*R",
-        "B*(32*(D+1) + 29) + 4*R",
-        "B*((D+1)*(S+4)) + R",
-    ),
-)
+    card = Card(
+        axes=(BATCH, DEPTH, ROWS, STOPS, TABLE_ROWS, TABLE_WIDTH),
+        refusals=(
+            BROKEN_LAYOUT,
+            MANY_ROWS,
+            Refusal(Status.TOO_DEEP, "D", "accept_count outside [0, D]"),
+            Refusal(Status.BROKEN_TREE, "R", "accepted rows do not ascend from row 0"),
+            *OF_TABLE,
+        ),
+        ties="None: integers. Moves and freed slots go by request, then by position.",
+        cost=cost(
+            "B*(8*(D+1) + 8*S + 44) + 12*R",
+            "B*(32*(D+1) + 29) + 4*R",
+            "B*((D+1)*(S+4)) + R",
+        ),
+    )

@@ -47,26 +47,23 @@ class NodeData(Call, number="K10c", name="update_node_data", family="layout"):
     next_sibling_row = returns(I64, _ROW, "row of the next sibling", -1)
     ancestor_bits = returns(U32, ("row_capacity", "4"), "ancestor-or-self, 128 bits")
     status = STATUS
-
-
-NODE_DATA = Card(
-    NodeData,
-    axes=(BATCH, NODES),
-    refusals=(
-        Refusal(Status.OUT_OF_RANGE, "N", "node_count outside [1, N]"),
-        NEGATIVE_LENGTH,
-        Refusal(Status.BROKEN_TREE, "0", "no root, an id not in use, or a parent left out"),
-        Refusal(Status.DUPLICATE_SIBLING, "1", "two selected siblings share a token"),
-        MANY_ROWS,
-        Refusal(
-            Status.SLOT_CAPACITY,
-            "row_capacity",
-            "the rows of this and earlier requests pass row_capacity",
+    card = Card(
+        axes=(BATCH, NODES),
+        refusals=(
+            Refusal(Status.OUT_OF_RANGE, "N", "node_count outside [1, N]"),
+            NEGATIVE_LENGTH,
+            Refusal(Status.BROKEN_TREE, "0", "no root, an id not in use, or a parent left out"),
+            Refusal(Status.DUPLICATE_SIBLING, "1", "two selected siblings share a token"),
+            MANY_ROWS,
+            Refusal(
+                Status.SLOT_CAPACITY,
+                "row_capacity",
+                "the rows of this and earlier requests pass row_capacity",
+            ),
         ),
-    ),
-    ties="Rows follow node ids, so siblings keep their probability order.",
-    cost=cost("B*N*25 + 16*B", "4*(B+1) + row_capacity*56", "B*N + row_capacity*128"),
-)
+        ties="Rows follow node ids, so siblings keep their probability order.",
+        cost=cost("B*N*25 + 16*B", "4*(B+1) + row_capacity*56", "B*N + row_capacity*128"),
+    )
 
 
 class TreeMask(Call, number="K4", name="fused_tree_mask_operator", family="layout"):
@@ -89,23 +86,22 @@ class TreeMask(Call, number="K4", name="fused_tree_mask_operator", family="layou
     mask_indptr = returns(I32, _INDPTR, "first byte of each request in packed_mask")
     packed_mask = returns(U8, ("mask_capacity",), "visibility bits")
     status = STATUS
-
-
-TREE_MASK = Card(
-    TreeMask,
-    axes=(BATCH, ROWS, TABLE_ROWS, TABLE_WIDTH),
-    refusals=(
-        BROKEN_LAYOUT,
-        MANY_ROWS,
-        *OF_TABLE,
-        Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
-        Refusal(Status.MASK_CAPACITY, "mask_capacity", "mask bytes up to here do not fit"),
-    ),
-    ties="None: integers and bits.",
-    cost=cost(
-        "4*kv_capacity + 16*R + 20*B", "4*kv_capacity + mask_capacity + 8*(B+1)", "8*mask_capacity"
-    ),
-)
+    card = Card(
+        axes=(BATCH, ROWS, TABLE_ROWS, TABLE_WIDTH),
+        refusals=(
+            BROKEN_LAYOUT,
+            MANY_ROWS,
+            *OF_TABLE,
+            Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
+            Refusal(Status.MASK_CAPACITY, "mask_capacity", "mask bytes up to here do not fit"),
+        ),
+        ties="None: integers and bits.",
+        cost=cost(
+            "4*kv_capacity + 16*R + 20*B",
+            "4*kv_capacity + mask_capacity + 8*(B+1)",
+            "8*mask_capacity",
+        ),
+    )
 
 
 class VerifyOffsets(Call, number="K9", name="calculate_verify_kv_qo_ms", family="layout"):
@@ -121,15 +117,12 @@ class VerifyOffsets(Call, number="K9", name="calculate_verify_kv_qo_ms", family=
     kv_indptr = returns(I32, _INDPTR, "first KV entry of each request")
     mask_indptr = returns(I32, _INDPTR, "first mask byte of each request")
     status = STATUS
-
-
-VERIFY_OFFSETS = Card(
-    VerifyOffsets,
-    axes=(BATCH,),
-    refusals=(
-        Refusal(Status.OUT_OF_RANGE, str(MAX_VERIFY), "verify_count outside [0, 128]"),
-        NEGATIVE_LENGTH,
-        Refusal(Status.OVERFLOW, str(INT32_MAX), "an offset passes int32"),
-    ),
-    cost=cost("16*B", "12*(B+1)", "12*B"),
-)
+    card = Card(
+        axes=(BATCH,),
+        refusals=(
+            Refusal(Status.OUT_OF_RANGE, str(MAX_VERIFY), "verify_count outside [0, 128]"),
+            NEGATIVE_LENGTH,
+            Refusal(Status.OVERFLOW, str(INT32_MAX), "an offset passes int32"),
+        ),
+        cost=cost("16*B", "12*(B+1)", "12*B"),
+    )

@@ -45,21 +45,20 @@ class KvIndices(Call, number="K8", name="compute_kv_indices", family="memory"):
     kv_indptr = returns(I32, ("B*W + 1",), "first entry of each list")
     kv_indices = returns(I32, ("kv_capacity",), "KV slots", -1)
     status = STATUS
-
-
-KV_INDICES = Card(
-    KvIndices,
-    axes=(BATCH, WIDTH, FED, TABLE_ROWS, TABLE_WIDTH),
-    companions=(("tree_mask", "fed_slots"),),
-    defaults={"W": 1, "F": 1},
-    refusals=(
-        NO_SUCH_ROW,
-        NEGATIVE_LENGTH,
-        Refusal(Status.OUT_OF_RANGE, "L", "seq_len passes the table"),
-        Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
-    ),
-    cost=cost("4*kv_capacity + 16*B + B*W*F", "4*kv_capacity + 4*(B*W + 1)", "kv_capacity + B*W*F"),
-)
+    card = Card(
+        axes=(BATCH, WIDTH, FED, TABLE_ROWS, TABLE_WIDTH),
+        companions=(("tree_mask", "fed_slots"),),
+        defaults={"W": 1, "F": 1},
+        refusals=(
+            NO_SUCH_ROW,
+            NEGATIVE_LENGTH,
+            Refusal(Status.OUT_OF_RANGE, "L", "seq_len passes the table"),
+            Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
+        ),
+        cost=cost(
+            "4*kv_capacity + 16*B + B*W*F", "4*kv_capacity + 4*(B*W + 1)", "kv_capacity + B*W*F"
+        ),
+    )
 
 
 class WrittenSpans(Call):
@@ -80,18 +79,15 @@ class DraftCacheLocs(
 
     out_cache_loc = reads(I32, ("B", "T"), "slots of each request")
     status = STATUS
-
-
-DRAFT_CACHE_LOCS = Card(
-    DraftCacheLocs,
-    axes=(BATCH, TABLE_ROWS, TABLE_WIDTH, Axis("T", 0, 1024, "slots given per request")),
-    refusals=(
-        *_WRITE_REFUSALS,
-        Refusal(Status.SLOT_CAPACITY, "T", "end - start exceeds the slots given"),
-        _NEGATIVE_SLOT,
-    ),
-    cost=cost("B*(24 + 4*T)", "4*B*T + 4*B", "B*T"),
-)
+    card = Card(
+        axes=(BATCH, TABLE_ROWS, TABLE_WIDTH, Axis("T", 0, 1024, "slots given per request")),
+        refusals=(
+            *_WRITE_REFUSALS,
+            Refusal(Status.SLOT_CAPACITY, "T", "end - start exceeds the slots given"),
+            _NEGATIVE_SLOT,
+        ),
+        cost=cost("B*(24 + 4*T)", "4*B*T + 4*B", "B*T"),
+    )
 
 
 class TokenPool(
@@ -104,15 +100,12 @@ class TokenPool(
 
     out_cache_loc = reads(I32, ("C",), "slots of all requests, in request order")
     status = STATUS
-
-
-TOKEN_POOL = Card(
-    TokenPool,
-    axes=(BATCH, TABLE_ROWS, TABLE_WIDTH, Axis("C", 0, 1 << 24, "slots given in all")),
-    refusals=(
-        *_WRITE_REFUSALS,
-        Refusal(Status.SLOT_CAPACITY, "C", "the shares up to here exceed the slots given"),
-        _NEGATIVE_SLOT,
-    ),
-    cost=cost("24*B + 4*C", "4*C + 4*B", "C"),
-)
+    card = Card(
+        axes=(BATCH, TABLE_ROWS, TABLE_WIDTH, Axis("C", 0, 1 << 24, "slots given in all")),
+        refusals=(
+            *_WRITE_REFUSALS,
+            Refusal(Status.SLOT_CAPACITY, "C", "the shares up to here exceed the slots given"),
+            _NEGATIVE_SLOT,
+        ),
+        cost=cost("24*B + 4*C", "4*C + 4*B", "C"),
+    )

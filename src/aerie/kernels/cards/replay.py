@@ -53,20 +53,17 @@ class DraftReplay(Call, number="K11", name="draft_replay_input_operator", family
     static_seq_len = _STATIC_SEQ_LEN
     static_req_pool_indices = _STATIC_POOL_ROW
     bucket = returns(HOST, (), "requests of the bucket that was filled")
-
-
-DRAFT_REPLAY = Card(
-    DraftReplay,
-    axes=(BATCH, _CAPTURED, _WIDE),
-    limits=(
-        limit("B", "largest_buckets", "requests of the largest captured bucket"),
-        limit("largest_buckets", "C", "requests the static buffers hold"),
-    ),
-    ties="None: copies.",
-    cost=cost(
-        "B*(tree_width*(20 + E*H) + 16)", "C*(tree_width*(20 + E*H) + 16) + 4", "C*tree_width"
-    ),
-)
+    card = Card(
+        axes=(BATCH, _CAPTURED, _WIDE),
+        limits=(
+            limit("B", "largest_buckets", "requests of the largest captured bucket"),
+            limit("largest_buckets", "C", "requests the static buffers hold"),
+        ),
+        ties="None: copies.",
+        cost=cost(
+            "B*(tree_width*(20 + E*H) + 16)", "C*(tree_width*(20 + E*H) + 16) + 4", "C*tree_width"
+        ),
+    )
 
 
 class ExtendReplay(Call, number="K12", name="extend_replay_input_operator", family="replay"):
@@ -98,35 +95,32 @@ class ExtendReplay(Call, number="K12", name="extend_replay_input_operator", fami
     bucket = returns(HOST, (), "requests of the bucket that was filled")
     row_bucket = returns(HOST, (), "rows of the bucket that was filled")
     status = STATUS
-
-
-EXTEND_REPLAY = Card(
-    ExtendReplay,
-    axes=(
-        BATCH,
-        Axis("R", 0, MAX_ROWS, "rows of the batch"),
-        _CAPTURED,
-        Axis("T", 1, MAX_ROWS + MAX_BATCH, "rows the static buffers hold"),
-        _WIDE,
-    ),
-    limits=(
-        limit("min(R, 1)", "B", "rows that belong to no request"),
-        limit("B", "largest_batch_buckets", "requests of the largest captured bucket"),
-        limit("largest_batch_buckets", "C", "requests the static buffers hold"),
-        limit(
-            "R + chosen_batch_buckets - B",
-            "largest_row_buckets",
-            "rows of the largest captured bucket, one per padding request included",
+    card = Card(
+        axes=(
+            BATCH,
+            Axis("R", 0, MAX_ROWS, "rows of the batch"),
+            _CAPTURED,
+            Axis("T", 1, MAX_ROWS + MAX_BATCH, "rows the static buffers hold"),
+            _WIDE,
         ),
-        limit("largest_row_buckets", "T", "rows the static buffers hold"),
-    ),
-    refusals=(
-        Refusal(Status.OUT_OF_RANGE, "R", "extend_len outside [1, R]"),
-        Refusal(Status.BROKEN_LAYOUT, "R", "the extend lengths do not add up to the rows"),
-    ),
-    ties="None: copies.",
-    cost=cost("R*(20 + E*H) + 24*B", "T*(20 + E*H) + 28*C", "T"),
-)
+        limits=(
+            limit("min(R, 1)", "B", "rows that belong to no request"),
+            limit("B", "largest_batch_buckets", "requests of the largest captured bucket"),
+            limit("largest_batch_buckets", "C", "requests the static buffers hold"),
+            limit(
+                "R + chosen_batch_buckets - B",
+                "largest_row_buckets",
+                "rows of the largest captured bucket, one per padding request included",
+            ),
+            limit("largest_row_buckets", "T", "rows the static buffers hold"),
+        ),
+        refusals=(
+            Refusal(Status.OUT_OF_RANGE, "R", "extend_len outside [1, R]"),
+            Refusal(Status.BROKEN_LAYOUT, "R", "the extend lengths do not add up to the rows"),
+        ),
+        ties="None: copies.",
+        cost=cost("R*(20 + E*H) + 24*B", "T*(20 + E*H) + 28*C", "T"),
+    )
 
 
 class ActiveSlots(Call, number="K13", name="build_active_slots", family="replay"):
@@ -145,13 +139,10 @@ class ActiveSlots(Call, number="K13", name="build_active_slots", family="replay"
     active_slots = returns(I32, ("S",), "active slots, packed to the front", -1)
     active_inverse = returns(I32, ("S",), "index in active_slots, or -1", -1)
     active_count = returns(I32, ("1",), "how many")
-
-
-ACTIVE_SLOTS = Card(
-    ActiveSlots,
-    axes=(
-        Axis("S", 0, 1024, "slots of the engine"),
-        Axis("T", 1, 128, "rows per slot"),
-    ),
-    cost=cost("18*S", "8*S + 4", "4*S"),
-)
+    card = Card(
+        axes=(
+            Axis("S", 0, 1024, "slots of the engine"),
+            Axis("T", 1, 128, "rows per slot"),
+        ),
+        cost=cost("18*S", "8*S + 4", "4*S"),
+    )

@@ -26,15 +26,12 @@ class BestNodes(Call, number="R8", name="choose_best_nodes"):
     cumu_scores = _SCORES
     selected = _SELECTED
     n_chosen = _N_CHOSEN
-
-
-BEST_NODES = Card(
-    BestNodes,
-    axes=(BATCH, NODES),
-    ties="Equal scores: the lower node id comes first.",
-    assumes="No score is NaN.",
-    cost=cost("4*B*N", "B*N + 4*B", "8*B*N"),
-)
+    card = Card(
+        axes=(BATCH, NODES),
+        ties="Equal scores: the lower node id comes first.",
+        assumes="No score is NaN.",
+        cost=cost("4*B*N", "B*N + 4*B", "8*B*N"),
+    )
 
 
 class PlannedNodes(Call, number="R9", name="choose_planned_nodes"):
@@ -58,28 +55,27 @@ class PlannedNodes(Call, number="R9", name="choose_planned_nodes"):
     numbers = reads(F64, ("Q",), "rate, seconds of each size, corrections [depth - 1, knot]")
     selected = _SELECTED
     n_chosen = _N_CHOSEN
-
-
-PLANNED_NODES = Card(
-    PlannedNodes,
-    axes=(
-        BATCH,
-        NODES,
-        Axis("S", 1, 1 << 14, "sizes on offer"),
-        Axis("Q", 2 + KNOTS, 1 << 15, "numbers of the offer"),
-    ),
-    limits=(
-        limit(f"1 + S + {KNOTS}", "Q", "rate, seconds and the knots of one depth"),
-        limit("Q - 1 - S", f"(Q - 1 - S)//{KNOTS}*{KNOTS}", "corrections in whole rows of knots"),
-    ),
-    ties="Equal weights: the lower request, then the lower node id comes first.",
-    assumes=(
-        "No score is NaN or above 1; a parent's id is lower than its child's; nodes deeper than"
-        " the corrections have rows take the last one's. Sums may be added in any order, so that"
-        " values closer than a few units of float64 may change places."
-    ),
-    cost=cost("20*B*N + 8*S + 8*Q", "B*N + 4*B", "B*N*(32 + deepest) + S"),
-)
+    card = Card(
+        axes=(
+            BATCH,
+            NODES,
+            Axis("S", 1, 1 << 14, "sizes on offer"),
+            Axis("Q", 2 + KNOTS, 1 << 15, "numbers of the offer"),
+        ),
+        limits=(
+            limit(f"1 + S + {KNOTS}", "Q", "rate, seconds and the knots of one depth"),
+            limit(
+                "Q - 1 - S", f"(Q - 1 - S)//{KNOTS}*{KNOTS}", "corrections in whole rows of knots"
+            ),
+        ),
+        ties="Equal weights: the lower request, then the lower node id comes first.",
+        assumes=(
+            "No score is NaN or above 1; a parent's id is lower than its child's; nodes deeper than"
+            " the corrections have rows take the last one's. Sums may be added in any order, so"
+            " that values closer than a few units of float64 may change places."
+        ),
+        cost=cost("20*B*N + 8*S + 8*Q", "B*N + 4*B", "B*N*(32 + deepest) + S"),
+    )
 
 
 class NotedNodes(Call, number="R10", name="note_chosen_nodes"):
@@ -96,12 +92,9 @@ class NotedNodes(Call, number="R10", name="note_chosen_nodes"):
     noted_depths = updates(I32, _NOTED, "depth of each row")
     noted_tokens = updates(I32, _NOTED, "token of each row")
     noted_parents = updates(I32, _NOTED, "row of the parent, -1 for the root")
-
-
-NOTED_NODES = Card(
-    NotedNodes,
-    axes=(BATCH, NODES, Axis("M", 1, MAX_VERIFY, "rows noted of each request")),
-    ties="None: copies.",
-    assumes="The choice is closed under ancestors; tokens and depths fit int32.",
-    cost=cost("29*B*N", "16*B*M", "B*(2*N + 4*M)"),
-)
+    card = Card(
+        axes=(BATCH, NODES, Axis("M", 1, MAX_VERIFY, "rows noted of each request")),
+        ties="None: copies.",
+        assumes="The choice is closed under ancestors; tokens and depths fit int32.",
+        cost=cost("29*B*N", "16*B*M", "B*(2*N + 4*M)"),
+    )

@@ -54,14 +54,13 @@ class VerifyRows(Call, number="R1", name="place_verify_rows"):
     column_indptr = _COLUMN_INDPTR
     column_positions = _COLUMN_POSITIONS
     tree_start = returns(I32, _INDPTR, "columns before the tree; the inert request: 0")
-
-
-VERIFY_ROWS = Card(
-    VerifyRows,
-    axes=(BATCH, ROWS, COLUMNS),
-    assumes=f"qo_indptr begins with 0, never falls and ends within R; {_INERT}",
-    cost=cost("16*R + 4*C + 8*(B+1) + 8*B", "20*R + 8*C + 8*(B+2) + 4*(B+1)", "(R + C)*8 + 4*B"),
-)
+    card = Card(
+        axes=(BATCH, ROWS, COLUMNS),
+        assumes=f"qo_indptr begins with 0, never falls and ends within R; {_INERT}",
+        cost=cost(
+            "16*R + 4*C + 8*(B+1) + 8*B", "20*R + 8*C + 8*(B+2) + 4*(B+1)", "(R + C)*8 + 4*B"
+        ),
+    )
 
 
 class PromptRows(Call, number="R2", name="place_prompt_rows"):
@@ -83,18 +82,15 @@ class PromptRows(Call, number="R2", name="place_prompt_rows"):
     column_indptr = _COLUMN_INDPTR
     column_positions = _COLUMN_POSITIONS
     tree_start = returns(I32, _INDPTR, "start of each chunk; the inert request: 0")
-
-
-PROMPT_ROWS = Card(
-    PromptRows,
-    axes=(BATCH, COLUMNS),
-    assumes=f"qo_indptr begins with 0, never falls and ends within row_capacity; {_INERT}",
-    cost=cost(
-        "4*row_capacity + 8*(B+1) + 8*B",
-        "20*row_capacity + 8*C + 8*(B+2) + 4*(B+1)",
-        "(row_capacity + C)*6 + 4*B",
-    ),
-)
+    card = Card(
+        axes=(BATCH, COLUMNS),
+        assumes=f"qo_indptr begins with 0, never falls and ends within row_capacity; {_INERT}",
+        cost=cost(
+            "4*row_capacity + 8*(B+1) + 8*B",
+            "20*row_capacity + 8*C + 8*(B+2) + 4*(B+1)",
+            "(row_capacity + C)*6 + 4*B",
+        ),
+    )
 
 
 class DraftRows(Call, number="R3", name="place_draft_rows"):
@@ -114,14 +110,11 @@ class DraftRows(Call, number="R3", name="place_draft_rows"):
     visible_prefix = returns(I32, _RUNS, _SEES)
     last = returns(I64, _EACH, "row of each request's last token, its first row if it has none")
     tree_start = returns(I32, _EACH, "seq_len")
-
-
-DRAFT_ROWS = Card(
-    DraftRows,
-    axes=(BATCH, SEATED_ROWS, SEATED_WIDTH),
-    assumes="req_pool_indices are rows of the table; 0 <= count <= run; 0 <= seq_len <= L.",
-    cost=cost("B*(28*run + 24)", "B*(20*run + 12)", "8*B*run"),
-)
+    card = Card(
+        axes=(BATCH, SEATED_ROWS, SEATED_WIDTH),
+        assumes="req_pool_indices are rows of the table; 0 <= count <= run; 0 <= seq_len <= L.",
+        cost=cost("B*(28*run + 24)", "B*(20*run + 12)", "8*B*run"),
+    )
 
 
 class DraftLevels(Call, number="R4", name="place_draft_levels"):
@@ -142,14 +135,17 @@ class DraftLevels(Call, number="R4", name="place_draft_levels"):
     fed_slots = returns(I64, _FED_ROWS, "slot each node writes")
     fed_visible = returns(I32, _FED_ROWS, "seq_len of its request")
     column_positions = _COLUMN_POSITIONS
-
-
-DRAFT_LEVELS = Card(
-    DraftLevels,
-    axes=(BATCH, Axis("F", 0, 1024, "nodes fed per request"), SEATED_ROWS, SEATED_WIDTH, COLUMNS),
-    assumes=(
-        f"req_pool_indices are rows of the table; 0 <= seq_len; node_level never falls; {_LISTED}"
-        " Nodes beyond the table's last column take its slot."
-    ),
-    cost=cost("8*F + 4*B*F + 20*B + 4*(B+1)", "20*B*F + 8*C", "8*B*F + 6*C"),
-)
+    card = Card(
+        axes=(
+            BATCH,
+            Axis("F", 0, 1024, "nodes fed per request"),
+            SEATED_ROWS,
+            SEATED_WIDTH,
+            COLUMNS,
+        ),
+        assumes=(
+            "req_pool_indices are rows of the table; 0 <= seq_len; node_level never falls;"
+            f" {_LISTED} Nodes beyond the table's last column take its slot."
+        ),
+        cost=cost("8*F + 4*B*F + 20*B + 4*(B+1)", "20*B*F + 8*C", "8*B*F + 6*C"),
+    )

@@ -28,15 +28,12 @@ class FoundPath(Call, number="R13", name="find_text_path"):
     path_tokens = returns(I64, ("B", "path_length"), "tokens of the path", -1)
     path_len = returns(I64, _EACH, "how many")
     match_len = returns(I64, _EACH, "length of the suffix that was found, 0 for none")
-
-
-FOUND_PATH = Card(
-    FoundPath,
-    axes=(BATCH, SEATED_ROWS, SEATED_WIDTH),
-    ties="The longer suffix first, then the later occurrence.",
-    assumes="req_pool_indices are rows of the table; 0 <= text_len <= L.",
-    cost=cost("4*B*searched + 16*B", "8*B*path_length + 16*B", "B*searched*longest"),
-)
+    card = Card(
+        axes=(BATCH, SEATED_ROWS, SEATED_WIDTH),
+        ties="The longer suffix first, then the later occurrence.",
+        assumes="req_pool_indices are rows of the table; 0 <= text_len <= L.",
+        cost=cost("4*B*searched + 16*B", "8*B*path_length + 16*B", "B*searched*longest"),
+    )
 
 
 class MergedPath(Call, number="R14", name="merge_text_path"):
@@ -57,13 +54,10 @@ class MergedPath(Call, number="R14", name="merge_text_path"):
     path_len = reads(I64, _EACH, "from R13")
     confidence = reads(F32, _EACH, "what a copied token is worth of its parent, 0 to 1")
     n_added = returns(I64, _EACH, "new nodes")
-
-
-MERGED_PATH = Card(
-    MergedPath,
-    axes=(BATCH, NODES, Axis("T", 1, DEPTH.high, "tokens of a path at most")),
-    limits=(limit("node_count + T", "N", "nodes per request"),),
-    ties="Of several children with the token the lowest id is walked over.",
-    assumes="0 <= path_len <= T; parents of the first node_count nodes are among them.",
-    cost=cost("B*(28*N + 8*T)", "28*B*T + 8*B", "3*B*N*T"),
-)
+    card = Card(
+        axes=(BATCH, NODES, Axis("T", 1, DEPTH.high, "tokens of a path at most")),
+        limits=(limit("node_count + T", "N", "nodes per request"),),
+        ties="Of several children with the token the lowest id is walked over.",
+        assumes="0 <= path_len <= T; parents of the first node_count nodes are among them.",
+        cost=cost("B*(28*N + 8*T)", "28*B*T + 8*B", "3*B*N*T"),
+    )

@@ -23,24 +23,21 @@ class MovedSlots(Call, number="R11", name="move_kv_slots"):
     values = updates(HIDDEN, _POOL, "values of the pool")
     kv_src = reads(I32, ("T",), "slot each move reads, -1 for none; from K7")
     kv_dst = reads(I32, ("T",), "slot it writes, -1 for none")
-
-
-MOVED_SLOTS = Card(
-    MovedSlots,
-    axes=(
-        Axis("T", 0, MAX_ROWS, "moves at most"),
-        Axis("Y", 0, 1024, "layers of the pool"),
-        Axis("S", 1, 1 << 28, "slots of the pool"),
-        Axis("H", 1, 1024, "KV heads"),
-        Axis("D", 1, 1024, "size of a head"),
-    ),
-    ties="None: copies.",
-    assumes=(
-        "Moves as K7 lists them: slots of the pool other than slot 0, no two write the same one,"
-        " and none reads a slot that a move listed before it writes."
-    ),
-    cost=cost("2*E*T*Y*H*D + 8*T", "2*E*T*Y*H*D", "2*T*Y*H*D"),
-)
+    card = Card(
+        axes=(
+            Axis("T", 0, MAX_ROWS, "moves at most"),
+            Axis("Y", 0, 1024, "layers of the pool"),
+            Axis("S", 1, 1 << 28, "slots of the pool"),
+            Axis("H", 1, 1024, "KV heads"),
+            Axis("D", 1, 1024, "size of a head"),
+        ),
+        ties="None: copies.",
+        assumes=(
+            "Moves as K7 lists them: slots of the pool other than slot 0, no two write the same"
+            " one, and none reads a slot that a move listed before it writes."
+        ),
+        cost=cost("2*E*T*Y*H*D + 8*T", "2*E*T*Y*H*D", "2*T*Y*H*D"),
+    )
 
 
 class HandedOver(Call, number="R12", name="hand_over_verdict"):
@@ -75,12 +72,9 @@ class HandedOver(Call, number="R12", name="hand_over_verdict"):
     report = updates(I32, ("B", f"n+{len(REPORT)}"), "columns of the report, then tokens")
     kept_rows = returns(I64, _RUN, "flat rows whose features the draft takes in, 0 behind")
     deciding_rows = returns(I64, _RUN, "flat row that decided each counted token, -1 behind")
-
-
-HANDED_OVER = Card(
-    HandedOver,
-    version=2,
-    axes=(BATCH, NODES, Axis("n", 1, MAX_VERIFY, "tokens a round can emit for one request")),
-    assumes="Arrays as those kernels return them; tokens and lengths fit int32.",
-    cost=cost("B*(16*n + 56)", f"B*(4*N + 28*n + {4 * len(REPORT)} + 24)", "B*(N + 4*n + 16)"),
-)
+    card = Card(
+        version=2,
+        axes=(BATCH, NODES, Axis("n", 1, MAX_VERIFY, "tokens a round can emit for one request")),
+        assumes="Arrays as those kernels return them; tokens and lengths fit int32.",
+        cost=cost("B*(16*n + 56)", f"B*(4*N + 28*n + {4 * len(REPORT)} + 24)", "B*(N + 4*n + 16)"),
+    )

@@ -26,14 +26,11 @@ class Coins(Call, number="R15", name="toss_coins"):
     sample_index = reads(I64, _EACH, "which of n samples")
     position = reads(I64, _EACH, "of the root: of the last committed token")
     coins = returns(F32, ("B", "tree_depth + 2"), "one for each depth, the last for the bonus")
-
-
-COINS = Card(
-    Coins,
-    axes=(BATCH,),
-    ties="None: every number is exact.",
-    cost=cost("24*B", "4*B*(tree_depth + 2)", "20*B*(tree_depth + 2)"),
-)
+    card = Card(
+        axes=(BATCH,),
+        ties="None: every number is exact.",
+        cost=cost("24*B", "4*B*(tree_depth + 2)", "20*B*(tree_depth + 2)"),
+    )
 
 
 class LogProbabilities(Call, number="R16", name="score_target_tokens"):
@@ -53,15 +50,12 @@ class LogProbabilities(Call, number="R16", name="score_target_tokens"):
     chosen_logprobs = returns(F32, _RUN, "of each token")
     top_tokens = returns(I32, _BEST, "the best min(wanted, top_n, V) tokens of its row", -1)
     top_logprobs = returns(F32, _BEST, "and theirs")
-
-
-LOG_PROBABILITIES = Card(
-    LogProbabilities,
-    axes=(BATCH, ROWS, VOCAB, _TOKENS),
-    ties="Equal logits: the lower id comes first.",
-    tolerances={"chosen_logprobs": Ulps(cpu=1, gpu=1), "top_logprobs": Ulps(cpu=1, gpu=1)},
-    cost=cost("4*B*n*V + 16*B*n + 4*B", "4*B*n*(1 + 2*top_n)", "4*B*n*V"),
-)
+    card = Card(
+        axes=(BATCH, ROWS, VOCAB, _TOKENS),
+        ties="Equal logits: the lower id comes first.",
+        tolerances={"chosen_logprobs": Ulps(cpu=1, gpu=1), "top_logprobs": Ulps(cpu=1, gpu=1)},
+        cost=cost("4*B*n*V + 16*B*n + 4*B", "4*B*n*(1 + 2*top_n)", "4*B*n*V"),
+    )
 
 
 class NearTies(Sampled, number="R17", name="find_near_ties"):
@@ -78,19 +72,16 @@ class NearTies(Sampled, number="R17", name="find_near_ties"):
     tokens = reads(I64, _RUN, "the tokens")
     limit = reads(F32, _EACH, "what numerics may move of a logit between 1 and 2, at least 0")
     near_ties = returns(BOOL, _RUN, "whether each token was a near tie")
-
-
-NEAR_TIES = Card(
-    NearTies,
-    axes=(BATCH, ROWS, VOCAB, STOPS, _TOKENS),
-    companions=SAMPLED_TOGETHER,
-    ties="None: a comparison of float32 sums; masses of filters as in sample_target_tokens.",
-    assumes=(
-        "What sample_target_tokens took without refusing a request that has rows here, and rows of"
-        " the request that names them."
-    ),
-    cost=cost("4*B*n*V + 16*B*n + 12*B", "B*n", "60*B*n*V"),
-)
+    card = Card(
+        axes=(BATCH, ROWS, VOCAB, STOPS, _TOKENS),
+        companions=SAMPLED_TOGETHER,
+        ties="None: a comparison of float32 sums; masses of filters as in sample_target_tokens.",
+        assumes=(
+            "What sample_target_tokens took without refusing a request that has rows here, and rows"
+            " of the request that names them."
+        ),
+        cost=cost("4*B*n*V + 16*B*n + 12*B", "B*n", "60*B*n*V"),
+    )
 
 
 class Forbidden(Call, number="R26", name="forbid_tokens"):
@@ -108,18 +99,15 @@ class Forbidden(Call, number="R26", name="forbid_tokens"):
     bits = reads(I32, ("Q", "U"), "masks, a bit for every id")
     token_ids = may_read(I64, ("G", "V"), "id of every column")
     masked = returns(F32, ("R", "V"), "the logits that are left")
-
-
-FORBIDDEN = Card(
-    Forbidden,
-    axes=(
-        BATCH,
-        ROWS,
-        VOCAB,
-        Axis("Q", 1, MAX_ROWS + 1, "masks; the first stands for none"),
-        Axis("U", 1, 1 << 13, "words of a mask"),
-        Axis("G", 1, MAX_BATCH, "vocabularies: one for all seats, or one each"),
-    ),
-    ties="None: bits.",
-    cost=cost("E*R*V + 4*R*U", "4*R*V", "R*V"),
-)
+    card = Card(
+        axes=(
+            BATCH,
+            ROWS,
+            VOCAB,
+            Axis("Q", 1, MAX_ROWS + 1, "masks; the first stands for none"),
+            Axis("U", 1, 1 << 13, "words of a mask"),
+            Axis("G", 1, MAX_BATCH, "vocabularies: one for all seats, or one each"),
+        ),
+        ties="None: bits.",
+        cost=cost("E*R*V + 4*R*U", "4*R*V", "R*V"),
+    )

@@ -38,21 +38,18 @@ class Probabilities(Call, number="K5", name="convert_logits_to_probas", family="
     qo_indptr = _LAYOUT
     target_probas = returns(F32, ("R", "V"), "probabilities of each row")
     status = STATUS
-
-
-PROBABILITIES = Card(
-    Probabilities,
-    axes=(BATCH, ROWS, VOCAB),
-    refusals=(
-        BROKEN_LAYOUT,
-        Refusal(Status.BAD_PARAMETER, "0", "temperature is negative, infinite or NaN"),
-        _NOT_FINITE,
-        _ALL_MASKED,
-    ),
-    ties="Greedy: the lowest token id among equal logits.",
-    tolerances={"target_probas": Ulps(cpu=4, gpu=8)},
-    cost=cost("4*R*V + 8*B", "4*R*V", "5*R*V"),
-)
+    card = Card(
+        axes=(BATCH, ROWS, VOCAB),
+        refusals=(
+            BROKEN_LAYOUT,
+            Refusal(Status.BAD_PARAMETER, "0", "temperature is negative, infinite or NaN"),
+            _NOT_FINITE,
+            _ALL_MASKED,
+        ),
+        ties="Greedy: the lowest token id among equal logits.",
+        tolerances={"target_probas": Ulps(cpu=4, gpu=8)},
+        cost=cost("4*R*V + 8*B", "4*R*V", "5*R*V"),
+    )
 
 
 class RejectSample(Call, number="K6", name="draft_tree_reject_sample", family="verdict"):
@@ -76,32 +73,31 @@ class RejectSample(Call, number="K6", name="draft_tree_reject_sample", family="v
     accept_count = returns(I64, _EACH, "accepted draft tokens, root and bonus excluded")
     bonus_token = returns(I64, _EACH, "the token after the accepted path", -1)
     status = STATUS
-
-
-REJECT_SAMPLE = Card(
-    RejectSample,
-    axes=(BATCH, ROWS, VOCAB),
-    alternatives=(("target_probas", "coins"), ("target_tokens",)),
-    # The rule match reads no distribution.
-    defaults={"V": 1},
-    refusals=(
-        BROKEN_LAYOUT,
-        MANY_ROWS,
-        Refusal(Status.BROKEN_TREE, "R", "links do not form one tree, all pointing forward"),
-        Refusal(Status.DUPLICATE_SIBLING, "1", "two siblings share a token; value = the token"),
-        Refusal(Status.OUT_OF_RANGE, "V", "a draft token outside the vocabulary"),
-        Refusal(Status.NOT_FINITE, "0", "NaN, infinite or negative probability; value = the row"),
-        Refusal(Status.BAD_PARAMETER, "1", "a coin outside [0, 1); value = its column"),
-        Refusal(Status.TOO_DEEP, "tree_depth", "the walk reaches a node below tree_depth"),
-    ),
-    ties="coins: siblings in link order. Bonus of an exhausted node: lowest id of the maximum.",
-    cost=cost(
-        # one distribution and the accepted path's gathers per request; links of every row
-        "24*R + 4*B*V + 4*B*(tree_depth + 2)",
-        "8*B*(tree_depth + 3)",
-        "B*V + R",
-    ),
-)
+    card = Card(
+        axes=(BATCH, ROWS, VOCAB),
+        alternatives=(("target_probas", "coins"), ("target_tokens",)),
+        # The rule match reads no distribution.
+        defaults={"V": 1},
+        refusals=(
+            BROKEN_LAYOUT,
+            MANY_ROWS,
+            Refusal(Status.BROKEN_TREE, "R", "links do not form one tree, all pointing forward"),
+            Refusal(Status.DUPLICATE_SIBLING, "1", "two siblings share a token; value = the token"),
+            Refusal(Status.OUT_OF_RANGE, "V", "a draft token outside the vocabulary"),
+            Refusal(
+                Status.NOT_FINITE, "0", "NaN, infinite or negative probability; value = the row"
+            ),
+            Refusal(Status.BAD_PARAMETER, "1", "a coin outside [0, 1); value = its column"),
+            Refusal(Status.TOO_DEEP, "tree_depth", "the walk reaches a node below tree_depth"),
+        ),
+        ties="coins: siblings in link order. Bonus of an exhausted node: lowest id of the maximum.",
+        cost=cost(
+            # one distribution and the accepted path's gathers per request; links of every row
+            "24*R + 4*B*V + 4*B*(tree_depth + 2)",
+            "8*B*(tree_depth + 3)",
+            "B*V + R",
+        ),
+    )
 
 
 class Sampled(Call):
@@ -161,21 +157,18 @@ class TargetTokens(Sampled, number="K6", name="sample_target_tokens", family="ve
 
     target_tokens = returns(I64, _ROW, "the token after each row", -1)
     status = STATUS
-
-
-TARGET_TOKENS = Card(
-    TargetTokens,
-    version=2,
-    axes=(BATCH, ROWS, VOCAB, STOPS),
-    companions=SAMPLED_TOGETHER,
-    refusals=(
-        BROKEN_LAYOUT,
-        MANY_ROWS,
-        Refusal(Status.BAD_PARAMETER, "0", "an impossible sampling parameter, or no seed"),
-        Refusal(Status.OUT_OF_RANGE, "V", "a path token outside the vocabulary"),
-        _NOT_FINITE,
-        _ALL_MASKED,
-    ),
-    ties="The lowest token id among equal values.",
-    cost=cost("4*R*V + 16*R + 8*B", "8*R", "60*R*V"),
-)
+    card = Card(
+        version=2,
+        axes=(BATCH, ROWS, VOCAB, STOPS),
+        companions=SAMPLED_TOGETHER,
+        refusals=(
+            BROKEN_LAYOUT,
+            MANY_ROWS,
+            Refusal(Status.BAD_PARAMETER, "0", "an impossible sampling parameter, or no seed"),
+            Refusal(Status.OUT_OF_RANGE, "V", "a path token outside the vocabulary"),
+            _NOT_FINITE,
+            _ALL_MASKED,
+        ),
+        ties="The lowest token id among equal values.",
+        cost=cost("4*R*V + 16*R + 8*B", "8*R", "60*R*V"),
+    )

@@ -65,7 +65,8 @@ def q4_weight(
 
 
 def _op(name: str, axes: tuple[Axis, ...], summary: str, **named: Any) -> Card:
-    return Card(fields("D", name, "drafter", summary, **named), axes, FREE, "None.")
+    call = fields("D", name, "drafter", summary, **named)
+    return Card(axes, FREE, call, "None.")
 
 
 DRAFTER_CARDS: tuple[Card, ...] = (

@@ -20,7 +20,7 @@ from aerie.kernels.cards.axes import (
     VOCAB,
     WIDTH,
 )
-from aerie.kernels.cards.commit import VERIFY_RESULT
+from aerie.kernels.cards.commit import VerifyResult
 from aerie.kernels.cards.dtypes import F32, I32, I64, U8, U32
 from aerie.kernels.cards.fields import (
     POOL_ROW,
@@ -48,7 +48,7 @@ _ROW = ("row_capacity",)
 _NO_COST = cost("0", "0", "0")
 
 FUSED_GROWTH = Card(
-    fields(
+    call=fields(
         "F1",
         "fused_growth",
         "fused",
@@ -102,7 +102,7 @@ FUSED_GROWTH = Card(
 )
 
 FUSED_VERDICT = Card(
-    fields(
+    call=fields(
         "F2",
         "fused_verdict",
         "fused",
@@ -124,7 +124,7 @@ FUSED_VERDICT = Card(
         stop_tokens=reads(I64, ("B", "S"), "stop ids, -1 for none"),
         req_to_token=TABLE,
         req_pool_indices=POOL_ROW,
-        **{port.name: port for port in VERIFY_RESULT.outputs},
+        **{port.name: port for port in VerifyResult.card.outputs},
     ),
     axes=(BATCH, ROWS, VOCAB, STOPS, TABLE_ROWS, TABLE_WIDTH),
     companions=(("qo_indptr", "draft_tokens", "first_child_row", "next_sibling_row"),),

@@ -26,7 +26,7 @@ from aerie.kernels.hls.drafter_cards import (
 from aerie.kernels.hls.fused_cards import FUSED_GROWTH
 
 LOAD_ATTENTION = Card(
-    fields(
+    call=fields(
         "F4",
         "fused_load_attention",
         "fused",
@@ -34,14 +34,14 @@ LOAD_ATTENTION = Card(
         **q4_weight("qkv", "NW", "NS"),
         **q4_weight("output", "NO", "NP"),
     ),
-    (
+    axes=(
         any_size("NW", "bytes of the projections"),
         any_size("NS", "their scales"),
         any_size("NO", "bytes of the output projection"),
         any_size("NP", "its scales"),
     ),
-    FREE,
-    "None.",
+    cost=FREE,
+    ties="None.",
 )
 
 _LEVEL_INPUTS = ("level_probas", "level_tokens")
@@ -49,7 +49,7 @@ _GROWTH_INPUTS = {p.name: p for p in FUSED_GROWTH.inputs if p.name not in _LEVEL
 _GROWTH_SCALARS = {entry.name: entry for entry in FUSED_GROWTH.scalars}
 
 FUSED_DRAFT = Card(
-    fields(
+    call=fields(
         "F3",
         "fused_draft",
         "fused",
@@ -95,7 +95,7 @@ FUSED_DRAFT = Card(
         RK=scalar("int", 0, 8192, "rank of the sketch", default=0),
         n_candidates=scalar("int", 1, MAX_TOP, "scored again", default=1),
     ),
-    (
+    axes=(
         BATCH,
         ROWS,
         any_size("TH", "width of a row of features"),
@@ -111,8 +111,8 @@ FUSED_DRAFT = Card(
         any_size("NN", "entries of all norms"),
         *(any_size(f"N{i}", "of a flat weight") for i in range(16)),
     ),
-    FREE,
-    "As fused_growth; a token's logit decides before its id.",
+    cost=FREE,
+    ties="As fused_growth; a token's logit decides before its id.",
     refusals=FUSED_GROWTH.refusals,
     companions=(
         ("fc_q4", "fc_q4_scale"),
