@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from aerie.kernels.cases.draws import cycle, slot_table
+from aerie.kernels.cases.draws import cycle, in_table
 from aerie.kernels.cases.spoils import BOUNDS, DATA, DTYPE, Spoil, blank, both, cast, put
 from aerie.kernels.cases.table import Inputs, Rng, cases, row
 from aerie.kernels.cases.trees import Layout, lay_out
@@ -40,7 +40,7 @@ def _accept_depth(accept: Any, request: int, deepest: int) -> int:
 def _verdict(rng: Rng, batch: Batch, accept: Any = "mixed", left: Any = 10_000) -> Inputs:
     """K7 inputs: each request accepts a path of `accept` rows and may emit `left` more tokens."""
     n_requests = len(batch.shapes) if batch.n_requests is None else batch.n_requests
-    layout = lay_out(rng, cycle(batch.shapes, n_requests, "str").tolist(), n_spare=batch.n_spare)
+    layout = lay_out(rng, batch.shapes, n_spare=batch.n_spare, batch=n_requests)
     depth = int(layout.depths.max(initial=0)) if batch.depth is None else batch.depth
     index = np.full((n_requests, depth + 1), -1, np.int64)
     count = np.zeros(n_requests, np.int64)
@@ -60,8 +60,7 @@ def _verdict(rng: Rng, batch: Batch, accept: Any = "mixed", left: Any = 10_000) 
         "length_limit": seq_len + 1 + cycle(left, n_requests, "int64"),
         # Past the vocabulary: nothing stops unless a case says so. -1 is an unused entry.
         "stop_tokens": np.tile(cycle((90_000, -1), batch.n_stops, "int64"), (n_requests, 1)),
-        "req_to_token": slot_table(rng, n_requests + 2, width),
-        "req_pool_indices": rng.permutation(n_requests + 2)[:n_requests],
+        **in_table(rng, n_requests, width),
     }
 
 

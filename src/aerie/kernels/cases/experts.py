@@ -6,6 +6,7 @@ import numpy as np
 
 from aerie.kernels.cards.experts import BLOCK, MOST_BLOCKS, MOST_EXPERTS, MOST_PAIRS
 from aerie.kernels.cards.products import MOST_OUT
+from aerie.kernels.cases.draws import bounds_of
 from aerie.kernels.cases.products import some_rows
 from aerie.kernels.cases.spoils import BOUNDS, DTYPE, blank, cast, put, setting
 from aerie.kernels.cases.table import Inputs, Rng, cases, row
@@ -39,7 +40,7 @@ def draw_experts(
         "blocks": rng.integers(0, 256, (*shape, BLOCK // 2)).astype(np.uint8),
         "scales": rng.integers(118, 125, shape).astype(np.uint8),
         "order": np.argsort(drawn.ravel(), kind="stable").astype(np.int32),
-        "starts": np.concatenate(([0], np.cumsum(counts))).astype(np.int32),
+        "starts": bounds_of(counts),
         "gate": np.array(gate, np.float32),
         "n_active": n_active,
         "largest_scale": 128,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from aerie.kernels.cases.draws import cycle, slot_table
+from aerie.kernels.cases.draws import cycle, in_table
 from aerie.kernels.cases.layout_rows import ROW_CASES
 from aerie.kernels.cases.spoils import BOUNDS, DATA, DTYPE, blank, cast, put, setting
 from aerie.kernels.cases.table import Inputs, Rng, cases, row
@@ -29,14 +29,12 @@ def _masks(
     n_columns: int = 0,
 ) -> Inputs:
     """K4 inputs; `room` is what kv_capacity and mask_capacity hold beyond (or below) the need."""
-    names = cycle(shapes, len(shapes) if batch is None else batch, "str")
-    layout = lay_out(rng, names.tolist(), n_spare=n_spare)
-    seq_len = cycle(seq, len(names), "int64")
+    layout = lay_out(rng, shapes, n_spare=n_spare, batch=batch)
+    seq_len = cycle(seq, len(layout.rows), "int64")
     columns = seq_len + layout.rows
     width = int(columns.max(initial=0)) + n_columns
     return {
-        "req_to_token": slot_table(rng, len(names) + 2, width),
-        "req_pool_indices": rng.permutation(len(names) + 2)[: len(names)],
+        **in_table(rng, len(seq_len), width),
         "seq_len": seq_len,
         "qo_indptr": layout.indptr,
         "ancestor_bits": layout.bits,

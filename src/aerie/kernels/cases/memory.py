@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from aerie.kernels.cases.draws import cycle, slot_table
+from aerie.kernels.cases.draws import cycle, in_table
 from aerie.kernels.cases.spoils import BOUNDS, DATA, DTYPE, blank, cast, put, setting
 from aerie.kernels.cases.table import Inputs, Rng, Row, cases, row
 from aerie.kernels.cases.trees import Plan, grow
@@ -31,8 +31,7 @@ def _lists(
     n_requests = np.size(seq) if batch is None else batch
     seq_len = cycle(seq, n_requests, "int64")
     inputs: Inputs = {
-        "req_to_token": slot_table(rng, n_requests + 2, int(seq_len.max(initial=0)) + n_columns),
-        "req_pool_indices": rng.permutation(n_requests + 2)[:n_requests],
+        **in_table(rng, n_requests, int(seq_len.max(initial=0)) + n_columns),
         "seq_len": seq_len,
     }
     needed = int(seq_len.sum())
@@ -124,8 +123,7 @@ def _spans(
     first = cycle(start, n_requests, "int64")
     end = first + cycle(length, n_requests, "int64")
     return {
-        "req_to_token": slot_table(rng, n_requests + 2, int(end.max(initial=0)) + n_columns),
-        "req_pool_indices": rng.permutation(n_requests + 2)[:n_requests],
+        **in_table(rng, n_requests, int(end.max(initial=0)) + n_columns),
         "start": first,
         "end": end,
     }

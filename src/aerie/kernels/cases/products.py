@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from aerie.kernels.cards.products import MOST_IN, MOST_OUT
+from aerie.kernels.cases.draws import in_dtype
 from aerie.kernels.cases.spoils import BOUNDS, DTYPE, Spoil, blank, cast, put, setting
 from aerie.kernels.cases.table import Array, Inputs, Rng, cases, row
 
@@ -15,11 +16,8 @@ MOST_ROWS = 16_384
 
 
 def some_rows(rng: Rng, shape: tuple[int, ...], dtype: str) -> Array:
-    """Rows of a dtype; bfloat16 as the upper halves of float32's bits."""
-    made = rng.standard_normal(shape).astype(np.float32)
-    if dtype == "bfloat16":
-        return (made.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-    return made.astype(dtype)
+    """Rows of a dtype, drawn in float64."""
+    return in_dtype(rng.standard_normal(shape).astype(np.float32), dtype)
 
 
 def int4_inputs(

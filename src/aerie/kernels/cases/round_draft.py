@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aerie.kernels.cases.draws import draw_logits, rows_of_hidden
+from aerie.kernels.cases.draws import draw_logits, in_dtype, rows_of_hidden
 from aerie.kernels.cases.growth_store import GROWN_ROWS, stored
 from aerie.kernels.cases.spoils import BOUNDS, DATA, DTYPE, blank, cast, put, setting
 from aerie.kernels.cases.table import Inputs, Rng, cases, row
@@ -74,11 +74,9 @@ def _logits(
 ) -> Inputs:
     """R6 inputs: logits of a kind as K5's are drawn."""
     drawn = draw_logits(rng, shape, kind)
-    if dtype == "bfloat16":
-        drawn = (drawn.view(np.uint32) >> 16).astype(np.uint16)
-    elif dtype == "float16":
-        drawn = np.clip(drawn, -6e4, 6e4).astype(np.float16)
-    inputs: Inputs = {"logits": drawn, "node_top_k": top_k}
+    if dtype == "float16":
+        drawn = np.clip(drawn, -6e4, 6e4)
+    inputs: Inputs = {"logits": in_dtype(drawn, dtype), "node_top_k": top_k}
     if mapped:
         inputs["hot_token_id"] = np.sort(rng.permutation(4 * shape[1])[: shape[1]])
     return inputs

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aerie.kernels.cases.draws import cycle, slot_table
+from aerie.kernels.cases.draws import bounds_of, cycle, in_table
 from aerie.kernels.cases.spoils import BOUNDS, DTYPE, blank, cast, setting
 from aerie.kernels.cases.table import Array, Inputs, Rng, Row, cases, row
 
@@ -15,16 +15,12 @@ RUNS, LEVELS = "place_draft_rows", "place_draft_levels"
 PAGE = 16
 
 
-def _bounds(counts: Array) -> Array:
-    return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-
-
 def _lists(rng: Rng, lengths: Array, spare: int) -> Inputs:
     """Slot lists as K8 writes them, `spare` entries of -1 behind the last."""
     n_listed = int(lengths.sum())
     slots = np.full(n_listed + spare, -1, np.int32)
     slots[:n_listed] = rng.permutation(max(n_listed, 1) * 2)[:n_listed] + 1
-    return {"kv_indptr": _bounds(lengths), "kv_indices": slots}
+    return {"kv_indptr": bounds_of(lengths), "kv_indices": slots}
 
 
 def _trees(
@@ -47,7 +43,7 @@ def _trees(
     return {
         "draft_tokens": tokens,
         "positions": positions,
-        "qo_indptr": _bounds(counts),
+        "qo_indptr": bounds_of(counts),
         **_lists(rng, listed, spare),
         "seq_len": lengths,
     }
@@ -67,7 +63,7 @@ def _prompts(
     listed = first + counts
     listed[:1] -= unlisted
     return {
-        "qo_indptr": _bounds(counts),
+        "qo_indptr": bounds_of(counts),
         "start": first,
         **_lists(rng, listed, spare),
         "row_capacity": int(counts.sum()) + room,
@@ -144,12 +140,10 @@ def _runs(
     table_rows: int | None = None,
 ) -> Inputs:
     """R3 inputs: `count` of `run` rows of each request hold a token."""
-    n_table = table_rows or batch + 2
     return {
         "seq_len": cycle(seq_len, batch, "int64"),
         "count": cycle(count, batch, "int64"),
-        "req_to_token": slot_table(rng, n_table, width),
-        "req_pool_indices": rng.permutation(max(n_table, batch))[:batch].astype(np.int64),
+        **in_table(rng, batch, width, table_rows),
         "run": run,
     }
 
@@ -204,8 +198,7 @@ def _levels(
     level = [depth for depth, wide in enumerate(widths) for _ in range(wide)]
     return {
         "seq_len": lengths,
-        "req_to_token": slot_table(rng, batch + 2, width),
-        "req_pool_indices": rng.permutation(batch + 2)[:batch].astype(np.int64),
+        **in_table(rng, batch, width),
         "node_level": np.array(level, np.int64),
         **_lists(rng, lengths + n_fed + beyond, spare),
     }

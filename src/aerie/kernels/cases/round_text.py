@@ -10,6 +10,7 @@ from aerie.kernels.cases.draws import cycle
 from aerie.kernels.cases.forests import plant
 from aerie.kernels.cases.spoils import BOUNDS, DTYPE, Spoil, blank, cast, put, setting
 from aerie.kernels.cases.table import Array, Inputs, Rng, cases, row
+from aerie.kernels.cases.trees import size_of
 
 FOUND, MERGED = "find_text_path", "merge_text_path"
 
@@ -136,7 +137,7 @@ def _merging(
 ) -> Inputs:
     """R14 inputs: one path of each way, in turn."""
     n_trees = len(ways) if batch is None else batch
-    count = int(shape.lstrip("abcdefghijklmnopqrstuvwxyz"))
+    count = size_of(shape)
     forest = plant(rng, [shape] * n_trees, kind, size=count)
     wide = np.full((n_trees, longest), 5, np.int64)
     tokens, depths, parents = (

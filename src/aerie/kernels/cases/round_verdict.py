@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aerie.kernels.cases.draws import rows_of_hidden
+from aerie.kernels.cases.draws import bounds_of, rows_of_hidden
 from aerie.kernels.cases.spoils import BOUNDS, DTYPE, Spoil, blank, both, cast, put
 from aerie.kernels.cases.table import Array, Inputs, Rng, cases, row
 from aerie.kernels.report import REPORT
@@ -127,17 +127,14 @@ def _verdict(
         made[: counts.sum()] = rng.integers(low, 999, counts.sum())
         return made
 
-    def bounds(counts: Array) -> Array:
-        return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-
     names = ("layout_status", "sample_status", "walk_status", "commit_status")
     return {
         **{name: words[:, place].copy() for place, name in enumerate(names)},
         "out_tokens": flat(emitted, 1),
-        "out_indptr": bounds(emitted),
+        "out_indptr": bounds_of(emitted),
         "new_seq_len": old + emitted,
         "finished": finished == 1,
-        "qo_indptr": bounds(n_rows),
+        "qo_indptr": bounds_of(n_rows),
         "accept_index": _ascending(rng, n_seats, run),
         "accept_count": accepted,
         "is_live": np.array([entry[5] for entry in found], bool),

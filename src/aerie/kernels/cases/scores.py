@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aerie.kernels.cases.draws import cycle, draw_logits
+from aerie.kernels.cases.draws import bounds_of, cycle, draw_logits, in_dtype
 from aerie.kernels.cases.spoils import BOUNDS, DTYPE, Spoil, blank, both, cast, put, setting
 from aerie.kernels.cases.table import Inputs, Rng, cases, row
 
@@ -181,7 +181,7 @@ def _masked(
             n_masks += count
     inputs: Inputs = {
         "logits": draw_logits(rng, (sum(counts) + spare, vocab), "usual"),
-        "ends": np.cumsum([0, *counts]).astype(np.int32),
+        "ends": bounds_of(np.array(counts, np.int64)),
         "first": first,
         "bits": rng.integers(-(2**31), 2**31, (n_masks, n_words)).astype(np.int32),
     }
@@ -195,7 +195,7 @@ def _masked(
 
 def _bfloat16(inputs: Inputs) -> None:
     """Logits as the patterns of the numbers they round down to."""
-    inputs["logits"] = (inputs["logits"].view(np.uint32) >> 16).astype(np.uint16)
+    inputs["logits"] = in_dtype(inputs["logits"], "bfloat16")
 
 
 _MASKED_ROWS = (

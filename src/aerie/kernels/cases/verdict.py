@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from aerie.kernels.cases.draws import cycle, draw_logits
+from aerie.kernels.cases.draws import bounds_of, cycle, draw_logits
 from aerie.kernels.cases.spoils import BOUNDS, DATA, DTYPE, blank, cast, put
 from aerie.kernels.cases.table import Inputs, Rng, cases, row
 from aerie.kernels.cases.verdict_sampling import SAMPLING_CASES
@@ -30,7 +30,7 @@ def _ragged(
 ) -> Inputs:
     """K5 inputs: `rows` and `heat` repeat over the batch; `n_spare` rows belong to no request."""
     counts = cycle(rows, len(rows) if batch is None else batch, "int64")
-    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    indptr = bounds_of(counts)
     return {
         "logits": draw_logits(rng, (int(indptr[-1]) + n_spare, vocab), kind),
         "temperature": cycle(heat, len(counts), "float32"),

@@ -33,10 +33,9 @@ def sampling_inputs(
     holds the floors, counted from the position of each request's first row, and `n_stops` the
     number of stop tokens.
     """
-    names = cycle(shapes, len(shapes) if batch is None else batch, "str")
     options = {"seed": (1, 2, 3), **(extra or {})}
-    layout = lay_out(rng, names.tolist(), vocab, n_spare=options.pop("n_spare", 0))
-    n_requests = len(names)
+    layout = lay_out(rng, shapes, vocab, options.pop("n_spare", 0), batch)
+    n_requests = len(layout.rows)
     start = np.append(rng.integers(0, 3000, n_requests), 0)
     request = np.repeat(np.arange(n_requests + 1), np.append(layout.rows, 0))
     request = np.append(request, np.full(len(layout.tokens) - len(request), n_requests))

@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from aerie.kernels.cases.draws import cycle
 from aerie.kernels.cases.spoils import BOUNDS, DATA, DTYPE, blank, both, cast, put, setting
 from aerie.kernels.cases.table import Array, Inputs, Rng, Row, cases, row
 from aerie.kernels.cases.trees import Layout, lay_out
@@ -55,7 +54,7 @@ def _match(
     n_spare: int = 0,
 ) -> Inputs:
     """K6 inputs, rule match: the target's tokens lead along the wanted paths and off the tree."""
-    layout = lay_out(rng, _repeat(shapes, batch), n_spare=n_spare)
+    layout = lay_out(rng, shapes, n_spare=n_spare, batch=batch)
     targets = rng.integers(0, 32_000, len(layout.tokens))
     for request, path in enumerate(_wanted(rng, layout, accept)):
         start = int(layout.indptr[request])
@@ -77,7 +76,7 @@ def _coins(
     n_spare: int = 0,
 ) -> Inputs:
     """K6 inputs, rule coins: each coin lies mid-way in the interval that makes the wanted step."""
-    layout = lay_out(rng, _repeat(shapes, batch), vocab, n_spare)
+    layout = lay_out(rng, shapes, vocab, n_spare, batch)
     raised = np.exp(rng.standard_normal((len(layout.tokens), vocab)) * 2)
     probas = (raised / raised.sum(1, keepdims=True)).astype(np.float32)
     inputs = _links(layout, depth)
@@ -99,10 +98,6 @@ def _coin(layout: Layout, probas: Array, at: tuple[int, int], step: int | None) 
             return low + mass / 2
         low += mass
     return min((low + 1) / 2, float(BELOW_ONE))
-
-
-def _repeat(shapes: Sequence[str], batch: int | None) -> list[str]:
-    return [str(shape) for shape in cycle(shapes, len(shapes) if batch is None else batch, "str")]
 
 
 def _dyadic(rng: Rng, probas: Sequence[float], coins: Sequence[Sequence[float]]) -> Inputs:
