@@ -152,3 +152,7 @@ def calculate_work_deltas(call: WorkDeltas) -> dict[str, Any]:
     np.fmax(gained, 0.0, out=gained)
     np.add.reduce(gained, axis=0, out=gains[1 : 1 + n_free + n_met])
     return {"G": (np.add.accumulate(gains) / batch).astype(np.float32)}
+
+
+# A layer is one after the other.
+STEPS = (draft_tree_layer_score_index_gen_op, update_cumu_draft_state, calculate_work_deltas)

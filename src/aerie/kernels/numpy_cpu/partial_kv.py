@@ -8,18 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.partial_kv import (
-    BEHIND,
-    BoundedBlocks,
-    ChosenBlocks,
-    ScoredBlocks,
-    WeighedBlocks,
-)
+from aerie.kernels.cards import partial_kv as cards
 from aerie.kernels.numpy_types import Floats
 
 
 @takes_call
-def weigh_kv_blocks(call: WeighedBlocks) -> dict[str, Any]:
+def weigh_kv_blocks(call: cards.WeighedBlocks) -> dict[str, Any]:
     """R20: softmax of every query head, summed by block."""
     found = np.zeros(_shape(call), np.float32)
     for place, queries, keys, starts in _texts(call):
@@ -31,9 +25,9 @@ def weigh_kv_blocks(call: WeighedBlocks) -> dict[str, Any]:
 
 
 @takes_call
-def bound_kv_blocks(call: BoundedBlocks) -> dict[str, Any]:
+def bound_kv_blocks(call: cards.BoundedBlocks) -> dict[str, Any]:
     """R21: a query's products with the extremes of every block."""
-    found = np.full(_shape(call), BEHIND, np.float32)
+    found = np.full(_shape(call), cards.BEHIND, np.float32)
     for place, queries, keys, starts in _texts(call):
         highest, lowest = (ufunc.reduceat(keys, starts) for ufunc in (np.maximum, np.minimum))
         bounds = np.maximum(queries @ highest.T, queries @ lowest.T)
@@ -41,11 +35,11 @@ def bound_kv_blocks(call: BoundedBlocks) -> dict[str, Any]:
     return {"block_scores": found}
 
 
-def _shape(call: ScoredBlocks) -> tuple[int, ...]:
+def _shape(call: cards.ScoredBlocks) -> tuple[int, ...]:
     return (*call.queries.shape[:2], call.keys.shape[2], call.n_blocks)
 
 
-def _texts(call: ScoredBlocks) -> Any:
+def _texts(call: cards.ScoredBlocks) -> Any:
     """Where a text's scores go, its queries, its keys and where its blocks begin."""
     queries, keys, size = call.queries, call.keys, call.block_size
     heads = keys.shape[2], queries.shape[2] // keys.shape[2]
@@ -66,7 +60,7 @@ def _floats(values: NDArray[Any]) -> Floats:
 
 
 @takes_call
-def choose_kv_blocks(call: ChosenBlocks) -> dict[str, Any]:
+def choose_kv_blocks(call: cards.ChosenBlocks) -> dict[str, Any]:
     """R22: sinks, the best between, and the window."""
     n_chosen, n_blocks = call.n_sink + call.n_retrieval + call.n_window, call.block_scores.shape[-1]
     block, seq_len = np.arange(n_blocks), call.seq_len.clip(0, n_blocks * call.block_size)

@@ -10,20 +10,12 @@ from aerie.kernels.call import takes_call
 from aerie.kernels.cards.growth import DraftLayer
 from aerie.kernels.cards.round_draft import BestChildren, DraftPaths
 from aerie.kernels.layer import checked_layer, numpy_layer
-from aerie.kernels.numpy_cpu.growth import (
-    calculate_work_deltas,
-    check_update_cumu_draft_state,
-    draft_tree_layer_score_index_gen_op,
-    update_cumu_draft_state,
-)
+from aerie.kernels.numpy_cpu.growth import STEPS, check_update_cumu_draft_state
 from aerie.kernels.numpy_cpu.layout import OWN_BITS
 from aerie.kernels.numpy_types import Bools, Floats, Ints, as_float32
 
 # Peaks whose row has exponentials, and a sum of 2^18 of them, well inside float32.
 LEAST_PEAK, MOST_PEAK = -60.0, 70.0
-
-
-_STEPS = (draft_tree_layer_score_index_gen_op, update_cumu_draft_state, calculate_work_deltas)
 
 
 @takes_call
@@ -105,4 +97,4 @@ def check_grow_draft_layer(call: DraftLayer) -> dict[str, Any]:
 @takes_call
 def grow_draft_layer(call: DraftLayer) -> dict[str, Any]:
     """R7: K1, K2 and K3 one after the other."""
-    return numpy_layer(call, *_STEPS)
+    return numpy_layer(call, *STEPS)

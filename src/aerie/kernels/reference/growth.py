@@ -153,3 +153,7 @@ def calculate_work_deltas(call: WorkDeltas) -> dict[str, Any]:
                 mass += score - displaced[k]
             gains[k + 1] += mass
     return {"G": (gains / max(batch, 1)).astype(np.float32)}
+
+
+# A layer is one after the other.
+STEPS = (draft_tree_layer_score_index_gen_op, update_cumu_draft_state, calculate_work_deltas)

@@ -8,31 +8,23 @@ from typing import Any
 import numpy as np
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.partial_kv import (
-    BEHIND,
-    BoundedBlocks,
-    ChosenBlocks,
-    GatheredBlocks,
-    ScoredBlocks,
-    SplicedRun,
-    WeighedBlocks,
-)
+from aerie.kernels.cards import partial_kv as cards
 from aerie.kernels.numpy_types import Doubles, Floats, Ints, widened
 
 
 @takes_call
-def weigh_kv_blocks(call: WeighedBlocks) -> dict[str, Any]:
+def weigh_kv_blocks(call: cards.WeighedBlocks) -> dict[str, Any]:
     """R20: softmax of every query head, summed by block."""
     return {"block_scores": _by_block(call, np.float32(0), _mass)}
 
 
 @takes_call
-def bound_kv_blocks(call: BoundedBlocks) -> dict[str, Any]:
+def bound_kv_blocks(call: cards.BoundedBlocks) -> dict[str, Any]:
     """R21: a query's products with the extremes of every block."""
-    return {"block_scores": _by_block(call, np.float32(BEHIND), _bound)}
+    return {"block_scores": _by_block(call, np.float32(cards.BEHIND), _bound)}
 
 
-def _by_block(call: ScoredBlocks, fill: np.float32, score: Callable[..., Doubles]) -> Floats:
+def _by_block(call: cards.ScoredBlocks, fill: np.float32, score: Callable[..., Doubles]) -> Floats:
     """`score` of every layer, request and KV head, behind the text `fill`."""
     queries, keys, n_blocks, size = call.queries, call.keys, call.n_blocks, call.block_size
     (n_layers, batch), n_heads = queries.shape[:2], keys.shape[2]
@@ -66,7 +58,7 @@ def _bound(queries: Doubles, keys: Doubles, starts: Ints) -> Doubles:
 
 
 @takes_call
-def choose_kv_blocks(call: ChosenBlocks) -> dict[str, Any]:
+def choose_kv_blocks(call: cards.ChosenBlocks) -> dict[str, Any]:
     """R22: sinks, the best between, and the window."""
     n_layers, batch, n_heads, n_blocks = call.block_scores.shape
     most = call.n_sink + call.n_retrieval + call.n_window
@@ -87,7 +79,7 @@ def choose_kv_blocks(call: ChosenBlocks) -> dict[str, Any]:
 
 
 @takes_call
-def gather_kv_blocks(call: GatheredBlocks) -> dict[str, Any]:
+def gather_kv_blocks(call: cards.GatheredBlocks) -> dict[str, Any]:
     """R23: every chosen block into the slots listed for it."""
     n_layers, _, n_heads, _ = call.blocks.shape
     for b, length in enumerate(call.seq_len.clip(0, call.req_to_token.shape[1]).tolist()):
@@ -104,7 +96,7 @@ def gather_kv_blocks(call: GatheredBlocks) -> dict[str, Any]:
 
 
 @takes_call
-def splice_drafted_run(call: SplicedRun) -> dict[str, Any]:
+def splice_drafted_run(call: cards.SplicedRun) -> dict[str, Any]:
     """R24: the tree moves behind the run."""
     longest, count = call.run_tokens.shape[1], call.run_count[:, None]
     run, old = np.s_[:, 1 : 1 + longest], np.s_[:, 1 : call.node_count]

@@ -11,14 +11,7 @@ from aerie.kernels.cards.growth import DraftLayer
 from aerie.kernels.cards.round_draft import BestChildren, DraftPaths
 from aerie.kernels.layer import checked_layer, numpy_layer
 from aerie.kernels.numpy_types import widened
-from aerie.kernels.reference.growth import (
-    calculate_work_deltas,
-    check_update_cumu_draft_state,
-    draft_tree_layer_score_index_gen_op,
-    update_cumu_draft_state,
-)
-
-_STEPS = (draft_tree_layer_score_index_gen_op, update_cumu_draft_state, calculate_work_deltas)
+from aerie.kernels.reference.growth import STEPS, check_update_cumu_draft_state
 
 
 @takes_call
@@ -60,4 +53,4 @@ def check_grow_draft_layer(call: DraftLayer) -> dict[str, Any]:
 @takes_call
 def grow_draft_layer(call: DraftLayer) -> dict[str, Any]:
     """R7: K1, K2 and K3 one after the other."""
-    return numpy_layer(call, *_STEPS)
+    return numpy_layer(call, *STEPS)
