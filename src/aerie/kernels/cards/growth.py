@@ -15,7 +15,7 @@ from aerie.kernels.cards.axes import (
     VERIFY,
     WIDTH,
 )
-from aerie.kernels.cards.dtypes import BOOL, F32, HIDDEN, I64
+from aerie.kernels.cards.dtypes import BOOL, F32, HIDDEN, I64, STORE
 from aerie.kernels.cards.fields import (
     STATUS,
     cost,
@@ -33,7 +33,6 @@ COMPAT_DISCOUNT = 0.9999
 
 _LAYER = ("B", "W*K")
 _BEST = ("B", "K")
-_STORE = ("B", "N")
 _UNKNOWN_NODE = Refusal(Status.OUT_OF_RANGE, "cumu_count", "a frontier id is not a node yet")
 _SAME_NODE = Refusal(Status.BROKEN_TREE, "1", "two frontier slots are the same node")
 _TWIN = Refusal(Status.DUPLICATE_SIBLING, "1", "a frontier slot proposes one token twice")
@@ -87,12 +86,12 @@ class GrownStore(Call):
     cumu_count = scalar("int", 1, 4096, "nodes stored before this layer")
     verify_num = scalar("int", 1, MAX_VERIFY, "nodes the verifier may take, root included")
     fed_count = scalar("int", 0, 1024, "nodes fed to the draft before this layer")
-    cumu_tokens = updates(I64, _STORE, "token of each node")
-    cumu_scores = updates(F32, _STORE, "stored path score of each node")
-    cumu_deltas = updates(I64, _STORE, "depth of each node")
-    prev_indexs = updates(I64, _STORE, "parent")
-    next_indexs = updates(I64, _STORE, "first child")
-    side_indexs = updates(I64, _STORE, "next sibling")
+    cumu_tokens = updates(I64, STORE, "token of each node")
+    cumu_scores = updates(F32, STORE, "stored path score of each node")
+    cumu_deltas = updates(I64, STORE, "depth of each node")
+    prev_indexs = updates(I64, STORE, "parent")
+    next_indexs = updates(I64, STORE, "first child")
+    side_indexs = updates(I64, STORE, "next sibling")
     sort_scores = updates(F32, ("B", "M"), "best path scores so far, descending")
 
 

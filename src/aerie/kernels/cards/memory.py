@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aerie.kernels.card import Axis, Call, Card, Refusal
 from aerie.kernels.cards.axes import BATCH, FED, INT32_MAX, TABLE_ROWS, TABLE_WIDTH, WIDTH
-from aerie.kernels.cards.dtypes import BOOL, I32, I64
+from aerie.kernels.cards.dtypes import BOOL, EACH, I32, I64
 from aerie.kernels.cards.fields import (
     POOL_ROW,
     STATUS,
@@ -19,7 +19,6 @@ from aerie.kernels.cards.fields import (
 from aerie.kernels.cards.refusals import NEGATIVE_LENGTH, NO_SUCH_ROW
 from aerie.kernels.status import Status
 
-_EACH = ("B",)
 _TABLE = ("P", "L")
 _WRITE_REFUSALS = (
     NO_SUCH_ROW,
@@ -39,7 +38,7 @@ class KvIndices(Call, number="K8", name="compute_kv_indices", family="memory"):
     kv_capacity = scalar("int", 0, INT32_MAX, "entries of kv_indices")
     req_to_token = TABLE
     req_pool_indices = POOL_ROW
-    seq_len = reads(I64, _EACH, "prefix length of each request")
+    seq_len = reads(I64, EACH, "prefix length of each request")
     tree_mask = may_read(BOOL, ("B", "W", "F"), "fed nodes each frontier slot sees")
     fed_slots = may_read(I32, ("B", "F"), "draft KV slot of each fed node")
     kv_indptr = returns(I32, ("B*W + 1",), "first entry of each list")
@@ -66,8 +65,8 @@ class WrittenSpans(Call):
 
     req_to_token = updates(I32, _TABLE, "request-to-slot table")
     req_pool_indices = POOL_ROW
-    start = reads(I64, _EACH, "first position to write")
-    end = reads(I64, _EACH, "one past the last position")
+    start = reads(I64, EACH, "first position to write")
+    end = reads(I64, EACH, "one past the last position")
 
 
 class DraftCacheLocs(

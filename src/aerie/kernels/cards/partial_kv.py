@@ -6,14 +6,12 @@ from dataclasses import replace
 
 from aerie.kernels.card import Axis, Call, Card, Ulps
 from aerie.kernels.cards.axes import BATCH, MAX_VERIFY, NODES, SEATED_ROWS, SEATED_WIDTH
-from aerie.kernels.cards.dtypes import BOOL, F32, HIDDEN, I32, I64
+from aerie.kernels.cards.dtypes import BOOL, EACH, F32, HIDDEN, I32, I64, STORE
 from aerie.kernels.cards.fields import POOL_ROW, TABLE, cost, limit, reads, returns, scalar, updates
 from aerie.kernels.formula import Formula
 
 BEHIND = -3e38  # bound of a block behind the text
 
-_EACH = ("B",)
-_STORE = ("B", "N")
 _POOL = ("Y", "S", "G", "D")
 _NEAR_POOL = ("Y", "T", "G", "D")
 _BLOCKS = ("Y", "B", "G", "J")
@@ -25,7 +23,7 @@ GROUP = Axis("Q", 1, 1024, "query heads of a KV head")
 HEAD = Axis("D", 1, 1024, "size of a head")
 BLOCKS = Axis("J", 1, 1 << 20, "blocks of one request")
 _SIZE = scalar("int", 1, 1024, "positions of a block")
-_SEQ_LEN = reads(I64, _EACH, "tokens with KV")
+_SEQ_LEN = reads(I64, EACH, "tokens with KV")
 _KEYS = reads(HIDDEN, _POOL, "keys of the pool")
 _LISTED = "The table lists slots of the pool up to seq_len; n_blocks blocks hold them."
 
@@ -95,7 +93,7 @@ class ChosenBlocks(Call, number="R22", name="choose_kv_blocks"):
     blocks = returns(
         I32, ("Y", "B", "G", "n_sink + n_retrieval + n_window"), "numbers of the chosen blocks", -1
     )
-    near_len = returns(I64, _EACH, "positions of the chosen blocks")
+    near_len = returns(I64, EACH, "positions of the chosen blocks")
     card = Card(
         axes=(LAYERS, BATCH, KV_HEADS, BLOCKS),
         ties="Equal scores: the earlier block.",
@@ -155,16 +153,16 @@ class SplicedRun(Call, number="R24", name="splice_drafted_run"):
     """
 
     node_count = scalar("int", 1, 4096, "nodes of each tree before")
-    cumu_tokens = updates(I64, _STORE, "token of each node")
-    cumu_scores = updates(F32, _STORE, "path score of each node")
-    cumu_deltas = updates(I64, _STORE, "depth of each node")
-    prev_indexs = updates(I64, _STORE, "parent")
-    selected = updates(BOOL, _STORE, "the nodes to verify")
-    n_chosen = updates(I32, _EACH, "how many they are")
-    root_tokens = reads(I64, _EACH, "token of the root before the run")
+    cumu_tokens = updates(I64, STORE, "token of each node")
+    cumu_scores = updates(F32, STORE, "path score of each node")
+    cumu_deltas = updates(I64, STORE, "depth of each node")
+    prev_indexs = updates(I64, STORE, "parent")
+    selected = updates(BOOL, STORE, "the nodes to verify")
+    n_chosen = updates(I32, EACH, "how many they are")
+    root_tokens = reads(I64, EACH, "token of the root before the run")
     run_tokens = reads(I64, ("B", "P"), "tokens of each run")
-    run_count = reads(I64, _EACH, "how many they are")
-    noted_depths = returns(I64, _STORE, "depths to learn from")
+    run_count = reads(I64, EACH, "how many they are")
+    noted_depths = returns(I64, STORE, "depths to learn from")
     card = Card(
         axes=(BATCH, NODES, Axis("P", 1, MAX_VERIFY, "tokens of a run at most")),
         limits=(limit("node_count + P", "N", "nodes per request"),),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aerie.kernels.card import Axis, Call, Card, Refusal
 from aerie.kernels.cards.axes import BATCH, MAX_BATCH, MAX_ROWS
-from aerie.kernels.cards.dtypes import BOOL, HIDDEN, HOST, I32, I64, U32
+from aerie.kernels.cards.dtypes import BOOL, EACH, HIDDEN, HOST, I32, I64, U32
 from aerie.kernels.cards.fields import (
     POOL_ROW,
     STATUS,
@@ -21,12 +21,11 @@ from aerie.kernels.status import Status
 # Arrays of rows that K11 and K12 copy, each to the one whose name begins with `static_`.
 ROW_ARRAYS = ("input_ids", "positions", "out_cache_loc", "hidden")
 
-_EACH = ("B",)
 _STATIC = ("C",)
 _CAPTURED = Axis("C", 1, MAX_BATCH, "requests the static buffers hold")
 _WIDE = Axis("H", 0, 1 << 16, "width of a hidden row (several taps side by side)")
 _FILL = scalar("int", 0, 1 << 21, "sequence length of an inert request")
-_SEQ_LEN = reads(I64, _EACH, "sequence length of each request")
+_SEQ_LEN = reads(I64, EACH, "sequence length of each request")
 _STATIC_SEQ_LEN = updates(I64, _STATIC, "padding: seq_len_fill")
 _STATIC_POOL_ROW = updates(I64, _STATIC, "padding: 0")
 
@@ -81,7 +80,7 @@ class ExtendReplay(Call, number="K12", name="extend_replay_input_operator", fami
     positions = reads(I64, ("R",), "position of each row")
     out_cache_loc = reads(I32, ("R",), "KV slot each row writes")
     hidden = reads(HIDDEN, ("R", "H"), "target features of each row")
-    extend_len = reads(I64, _EACH, "rows of each request, at least 1; summed modulo 2^64")
+    extend_len = reads(I64, EACH, "rows of each request, at least 1; summed modulo 2^64")
     seq_len = _SEQ_LEN
     req_pool_indices = POOL_ROW
     static_input_ids = updates(I64, ("T",), "padding: 0")

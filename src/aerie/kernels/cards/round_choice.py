@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from aerie.kernels.card import Axis, Call, Card
 from aerie.kernels.cards.axes import BATCH, DEPTH, KNOTS, MAX_VERIFY, NODES
-from aerie.kernels.cards.dtypes import BOOL, F32, F64, I32, I64
+from aerie.kernels.cards.dtypes import BOOL, EACH, F32, F64, I32, I64, STORE
 from aerie.kernels.cards.fields import cost, limit, reads, scalar, updates
 
-_STORE = ("B", "N")
 _NOTED = ("B", "M")
-_SCORES = reads(F32, _STORE, "path score of each node, 0 for none")
-_DEPTHS = reads(I64, _STORE, "depth of each node")
-_PARENTS = reads(I64, _STORE, "parent of each node, -1 for the root")
+_SCORES = reads(F32, STORE, "path score of each node, 0 for none")
+_DEPTHS = reads(I64, STORE, "depth of each node")
+_PARENTS = reads(I64, STORE, "parent of each node, -1 for the root")
 _VERIFY = scalar("int", 1, MAX_VERIFY, "nodes of one request at most, root included")
-_SELECTED = updates(BOOL, _STORE, "the nodes to verify")
-_N_CHOSEN = updates(I32, ("B",), "how many they are")
+_SELECTED = updates(BOOL, STORE, "the nodes to verify")
+_N_CHOSEN = updates(I32, EACH, "how many they are")
 
 
 class BestNodes(Call, number="R8", name="choose_best_nodes"):
@@ -85,9 +84,9 @@ class NotedNodes(Call, number="R10", name="note_chosen_nodes"):
 
     cumu_scores = _SCORES
     cumu_deltas = _DEPTHS
-    cumu_tokens = reads(I64, _STORE, "token of each node")
+    cumu_tokens = reads(I64, STORE, "token of each node")
     prev_indexs = _PARENTS
-    selected = reads(BOOL, _STORE, "the nodes to verify")
+    selected = reads(BOOL, STORE, "the nodes to verify")
     noted_scores = updates(F32, _NOTED, "path score of each row")
     noted_depths = updates(I32, _NOTED, "depth of each row")
     noted_tokens = updates(I32, _NOTED, "token of each row")

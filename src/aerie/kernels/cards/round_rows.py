@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from aerie.kernels.card import Axis, Call, Card
 from aerie.kernels.cards.axes import BATCH, COLUMNS, MAX_VERIFY, ROWS, SEATED_ROWS, SEATED_WIDTH
-from aerie.kernels.cards.dtypes import I32, I64
+from aerie.kernels.cards.dtypes import EACH, I32, I64, INDPTR
 from aerie.kernels.cards.fields import POOL_ROW, TABLE, cost, reads, returns, scalar, updates
 
-_EACH = ("B",)
-_INDPTR = ("B+1",)
 _LISTS = ("C",)
 _FED_ROWS = ("B*F",)
 _RUNS = ("B*run",)
@@ -21,8 +19,8 @@ _PROMPT = ("row_capacity",)
 # Chunks of prompts are longer than trees.
 MOST_PROMPT_ROWS = 1 << 20
 
-_SEQ_LEN = reads(I64, _EACH, "tokens with KV, root excluded")
-_KV_INDPTR = reads(I32, _INDPTR, "first entry of each request's list, from K8")
+_SEQ_LEN = reads(I64, EACH, "tokens with KV, root excluded")
+_KV_INDPTR = reads(I32, INDPTR, "first entry of each request's list, from K8")
 _KV_INDICES = updates(I32, _LISTS, "KV slots, from K8; behind the last list: 0")
 _COLUMN_POSITIONS = returns(I32, _LISTS, "position of each column")
 _ROW_INDPTR = returns(I32, ("B + 2",), "first row of each request, then of the inert one")
@@ -43,7 +41,7 @@ class VerifyRows(Call, number="R1", name="place_verify_rows"):
 
     draft_tokens = reads(I64, ("R",), "from K10c; -1 behind the last row")
     positions = reads(I64, ("R",), "from K10c")
-    qo_indptr = reads(I32, _INDPTR, "first row of each request")
+    qo_indptr = reads(I32, INDPTR, "first row of each request")
     kv_indptr = _KV_INDPTR
     kv_indices = _KV_INDICES
     seq_len = _SEQ_LEN
@@ -53,7 +51,7 @@ class VerifyRows(Call, number="R1", name="place_verify_rows"):
     row_indptr = _ROW_INDPTR
     column_indptr = _COLUMN_INDPTR
     column_positions = _COLUMN_POSITIONS
-    tree_start = returns(I32, _INDPTR, "columns before the tree; the inert request: 0")
+    tree_start = returns(I32, INDPTR, "columns before the tree; the inert request: 0")
     card = Card(
         axes=(BATCH, ROWS, COLUMNS),
         assumes=f"qo_indptr begins with 0, never falls and ends within R; {_INERT}",
@@ -71,8 +69,8 @@ class PromptRows(Call, number="R2", name="place_prompt_rows"):
     """
 
     row_capacity = scalar("int", 0, MOST_PROMPT_ROWS, "rows of the output buffers")
-    qo_indptr = reads(I32, _INDPTR, "first row of each chunk")
-    start = reads(I64, _EACH, "position of each chunk's first token")
+    qo_indptr = reads(I32, INDPTR, "first row of each chunk")
+    start = reads(I64, EACH, "position of each chunk's first token")
     kv_indptr = _KV_INDPTR
     kv_indices = _KV_INDICES
     positions = returns(I64, _PROMPT, "position of each row")
@@ -81,7 +79,7 @@ class PromptRows(Call, number="R2", name="place_prompt_rows"):
     row_indptr = _ROW_INDPTR
     column_indptr = _COLUMN_INDPTR
     column_positions = _COLUMN_POSITIONS
-    tree_start = returns(I32, _INDPTR, "start of each chunk; the inert request: 0")
+    tree_start = returns(I32, INDPTR, "start of each chunk; the inert request: 0")
     card = Card(
         axes=(BATCH, COLUMNS),
         assumes=f"qo_indptr begins with 0, never falls and ends within row_capacity; {_INERT}",
@@ -102,14 +100,14 @@ class DraftRows(Call, number="R3", name="place_draft_rows"):
 
     run = scalar("int", 1, MAX_VERIFY, "rows of each request")
     seq_len = _SEQ_LEN
-    count = reads(I64, _EACH, "rows that hold a token, 0 to run")
+    count = reads(I64, EACH, "rows that hold a token, 0 to run")
     req_to_token = TABLE
     req_pool_indices = POOL_ROW
     positions = returns(I64, _RUNS, "position of each row")
     kv_slots = returns(I64, _RUNS, _WRITES)
     visible_prefix = returns(I32, _RUNS, _SEES)
-    last = returns(I64, _EACH, "row of each request's last token, its first row if it has none")
-    tree_start = returns(I32, _EACH, "seq_len")
+    last = returns(I64, EACH, "row of each request's last token, its first row if it has none")
+    tree_start = returns(I32, EACH, "seq_len")
     card = Card(
         axes=(BATCH, SEATED_ROWS, SEATED_WIDTH),
         assumes="req_pool_indices are rows of the table; 0 <= count <= run; 0 <= seq_len <= L.",

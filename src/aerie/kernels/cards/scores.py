@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from aerie.kernels.card import Axis, Call, Card, Ulps
 from aerie.kernels.cards.axes import BATCH, MAX_BATCH, MAX_ROWS, MAX_VERIFY, ROWS, STOPS, VOCAB
-from aerie.kernels.cards.dtypes import BOOL, F32, HIDDEN, I32, I64
+from aerie.kernels.cards.dtypes import BOOL, EACH, F32, HIDDEN, I32, I64, RUN
 from aerie.kernels.cards.fields import cost, may_read, reads, returns, scalar
 from aerie.kernels.cards.verdict import SAMPLED_TOGETHER, Sampled
 
-_EACH = ("B",)
-_RUN = ("B", "n")
 _BEST = ("B", "n", "top_n")
 _TOKENS = Axis("n", 1, MAX_VERIFY, "tokens a round can emit for one request")
 
@@ -22,9 +20,9 @@ class Coins(Call, number="R15", name="toss_coins"):
     """
 
     tree_depth = scalar("int", 0, 127, "deepest node of any request")
-    seed = reads(I64, _EACH, "key of the noise")
-    sample_index = reads(I64, _EACH, "which of n samples")
-    position = reads(I64, _EACH, "of the root: of the last committed token")
+    seed = reads(I64, EACH, "key of the noise")
+    sample_index = reads(I64, EACH, "which of n samples")
+    position = reads(I64, EACH, "of the root: of the last committed token")
     coins = returns(F32, ("B", "tree_depth + 2"), "one for each depth, the last for the bonus")
     card = Card(
         axes=(BATCH,),
@@ -44,10 +42,10 @@ class LogProbabilities(Call, number="R16", name="score_target_tokens"):
 
     top_n = scalar("int", 0, 20, "best tokens of each entry at most")
     logits = reads(F32, ("R", "V"), "target logits, unchanged")
-    rows = reads(I64, _RUN, "row that decided each token, -1 for none")
-    tokens = reads(I64, _RUN, "the tokens")
-    wanted = reads(I32, _EACH, "best tokens asked for; -1: no log-probabilities at all")
-    chosen_logprobs = returns(F32, _RUN, "of each token")
+    rows = reads(I64, RUN, "row that decided each token, -1 for none")
+    tokens = reads(I64, RUN, "the tokens")
+    wanted = reads(I32, EACH, "best tokens asked for; -1: no log-probabilities at all")
+    chosen_logprobs = returns(F32, RUN, "of each token")
     top_tokens = returns(I32, _BEST, "the best min(wanted, top_n, V) tokens of its row", -1)
     top_logprobs = returns(F32, _BEST, "and theirs")
     card = Card(
@@ -68,10 +66,10 @@ class NearTies(Sampled, number="R17", name="find_near_ties"):
     none.
     """
 
-    rows = reads(I64, _RUN, "row that decided each token, -1 for none")
-    tokens = reads(I64, _RUN, "the tokens")
-    limit = reads(F32, _EACH, "what numerics may move of a logit between 1 and 2, at least 0")
-    near_ties = returns(BOOL, _RUN, "whether each token was a near tie")
+    rows = reads(I64, RUN, "row that decided each token, -1 for none")
+    tokens = reads(I64, RUN, "the tokens")
+    limit = reads(F32, EACH, "what numerics may move of a logit between 1 and 2, at least 0")
+    near_ties = returns(BOOL, RUN, "whether each token was a near tie")
     card = Card(
         axes=(BATCH, ROWS, VOCAB, STOPS, _TOKENS),
         companions=SAMPLED_TOGETHER,

@@ -8,7 +8,7 @@ from typing import Any
 
 from aerie.kernels.card import Call, Card, Refusal, Ulps
 from aerie.kernels.cards.axes import BATCH, ROWS, STOPS, VOCAB
-from aerie.kernels.cards.dtypes import F32, I32, I64, U32
+from aerie.kernels.cards.dtypes import EACH, F32, I32, I64, INDPTR, U32
 from aerie.kernels.cards.fields import STATUS, cost, may_read, reads, returns, scalar
 from aerie.kernels.cards.refusals import BROKEN_LAYOUT, MANY_ROWS
 from aerie.kernels.status import Status
@@ -17,8 +17,7 @@ from aerie.kernels.status import Status
 GREEDY_TEMPERATURE = 1e-6
 
 _ROW = ("R",)
-_EACH = ("B",)
-_LAYOUT = reads(I32, ("B+1",), "first row of each request")
+_LAYOUT = reads(I32, INDPTR, "first row of each request")
 _NOT_FINITE = Refusal(
     Status.NOT_FINITE, "0", "NaN or +inf in a row, given or after the division; value = the row"
 )
@@ -34,7 +33,7 @@ class Probabilities(Call, number="K5", name="convert_logits_to_probas", family="
     """
 
     logits = reads(F32, ("R", "V"), "target logits; -inf masks a token")
-    temperature = reads(F32, _EACH, "0 is greedy")
+    temperature = reads(F32, EACH, "0 is greedy")
     qo_indptr = _LAYOUT
     target_probas = returns(F32, ("R", "V"), "probabilities of each row")
     status = STATUS
@@ -70,8 +69,8 @@ class RejectSample(Call, number="K6", name="draft_tree_reject_sample", family="v
     coins = may_read(F32, ("B", "tree_depth+2"), "rule coins: uniforms in [0, 1)")
     target_tokens = may_read(I64, _ROW, "rule match: from sample_target_tokens")
     accept_index = returns(I64, ("B", "tree_depth + 1"), "rows within the request, root first", -1)
-    accept_count = returns(I64, _EACH, "accepted draft tokens, root and bonus excluded")
-    bonus_token = returns(I64, _EACH, "the token after the accepted path", -1)
+    accept_count = returns(I64, EACH, "accepted draft tokens, root and bonus excluded")
+    bonus_token = returns(I64, EACH, "the token after the accepted path", -1)
     status = STATUS
     card = Card(
         axes=(BATCH, ROWS, VOCAB),
@@ -105,23 +104,23 @@ class Sampled(Call):
 
     logits = reads(F32, ("R", "V"), "target logits; -inf masks a token")
     positions = reads(I64, _ROW, "absolute position of each row")
-    temperature = reads(F32, _EACH, "0 is greedy")
+    temperature = reads(F32, EACH, "0 is greedy")
     qo_indptr = _LAYOUT
-    seed = may_read(I64, _EACH, "key of the noise; needed where temperature > 0")
-    sample_index = may_read(I64, _EACH, "which of n samples; 0 when absent")
-    top_k = may_read(I64, _EACH, "0 = off")
-    top_p = may_read(F32, _EACH, "1 = off")
-    min_p = may_read(F32, _EACH, "0 = off")
-    repetition_penalty = may_read(F32, _EACH, "1 = off")
-    presence_penalty = may_read(F32, _EACH, "0 = off")
-    frequency_penalty = may_read(F32, _EACH, "0 = off")
+    seed = may_read(I64, EACH, "key of the noise; needed where temperature > 0")
+    sample_index = may_read(I64, EACH, "which of n samples; 0 when absent")
+    top_k = may_read(I64, EACH, "0 = off")
+    top_p = may_read(F32, EACH, "1 = off")
+    min_p = may_read(F32, EACH, "0 = off")
+    repetition_penalty = may_read(F32, EACH, "1 = off")
+    presence_penalty = may_read(F32, EACH, "0 = off")
+    frequency_penalty = may_read(F32, EACH, "0 = off")
     prompt_counts = may_read(I32, ("B", "V"), "prompt tokens by id")
     output_counts = may_read(I32, ("B", "V"), "committed output tokens by id")
     logit_bias = may_read(F32, ("B", "V"), "added to the logits")
     draft_tokens = may_read(I64, _ROW, "token of each row, for path penalties")
     ancestor_bits = may_read(U32, ("R", "4"), "from K10c, for path penalties")
     stop_tokens = may_read(I64, ("B", "S"), "ids that may not end a short output; -1 = none")
-    floor_position = may_read(I64, _EACH, "first position that may hold a stop token")
+    floor_position = may_read(I64, EACH, "first position that may hold a stop token")
 
 
 SAMPLED_TOGETHER = (("draft_tokens", "ancestor_bits"), ("stop_tokens", "floor_position"))

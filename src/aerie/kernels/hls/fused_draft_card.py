@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aerie.kernels.card import Card
 from aerie.kernels.cards.axes import BATCH, TABLE_ROWS, TABLE_WIDTH
-from aerie.kernels.cards.dtypes import F32, I32, I64
+from aerie.kernels.cards.dtypes import F32, I32, I64, INDPTR
 from aerie.kernels.cards.fields import fields, may_read, reads, returns, scalar, updates
 from aerie.kernels.hls import drafter_cards as drafter
 from aerie.kernels.hls.drafter_cards import F16, any_size, q4_weight
@@ -48,7 +48,7 @@ FUSED_DRAFT = Card(
         features=reads(F16, ("R", "TH"), "of the target, new tokens of each request"),
         new_tokens=reads(I64, ("R",), "the token after each"),
         new_positions=reads(I64, ("R",), "position of each"),
-        row_indptr=reads(I32, ("B+1",), "first row of each request"),
+        row_indptr=reads(I32, INDPTR, "first row of each request"),
         **_GROWTH_INPUTS,
         gain_floor=reads(F32, ("D",), "a slot is fed while it adds this much, by level"),
         embedding=reads(F16, ("VT", "H"), "one row a token"),
