@@ -81,15 +81,16 @@ def choose_kv_blocks(call: cards.ChosenBlocks) -> dict[str, Any]:
 @takes_call
 def gather_kv_blocks(call: cards.GatheredBlocks) -> dict[str, Any]:
     """R23: every chosen block into the slots listed for it."""
-    n_layers, _, n_heads, _ = call.blocks.shape
+    n_layers, _, n_heads, n_chosen = call.blocks.shape
+    step = np.arange(call.block_size)
+    place = np.arange(n_chosen)[:, None] * call.block_size + step
     for b, length in enumerate(call.seq_len.clip(0, call.req_to_token.shape[1]).tolist()):
-        text = call.req_to_token[call.req_pool_indices[b], :length]
+        text = call.req_to_token[call.req_pool_indices[b]]
         for y, g in np.ndindex(n_layers, n_heads):
-            own = call.blocks[y, b, g]
-            position = own[own >= 0, None] * call.block_size + np.arange(call.block_size)
-            # Chosen blocks stand first and ascend: only the last one may be cut.
-            source = text[position[position < length]]
-            target = call.near_table[b, : len(source)]
+            block = call.blocks[y, b, g].astype(np.int64)[:, None]
+            position = block * call.block_size + step
+            is_copied = (block >= 0) & (position < length)
+            source, target = text[position[is_copied]], call.near_table[b, place[is_copied]]
             call.near_keys[y, target, g] = call.keys[y, source, g]
             call.near_values[y, target, g] = call.values[y, source, g]
     return {}
