@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,13 +37,7 @@ def convert_logits_to_probas(call: Probabilities) -> dict[str, Any]:
         is_greedy = heat < np.float32(GREEDY_TEMPERATURE)
         own = {row: call.logits[row] for row in rows}
         scaled = own if is_greedy else {row: _divide(own[row], heat) for row in rows}
-        for row in rows:
-            if np.isnan(scaled[row]).any() or (scaled[row] == np.inf).any():
-                refusals.refuse(b, Status.NOT_FINITE, row)
-        for row in rows:
-            # Quotients may all overflow to -inf, which leaves as little to choose from.
-            if (scaled[row] == -np.inf).all():
-                refusals.refuse(b, Status.ALL_MASKED, row)
+        _check_rows(refusals, b, scaled)
         for row in rows if not refusals.status[b] else ():
             if is_greedy:
                 probas[row, np.argmax(call.logits[row])] = 1.0
@@ -50,6 +45,17 @@ def convert_logits_to_probas(call: Probabilities) -> dict[str, Any]:
             raised = _raised(scaled[row])
             probas[row] = (raised / raised.sum()).astype(np.float32)
     return {"target_probas": probas, **refusals.words()}
+
+
+def _check_rows(refusals: Refusals, b: int, scores: Mapping[int, Floats]) -> None:
+    """Refuse a request by its rows as they are chosen from."""
+    for row, own in scores.items():
+        if np.isnan(own).any() or (own == np.inf).any():
+            refusals.refuse(b, Status.NOT_FINITE, row)
+    for row, own in scores.items():
+        # Quotients may all overflow to -inf, which leaves as little to choose from.
+        if (own == -np.inf).all():
+            refusals.refuse(b, Status.ALL_MASKED, row)
 
 
 def _divide(logits: Floats, temperature: np.float32) -> Floats:
@@ -115,19 +121,13 @@ def sample_target_tokens(call: TargetTokens) -> dict[str, Any]:
                 refusals.refuse(b, Status.OUT_OF_RANGE, token)
         if refusals.status[b]:
             continue
-        scores = [
-            sampler.adjust(call.logits[row], path, int(call.positions[row]))
+        scores = {
+            row: sampler.adjust(call.logits[row], path, int(call.positions[row]))
             for row, path in zip(rows, paths, strict=True)
-        ]
-        for row, row_scores in zip(rows, scores, strict=True):
-            if np.isnan(row_scores).any() or (row_scores == np.inf).any():
-                refusals.refuse(b, Status.NOT_FINITE, row)
-        for row, row_scores in zip(rows, scores, strict=True):
-            if (row_scores == -np.inf).all():
-                refusals.refuse(b, Status.ALL_MASKED, row)
-        if not refusals.status[b]:
-            for row, row_scores in zip(rows, scores, strict=True):
-                chosen[row] = sampler.choose(row_scores, int(call.positions[row]))
+        }
+        _check_rows(refusals, b, scores)
+        for row, own in scores.items() if not refusals.status[b] else ():
+            chosen[row] = sampler.choose(own, int(call.positions[row]))
     return {"target_tokens": chosen, **refusals.words()}
 
 
