@@ -259,11 +259,7 @@ def tree_parents(rng: Rng, shape: str) -> list[int]:
 
 
 def lay_out(
-    rng: Rng,
-    shapes: Sequence[str],
-    vocab: int = VOCAB,
-    n_spare: int = 0,
-    batch: int | None = None,
+    rng: Rng, shapes: Sequence[str], vocab: int = VOCAB, n_spare: int = 0, batch: int | None = None
 ) -> Layout:
     """Rows of one tree per request, then `n_spare` rows of no request, as a buffer's tail is.
 
