@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aerie.kernels.kernel import Kernel
+from aerie.kernels.numpy_types import widened
 from aerie.kernels.registry import Kernels
 
 _BITS: dict[np.dtype[Any], Any] = {
@@ -61,7 +62,7 @@ def largest_ulp_distance(left: NDArray[Any], right: NDArray[Any]) -> int:
     """The same in units of the largest entry of `left`: a sum that cancels has small ones."""
     if left.size == 0:
         return 0
-    wide, other = _widened(left), _widened(right)
+    wide, other = widened(left), widened(right)
     largest = np.abs(wide).max()
     if not (np.isfinite(largest) and np.isfinite(other).all()):
         return int(np.iinfo(np.int64).max)
@@ -69,13 +70,6 @@ def largest_ulp_distance(left: NDArray[Any], right: NDArray[Any]) -> int:
     exponent = np.frexp(largest)[1] - 1 if largest > 0 else -1000
     apart = np.abs(wide - other) / 2.0 ** (exponent - _MANTISSAS[left.dtype])
     return int(np.ceil(apart).max())
-
-
-def _widened(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Any float as float64; 16-bit patterns are bfloat16's."""
-    if values.dtype == np.uint16:
-        values = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return values.astype(np.float64)
 
 
 def _ordered(values: NDArray[Any]) -> NDArray[np.int64]:

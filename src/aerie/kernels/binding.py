@@ -13,7 +13,7 @@ from aerie.errors import (
     UsageError,
 )
 from aerie.kernels.arguments import check_kind, dtype_name, shown
-from aerie.kernels.card import REQUIRED, Card, Port, Scalar
+from aerie.kernels.card import REQUIRED, Axis, Card, Port, Scalar
 from aerie.kernels.formula import Dim
 
 Arrays = Mapping[str, Any]
@@ -83,13 +83,17 @@ def _bind_scalar(card: Card, scalar: Scalar, value: object, sizes: dict[str, int
             value=value,
             limit=scalar.kind,
         )
-    if not scalar.low <= value <= scalar.high:
-        raise KernelBoundsError(
-            f"{card.name}: {scalar.name} = {shown(value)}, limit {scalar.low}..{scalar.high}",
-            value=value,
-            limit=scalar.high if value > scalar.high else scalar.low,
-        )
+    _check_span(f"{card.name}: {scalar.name} =", value, scalar)
     sizes[scalar.name] = int(value)
+
+
+def _check_span(what: str, value: int, span: Axis | Scalar) -> None:
+    if not span.low <= value <= span.high:
+        raise KernelBoundsError(
+            f"{what} {shown(value)}, limit {span.low}..{span.high}",
+            value=value,
+            limit=span.high if value > span.high else span.low,
+        )
 
 
 def _bind_buckets(card: Card, scalar: Scalar, value: Any, sizes: dict[str, int]) -> None:
@@ -102,13 +106,7 @@ def _bind_buckets(card: Card, scalar: Scalar, value: Any, sizes: dict[str, int])
             limit="an ascending tuple",
         )
     for entry in value:
-        if not scalar.low <= entry <= scalar.high:
-            raise KernelBoundsError(
-                f"{card.name}: {scalar.name} holds {shown(entry)},"
-                f" limit {scalar.low}..{scalar.high}",
-                value=entry,
-                limit=scalar.high if entry > scalar.high else scalar.low,
-            )
+        _check_span(f"{card.name}: {scalar.name} holds", entry, scalar)
     sizes[f"largest_{scalar.name}"] = value[-1]
 
 
@@ -184,12 +182,8 @@ def _bind_product(where: str, dim: Dim, size: int, sizes: dict[str, int]) -> Non
 def _check_axes(card: Card, sizes: Mapping[str, int]) -> None:
     for axis in card.axes:
         value = sizes.get(axis.name)
-        if value is not None and not axis.low <= value <= axis.high:
-            raise KernelBoundsError(
-                f"{card.name}: {axis.meaning} {axis.name} = {value}, limit {axis.low}..{axis.high}",
-                value=value,
-                limit=axis.high if value > axis.high else axis.low,
-            )
+        if value is not None:
+            _check_span(f"{card.name}: {axis.meaning} {axis.name} =", value, axis)
 
 
 def _choose_buckets(card: Card, call: Arrays, sizes: dict[str, int]) -> None:

@@ -76,12 +76,14 @@ class Call:
 
     A kernel's class says its number, name and family, and in its docstring what it does. An
     instance is one call: a field holds what was given. What was not is None, and a scalar its
-    default. Where a kernel has a check, `status` holds the words that it returned.
+    default. Where a kernel has a check, `status` holds the words that it returned. The rest of its
+    contract is its `card`.
     """
 
     number: ClassVar[str]
     name: ClassVar[str]
     family: ClassVar[str]
+    card: ClassVar[Card]
     ports: ClassVar[tuple[Port, ...]] = ()
     scalars: ClassVar[tuple[Scalar, ...]] = ()
 
@@ -98,6 +100,8 @@ class Call:
                 scalars.append(replace(field, name=name))
                 setattr(cls, name, None if field.default is REQUIRED else field.default)
         cls.ports, cls.scalars = tuple(ports), tuple(scalars)
+        if "card" in vars(cls):
+            cls.card = replace(cls.card, call=cls)
 
 
 @dataclass(frozen=True)
@@ -146,10 +150,11 @@ EXACT = Ulps()
 class Card:
     """The contract of one kernel. Anything a caller, a backend or a report needs is here."""
 
-    call: type[Call]
     axes: tuple[Axis, ...]
-    ties: str
     cost: Cost
+    # The class that holds the card sets this, for ports and scalars are its fields.
+    call: type[Call] = Call
+    ties: str = "None: integers."
     version: int = 1
     limits: tuple[Limit, ...] = ()
     refusals: tuple[Refusal, ...] = ()

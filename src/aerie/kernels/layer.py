@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from aerie.kernels.call import Outputs
 from aerie.kernels.cards.growth import CumulativeState, DraftLayer
 
@@ -55,3 +57,13 @@ def grown_layer(call: DraftLayer, score: Run, store: Run, weigh: Run) -> Outputs
     top_k = state["output_scores"].shape[1]
     work = {"work_scores": state["work_scores"], "node_top_k": top_k}
     return {**outputs, **weigh(**work, verify_num=call.verify_num)}
+
+
+def numpy_layer(call: DraftLayer, score: Run, store: Run, weigh: Run) -> Outputs:
+    """The same of a NumPy backend, finished: no G is 0, and a refused request has no nodes."""
+    outputs = grown_layer(call, score, store, weigh)
+    outputs.setdefault("G", np.zeros(outputs["output_scores"].shape[1] + 1, np.float32))
+    if call.status.any():
+        outputs["node_ids"][call.status != 0] = -1
+        outputs["output_hidden"][call.status != 0] = 0
+    return outputs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,6 +50,10 @@ def random_words(count: int, seed: int, position: int, sample_index: int, use: i
 
 def gumbel(vocabulary: int, seed: int, position: int, sample_index: int) -> NDArray[np.float32]:
     """Gumbel noise of every token id for the token that follows `position`."""
-    words = random_words(vocabulary, seed, position, sample_index, TOKENS)
+    return gumbel_of(random_words(vocabulary, seed, position, sample_index, TOKENS))
+
+
+def gumbel_of(words: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
+    """g = -log(-log1p(-v)) with v = (word + 1/2) / 2^32, in float64 and rounded once."""
     uniform = (words.astype(np.float64) + 0.5) * 2.0**-32
     return (-np.log(-np.log1p(-uniform))).astype(np.float32)

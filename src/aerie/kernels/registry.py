@@ -13,11 +13,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from aerie.errors import BackendUnavailableError, UnknownNameError, UsageError
-from aerie.kernels.catalogue import catalogue
+from aerie.kernels.catalogue import ByName, catalogue
 from aerie.kernels.implementation import Implementation
 from aerie.kernels.kernel import Kernel as Kernel
 
@@ -116,27 +116,16 @@ def why_unavailable(info: BackendInfo) -> str | None:
     return None
 
 
-class Kernels(Mapping[str, Kernel]):
+class Kernels(ByName[Kernel]):
     """The kernels of one loaded backend, by name."""
 
     def __init__(
-        self, backend: str, device: str, data_errors: str, kernels: dict[str, Kernel]
+        self, backend: str, device: str, data_errors: str, kernels: Mapping[str, Kernel]
     ) -> None:
+        super().__init__(kernels)
         self.backend = backend
         self.device = device
         self.data_errors = data_errors
-        self._kernels = kernels
-
-    def __getitem__(self, name: str) -> Kernel:
-        if name not in self._kernels:
-            raise UnknownNameError("kernel", name, self._kernels)
-        return self._kernels[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._kernels)
-
-    def __len__(self) -> int:
-        return len(self._kernels)
 
 
 def load(

@@ -40,31 +40,27 @@ class StatusMeaning:
     sentence: str
 
 
+_BOUNDS, _DATA = KernelBoundsError, KernelDataError
+
 MEANINGS: dict[Status, StatusMeaning] = {
-    Status.OUT_OF_RANGE: StatusMeaning(KernelBoundsError, "an index points outside its table"),
-    Status.ROW_CAPACITY: StatusMeaning(KernelBoundsError, "more rows than the buffer holds"),
-    Status.KV_CAPACITY: StatusMeaning(KernelBoundsError, "more KV slots than the list holds"),
-    Status.MASK_CAPACITY: StatusMeaning(KernelBoundsError, "more mask bytes than the buffer holds"),
-    Status.SLOT_CAPACITY: StatusMeaning(KernelBoundsError, "more slots asked for than were given"),
-    Status.OVERFLOW: StatusMeaning(KernelBoundsError, "a running sum passes int32"),
-    Status.TOO_DEEP: StatusMeaning(KernelBoundsError, "a path is deeper than tree_depth"),
-    Status.DUPLICATE_SIBLING: StatusMeaning(
-        KernelDataError, "two children of one node carry the same token"
-    ),
-    Status.NOT_INJECTIVE: StatusMeaning(
-        KernelDataError, "hot_token_id maps two draft ids to one target id"
-    ),
-    Status.NOT_FINITE: StatusMeaning(KernelDataError, "a target row holds NaN or +inf"),
-    Status.ALL_MASKED: StatusMeaning(KernelDataError, "every token of a target row is masked"),
+    Status.OUT_OF_RANGE: StatusMeaning(_BOUNDS, "an index points outside its table"),
+    Status.ROW_CAPACITY: StatusMeaning(_BOUNDS, "more rows than the buffer holds"),
+    Status.KV_CAPACITY: StatusMeaning(_BOUNDS, "more KV slots than the list holds"),
+    Status.MASK_CAPACITY: StatusMeaning(_BOUNDS, "more mask bytes than the buffer holds"),
+    Status.SLOT_CAPACITY: StatusMeaning(_BOUNDS, "more slots asked for than were given"),
+    Status.OVERFLOW: StatusMeaning(_BOUNDS, "a running sum passes int32"),
+    Status.TOO_DEEP: StatusMeaning(_BOUNDS, "a path is deeper than tree_depth"),
+    Status.DUPLICATE_SIBLING: StatusMeaning(_DATA, "two children of one node carry the same token"),
+    Status.NOT_INJECTIVE: StatusMeaning(_DATA, "hot_token_id maps two draft ids to one target id"),
+    Status.NOT_FINITE: StatusMeaning(_DATA, "a target row holds NaN or +inf"),
+    Status.ALL_MASKED: StatusMeaning(_DATA, "every token of a target row is masked"),
     Status.BROKEN_TREE: StatusMeaning(
-        KernelDataError, "the nodes are not an ancestor-closed tree with parents first"
+        _DATA, "the nodes are not an ancestor-closed tree with parents first"
     ),
-    Status.BROKEN_LAYOUT: StatusMeaning(KernelDataError, "the ragged row layout is inconsistent"),
-    Status.BAD_PARAMETER: StatusMeaning(KernelDataError, "a sampling parameter is impossible"),
-    Status.DUPLICATE_REQUEST: StatusMeaning(
-        KernelDataError, "two requests of the batch share one table row"
-    ),
-    Status.TABLE_ROW: StatusMeaning(KernelBoundsError, "a row the slot table does not have"),
-    Status.CANDIDATE: StatusMeaning(KernelBoundsError, "a candidate the layer does not have"),
-    Status.NEGATIVE_LENGTH: StatusMeaning(KernelBoundsError, "a length below zero"),
+    Status.BROKEN_LAYOUT: StatusMeaning(_DATA, "the ragged row layout is inconsistent"),
+    Status.BAD_PARAMETER: StatusMeaning(_DATA, "a sampling parameter is impossible"),
+    Status.DUPLICATE_REQUEST: StatusMeaning(_DATA, "two requests of the batch share one table row"),
+    Status.TABLE_ROW: StatusMeaning(_BOUNDS, "a row the slot table does not have"),
+    Status.CANDIDATE: StatusMeaning(_BOUNDS, "a candidate the layer does not have"),
+    Status.NEGATIVE_LENGTH: StatusMeaning(_BOUNDS, "a length below zero"),
 }

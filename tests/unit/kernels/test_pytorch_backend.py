@@ -102,6 +102,8 @@ LOOPS = {
     "noise.py:gumbel": "the four words of a counter",
     "sampling.py:_is_possible": "the options that were given, each with its rule",
     "replay.py:_smallest": "the buckets, which are host numbers",
+    "replay.py:draft_replay_input_operator": "four arrays of rows",
+    "replay.py:extend_replay_input_operator": "four arrays of rows",
     "round_text.py:find_text_path": "the longest suffix, at most eight tokens",
     "round_text.py:_walked": "pointer doubling, log2 of the longest path",
     "round_choice.py:path_weights": "pointer doubling, log2 of the deepest path",

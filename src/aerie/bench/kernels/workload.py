@@ -110,8 +110,8 @@ SIZES: dict[str, Callable[[Shape], dict[str, Any]]] = {
         "hidden": s.features,
     },
     "build_active_slots": lambda s: {"n_slots": s.batch, "given": ()},
-    "place_verify_rows": lambda s: {"batch": s.batch, "seq_len": s.context, "rows": s.verify},
-    "place_prompt_rows": lambda s: {"batch": s.batch, "start": s.context, "rows": s.verify},
+    "place_verify_rows": lambda s: {"batch": s.batch, "before": s.context, "rows": s.verify},
+    "place_prompt_rows": lambda s: {"batch": s.batch, "before": s.context, "rows": s.verify},
     "place_draft_rows": lambda s: {
         "batch": s.batch,
         "seq_len": s.context,

@@ -1,4 +1,4 @@
-"""Dtypes of arrays: the choices that a port leaves."""
+"""Dtypes of arrays, the choices that a port leaves, and shapes that many have."""
 
 from __future__ import annotations
 
@@ -13,3 +13,8 @@ BOOL = ("bool",)
 HIDDEN = ("float32", "float16", "bfloat16")
 # A plain Python int: known on the host without reading the device.
 HOST = ("host_int",)
+
+EACH = ("B",)
+INDPTR = ("B+1",)
+RUN = ("B", "n")
+STORE = ("B", "N")

@@ -46,39 +46,34 @@ class Grouped(Call, number="R25", name="multiply_experts"):
     starts = reads(I32, ("X+1",), "where the pairs of each expert begin")
     gate = reads(F32, ("J",), "alpha and limit of a gate, or nothing")
     y = returns(HIDDEN, ("T", "N//(1 + J//2)"), "products, pair by pair")
-
-
-GROUPED = Card(
-    Grouped,
-    axes=(
-        Axis("R", 0, MOST_PAIRS, "rows"),
-        Axis("T", 0, MOST_PAIRS, "pairs of a row and an expert"),
-        Axis("X", 1, MOST_EXPERTS, "experts"),
-        Axis("N", 1, MOST_OUT, "outputs of an expert"),
-        Axis("K", BLOCK, BLOCK * MOST_BLOCKS, "inputs of an expert"),
-        Axis("G", 1, MOST_BLOCKS, "blocks along the inputs"),
-        Axis("J", 0, 2, "2 with a gate, 0 without"),
-    ),
-    limits=(
-        limit("K", f"{BLOCK}*G", "inputs of the blocks"),
-        limit(f"{BLOCK}*G", "K", "blocks of the inputs"),
-        limit("T", "n_active*R", "pairs of the rows"),
-        limit("n_active*R", "T", "rows of the pairs"),
-        limit("J", "2*(J//2)", "alpha without a limit"),
-        limit("J*N", "2*J*(N//2)", "an even number of gated outputs"),
-    ),
-    ties="None: sums go in any order within the tolerance.",
-    assumes=(
-        "order names every pair once; starts ascend from 0 to T. Values are finite, no scale is"
-        " above largest_scale, and sums stay within float32."
-    ),
-    tolerances=SUMS,
-    # Experts that have rows, at most min(X, T), are read once.
-    cost=cost(
-        f"E*R*K + min(X, T)*N*({BLOCK_BYTES + 1}*G + E) + 4*(T + X + 1)",
-        "E*T*(N//(1 + J//2))",
-        "2*T*N*K",
-    ),
-)
-
-EXPERT_CARDS = (GROUPED,)
+    card = Card(
+        axes=(
+            Axis("R", 0, MOST_PAIRS, "rows"),
+            Axis("T", 0, MOST_PAIRS, "pairs of a row and an expert"),
+            Axis("X", 1, MOST_EXPERTS, "experts"),
+            Axis("N", 1, MOST_OUT, "outputs of an expert"),
+            Axis("K", BLOCK, BLOCK * MOST_BLOCKS, "inputs of an expert"),
+            Axis("G", 1, MOST_BLOCKS, "blocks along the inputs"),
+            Axis("J", 0, 2, "2 with a gate, 0 without"),
+        ),
+        limits=(
+            limit("K", f"{BLOCK}*G", "inputs of the blocks"),
+            limit(f"{BLOCK}*G", "K", "blocks of the inputs"),
+            limit("T", "n_active*R", "pairs of the rows"),
+            limit("n_active*R", "T", "rows of the pairs"),
+            limit("J", "2*(J//2)", "alpha without a limit"),
+            limit("J*N", "2*J*(N//2)", "an even number of gated outputs"),
+        ),
+        ties="None: sums go in any order within the tolerance.",
+        assumes=(
+            "order names every pair once; starts ascend from 0 to T. Values are finite, no scale is"
+            " above largest_scale, and sums stay within float32."
+        ),
+        tolerances=SUMS,
+        # Experts that have rows, at most min(X, T), are read once.
+        cost=cost(
+            f"E*R*K + min(X, T)*N*({BLOCK_BYTES + 1}*G + E) + 4*(T + X + 1)",
+            "E*T*(N//(1 + J//2))",
+            "2*T*N*K",
+        ),
+    )

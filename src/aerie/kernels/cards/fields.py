@@ -6,7 +6,7 @@ from types import new_class
 from typing import Any
 
 from aerie.kernels.card import REQUIRED, Call, Cost, Limit, Port, Scalar
-from aerie.kernels.cards.dtypes import I32, I64
+from aerie.kernels.cards.dtypes import EACH, I32, I64
 from aerie.kernels.formula import Formula
 
 # A field is declared as a port or a scalar, and is an array or a number in every call: Any.
@@ -49,8 +49,8 @@ def fields(number: str, name: str, family: str, summary: str, **named: Any) -> t
 
 
 TABLE = reads(I32, ("P", "L"), "request-to-slot table")
-POOL_ROW = reads(I64, ("B",), "table row of each request")
-STATUS = returns(I32, ("B",), "per-request status word, 0 = done")
+POOL_ROW = reads(I64, EACH, "table row of each request")
+STATUS = returns(I32, EACH, "per-request status word, 0 = done")
 
 
 def limit(value: str, bound: str, meaning: str) -> Limit:

@@ -15,7 +15,7 @@ from aerie.kernels.cards.axes import (
     VERIFY,
     WIDTH,
 )
-from aerie.kernels.cards.dtypes import BOOL, F32, HIDDEN, I64
+from aerie.kernels.cards.dtypes import BOOL, F32, HIDDEN, I64, STORE
 from aerie.kernels.cards.fields import (
     STATUS,
     cost,
@@ -33,7 +33,6 @@ COMPAT_DISCOUNT = 0.9999
 
 _LAYER = ("B", "W*K")
 _BEST = ("B", "K")
-_STORE = ("B", "N")
 _UNKNOWN_NODE = Refusal(Status.OUT_OF_RANGE, "cumu_count", "a frontier id is not a node yet")
 _SAME_NODE = Refusal(Status.BROKEN_TREE, "1", "two frontier slots are the same node")
 _TWIN = Refusal(Status.DUPLICATE_SIBLING, "1", "a frontier slot proposes one token twice")
@@ -61,27 +60,24 @@ class LayerScores(Call, number="K1", name="draft_tree_layer_score_index_gen_op",
     output_hidden = returns(HIDDEN, ("B", "K", "H"), "hidden row of that parent slot")
     mapped_tokens = returns(I64, _LAYER, "candidate tokens as target ids", -1)
     status = STATUS
-
-
-LAYER_SCORES = Card(
-    LayerScores,
-    axes=(BATCH, WIDTH, TOP_K, HIDDEN_SIZE, DRAFT_VOCAB),
-    limits=(_CANDIDATES,),
-    refusals=(
-        Refusal(Status.OUT_OF_RANGE, "VD", "a draft token has no entry in hot_token_id"),
-        Refusal(Status.NOT_INJECTIVE, "1", "hot_token_id repeats a target id (all requests)"),
-    ),
-    ties=(
-        "Equal scores keep candidate order: the lower candidate index comes first. NaN comes behind"
-        " every number."
-    ),
-    cost=cost(
-        "B*(12*W*K + 4*W + E*K*H)",
-        "B*(24*W*K + 16*K + E*K*H)",
-        # one product and, for a sorting network, about log2(64) = 6 comparisons a candidate
-        "7*B*W*K",
-    ),
-)
+    card = Card(
+        axes=(BATCH, WIDTH, TOP_K, HIDDEN_SIZE, DRAFT_VOCAB),
+        limits=(_CANDIDATES,),
+        refusals=(
+            Refusal(Status.OUT_OF_RANGE, "VD", "a draft token has no entry in hot_token_id"),
+            Refusal(Status.NOT_INJECTIVE, "1", "hot_token_id repeats a target id (all requests)"),
+        ),
+        ties=(
+            "Equal scores keep candidate order: the lower candidate index comes first. NaN comes"
+            " behind every number."
+        ),
+        cost=cost(
+            "B*(12*W*K + 4*W + E*K*H)",
+            "B*(24*W*K + 16*K + E*K*H)",
+            # one product and, for a sorting network, about log2(64) = 6 comparisons a candidate
+            "7*B*W*K",
+        ),
+    )
 
 
 class GrownStore(Call):
@@ -90,12 +86,12 @@ class GrownStore(Call):
     cumu_count = scalar("int", 1, 4096, "nodes stored before this layer")
     verify_num = scalar("int", 1, MAX_VERIFY, "nodes the verifier may take, root included")
     fed_count = scalar("int", 0, 1024, "nodes fed to the draft before this layer")
-    cumu_tokens = updates(I64, _STORE, "token of each node")
-    cumu_scores = updates(F32, _STORE, "stored path score of each node")
-    cumu_deltas = updates(I64, _STORE, "depth of each node")
-    prev_indexs = updates(I64, _STORE, "parent")
-    next_indexs = updates(I64, _STORE, "first child")
-    side_indexs = updates(I64, _STORE, "next sibling")
+    cumu_tokens = updates(I64, STORE, "token of each node")
+    cumu_scores = updates(F32, STORE, "stored path score of each node")
+    cumu_deltas = updates(I64, STORE, "depth of each node")
+    prev_indexs = updates(I64, STORE, "parent")
+    next_indexs = updates(I64, STORE, "first child")
+    side_indexs = updates(I64, STORE, "next sibling")
     sort_scores = updates(F32, ("B", "M"), "best path scores so far, descending")
 
 
@@ -123,30 +119,27 @@ class CumulativeState(GrownStore, number="K2", name="update_cumu_draft_state", f
     )
     output_tree_mask = returns(BOOL, ("B", "K", "F"), "parent's row plus column fed_count + i")
     status = STATUS
-
-
-CUMULATIVE_STATE = Card(
-    CumulativeState,
-    axes=(BATCH, WIDTH, TOP_K, NODES, VERIFY, FED),
-    limits=(
-        _CANDIDATES,
-        limit("cumu_count + W*K", "N", "nodes per request"),
-        limit("verify_num", "M", "entries of sort_scores"),
-        limit("fed_count + K", "F", "columns of the draft's tree mask"),
-    ),
-    refusals=(
-        _UNKNOWN_NODE,
-        _SAME_NODE,
-        Refusal(Status.CANDIDATE, "W*K", "a sort index is not a candidate"),
-        _TWIN,
-    ),
-    ties="sort_scores: on equal scores the older entry stays in front; NaN comes last.",
-    cost=cost(
-        "B*(24*W*K + 8*W + W*F + 4*M)",
-        "B*(44*W*K + 8*W + 12*K + K*F + 8*M + 4*K)",
-        "B*(4*W*K + 2*M + K*F)",
-    ),
-)
+    card = Card(
+        axes=(BATCH, WIDTH, TOP_K, NODES, VERIFY, FED),
+        limits=(
+            _CANDIDATES,
+            limit("cumu_count + W*K", "N", "nodes per request"),
+            limit("verify_num", "M", "entries of sort_scores"),
+            limit("fed_count + K", "F", "columns of the draft's tree mask"),
+        ),
+        refusals=(
+            _UNKNOWN_NODE,
+            _SAME_NODE,
+            Refusal(Status.CANDIDATE, "W*K", "a sort index is not a candidate"),
+            _TWIN,
+        ),
+        ties="sort_scores: on equal scores the older entry stays in front; NaN comes last.",
+        cost=cost(
+            "B*(24*W*K + 8*W + W*F + 4*M)",
+            "B*(44*W*K + 8*W + 12*K + K*F + 8*M + 4*K)",
+            "B*(4*W*K + 2*M + K*F)",
+        ),
+    )
 
 
 class WorkDeltas(Call, number="K3", name="calculate_work_deltas", family="growth"):
@@ -162,19 +155,16 @@ class WorkDeltas(Call, number="K3", name="calculate_work_deltas", family="growth
     verify_num = scalar("int", 1, MAX_VERIFY, "nodes the verifier may take, root included")
     work_scores = reads(F32, ("B", "C"), "two descending runs: old, then node_top_k new")
     G = returns(F32, ("node_top_k + 1",), "gain of verifying the k best new nodes")
-
-
-WORK_DELTAS = Card(
-    WorkDeltas,
-    axes=(BATCH, Axis("C", 1, MAX_VERIFY + 10, "length of both runs together")),
-    limits=(
-        limit("node_top_k", "C", "scores of the second run"),
-        limit("C - node_top_k", "verify_num", "scores of the first run"),
-    ),
-    ties="A new score equal to the old one it would displace gains nothing.",
-    tolerances={"G": Ulps(cpu=1, gpu=1)},
-    cost=cost("4*B*C", "4*node_top_k + 4", "B*(C + node_top_k)"),
-)
+    card = Card(
+        axes=(BATCH, Axis("C", 1, MAX_VERIFY + 10, "length of both runs together")),
+        limits=(
+            limit("node_top_k", "C", "scores of the second run"),
+            limit("C - node_top_k", "verify_num", "scores of the first run"),
+        ),
+        ties="A new score equal to the old one it would displace gains nothing.",
+        tolerances={"G": Ulps(cpu=1, gpu=1)},
+        cost=cost("4*B*C", "4*node_top_k + 4", "B*(C + node_top_k)"),
+    )
 
 
 class DraftLayer(GrownStore, number="R7", name="grow_draft_layer"):
@@ -197,21 +187,18 @@ class DraftLayer(GrownStore, number="R7", name="grow_draft_layer"):
     output_tree_mask = returns(BOOL, ("B", "K", "F"), "parent's row plus column fed_count + i")
     G = returns(F32, ("K + 1",), "gain of verifying the k best new nodes, 0 if not weighed")
     status = STATUS
-
-
-DRAFT_LAYER = Card(
-    DraftLayer,
-    axes=(BATCH, WIDTH, TOP_K, HIDDEN_SIZE, NODES, VERIFY, FED),
-    limits=CUMULATIVE_STATE.limits,
-    refusals=(_UNKNOWN_NODE, _SAME_NODE, _TWIN),
-    ties="Equal scores: the lower candidate first; in sort_scores the older entry.",
-    assumes="sort_scores is descending, as it is when every layer was stored by this card or K2.",
-    tolerances={"G": Ulps(cpu=1, gpu=1)},
-    cost=cost(
-        "B*(12*W*K + 12*W + W*F + 4*M + E*K*H)",
-        "B*(44*W*K + 8*W + 20*K + K*F + 4*M + E*K*H) + 4*K + 4",
-        "B*(11*W*K + 2*M + K*F + K)",
-    ),
-)
-
-GROWTH_CARDS = (LAYER_SCORES, CUMULATIVE_STATE, WORK_DELTAS)
+    card = Card(
+        axes=(BATCH, WIDTH, TOP_K, HIDDEN_SIZE, NODES, VERIFY, FED),
+        limits=CumulativeState.card.limits,
+        refusals=(_UNKNOWN_NODE, _SAME_NODE, _TWIN),
+        ties="Equal scores: the lower candidate first; in sort_scores the older entry.",
+        assumes=(
+            "sort_scores is descending, as it is when every layer was stored by this card or K2."
+        ),
+        tolerances={"G": Ulps(cpu=1, gpu=1)},
+        cost=cost(
+            "B*(12*W*K + 12*W + W*F + 4*M + E*K*H)",
+            "B*(44*W*K + 8*W + 20*K + K*F + 4*M + E*K*H) + 4*K + 4",
+            "B*(11*W*K + 2*M + K*F + K)",
+        ),
+    )

@@ -13,7 +13,7 @@ from aerie.kernels.cards.axes import (
     TABLE_ROWS,
     TABLE_WIDTH,
 )
-from aerie.kernels.cards.dtypes import BOOL, I32, I64, U8, U32
+from aerie.kernels.cards.dtypes import BOOL, EACH, I32, I64, INDPTR, STORE, U8, U32
 from aerie.kernels.cards.fields import POOL_ROW, STATUS, TABLE, cost, reads, returns, scalar
 from aerie.kernels.cards.refusals import BROKEN_LAYOUT, MANY_ROWS, NEGATIVE_LENGTH, OF_TABLE
 from aerie.kernels.status import Status
@@ -22,7 +22,6 @@ from aerie.kernels.status import Status
 LARGEST_NAMED = 1 << 40
 
 _ROW = ("row_capacity",)
-_INDPTR = ("B+1",)
 
 
 class NodeData(Call, number="K10c", name="update_node_data", family="layout"):
@@ -33,13 +32,13 @@ class NodeData(Call, number="K10c", name="update_node_data", family="layout"):
     """
 
     row_capacity = scalar("int", 0, MAX_ROWS, "rows of the output buffers")
-    cumu_tokens = reads(I64, ("B", "N"), "token of each node")
-    cumu_deltas = reads(I64, ("B", "N"), "depth of each node")
-    prev_indexs = reads(I64, ("B", "N"), "parent of each node, -1 for the root")
-    node_count = reads(I64, ("B",), "nodes in use; may differ after merging")
-    selected = reads(BOOL, ("B", "N"), "ancestor-closed choice that contains node 0")
-    seq_len = reads(I64, ("B",), "tokens with KV in the target, root excluded")
-    qo_indptr = returns(I32, _INDPTR, "first row of each request")
+    cumu_tokens = reads(I64, STORE, "token of each node")
+    cumu_deltas = reads(I64, STORE, "depth of each node")
+    prev_indexs = reads(I64, STORE, "parent of each node, -1 for the root")
+    node_count = reads(I64, EACH, "nodes in use; may differ after merging")
+    selected = reads(BOOL, STORE, "ancestor-closed choice that contains node 0")
+    seq_len = reads(I64, EACH, "tokens with KV in the target, root excluded")
+    qo_indptr = returns(I32, INDPTR, "first row of each request")
     draft_tokens = returns(I64, _ROW, "token of each row", -1)
     positions = returns(I64, _ROW, "seq_len + depth, wrapping around int64")
     parent_row = returns(I64, _ROW, "row of the parent, -1 for the root", -1)
@@ -47,26 +46,23 @@ class NodeData(Call, number="K10c", name="update_node_data", family="layout"):
     next_sibling_row = returns(I64, _ROW, "row of the next sibling", -1)
     ancestor_bits = returns(U32, ("row_capacity", "4"), "ancestor-or-self, 128 bits")
     status = STATUS
-
-
-NODE_DATA = Card(
-    NodeData,
-    axes=(BATCH, NODES),
-    refusals=(
-        Refusal(Status.OUT_OF_RANGE, "N", "node_count outside [1, N]"),
-        NEGATIVE_LENGTH,
-        Refusal(Status.BROKEN_TREE, "0", "no root, an id not in use, or a parent left out"),
-        Refusal(Status.DUPLICATE_SIBLING, "1", "two selected siblings share a token"),
-        MANY_ROWS,
-        Refusal(
-            Status.SLOT_CAPACITY,
-            "row_capacity",
-            "the rows of this and earlier requests pass row_capacity",
+    card = Card(
+        axes=(BATCH, NODES),
+        refusals=(
+            Refusal(Status.OUT_OF_RANGE, "N", "node_count outside [1, N]"),
+            NEGATIVE_LENGTH,
+            Refusal(Status.BROKEN_TREE, "0", "no root, an id not in use, or a parent left out"),
+            Refusal(Status.DUPLICATE_SIBLING, "1", "two selected siblings share a token"),
+            MANY_ROWS,
+            Refusal(
+                Status.SLOT_CAPACITY,
+                "row_capacity",
+                "the rows of this and earlier requests pass row_capacity",
+            ),
         ),
-    ),
-    ties="Rows follow node ids, so siblings keep their probability order.",
-    cost=cost("B*N*25 + 16*B", "4*(B+1) + row_capacity*56", "B*N + row_capacity*128"),
-)
+        ties="Rows follow node ids, so siblings keep their probability order.",
+        cost=cost("B*N*25 + 16*B", "4*(B+1) + row_capacity*56", "B*N + row_capacity*128"),
+    )
 
 
 class TreeMask(Call, number="K4", name="fused_tree_mask_operator", family="layout"):
@@ -81,31 +77,30 @@ class TreeMask(Call, number="K4", name="fused_tree_mask_operator", family="layou
     mask_capacity = scalar("int", 0, INT32_MAX, "bytes of packed_mask")
     req_to_token = TABLE
     req_pool_indices = POOL_ROW
-    seq_len = reads(I64, ("B",), "prefix length of each request")
-    qo_indptr = reads(I32, _INDPTR, "first row of each request")
+    seq_len = reads(I64, EACH, "prefix length of each request")
+    qo_indptr = reads(I32, INDPTR, "first row of each request")
     ancestor_bits = reads(U32, ("R", "4"), "from K10c")
-    kv_indptr = returns(I32, _INDPTR, "first entry of each request in kv_indices")
+    kv_indptr = returns(I32, INDPTR, "first entry of each request in kv_indices")
     kv_indices = returns(I32, ("kv_capacity",), "KV slots: prefix, then tree", -1)
-    mask_indptr = returns(I32, _INDPTR, "first byte of each request in packed_mask")
+    mask_indptr = returns(I32, INDPTR, "first byte of each request in packed_mask")
     packed_mask = returns(U8, ("mask_capacity",), "visibility bits")
     status = STATUS
-
-
-TREE_MASK = Card(
-    TreeMask,
-    axes=(BATCH, ROWS, TABLE_ROWS, TABLE_WIDTH),
-    refusals=(
-        BROKEN_LAYOUT,
-        MANY_ROWS,
-        *OF_TABLE,
-        Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
-        Refusal(Status.MASK_CAPACITY, "mask_capacity", "mask bytes up to here do not fit"),
-    ),
-    ties="None: integers and bits.",
-    cost=cost(
-        "4*kv_capacity + 16*R + 20*B", "4*kv_capacity + mask_capacity + 8*(B+1)", "8*mask_capacity"
-    ),
-)
+    card = Card(
+        axes=(BATCH, ROWS, TABLE_ROWS, TABLE_WIDTH),
+        refusals=(
+            BROKEN_LAYOUT,
+            MANY_ROWS,
+            *OF_TABLE,
+            Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
+            Refusal(Status.MASK_CAPACITY, "mask_capacity", "mask bytes up to here do not fit"),
+        ),
+        ties="None: integers and bits.",
+        cost=cost(
+            "4*kv_capacity + 16*R + 20*B",
+            "4*kv_capacity + mask_capacity + 8*(B+1)",
+            "8*mask_capacity",
+        ),
+    )
 
 
 class VerifyOffsets(Call, number="K9", name="calculate_verify_kv_qo_ms", family="layout"):
@@ -115,24 +110,18 @@ class VerifyOffsets(Call, number="K9", name="calculate_verify_kv_qo_ms", family=
     rows.
     """
 
-    verify_count = reads(I64, ("B",), "rows of each request")
-    seq_len = reads(I64, ("B",), "prefix length of each request")
-    qo_indptr = returns(I32, _INDPTR, "first row of each request")
-    kv_indptr = returns(I32, _INDPTR, "first KV entry of each request")
-    mask_indptr = returns(I32, _INDPTR, "first mask byte of each request")
+    verify_count = reads(I64, EACH, "rows of each request")
+    seq_len = reads(I64, EACH, "prefix length of each request")
+    qo_indptr = returns(I32, INDPTR, "first row of each request")
+    kv_indptr = returns(I32, INDPTR, "first KV entry of each request")
+    mask_indptr = returns(I32, INDPTR, "first mask byte of each request")
     status = STATUS
-
-
-VERIFY_OFFSETS = Card(
-    VerifyOffsets,
-    axes=(BATCH,),
-    refusals=(
-        Refusal(Status.OUT_OF_RANGE, str(MAX_VERIFY), "verify_count outside [0, 128]"),
-        NEGATIVE_LENGTH,
-        Refusal(Status.OVERFLOW, str(INT32_MAX), "an offset passes int32"),
-    ),
-    ties="None: integers.",
-    cost=cost("16*B", "12*(B+1)", "12*B"),
-)
-
-LAYOUT_CARDS = (TREE_MASK, VERIFY_OFFSETS, NODE_DATA)
+    card = Card(
+        axes=(BATCH,),
+        refusals=(
+            Refusal(Status.OUT_OF_RANGE, str(MAX_VERIFY), "verify_count outside [0, 128]"),
+            NEGATIVE_LENGTH,
+            Refusal(Status.OVERFLOW, str(INT32_MAX), "an offset passes int32"),
+        ),
+        cost=cost("16*B", "12*(B+1)", "12*B"),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aerie.kernels.card import Axis, Call, Card, Refusal
 from aerie.kernels.cards.axes import BATCH, FED, INT32_MAX, TABLE_ROWS, TABLE_WIDTH, WIDTH
-from aerie.kernels.cards.dtypes import BOOL, I32, I64
+from aerie.kernels.cards.dtypes import BOOL, EACH, I32, I64
 from aerie.kernels.cards.fields import (
     POOL_ROW,
     STATUS,
@@ -19,7 +19,6 @@ from aerie.kernels.cards.fields import (
 from aerie.kernels.cards.refusals import NEGATIVE_LENGTH, NO_SUCH_ROW
 from aerie.kernels.status import Status
 
-_EACH = ("B",)
 _TABLE = ("P", "L")
 _WRITE_REFUSALS = (
     NO_SUCH_ROW,
@@ -39,28 +38,26 @@ class KvIndices(Call, number="K8", name="compute_kv_indices", family="memory"):
     kv_capacity = scalar("int", 0, INT32_MAX, "entries of kv_indices")
     req_to_token = TABLE
     req_pool_indices = POOL_ROW
-    seq_len = reads(I64, _EACH, "prefix length of each request")
+    seq_len = reads(I64, EACH, "prefix length of each request")
     tree_mask = may_read(BOOL, ("B", "W", "F"), "fed nodes each frontier slot sees")
     fed_slots = may_read(I32, ("B", "F"), "draft KV slot of each fed node")
     kv_indptr = returns(I32, ("B*W + 1",), "first entry of each list")
     kv_indices = returns(I32, ("kv_capacity",), "KV slots", -1)
     status = STATUS
-
-
-KV_INDICES = Card(
-    KvIndices,
-    axes=(BATCH, WIDTH, FED, TABLE_ROWS, TABLE_WIDTH),
-    companions=(("tree_mask", "fed_slots"),),
-    defaults={"W": 1, "F": 1},
-    refusals=(
-        NO_SUCH_ROW,
-        NEGATIVE_LENGTH,
-        Refusal(Status.OUT_OF_RANGE, "L", "seq_len passes the table"),
-        Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
-    ),
-    ties="None: integers.",
-    cost=cost("4*kv_capacity + 16*B + B*W*F", "4*kv_capacity + 4*(B*W + 1)", "kv_capacity + B*W*F"),
-)
+    card = Card(
+        axes=(BATCH, WIDTH, FED, TABLE_ROWS, TABLE_WIDTH),
+        companions=(("tree_mask", "fed_slots"),),
+        defaults={"W": 1, "F": 1},
+        refusals=(
+            NO_SUCH_ROW,
+            NEGATIVE_LENGTH,
+            Refusal(Status.OUT_OF_RANGE, "L", "seq_len passes the table"),
+            Refusal(Status.KV_CAPACITY, "kv_capacity", "slot lists up to here do not fit"),
+        ),
+        cost=cost(
+            "4*kv_capacity + 16*B + B*W*F", "4*kv_capacity + 4*(B*W + 1)", "kv_capacity + B*W*F"
+        ),
+    )
 
 
 class WrittenSpans(Call):
@@ -68,8 +65,8 @@ class WrittenSpans(Call):
 
     req_to_token = updates(I32, _TABLE, "request-to-slot table")
     req_pool_indices = POOL_ROW
-    start = reads(I64, _EACH, "first position to write")
-    end = reads(I64, _EACH, "one past the last position")
+    start = reads(I64, EACH, "first position to write")
+    end = reads(I64, EACH, "one past the last position")
 
 
 class DraftCacheLocs(
@@ -81,19 +78,15 @@ class DraftCacheLocs(
 
     out_cache_loc = reads(I32, ("B", "T"), "slots of each request")
     status = STATUS
-
-
-DRAFT_CACHE_LOCS = Card(
-    DraftCacheLocs,
-    axes=(BATCH, TABLE_ROWS, TABLE_WIDTH, Axis("T", 0, 1024, "slots given per request")),
-    refusals=(
-        *_WRITE_REFUSALS,
-        Refusal(Status.SLOT_CAPACITY, "T", "end - start exceeds the slots given"),
-        _NEGATIVE_SLOT,
-    ),
-    ties="None: integers.",
-    cost=cost("B*(24 + 4*T)", "4*B*T + 4*B", "B*T"),
-)
+    card = Card(
+        axes=(BATCH, TABLE_ROWS, TABLE_WIDTH, Axis("T", 0, 1024, "slots given per request")),
+        refusals=(
+            *_WRITE_REFUSALS,
+            Refusal(Status.SLOT_CAPACITY, "T", "end - start exceeds the slots given"),
+            _NEGATIVE_SLOT,
+        ),
+        cost=cost("B*(24 + 4*T)", "4*B*T + 4*B", "B*T"),
+    )
 
 
 class TokenPool(
@@ -106,18 +99,12 @@ class TokenPool(
 
     out_cache_loc = reads(I32, ("C",), "slots of all requests, in request order")
     status = STATUS
-
-
-TOKEN_POOL = Card(
-    TokenPool,
-    axes=(BATCH, TABLE_ROWS, TABLE_WIDTH, Axis("C", 0, 1 << 24, "slots given in all")),
-    refusals=(
-        *_WRITE_REFUSALS,
-        Refusal(Status.SLOT_CAPACITY, "C", "the shares up to here exceed the slots given"),
-        _NEGATIVE_SLOT,
-    ),
-    ties="None: integers.",
-    cost=cost("24*B + 4*C", "4*C + 4*B", "C"),
-)
-
-MEMORY_CARDS = (KV_INDICES, DRAFT_CACHE_LOCS, TOKEN_POOL)
+    card = Card(
+        axes=(BATCH, TABLE_ROWS, TABLE_WIDTH, Axis("C", 0, 1 << 24, "slots given in all")),
+        refusals=(
+            *_WRITE_REFUSALS,
+            Refusal(Status.SLOT_CAPACITY, "C", "the shares up to here exceed the slots given"),
+            _NEGATIVE_SLOT,
+        ),
+        cost=cost("24*B + 4*C", "4*C + 4*B", "C"),
+    )

@@ -6,14 +6,12 @@ from dataclasses import replace
 
 from aerie.kernels.card import Axis, Call, Card, Ulps
 from aerie.kernels.cards.axes import BATCH, MAX_VERIFY, NODES, SEATED_ROWS, SEATED_WIDTH
-from aerie.kernels.cards.dtypes import BOOL, F32, HIDDEN, I32, I64
+from aerie.kernels.cards.dtypes import BOOL, EACH, F32, HIDDEN, I32, I64, STORE
 from aerie.kernels.cards.fields import POOL_ROW, TABLE, cost, limit, reads, returns, scalar, updates
 from aerie.kernels.formula import Formula
 
 BEHIND = -3e38  # bound of a block behind the text
 
-_EACH = ("B",)
-_STORE = ("B", "N")
 _POOL = ("Y", "S", "G", "D")
 _NEAR_POOL = ("Y", "T", "G", "D")
 _BLOCKS = ("Y", "B", "G", "J")
@@ -25,7 +23,7 @@ GROUP = Axis("Q", 1, 1024, "query heads of a KV head")
 HEAD = Axis("D", 1, 1024, "size of a head")
 BLOCKS = Axis("J", 1, 1 << 20, "blocks of one request")
 _SIZE = scalar("int", 1, 1024, "positions of a block")
-_SEQ_LEN = reads(I64, _EACH, "tokens with KV")
+_SEQ_LEN = reads(I64, EACH, "tokens with KV")
 _KEYS = reads(HIDDEN, _POOL, "keys of the pool")
 _LISTED = "The table lists slots of the pool up to seq_len; n_blocks blocks hold them."
 
@@ -49,21 +47,18 @@ class WeighedBlocks(ScoredBlocks, number="R20", name="weigh_kv_blocks"):
     """
 
     block_scores = returns(F32, ("Y", "B", "G", "n_blocks"), "mass of each block")
-
-
-WEIGHED_BLOCKS = Card(
-    WeighedBlocks,
-    axes=(LAYERS, BATCH, KV_HEADS, GROUP, HEAD, SLOTS, SEATED_ROWS, SEATED_WIDTH),
-    ties="None: sums.",
-    assumes=_LISTED,
-    # Scores of float32 products: an absolute error of 1e-5 in them is so many units of their mass.
-    tolerances={"block_scores": Ulps(cpu=256, gpu=2048)},
-    cost=cost(
-        "E*Y*B*G*D*(Q + n_blocks*block_size) + 4*B*n_blocks*block_size",
-        "4*Y*B*G*n_blocks",
-        "2*Y*B*G*Q*D*n_blocks*block_size",
-    ),
-)
+    card = Card(
+        axes=(LAYERS, BATCH, KV_HEADS, GROUP, HEAD, SLOTS, SEATED_ROWS, SEATED_WIDTH),
+        ties="None: sums.",
+        assumes=_LISTED,
+        # Of float32 products: an absolute error of 1e-5 in them is so many units of their mass.
+        tolerances={"block_scores": Ulps(cpu=256, gpu=2048)},
+        cost=cost(
+            "E*Y*B*G*D*(Q + n_blocks*block_size) + 4*B*n_blocks*block_size",
+            "4*Y*B*G*n_blocks",
+            "2*Y*B*G*Q*D*n_blocks*block_size",
+        ),
+    )
 
 
 class BoundedBlocks(ScoredBlocks, number="R21", name="bound_kv_blocks"):
@@ -73,15 +68,14 @@ class BoundedBlocks(ScoredBlocks, number="R21", name="bound_kv_blocks"):
     """
 
     block_scores = returns(F32, ("Y", "B", "G", "n_blocks"), "bound of each block")
-
-
-BOUNDED_BLOCKS = replace(
-    WEIGHED_BLOCKS,
-    call=BoundedBlocks,
-    # A sum of products whose signs differ may be small: the error is that of its largest terms.
-    tolerances={"block_scores": Ulps(cpu=4096, gpu=4096)},
-    cost=replace(WEIGHED_BLOCKS.cost, operations=Formula("Y*B*G*D*n_blocks*(2*block_size + 4*Q)")),
-)
+    card = replace(
+        WeighedBlocks.card,
+        # A sum of products whose signs differ may be small: the error is that of its largest terms.
+        tolerances={"block_scores": Ulps(cpu=4096, gpu=4096)},
+        cost=replace(
+            WeighedBlocks.card.cost, operations=Formula("Y*B*G*D*n_blocks*(2*block_size + 4*Q)")
+        ),
+    )
 
 
 class ChosenBlocks(Call, number="R22", name="choose_kv_blocks"):
@@ -99,16 +93,15 @@ class ChosenBlocks(Call, number="R22", name="choose_kv_blocks"):
     blocks = returns(
         I32, ("Y", "B", "G", "n_sink + n_retrieval + n_window"), "numbers of the chosen blocks", -1
     )
-    near_len = returns(I64, _EACH, "positions of the chosen blocks")
-
-
-CHOSEN_BLOCKS = Card(
-    ChosenBlocks,
-    axes=(LAYERS, BATCH, KV_HEADS, BLOCKS),
-    ties="Equal scores: the earlier block.",
-    assumes="No score is NaN; J blocks hold seq_len positions.",
-    cost=cost("4*Y*B*G*J + 8*B", "4*Y*B*G*(n_sink + n_retrieval + n_window) + 8*B", "8*Y*B*G*J"),
-)
+    near_len = returns(I64, EACH, "positions of the chosen blocks")
+    card = Card(
+        axes=(LAYERS, BATCH, KV_HEADS, BLOCKS),
+        ties="Equal scores: the earlier block.",
+        assumes="No score is NaN; J blocks hold seq_len positions.",
+        cost=cost(
+            "4*Y*B*G*J + 8*B", "4*Y*B*G*(n_sink + n_retrieval + n_window) + 8*B", "8*Y*B*G*J"
+        ),
+    )
 
 
 class GatheredBlocks(Call, number="R23", name="gather_kv_blocks"):
@@ -127,29 +120,28 @@ class GatheredBlocks(Call, number="R23", name="gather_kv_blocks"):
     req_pool_indices = POOL_ROW
     seq_len = _SEQ_LEN
     near_table = reads(I32, ("B", "W"), "slots of the pool they are copied to")
-
-
-GATHERED_BLOCKS = Card(
-    GatheredBlocks,
-    axes=(
-        LAYERS,
-        BATCH,
-        KV_HEADS,
-        HEAD,
-        SLOTS,
-        SEATED_ROWS,
-        SEATED_WIDTH,
-        Axis("J", 1, 1 << 18, "chosen blocks of one request"),
-        Axis("T", 1, 1 << 28, "slots of the pool they are copied to"),
-        Axis("W", 1, 1 << 21, "columns of its table"),
-    ),
-    limits=(limit("J*block_size", "W", "columns of near_table"),),
-    ties="None: copies.",
-    assumes=_LISTED + " No slot is listed twice in near_table.",
-    cost=cost(
-        "2*E*Y*B*G*D*J*block_size + 4*Y*B*G*J", "2*E*Y*B*G*D*J*block_size", "2*Y*B*G*D*J*block_size"
-    ),
-)
+    card = Card(
+        axes=(
+            LAYERS,
+            BATCH,
+            KV_HEADS,
+            HEAD,
+            SLOTS,
+            SEATED_ROWS,
+            SEATED_WIDTH,
+            Axis("J", 1, 1 << 18, "chosen blocks of one request"),
+            Axis("T", 1, 1 << 28, "slots of the pool they are copied to"),
+            Axis("W", 1, 1 << 21, "columns of its table"),
+        ),
+        limits=(limit("J*block_size", "W", "columns of near_table"),),
+        ties="None: copies.",
+        assumes=_LISTED + " No slot is listed twice in near_table.",
+        cost=cost(
+            "2*E*Y*B*G*D*J*block_size + 4*Y*B*G*J",
+            "2*E*Y*B*G*D*J*block_size",
+            "2*Y*B*G*D*J*block_size",
+        ),
+    )
 
 
 class SplicedRun(Call, number="R24", name="splice_drafted_run"):
@@ -161,25 +153,20 @@ class SplicedRun(Call, number="R24", name="splice_drafted_run"):
     """
 
     node_count = scalar("int", 1, 4096, "nodes of each tree before")
-    cumu_tokens = updates(I64, _STORE, "token of each node")
-    cumu_scores = updates(F32, _STORE, "path score of each node")
-    cumu_deltas = updates(I64, _STORE, "depth of each node")
-    prev_indexs = updates(I64, _STORE, "parent")
-    selected = updates(BOOL, _STORE, "the nodes to verify")
-    n_chosen = updates(I32, _EACH, "how many they are")
-    root_tokens = reads(I64, _EACH, "token of the root before the run")
+    cumu_tokens = updates(I64, STORE, "token of each node")
+    cumu_scores = updates(F32, STORE, "path score of each node")
+    cumu_deltas = updates(I64, STORE, "depth of each node")
+    prev_indexs = updates(I64, STORE, "parent")
+    selected = updates(BOOL, STORE, "the nodes to verify")
+    n_chosen = updates(I32, EACH, "how many they are")
+    root_tokens = reads(I64, EACH, "token of the root before the run")
     run_tokens = reads(I64, ("B", "P"), "tokens of each run")
-    run_count = reads(I64, _EACH, "how many they are")
-    noted_depths = returns(I64, _STORE, "depths to learn from")
-
-
-SPLICED_RUN = Card(
-    SplicedRun,
-    axes=(BATCH, NODES, Axis("P", 1, MAX_VERIFY, "tokens of a run at most")),
-    limits=(limit("node_count + P", "N", "nodes per request"),),
-    ties="None: integers and copies.",
-    assumes="0 <= run_count <= P; parents of the first node_count nodes are among them.",
-    cost=cost("B*(29*N + 8*P)", "B*(37*N + 4)", "6*B*N"),
-)
-
-PARTIAL_CARDS = (WEIGHED_BLOCKS, BOUNDED_BLOCKS, CHOSEN_BLOCKS, GATHERED_BLOCKS, SPLICED_RUN)
+    run_count = reads(I64, EACH, "how many they are")
+    noted_depths = returns(I64, STORE, "depths to learn from")
+    card = Card(
+        axes=(BATCH, NODES, Axis("P", 1, MAX_VERIFY, "tokens of a run at most")),
+        limits=(limit("node_count + P", "N", "nodes per request"),),
+        ties="None: integers and copies.",
+        assumes="0 <= run_count <= P; parents of the first node_count nodes are among them.",
+        cost=cost("B*(29*N + 8*P)", "B*(37*N + 4)", "6*B*N"),
+    )

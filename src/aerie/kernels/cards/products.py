@@ -63,23 +63,20 @@ class FourBits(Call, number="R18", name="multiply_int4"):
     zeros = _ZEROS
     bias = _BIAS
     y = _Y
-
-
-FOUR_BITS = Card(
-    FourBits,
-    axes=(ROWS, OUTPUTS, INPUTS, BYTES, GROUPS),
-    limits=(
-        limit("group_size", "2*(group_size//2)", "an even group_size"),
-        limit("K", "2*Q", "inputs of the codes"),
-        limit("2*Q", "K", "codes of the inputs"),
-        limit("K", "G*group_size", "inputs of the groups"),
-        limit("G*group_size", "K", "groups of the inputs"),
-    ),
-    ties="None: sums go in any order within the tolerance.",
-    assumes="Values are finite and their sums stay within float32; zeros are 0 to 15.",
-    tolerances=SUMS,
-    cost=cost("E*R*K + N*Q + 5*G*N", "E*R*N", "2*R*N*K"),
-)
+    card = Card(
+        axes=(ROWS, OUTPUTS, INPUTS, BYTES, GROUPS),
+        limits=(
+            limit("group_size", "2*(group_size//2)", "an even group_size"),
+            limit("K", "2*Q", "inputs of the codes"),
+            limit("2*Q", "K", "codes of the inputs"),
+            limit("K", "G*group_size", "inputs of the groups"),
+            limit("G*group_size", "K", "groups of the inputs"),
+        ),
+        ties="None: sums go in any order within the tolerance.",
+        assumes="Values are finite and their sums stay within float32; zeros are 0 to 15.",
+        tolerances=SUMS,
+        cost=cost("E*R*K + N*Q + 5*G*N", "E*R*N", "2*R*N*K"),
+    )
 
 
 class EightBits(Call, number="R19", name="multiply_fp8"):
@@ -93,20 +90,17 @@ class EightBits(Call, number="R19", name="multiply_fp8"):
     scales = _SCALES
     bias = _BIAS
     y = _Y
-
-
-EIGHT_BITS = Card(
-    EightBits,
-    axes=(ROWS, OUTPUTS, Axis("K", 1, MOST_IN, "inputs of the layer"), GROUPS),
-    limits=(
-        limit("K", "G*group_size", "inputs of the groups"),
-        limit("(G - 1)*group_size + 1", "K", "groups of the inputs"),
-    ),
-    ties="None: sums go in any order within the tolerance.",
-    assumes="Values are finite, no code is NaN (127, 255), and sums stay within float32.",
-    tolerances=SUMS,
-    cost=cost("E*R*K + N*K + 4*G*N", "E*R*N", "2*R*N*K"),
-)
+    card = Card(
+        axes=(ROWS, OUTPUTS, Axis("K", 1, MOST_IN, "inputs of the layer"), GROUPS),
+        limits=(
+            limit("K", "G*group_size", "inputs of the groups"),
+            limit("(G - 1)*group_size + 1", "K", "groups of the inputs"),
+        ),
+        ties="None: sums go in any order within the tolerance.",
+        assumes="Values are finite, no code is NaN (127, 255), and sums stay within float32.",
+        tolerances=SUMS,
+        cost=cost("E*R*K + N*K + 4*G*N", "E*R*N", "2*R*N*K"),
+    )
 
 
 # Products of two e4m3 are exact in float32. Hopper's matrix unit adds them to fourteen bits: every
@@ -124,19 +118,17 @@ class EightBitRows(Call, number="R27", name="multiply_fp8_rows"):
     scales = reads(F32, ("N",), "scale of each output")
     bias = _BIAS
     y = _Y
+    card = Card(
+        axes=(ROWS, OUTPUTS, Axis("K", 1, MOST_IN, "inputs of the layer")),
+        ties="Halves between two e4m3 go to the even one; sums in any order within the tolerance.",
+        assumes=(
+            "Values are finite and at most 448 * 2^100, no code is NaN (127, 255), and sums stay"
+            " within float32."
+        ),
+        tolerances=SUMS,
+        cost=cost("E*R*K + N*K + 4*N", "E*R*N", "2*R*N*K"),
+    )
 
-
-EIGHT_BIT_ROWS = Card(
-    EightBitRows,
-    axes=(ROWS, OUTPUTS, Axis("K", 1, MOST_IN, "inputs of the layer")),
-    ties="Halves between two e4m3 go to the even one; sums in any order within the tolerance.",
-    assumes=(
-        "Values are finite and at most 448 * 2^100, no code is NaN (127, 255), and sums stay within"
-        " float32."
-    ),
-    tolerances=SUMS,
-    cost=cost("E*R*K + N*K + 4*N", "E*R*N", "2*R*N*K"),
-)
 
 _WRITTEN = Axis("N", 0, MOST_OUT, "outputs that are written")
 # Written in place: whoever multiplies says in which dtype, and takes one scratch for many weights.
@@ -154,16 +146,13 @@ class UnpackedFourBits(Call, number="R28", name="unpack_int4"):
     codes = _CODES
     scales = _SCALES
     zeros = _ZEROS
-
-
-UNPACKED_FOUR_BITS = Card(
-    UnpackedFourBits,
-    axes=(_WRITTEN, INPUTS, BYTES, GROUPS),
-    limits=FOUR_BITS.limits,
-    ties=_ROUNDED,
-    assumes="Products are finite in the dtype of the weight; zeros are 0 to 15.",
-    cost=cost("N*Q + 5*G*N", "E*N*K", "2*N*K"),
-)
+    card = Card(
+        axes=(_WRITTEN, INPUTS, BYTES, GROUPS),
+        limits=FourBits.card.limits,
+        ties=_ROUNDED,
+        assumes="Products are finite in the dtype of the weight; zeros are 0 to 15.",
+        cost=cost("N*Q + 5*G*N", "E*N*K", "2*N*K"),
+    )
 
 
 class UnpackedEightBits(Call, number="R29", name="unpack_fp8"):
@@ -175,21 +164,10 @@ class UnpackedEightBits(Call, number="R29", name="unpack_fp8"):
     weight = _WEIGHT
     codes = _FLOATS
     scales = _SCALES
-
-
-UNPACKED_EIGHT_BITS = Card(
-    UnpackedEightBits,
-    axes=(_WRITTEN, *EIGHT_BITS.axes[2:]),
-    limits=EIGHT_BITS.limits,
-    ties=_ROUNDED,
-    assumes="Products are finite in the dtype of the weight; no code is NaN (127, 255).",
-    cost=cost("N*K + 4*G*N", "E*N*K", "N*K"),
-)
-
-PRODUCT_CARDS = (
-    FOUR_BITS,
-    EIGHT_BITS,
-    EIGHT_BIT_ROWS,
-    UNPACKED_FOUR_BITS,
-    UNPACKED_EIGHT_BITS,
-)
+    card = Card(
+        axes=(_WRITTEN, *EightBits.card.axes[2:]),
+        limits=EightBits.card.limits,
+        ties=_ROUNDED,
+        assumes="Products are finite in the dtype of the weight; no code is NaN (127, 255).",
+        cost=cost("N*K + 4*G*N", "E*N*K", "N*K"),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aerie.kernels.card import Axis, Call, Card, Refusal
 from aerie.kernels.cards.axes import BATCH, MAX_BATCH, MAX_ROWS
-from aerie.kernels.cards.dtypes import BOOL, HIDDEN, HOST, I32, I64, U32
+from aerie.kernels.cards.dtypes import BOOL, EACH, HIDDEN, HOST, I32, I64, U32
 from aerie.kernels.cards.fields import (
     POOL_ROW,
     STATUS,
@@ -18,12 +18,14 @@ from aerie.kernels.cards.fields import (
 )
 from aerie.kernels.status import Status
 
-_EACH = ("B",)
+# Arrays of rows that K11 and K12 copy, each to the one whose name begins with `static_`.
+ROW_ARRAYS = ("input_ids", "positions", "out_cache_loc", "hidden")
+
 _STATIC = ("C",)
 _CAPTURED = Axis("C", 1, MAX_BATCH, "requests the static buffers hold")
 _WIDE = Axis("H", 0, 1 << 16, "width of a hidden row (several taps side by side)")
 _FILL = scalar("int", 0, 1 << 21, "sequence length of an inert request")
-_SEQ_LEN = reads(I64, _EACH, "sequence length of each request")
+_SEQ_LEN = reads(I64, EACH, "sequence length of each request")
 _STATIC_SEQ_LEN = updates(I64, _STATIC, "padding: seq_len_fill")
 _STATIC_POOL_ROW = updates(I64, _STATIC, "padding: 0")
 
@@ -50,20 +52,17 @@ class DraftReplay(Call, number="K11", name="draft_replay_input_operator", family
     static_seq_len = _STATIC_SEQ_LEN
     static_req_pool_indices = _STATIC_POOL_ROW
     bucket = returns(HOST, (), "requests of the bucket that was filled")
-
-
-DRAFT_REPLAY = Card(
-    DraftReplay,
-    axes=(BATCH, _CAPTURED, _WIDE),
-    limits=(
-        limit("B", "largest_buckets", "requests of the largest captured bucket"),
-        limit("largest_buckets", "C", "requests the static buffers hold"),
-    ),
-    ties="None: copies.",
-    cost=cost(
-        "B*(tree_width*(20 + E*H) + 16)", "C*(tree_width*(20 + E*H) + 16) + 4", "C*tree_width"
-    ),
-)
+    card = Card(
+        axes=(BATCH, _CAPTURED, _WIDE),
+        limits=(
+            limit("B", "largest_buckets", "requests of the largest captured bucket"),
+            limit("largest_buckets", "C", "requests the static buffers hold"),
+        ),
+        ties="None: copies.",
+        cost=cost(
+            "B*(tree_width*(20 + E*H) + 16)", "C*(tree_width*(20 + E*H) + 16) + 4", "C*tree_width"
+        ),
+    )
 
 
 class ExtendReplay(Call, number="K12", name="extend_replay_input_operator", family="replay"):
@@ -81,7 +80,7 @@ class ExtendReplay(Call, number="K12", name="extend_replay_input_operator", fami
     positions = reads(I64, ("R",), "position of each row")
     out_cache_loc = reads(I32, ("R",), "KV slot each row writes")
     hidden = reads(HIDDEN, ("R", "H"), "target features of each row")
-    extend_len = reads(I64, _EACH, "rows of each request, at least 1; summed modulo 2^64")
+    extend_len = reads(I64, EACH, "rows of each request, at least 1; summed modulo 2^64")
     seq_len = _SEQ_LEN
     req_pool_indices = POOL_ROW
     static_input_ids = updates(I64, ("T",), "padding: 0")
@@ -95,35 +94,32 @@ class ExtendReplay(Call, number="K12", name="extend_replay_input_operator", fami
     bucket = returns(HOST, (), "requests of the bucket that was filled")
     row_bucket = returns(HOST, (), "rows of the bucket that was filled")
     status = STATUS
-
-
-EXTEND_REPLAY = Card(
-    ExtendReplay,
-    axes=(
-        BATCH,
-        Axis("R", 0, MAX_ROWS, "rows of the batch"),
-        _CAPTURED,
-        Axis("T", 1, MAX_ROWS + MAX_BATCH, "rows the static buffers hold"),
-        _WIDE,
-    ),
-    limits=(
-        limit("min(R, 1)", "B", "rows that belong to no request"),
-        limit("B", "largest_batch_buckets", "requests of the largest captured bucket"),
-        limit("largest_batch_buckets", "C", "requests the static buffers hold"),
-        limit(
-            "R + chosen_batch_buckets - B",
-            "largest_row_buckets",
-            "rows of the largest captured bucket, one per padding request included",
+    card = Card(
+        axes=(
+            BATCH,
+            Axis("R", 0, MAX_ROWS, "rows of the batch"),
+            _CAPTURED,
+            Axis("T", 1, MAX_ROWS + MAX_BATCH, "rows the static buffers hold"),
+            _WIDE,
         ),
-        limit("largest_row_buckets", "T", "rows the static buffers hold"),
-    ),
-    refusals=(
-        Refusal(Status.OUT_OF_RANGE, "R", "extend_len outside [1, R]"),
-        Refusal(Status.BROKEN_LAYOUT, "R", "the extend lengths do not add up to the rows"),
-    ),
-    ties="None: copies.",
-    cost=cost("R*(20 + E*H) + 24*B", "T*(20 + E*H) + 28*C", "T"),
-)
+        limits=(
+            limit("min(R, 1)", "B", "rows that belong to no request"),
+            limit("B", "largest_batch_buckets", "requests of the largest captured bucket"),
+            limit("largest_batch_buckets", "C", "requests the static buffers hold"),
+            limit(
+                "R + chosen_batch_buckets - B",
+                "largest_row_buckets",
+                "rows of the largest captured bucket, one per padding request included",
+            ),
+            limit("largest_row_buckets", "T", "rows the static buffers hold"),
+        ),
+        refusals=(
+            Refusal(Status.OUT_OF_RANGE, "R", "extend_len outside [1, R]"),
+            Refusal(Status.BROKEN_LAYOUT, "R", "the extend lengths do not add up to the rows"),
+        ),
+        ties="None: copies.",
+        cost=cost("R*(20 + E*H) + 24*B", "T*(20 + E*H) + 28*C", "T"),
+    )
 
 
 class ActiveSlots(Call, number="K13", name="build_active_slots", family="replay"):
@@ -142,16 +138,10 @@ class ActiveSlots(Call, number="K13", name="build_active_slots", family="replay"
     active_slots = returns(I32, ("S",), "active slots, packed to the front", -1)
     active_inverse = returns(I32, ("S",), "index in active_slots, or -1", -1)
     active_count = returns(I32, ("1",), "how many")
-
-
-ACTIVE_SLOTS = Card(
-    ActiveSlots,
-    axes=(
-        Axis("S", 0, 1024, "slots of the engine"),
-        Axis("T", 1, 128, "rows per slot"),
-    ),
-    ties="None: integers.",
-    cost=cost("18*S", "8*S + 4", "4*S"),
-)
-
-REPLAY_CARDS = (DRAFT_REPLAY, EXTEND_REPLAY, ACTIVE_SLOTS)
+    card = Card(
+        axes=(
+            Axis("S", 0, 1024, "slots of the engine"),
+            Axis("T", 1, 128, "rows per slot"),
+        ),
+        cost=cost("18*S", "8*S + 4", "4*S"),
+    )

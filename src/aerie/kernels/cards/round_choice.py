@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from aerie.kernels.card import Axis, Call, Card
 from aerie.kernels.cards.axes import BATCH, DEPTH, KNOTS, MAX_VERIFY, NODES
-from aerie.kernels.cards.dtypes import BOOL, F32, F64, I32, I64
+from aerie.kernels.cards.dtypes import BOOL, EACH, F32, F64, I32, I64, STORE
 from aerie.kernels.cards.fields import cost, limit, reads, scalar, updates
 
-_STORE = ("B", "N")
 _NOTED = ("B", "M")
-_SCORES = reads(F32, _STORE, "path score of each node, 0 for none")
-_DEPTHS = reads(I64, _STORE, "depth of each node")
-_PARENTS = reads(I64, _STORE, "parent of each node, -1 for the root")
+_SCORES = reads(F32, STORE, "path score of each node, 0 for none")
+_DEPTHS = reads(I64, STORE, "depth of each node")
+_PARENTS = reads(I64, STORE, "parent of each node, -1 for the root")
 _VERIFY = scalar("int", 1, MAX_VERIFY, "nodes of one request at most, root included")
-_SELECTED = updates(BOOL, _STORE, "the nodes to verify")
-_N_CHOSEN = updates(I32, ("B",), "how many they are")
+_SELECTED = updates(BOOL, STORE, "the nodes to verify")
+_N_CHOSEN = updates(I32, EACH, "how many they are")
 
 
 class BestNodes(Call, number="R8", name="choose_best_nodes"):
@@ -26,15 +25,12 @@ class BestNodes(Call, number="R8", name="choose_best_nodes"):
     cumu_scores = _SCORES
     selected = _SELECTED
     n_chosen = _N_CHOSEN
-
-
-BEST_NODES = Card(
-    BestNodes,
-    axes=(BATCH, NODES),
-    ties="Equal scores: the lower node id comes first.",
-    assumes="No score is NaN.",
-    cost=cost("4*B*N", "B*N + 4*B", "8*B*N"),
-)
+    card = Card(
+        axes=(BATCH, NODES),
+        ties="Equal scores: the lower node id comes first.",
+        assumes="No score is NaN.",
+        cost=cost("4*B*N", "B*N + 4*B", "8*B*N"),
+    )
 
 
 class PlannedNodes(Call, number="R9", name="choose_planned_nodes"):
@@ -58,28 +54,27 @@ class PlannedNodes(Call, number="R9", name="choose_planned_nodes"):
     numbers = reads(F64, ("Q",), "rate, seconds of each size, corrections [depth - 1, knot]")
     selected = _SELECTED
     n_chosen = _N_CHOSEN
-
-
-PLANNED_NODES = Card(
-    PlannedNodes,
-    axes=(
-        BATCH,
-        NODES,
-        Axis("S", 1, 1 << 14, "sizes on offer"),
-        Axis("Q", 2 + KNOTS, 1 << 15, "numbers of the offer"),
-    ),
-    limits=(
-        limit(f"1 + S + {KNOTS}", "Q", "rate, seconds and the knots of one depth"),
-        limit("Q - 1 - S", f"(Q - 1 - S)//{KNOTS}*{KNOTS}", "corrections in whole rows of knots"),
-    ),
-    ties="Equal weights: the lower request, then the lower node id comes first.",
-    assumes=(
-        "No score is NaN or above 1; a parent's id is lower than its child's; nodes deeper than"
-        " the corrections have rows take the last one's. Sums may be added in any order, so that"
-        " values closer than a few units of float64 may change places."
-    ),
-    cost=cost("20*B*N + 8*S + 8*Q", "B*N + 4*B", "B*N*(32 + deepest) + S"),
-)
+    card = Card(
+        axes=(
+            BATCH,
+            NODES,
+            Axis("S", 1, 1 << 14, "sizes on offer"),
+            Axis("Q", 2 + KNOTS, 1 << 15, "numbers of the offer"),
+        ),
+        limits=(
+            limit(f"1 + S + {KNOTS}", "Q", "rate, seconds and the knots of one depth"),
+            limit(
+                "Q - 1 - S", f"(Q - 1 - S)//{KNOTS}*{KNOTS}", "corrections in whole rows of knots"
+            ),
+        ),
+        ties="Equal weights: the lower request, then the lower node id comes first.",
+        assumes=(
+            "No score is NaN or above 1; a parent's id is lower than its child's; nodes deeper than"
+            " the corrections have rows take the last one's. Sums may be added in any order, so"
+            " that values closer than a few units of float64 may change places."
+        ),
+        cost=cost("20*B*N + 8*S + 8*Q", "B*N + 4*B", "B*N*(32 + deepest) + S"),
+    )
 
 
 class NotedNodes(Call, number="R10", name="note_chosen_nodes"):
@@ -89,21 +84,16 @@ class NotedNodes(Call, number="R10", name="note_chosen_nodes"):
 
     cumu_scores = _SCORES
     cumu_deltas = _DEPTHS
-    cumu_tokens = reads(I64, _STORE, "token of each node")
+    cumu_tokens = reads(I64, STORE, "token of each node")
     prev_indexs = _PARENTS
-    selected = reads(BOOL, _STORE, "the nodes to verify")
+    selected = reads(BOOL, STORE, "the nodes to verify")
     noted_scores = updates(F32, _NOTED, "path score of each row")
     noted_depths = updates(I32, _NOTED, "depth of each row")
     noted_tokens = updates(I32, _NOTED, "token of each row")
     noted_parents = updates(I32, _NOTED, "row of the parent, -1 for the root")
-
-
-NOTED_NODES = Card(
-    NotedNodes,
-    axes=(BATCH, NODES, Axis("M", 1, MAX_VERIFY, "rows noted of each request")),
-    ties="None: copies.",
-    assumes="The choice is closed under ancestors; tokens and depths fit int32.",
-    cost=cost("29*B*N", "16*B*M", "B*(2*N + 4*M)"),
-)
-
-CHOICE_CARDS = (BEST_NODES, PLANNED_NODES, NOTED_NODES)
+    card = Card(
+        axes=(BATCH, NODES, Axis("M", 1, MAX_VERIFY, "rows noted of each request")),
+        ties="None: copies.",
+        assumes="The choice is closed under ancestors; tokens and depths fit int32.",
+        cost=cost("29*B*N", "16*B*M", "B*(2*N + 4*M)"),
+    )

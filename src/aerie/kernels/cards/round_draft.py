@@ -23,15 +23,12 @@ class DraftPaths(Call, number="R5", name="mark_draft_paths"):
     frontier_bits = reads(I32, ("B", "W", "4"), "what each frontier node sees")
     node_ids = reads(I64, ("B", "X"), "ids of the nodes, from R7; -1 where refused")
     node_bits = returns(I32, ("B", "X", "4"), "what each node sees, itself included")
-
-
-DRAFT_PATHS = Card(
-    DraftPaths,
-    axes=(BATCH, WIDTH, Axis("X", 1, 10, "nodes fed next, per request")),
-    limits=(limit("fed_count + X", str(MAX_VERIFY), "nodes fed in all"),),
-    ties="None: bits.",
-    cost=cost("16*B*W + 8*B*X", "16*B*X", "8*B*X"),
-)
+    card = Card(
+        axes=(BATCH, WIDTH, Axis("X", 1, 10, "nodes fed next, per request")),
+        limits=(limit("fed_count + X", str(MAX_VERIFY), "nodes fed in all"),),
+        ties="None: bits.",
+        cost=cost("16*B*W + 8*B*X", "16*B*X", "8*B*X"),
+    )
 
 
 class BestChildren(Call, number="R6", name="best_draft_children"):
@@ -46,17 +43,11 @@ class BestChildren(Call, number="R6", name="best_draft_children"):
     hot_token_id = may_read(I64, ("VD",), "draft id to target id")
     topk_probas = returns(F32, _PER_ROW, "probability of each child")
     topk_tokens = returns(I64, _PER_ROW, "its target id")
-
-
-BEST_CHILDREN = Card(
-    BestChildren,
-    axes=(ROWS, DRAFT_VOCAB),
-    limits=(limit("node_top_k", "VD", "tokens of the draft vocabulary"),),
-    ties="Equal logits: the lower draft id comes first.",
-    # NumPy adds float32 exponentials, each off by up to 2.5 ulps, and alike where logits are equal.
-    tolerances={"topk_probas": Ulps(cpu=4, gpu=1)},
-    cost=cost("E*R*VD", "12*R*node_top_k", "R*VD*4"),
-)
-
-
-DRAFT_CARDS = (DRAFT_PATHS, BEST_CHILDREN)
+    card = Card(
+        axes=(ROWS, DRAFT_VOCAB),
+        limits=(limit("node_top_k", "VD", "tokens of the draft vocabulary"),),
+        ties="Equal logits: the lower draft id comes first.",
+        # NumPy adds float32 exponentials, each off by up to 2.5 ulps, alike where logits are equal.
+        tolerances={"topk_probas": Ulps(cpu=4, gpu=1)},
+        cost=cost("E*R*VD", "12*R*node_top_k", "R*VD*4"),
+    )

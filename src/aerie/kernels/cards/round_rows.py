@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from aerie.kernels.card import Axis, Call, Card
 from aerie.kernels.cards.axes import BATCH, COLUMNS, MAX_VERIFY, ROWS, SEATED_ROWS, SEATED_WIDTH
-from aerie.kernels.cards.dtypes import I32, I64
+from aerie.kernels.cards.dtypes import EACH, I32, I64, INDPTR
 from aerie.kernels.cards.fields import POOL_ROW, TABLE, cost, reads, returns, scalar, updates
 
-_EACH = ("B",)
-_INDPTR = ("B+1",)
 _LISTS = ("C",)
 _FED_ROWS = ("B*F",)
 _RUNS = ("B*run",)
@@ -21,8 +19,8 @@ _PROMPT = ("row_capacity",)
 # Chunks of prompts are longer than trees.
 MOST_PROMPT_ROWS = 1 << 20
 
-_SEQ_LEN = reads(I64, _EACH, "tokens with KV, root excluded")
-_KV_INDPTR = reads(I32, _INDPTR, "first entry of each request's list, from K8")
+_SEQ_LEN = reads(I64, EACH, "tokens with KV, root excluded")
+_KV_INDPTR = reads(I32, INDPTR, "first entry of each request's list, from K8")
 _KV_INDICES = updates(I32, _LISTS, "KV slots, from K8; behind the last list: 0")
 _COLUMN_POSITIONS = returns(I32, _LISTS, "position of each column")
 _ROW_INDPTR = returns(I32, ("B + 2",), "first row of each request, then of the inert one")
@@ -43,7 +41,7 @@ class VerifyRows(Call, number="R1", name="place_verify_rows"):
 
     draft_tokens = reads(I64, ("R",), "from K10c; -1 behind the last row")
     positions = reads(I64, ("R",), "from K10c")
-    qo_indptr = reads(I32, _INDPTR, "first row of each request")
+    qo_indptr = reads(I32, INDPTR, "first row of each request")
     kv_indptr = _KV_INDPTR
     kv_indices = _KV_INDICES
     seq_len = _SEQ_LEN
@@ -53,16 +51,14 @@ class VerifyRows(Call, number="R1", name="place_verify_rows"):
     row_indptr = _ROW_INDPTR
     column_indptr = _COLUMN_INDPTR
     column_positions = _COLUMN_POSITIONS
-    tree_start = returns(I32, _INDPTR, "columns before the tree; the inert request: 0")
-
-
-VERIFY_ROWS = Card(
-    VerifyRows,
-    axes=(BATCH, ROWS, COLUMNS),
-    ties="None: integers.",
-    assumes=f"qo_indptr begins with 0, never falls and ends within R; {_INERT}",
-    cost=cost("16*R + 4*C + 8*(B+1) + 8*B", "20*R + 8*C + 8*(B+2) + 4*(B+1)", "(R + C)*8 + 4*B"),
-)
+    tree_start = returns(I32, INDPTR, "columns before the tree; the inert request: 0")
+    card = Card(
+        axes=(BATCH, ROWS, COLUMNS),
+        assumes=f"qo_indptr begins with 0, never falls and ends within R; {_INERT}",
+        cost=cost(
+            "16*R + 4*C + 8*(B+1) + 8*B", "20*R + 8*C + 8*(B+2) + 4*(B+1)", "(R + C)*8 + 4*B"
+        ),
+    )
 
 
 class PromptRows(Call, number="R2", name="place_prompt_rows"):
@@ -73,8 +69,8 @@ class PromptRows(Call, number="R2", name="place_prompt_rows"):
     """
 
     row_capacity = scalar("int", 0, MOST_PROMPT_ROWS, "rows of the output buffers")
-    qo_indptr = reads(I32, _INDPTR, "first row of each chunk")
-    start = reads(I64, _EACH, "position of each chunk's first token")
+    qo_indptr = reads(I32, INDPTR, "first row of each chunk")
+    start = reads(I64, EACH, "position of each chunk's first token")
     kv_indptr = _KV_INDPTR
     kv_indices = _KV_INDICES
     positions = returns(I64, _PROMPT, "position of each row")
@@ -83,20 +79,16 @@ class PromptRows(Call, number="R2", name="place_prompt_rows"):
     row_indptr = _ROW_INDPTR
     column_indptr = _COLUMN_INDPTR
     column_positions = _COLUMN_POSITIONS
-    tree_start = returns(I32, _INDPTR, "start of each chunk; the inert request: 0")
-
-
-PROMPT_ROWS = Card(
-    PromptRows,
-    axes=(BATCH, COLUMNS),
-    ties="None: integers.",
-    assumes=f"qo_indptr begins with 0, never falls and ends within row_capacity; {_INERT}",
-    cost=cost(
-        "4*row_capacity + 8*(B+1) + 8*B",
-        "20*row_capacity + 8*C + 8*(B+2) + 4*(B+1)",
-        "(row_capacity + C)*6 + 4*B",
-    ),
-)
+    tree_start = returns(I32, INDPTR, "start of each chunk; the inert request: 0")
+    card = Card(
+        axes=(BATCH, COLUMNS),
+        assumes=f"qo_indptr begins with 0, never falls and ends within row_capacity; {_INERT}",
+        cost=cost(
+            "4*row_capacity + 8*(B+1) + 8*B",
+            "20*row_capacity + 8*C + 8*(B+2) + 4*(B+1)",
+            "(row_capacity + C)*6 + 4*B",
+        ),
+    )
 
 
 class DraftRows(Call, number="R3", name="place_draft_rows"):
@@ -108,23 +100,19 @@ class DraftRows(Call, number="R3", name="place_draft_rows"):
 
     run = scalar("int", 1, MAX_VERIFY, "rows of each request")
     seq_len = _SEQ_LEN
-    count = reads(I64, _EACH, "rows that hold a token, 0 to run")
+    count = reads(I64, EACH, "rows that hold a token, 0 to run")
     req_to_token = TABLE
     req_pool_indices = POOL_ROW
     positions = returns(I64, _RUNS, "position of each row")
     kv_slots = returns(I64, _RUNS, _WRITES)
     visible_prefix = returns(I32, _RUNS, _SEES)
-    last = returns(I64, _EACH, "row of each request's last token, its first row if it has none")
-    tree_start = returns(I32, _EACH, "seq_len")
-
-
-DRAFT_ROWS = Card(
-    DraftRows,
-    axes=(BATCH, SEATED_ROWS, SEATED_WIDTH),
-    ties="None: integers.",
-    assumes="req_pool_indices are rows of the table; 0 <= count <= run; 0 <= seq_len <= L.",
-    cost=cost("B*(28*run + 24)", "B*(20*run + 12)", "8*B*run"),
-)
+    last = returns(I64, EACH, "row of each request's last token, its first row if it has none")
+    tree_start = returns(I32, EACH, "seq_len")
+    card = Card(
+        axes=(BATCH, SEATED_ROWS, SEATED_WIDTH),
+        assumes="req_pool_indices are rows of the table; 0 <= count <= run; 0 <= seq_len <= L.",
+        cost=cost("B*(28*run + 24)", "B*(20*run + 12)", "8*B*run"),
+    )
 
 
 class DraftLevels(Call, number="R4", name="place_draft_levels"):
@@ -145,17 +133,17 @@ class DraftLevels(Call, number="R4", name="place_draft_levels"):
     fed_slots = returns(I64, _FED_ROWS, "slot each node writes")
     fed_visible = returns(I32, _FED_ROWS, "seq_len of its request")
     column_positions = _COLUMN_POSITIONS
-
-
-DRAFT_LEVELS = Card(
-    DraftLevels,
-    axes=(BATCH, Axis("F", 0, 1024, "nodes fed per request"), SEATED_ROWS, SEATED_WIDTH, COLUMNS),
-    ties="None: integers.",
-    assumes=(
-        f"req_pool_indices are rows of the table; 0 <= seq_len; node_level never falls; {_LISTED}"
-        " Nodes beyond the table's last column take its slot."
-    ),
-    cost=cost("8*F + 4*B*F + 20*B + 4*(B+1)", "20*B*F + 8*C", "8*B*F + 6*C"),
-)
-
-ROW_CARDS = (VERIFY_ROWS, PROMPT_ROWS, DRAFT_ROWS, DRAFT_LEVELS)
+    card = Card(
+        axes=(
+            BATCH,
+            Axis("F", 0, 1024, "nodes fed per request"),
+            SEATED_ROWS,
+            SEATED_WIDTH,
+            COLUMNS,
+        ),
+        assumes=(
+            "req_pool_indices are rows of the table; 0 <= seq_len; node_level never falls;"
+            f" {_LISTED} Nodes beyond the table's last column take its slot."
+        ),
+        cost=cost("8*F + 4*B*F + 20*B + 4*(B+1)", "20*B*F + 8*C", "8*B*F + 6*C"),
+    )

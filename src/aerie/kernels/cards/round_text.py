@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from aerie.kernels.card import Axis, Call, Card
 from aerie.kernels.cards.axes import BATCH, DEPTH, NODES, SEATED_ROWS, SEATED_WIDTH
-from aerie.kernels.cards.dtypes import F32, I32, I64
+from aerie.kernels.cards.dtypes import EACH, F32, I32, I64, STORE
 from aerie.kernels.cards.fields import POOL_ROW, cost, limit, reads, returns, scalar, updates
 
-_EACH = ("B",)
-_STORE = ("B", "N")
 LONGEST, MOST_SEARCHED = 8, 1 << 16
 
 
@@ -24,19 +22,16 @@ class FoundPath(Call, number="R13", name="find_text_path"):
     searched = scalar("int", 1, MOST_SEARCHED, "tokens looked through, the newest ones")
     text = reads(I32, ("P", "L"), "texts, one row of the table each")
     req_pool_indices = POOL_ROW
-    text_len = reads(I64, _EACH, "tokens of its text")
+    text_len = reads(I64, EACH, "tokens of its text")
     path_tokens = returns(I64, ("B", "path_length"), "tokens of the path", -1)
-    path_len = returns(I64, _EACH, "how many")
-    match_len = returns(I64, _EACH, "length of the suffix that was found, 0 for none")
-
-
-FOUND_PATH = Card(
-    FoundPath,
-    axes=(BATCH, SEATED_ROWS, SEATED_WIDTH),
-    ties="The longer suffix first, then the later occurrence.",
-    assumes="req_pool_indices are rows of the table; 0 <= text_len <= L.",
-    cost=cost("4*B*searched + 16*B", "8*B*path_length + 16*B", "B*searched*longest"),
-)
+    path_len = returns(I64, EACH, "how many")
+    match_len = returns(I64, EACH, "length of the suffix that was found, 0 for none")
+    card = Card(
+        axes=(BATCH, SEATED_ROWS, SEATED_WIDTH),
+        ties="The longer suffix first, then the later occurrence.",
+        assumes="req_pool_indices are rows of the table; 0 <= text_len <= L.",
+        cost=cost("4*B*searched + 16*B", "8*B*path_length + 16*B", "B*searched*longest"),
+    )
 
 
 class MergedPath(Call, number="R14", name="merge_text_path"):
@@ -49,23 +44,18 @@ class MergedPath(Call, number="R14", name="merge_text_path"):
     """
 
     node_count = scalar("int", 1, 4096, "nodes of each tree before")
-    cumu_tokens = updates(I64, _STORE, "token of each node")
-    cumu_scores = updates(F32, _STORE, "path score of each node")
-    cumu_deltas = updates(I64, _STORE, "depth of each node")
-    prev_indexs = updates(I64, _STORE, "parent")
+    cumu_tokens = updates(I64, STORE, "token of each node")
+    cumu_scores = updates(F32, STORE, "path score of each node")
+    cumu_deltas = updates(I64, STORE, "depth of each node")
+    prev_indexs = updates(I64, STORE, "parent")
     path_tokens = reads(I64, ("B", "T"), "from R13")
-    path_len = reads(I64, _EACH, "from R13")
-    confidence = reads(F32, _EACH, "what a copied token is worth of its parent, 0 to 1")
-    n_added = returns(I64, _EACH, "new nodes")
-
-
-MERGED_PATH = Card(
-    MergedPath,
-    axes=(BATCH, NODES, Axis("T", 1, DEPTH.high, "tokens of a path at most")),
-    limits=(limit("node_count + T", "N", "nodes per request"),),
-    ties="Of several children with the token the lowest id is walked over.",
-    assumes="0 <= path_len <= T; parents of the first node_count nodes are among them.",
-    cost=cost("B*(28*N + 8*T)", "28*B*T + 8*B", "3*B*N*T"),
-)
-
-TEXT_CARDS = (FOUND_PATH, MERGED_PATH)
+    path_len = reads(I64, EACH, "from R13")
+    confidence = reads(F32, EACH, "what a copied token is worth of its parent, 0 to 1")
+    n_added = returns(I64, EACH, "new nodes")
+    card = Card(
+        axes=(BATCH, NODES, Axis("T", 1, DEPTH.high, "tokens of a path at most")),
+        limits=(limit("node_count + T", "N", "nodes per request"),),
+        ties="Of several children with the token the lowest id is walked over.",
+        assumes="0 <= path_len <= T; parents of the first node_count nodes are among them.",
+        cost=cost("B*(28*N + 8*T)", "28*B*T + 8*B", "3*B*N*T"),
+    )

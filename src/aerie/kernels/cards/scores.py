@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from aerie.kernels.card import Axis, Call, Card, Ulps
 from aerie.kernels.cards.axes import BATCH, MAX_BATCH, MAX_ROWS, MAX_VERIFY, ROWS, STOPS, VOCAB
-from aerie.kernels.cards.dtypes import BOOL, F32, HIDDEN, I32, I64
+from aerie.kernels.cards.dtypes import BOOL, EACH, F32, HIDDEN, I32, I64, RUN
 from aerie.kernels.cards.fields import cost, may_read, reads, returns, scalar
 from aerie.kernels.cards.verdict import SAMPLED_TOGETHER, Sampled
 
-_EACH = ("B",)
-_RUN = ("B", "n")
 _BEST = ("B", "n", "top_n")
 _TOKENS = Axis("n", 1, MAX_VERIFY, "tokens a round can emit for one request")
 
@@ -22,18 +20,15 @@ class Coins(Call, number="R15", name="toss_coins"):
     """
 
     tree_depth = scalar("int", 0, 127, "deepest node of any request")
-    seed = reads(I64, _EACH, "key of the noise")
-    sample_index = reads(I64, _EACH, "which of n samples")
-    position = reads(I64, _EACH, "of the root: of the last committed token")
+    seed = reads(I64, EACH, "key of the noise")
+    sample_index = reads(I64, EACH, "which of n samples")
+    position = reads(I64, EACH, "of the root: of the last committed token")
     coins = returns(F32, ("B", "tree_depth + 2"), "one for each depth, the last for the bonus")
-
-
-COINS = Card(
-    Coins,
-    axes=(BATCH,),
-    ties="None: every number is exact.",
-    cost=cost("24*B", "4*B*(tree_depth + 2)", "20*B*(tree_depth + 2)"),
-)
+    card = Card(
+        axes=(BATCH,),
+        ties="None: every number is exact.",
+        cost=cost("24*B", "4*B*(tree_depth + 2)", "20*B*(tree_depth + 2)"),
+    )
 
 
 class LogProbabilities(Call, number="R16", name="score_target_tokens"):
@@ -47,21 +42,18 @@ class LogProbabilities(Call, number="R16", name="score_target_tokens"):
 
     top_n = scalar("int", 0, 20, "best tokens of each entry at most")
     logits = reads(F32, ("R", "V"), "target logits, unchanged")
-    rows = reads(I64, _RUN, "row that decided each token, -1 for none")
-    tokens = reads(I64, _RUN, "the tokens")
-    wanted = reads(I32, _EACH, "best tokens asked for; -1: no log-probabilities at all")
-    chosen_logprobs = returns(F32, _RUN, "of each token")
+    rows = reads(I64, RUN, "row that decided each token, -1 for none")
+    tokens = reads(I64, RUN, "the tokens")
+    wanted = reads(I32, EACH, "best tokens asked for; -1: no log-probabilities at all")
+    chosen_logprobs = returns(F32, RUN, "of each token")
     top_tokens = returns(I32, _BEST, "the best min(wanted, top_n, V) tokens of its row", -1)
     top_logprobs = returns(F32, _BEST, "and theirs")
-
-
-LOG_PROBABILITIES = Card(
-    LogProbabilities,
-    axes=(BATCH, ROWS, VOCAB, _TOKENS),
-    ties="Equal logits: the lower id comes first.",
-    tolerances={"chosen_logprobs": Ulps(cpu=1, gpu=1), "top_logprobs": Ulps(cpu=1, gpu=1)},
-    cost=cost("4*B*n*V + 16*B*n + 4*B", "4*B*n*(1 + 2*top_n)", "4*B*n*V"),
-)
+    card = Card(
+        axes=(BATCH, ROWS, VOCAB, _TOKENS),
+        ties="Equal logits: the lower id comes first.",
+        tolerances={"chosen_logprobs": Ulps(cpu=1, gpu=1), "top_logprobs": Ulps(cpu=1, gpu=1)},
+        cost=cost("4*B*n*V + 16*B*n + 4*B", "4*B*n*(1 + 2*top_n)", "4*B*n*V"),
+    )
 
 
 class NearTies(Sampled, number="R17", name="find_near_ties"):
@@ -74,23 +66,20 @@ class NearTies(Sampled, number="R17", name="find_near_ties"):
     none.
     """
 
-    rows = reads(I64, _RUN, "row that decided each token, -1 for none")
-    tokens = reads(I64, _RUN, "the tokens")
-    limit = reads(F32, _EACH, "what numerics may move of a logit between 1 and 2, at least 0")
-    near_ties = returns(BOOL, _RUN, "whether each token was a near tie")
-
-
-NEAR_TIES = Card(
-    NearTies,
-    axes=(BATCH, ROWS, VOCAB, STOPS, _TOKENS),
-    companions=SAMPLED_TOGETHER,
-    ties="None: a comparison of float32 sums; masses of filters as in sample_target_tokens.",
-    assumes=(
-        "What sample_target_tokens took without refusing a request that has rows here, and rows of"
-        " the request that names them."
-    ),
-    cost=cost("4*B*n*V + 16*B*n + 12*B", "B*n", "60*B*n*V"),
-)
+    rows = reads(I64, RUN, "row that decided each token, -1 for none")
+    tokens = reads(I64, RUN, "the tokens")
+    limit = reads(F32, EACH, "what numerics may move of a logit between 1 and 2, at least 0")
+    near_ties = returns(BOOL, RUN, "whether each token was a near tie")
+    card = Card(
+        axes=(BATCH, ROWS, VOCAB, STOPS, _TOKENS),
+        companions=SAMPLED_TOGETHER,
+        ties="None: a comparison of float32 sums; masses of filters as in sample_target_tokens.",
+        assumes=(
+            "What sample_target_tokens took without refusing a request that has rows here, and rows"
+            " of the request that names them."
+        ),
+        cost=cost("4*B*n*V + 16*B*n + 12*B", "B*n", "60*B*n*V"),
+    )
 
 
 class Forbidden(Call, number="R26", name="forbid_tokens"):
@@ -108,20 +97,15 @@ class Forbidden(Call, number="R26", name="forbid_tokens"):
     bits = reads(I32, ("Q", "U"), "masks, a bit for every id")
     token_ids = may_read(I64, ("G", "V"), "id of every column")
     masked = returns(F32, ("R", "V"), "the logits that are left")
-
-
-FORBIDDEN = Card(
-    Forbidden,
-    axes=(
-        BATCH,
-        ROWS,
-        VOCAB,
-        Axis("Q", 1, MAX_ROWS + 1, "masks; the first stands for none"),
-        Axis("U", 1, 1 << 13, "words of a mask"),
-        Axis("G", 1, MAX_BATCH, "vocabularies: one for all seats, or one each"),
-    ),
-    ties="None: bits.",
-    cost=cost("E*R*V + 4*R*U", "4*R*V", "R*V"),
-)
-
-SCORE_CARDS = (COINS, LOG_PROBABILITIES, NEAR_TIES, FORBIDDEN)
+    card = Card(
+        axes=(
+            BATCH,
+            ROWS,
+            VOCAB,
+            Axis("Q", 1, MAX_ROWS + 1, "masks; the first stands for none"),
+            Axis("U", 1, 1 << 13, "words of a mask"),
+            Axis("G", 1, MAX_BATCH, "vocabularies: one for all seats, or one each"),
+        ),
+        ties="None: bits.",
+        cost=cost("E*R*V + 4*R*U", "4*R*V", "R*V"),
+    )

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
-from aerie.kernels.cases.draws import cycle, slot_table
-from aerie.kernels.cases.spoils import Spoil, blank, both, cast, put
-from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
+from aerie.kernels.cases.draws import cycle, in_table
+from aerie.kernels.cases.spoils import BOUNDS, DATA, DTYPE, Spoil, blank, both, cast, put
+from aerie.kernels.cases.table import Inputs, Rng, cases, row
 from aerie.kernels.cases.trees import Layout, lay_out
 
 KERNEL = "update_verify_result"
@@ -38,12 +37,10 @@ def _accept_depth(accept: Any, request: int, deepest: int) -> int:
     return fixed[accept] if isinstance(accept, str) else min(accept, deepest)
 
 
-def _verdict(
-    rng: np.random.Generator, batch: Batch, accept: Any = "mixed", left: Any = 10_000
-) -> Inputs:
+def _verdict(rng: Rng, batch: Batch, accept: Any = "mixed", left: Any = 10_000) -> Inputs:
     """K7 inputs: each request accepts a path of `accept` rows and may emit `left` more tokens."""
     n_requests = len(batch.shapes) if batch.n_requests is None else batch.n_requests
-    layout = lay_out(rng, cycle(batch.shapes, n_requests, "str").tolist(), n_spare=batch.n_spare)
+    layout = lay_out(rng, batch.shapes, n_spare=batch.n_spare, batch=n_requests)
     depth = int(layout.depths.max(initial=0)) if batch.depth is None else batch.depth
     index = np.full((n_requests, depth + 1), -1, np.int64)
     count = np.zeros(n_requests, np.int64)
@@ -63,12 +60,11 @@ def _verdict(
         "length_limit": seq_len + 1 + cycle(left, n_requests, "int64"),
         # Past the vocabulary: nothing stops unless a case says so. -1 is an unused entry.
         "stop_tokens": np.tile(cycle((90_000, -1), batch.n_stops, "int64"), (n_requests, 1)),
-        "req_to_token": slot_table(rng, n_requests + 2, width),
-        "req_pool_indices": rng.permutation(n_requests + 2)[:n_requests],
+        **in_table(rng, n_requests, width),
     }
 
 
-def _path(rng: np.random.Generator, layout: Layout, request: int, accept: Any) -> list[int]:
+def _path(rng: Rng, layout: Layout, request: int, accept: Any) -> list[int]:
     depths = layout.depths[layout.span(request)]
     deepest = int(depths.max(initial=0))
     return layout.path(rng, request, _accept_depth(accept, request, deepest))
@@ -119,40 +115,36 @@ _ROWS = (
     row("b6_all", "all_accepted", batch=Batch(), accept="all"),
     row("b6_chain_all_no_moves", "all_accepted no_moves", batch=Batch(_CHAINS, 6), accept="all"),
     row("b0", "empty_batch", batch=Batch((), depth=2)),
-    row("b0_no_table", "empty_batch no_table", None, blank("req_to_token", 0, 0), batch=Batch(())),
+    row("b0_no_table", "empty_batch no_table", blank("req_to_token", 0, 0), batch=Batch(())),
     row("b3_some_without_rows", "no_rows", batch=Batch(("chain0", "random7", "chain0"))),
     row("b3_nobody_has_rows", "no_rows all_empty", batch=Batch(["chain0"], 3)),
-    row("b2_spare_rows", "spare_rows", batch=Batch(("random9", "star4"), n_spare=5),
-        accept="all"),
+    row("b2_spare_rows", "spare_rows", batch=Batch(("random9", "star4"), n_spare=5), accept="all"),
     row("b2_depth_room", "depth_room", batch=Batch(("chain3", "star4"), depth=12), accept="all"),
     row("b1_chain128", "rows_128 depth_127", batch=Batch(["chain128"]), accept="all"),
     row("b1_random128", "rows_128", batch=Batch(["random128"], n_stops=1), accept="all"),
     row("b128_rows_64", "rows_64 batch_limit", batch=Batch(["random64"], 128)),
     row("b3_no_stops", "no_stops", batch=Batch(_MIX[:3], n_stops=0)),
     row("b3_stops_64", "stops_64", batch=Batch(_MIX[:3], n_stops=64)),
-    row("b3_stops_unused", "stops_unused", None,
+    row("b3_stops_unused", "stops_unused",
         both(put("stop_tokens", ..., -1), put("bonus_token", ..., -1)), batch=_SMALL),
-    row("b5_stop_first", "stop_first all_finished", None, _FIRST, batch=Batch(_CHAINS, 5),
+    row("b5_stop_first", "stop_first all_finished", _FIRST, batch=Batch(_CHAINS, 5), accept="all"),
+    row("b5_stop_middle", "stop_middle all_finished", _MIDDLE, batch=Batch(_CHAINS, 5),
         accept="all"),
-    row("b5_stop_middle", "stop_middle all_finished", None, _MIDDLE, batch=Batch(_CHAINS, 5),
-        accept="all"),
-    row("b5_stop_last", "stop_last all_finished", None, _LAST, batch=Batch(_CHAINS, 5),
-        accept="all"),
-    row("b5_stop_bonus", "stop_bonus all_finished", None, _BONUS, batch=Batch(_MIX[:5])),
-    row("b6_stop_first_of_tree", "stop_first moves", None, _FIRST, batch=Batch(), accept="all"),
-    row("b6_stop_middle_of_tree", "stop_middle moves", None, _MIDDLE, batch=Batch(), accept="all"),
-    row("b6_some_stop", "stop_some", None, _some_stop, batch=Batch(), accept="all"),
-    row("b128_some_stop", "stop_some batch_limit", None, _some_stop, batch=Batch(n_requests=128)),
-    row("b3_stop_is_token_zero", "stop_bonus stop_zero", None,
-        both(put("stop_tokens", np.s_[:, 0], 0), put("bonus_token", ..., 0)),
-        batch=Batch(_MIX[:3])),
-    row("b3_stop_is_the_root", "stop_root", None,
+    row("b5_stop_last", "stop_last all_finished", _LAST, batch=Batch(_CHAINS, 5), accept="all"),
+    row("b5_stop_bonus", "stop_bonus all_finished", _BONUS, batch=Batch(_MIX[:5])),
+    row("b6_stop_first_of_tree", "stop_first moves", _FIRST, batch=Batch(), accept="all"),
+    row("b6_stop_middle_of_tree", "stop_middle moves", _MIDDLE, batch=Batch(), accept="all"),
+    row("b6_some_stop", "stop_some", _some_stop, batch=Batch(), accept="all"),
+    row("b128_some_stop", "stop_some batch_limit", _some_stop, batch=Batch(n_requests=128)),
+    row("b3_stop_is_token_zero", "stop_bonus stop_zero", put("stop_tokens", np.s_[:, 0], 0),
+        put("bonus_token", ..., 0), batch=Batch(_MIX[:3])),
+    row("b3_stop_is_the_root", "stop_root",
         lambda inputs: put("stop_tokens", (0, 0), inputs["draft_tokens"][0])(inputs),
         batch=Batch(_CHAINS, 3), accept="none"),
     # The same in a few rows, for interpreters and simulators.
-    row("b3_stop_first", "stop_first few_rows", None, _FIRST, batch=_SMALL, accept="all"),
-    row("b3_stop_last", "stop_last few_rows", None, _LAST, batch=_SMALL, accept="all"),
-    row("b3_stop_bonus", "stop_bonus few_rows", None, _BONUS, batch=_SMALL),
+    row("b3_stop_first", "stop_first few_rows", _FIRST, batch=_SMALL, accept="all"),
+    row("b3_stop_last", "stop_last few_rows", _LAST, batch=_SMALL, accept="all"),
+    row("b3_stop_bonus", "stop_bonus few_rows", _BONUS, batch=_SMALL),
     row("b3_limits_inside", "limit_inside few_rows", batch=_SMALL, accept="all", left=(1, 2, 3)),
     row("b6_limit_inside_run", "limit_inside", batch=Batch(_CHAINS, 6), accept="all",
         left=(1, 2, 3, 4)),
@@ -164,17 +156,17 @@ _ROWS = (
         left=7),
     row("b3_limit_reached_before", "limit_reached", batch=Batch(_CHAINS, 3), left=0),
     row("b3_limit_passed_before", "limit_passed", batch=Batch(_CHAINS, 3), left=(-1, 9, -3)),
-    row("b5_stop_before_limit", "stop_middle limit_inside", None, _MIDDLE, batch=Batch(_CHAINS, 5),
+    row("b5_stop_before_limit", "stop_middle limit_inside", _MIDDLE, batch=Batch(_CHAINS, 5),
         accept="all", left=(3, 4, 9)),
-    row("b5_limit_before_stop", "stop_last limit_inside", None, _LAST, batch=Batch(_CHAINS, 5),
+    row("b5_limit_before_stop", "stop_last limit_inside", _LAST, batch=Batch(_CHAINS, 5),
         accept="all", left=2),
     row("b3_seq_0", "seq_0", batch=Batch(_MIX[:3], seq=0), accept="all"),
     row("b2_seq_65537", "long_context", batch=Batch(("random9", "chain4"), seq=65_537),
         accept="all"),
     row("b3_table_full", "capacity_exact", batch=Batch(["star4"], 3, seq=9, n_columns=0)),
-    row("b3_index_tail_garbage", "index_tail", None, put("accept_index", np.s_[:, 1:], 77),
+    row("b3_index_tail_garbage", "index_tail", put("accept_index", np.s_[:, 1:], 77),
         batch=Batch(_CHAINS, 3), accept="none"),
-    row("b3_limits_at_int64", "limit_edge", None,
+    row("b3_limits_at_int64", "limit_edge",
         put("length_limit", ..., [-(2**63), 2**63 - 1, 1 - 2**63]), batch=Batch(_MIX[:3]),
         accept="all"),
     row("layout_falls", "refused layout", DATA, put("qo_indptr", 1, 9),
@@ -214,4 +206,4 @@ _ROWS = (
     row("table_int64", "wrong_dtype int64", DTYPE, cast("req_to_token", "int64"), batch=_SMALL),
 )  # fmt: skip
 
-COMMIT_CASES: tuple[Case, ...] = cases(KERNEL, _verdict, _ROWS)
+COMMIT_CASES = cases(KERNEL, _verdict, _ROWS)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from aerie.kernels.cases.table import Array
+from aerie.kernels.cases.table import Array, Inputs, Rng
 
 
-def draw_probas(rng: np.random.Generator, shape: tuple[int, int, int], kind: str) -> Array:
+def draw_probas(rng: Rng, shape: tuple[int, int, int], kind: str) -> Array:
     """Draft probabilities [B, W, K], descending inside a slot where the kind allows it."""
     usual = np.sort(rng.random(shape) ** 2 + 1e-3, axis=2)[:, :, ::-1]
     usual = usual / (1.1 * usual.sum(2, keepdims=True))
@@ -33,7 +33,7 @@ def draw_probas(rng: np.random.Generator, shape: tuple[int, int, int], kind: str
     return np.asarray(kinds[kind](), np.float32)
 
 
-def draw_logits(rng: np.random.Generator, shape: tuple[int, int], kind: str) -> Array:
+def draw_logits(rng: Rng, shape: tuple[int, int], kind: str) -> Array:
     """Target logits [R, V] of a kind; no row is masked altogether."""
     made = rng.standard_normal(shape) * 3
     if kind == "ties":
@@ -59,15 +59,26 @@ def cycle(values: Any, n_entries: int, dtype: str) -> Array:
     return np.resize(np.asarray(values, dtype), n_entries)
 
 
-def rows_of_hidden(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    """Hidden rows; `bfloat16` comes as the upper 16 bits of float32, in uint16."""
-    rows = rng.standard_normal(shape, dtype=np.float32)
+def rows_of_hidden(rng: Rng, shape: tuple[int, ...], dtype: str) -> Array:
+    """Hidden rows in a dtype."""
+    return in_dtype(rng.standard_normal(shape, dtype=np.float32), dtype)
+
+
+def in_dtype(rows: Array, dtype: str) -> Array:
+    """float32 in a dtype; `bfloat16` comes as the upper 16 bits of each, in uint16."""
     if dtype == "bfloat16":
         return (rows.view(np.uint32) >> 16).astype(np.uint16)
     return rows.astype(dtype)
 
 
-def slot_table(rng: np.random.Generator, n_rows: int, width: int) -> Array:
-    """A request-to-slot table of slots that all differ."""
-    slots = rng.permutation(n_rows * width).astype(np.int32)
-    return slots.reshape(n_rows, width)
+def bounds_of(counts: Array) -> Array:
+    """Where the entries of each request begin, and those of the last end."""
+    return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+
+
+def in_table(rng: Rng, n_requests: int, width: int, n_rows: int | None = None) -> Inputs:
+    """A request-to-slot table of slots that all differ, and the row of each request."""
+    n_table = n_requests + 2 if n_rows is None else n_rows
+    slots = rng.permutation(n_table * width).astype(np.int32)
+    rows = rng.permutation(max(n_table, n_requests))[:n_requests]
+    return {"req_to_token": slots.reshape(n_table, width), "req_pool_indices": rows}

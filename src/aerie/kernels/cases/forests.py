@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aerie.kernels.cases.table import Array
+from aerie.kernels.cases.table import Array, Rng
 from aerie.kernels.cases.trees import VOCAB, tree_parents
 
 # Share of its parent's score that a child has; eighths make equal scores common.
-_SHARES: dict[str, Callable[[np.random.Generator, int], Array]] = {
+_SHARES: dict[str, Callable[[Rng, int], Array]] = {
     "usual": lambda rng, size: rng.random(size) ** 0.5,
     "ties": lambda rng, size: rng.integers(1, 9, size) / 8,
     "some_zero": lambda rng, size: rng.integers(0, 9, size) / 8,
@@ -37,7 +37,7 @@ class Forest:
 
 
 def plant(
-    rng: np.random.Generator,
+    rng: Rng,
     shapes: Sequence[str],
     kind: str = "usual",
     spare: int = 2,
@@ -66,7 +66,7 @@ def plant(
     return Forest(tokens, scores, depths, parents)
 
 
-def left_over(rng: np.random.Generator, forest: Forest) -> None:
+def left_over(rng: Rng, forest: Forest) -> None:
     """Behind the trees, what an earlier round left: nodes that hang together but have no score."""
     for b, row in enumerate(forest.parents):
         for node in range(1, len(row)):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.growth_layer import LAYER_CASES
 from aerie.kernels.cases.growth_store import STORE_CASES
-from aerie.kernels.cases.spoils import blank, cast, put, setting
-from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DTYPE, blank, cast, put, setting
+from aerie.kernels.cases.table import Inputs, Rng, cases, row
 from aerie.kernels.cases.trees import COMPAT_ROOT
 
 KERNEL = "calculate_work_deltas"
@@ -23,7 +22,7 @@ _LEVELS = {
 
 
 def _runs(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int,
     old: int,
     top_k: int,
@@ -70,8 +69,8 @@ _ROWS = (
     row("b4_no_old_scores", "no_old", batch=4, old=0, top_k=5, verify=3),
     row("b4_no_old_verify_room", "no_old free_slots", batch=4, old=0, top_k=5, verify=9),
     row("b4_old1_verify1_k5", "root_only full", batch=4, old=1, top_k=5, verify=1),
-    row("b4_old2_verify2_k10_more_new_than_old", "full exhausted",
-        batch=4, old=2, top_k=10, verify=2, kind="new_above"),
+    row("b4_old2_verify2_k10_more_new_than_old", "full exhausted", batch=4, old=2, top_k=10,
+        verify=2, kind="new_above"),
     row("b0_old4_k3", "empty_batch", batch=0, old=4, top_k=3, verify=8),
     row("b0_no_old_k1", "empty_batch no_old", batch=0, old=0, top_k=1, verify=1),
     row("b6_old8_k7_ties_full", "ties full", batch=6, old=8, top_k=7, verify=8, kind="ties"),
@@ -80,34 +79,34 @@ _ROWS = (
     row("b3_old6_k4_zero", "p_zero", batch=3, old=6, top_k=4, verify=7, kind="all_zero"),
     row("b3_old9_k3_above", "new_above", batch=3, old=9, top_k=3, verify=9, kind="new_above"),
     row("b3_old9_k3_below", "new_below", batch=3, old=9, top_k=3, verify=9, kind="new_below"),
-    row("b3_old9_k5_below_free", "new_below free_slots",
-        batch=3, old=9, top_k=5, verify=11, kind="new_below"),
-    row("b7_old30_k10_wide_range", "wide_range",
-        batch=7, old=30, top_k=10, verify=30, kind="wide_range"),
-    row("b128_old40_k10_wide_range", "wide_range batch_limit",
-        batch=128, old=40, top_k=10, verify=44, kind="wide_range"),
+    row("b3_old9_k5_below_free", "new_below free_slots", batch=3, old=9, top_k=5, verify=11,
+        kind="new_below"),
+    row("b7_old30_k10_wide_range", "wide_range", batch=7, old=30, top_k=10, verify=30,
+        kind="wide_range"),
+    row("b128_old40_k10_wide_range", "wide_range batch_limit", batch=128, old=40, top_k=10,
+        verify=44, kind="wide_range"),
     row("b2_old16_k8_compat", "compat", batch=2, old=16, top_k=8, verify=16, kind="compat"),
-    row("b2_old3_k5_certain", "p_one ties", None, put("work_scores", ..., 1.0),
-        batch=2, old=3, top_k=5, verify=4),
-    row("b2_old4_k4_subnormal", "p_tiny", None, put("work_scores", np.s_[:, 4:], 1e-42),
-        batch=2, old=4, top_k=4, verify=6),
+    row("b2_old3_k5_certain", "p_one ties", put("work_scores", ..., 1.0), batch=2, old=3, top_k=5,
+        verify=4),
+    row("b2_old4_k4_subnormal", "p_tiny", put("work_scores", np.s_[:, 4:], 1e-42), batch=2, old=4,
+        top_k=4, verify=6),
     row("b3_old33_k3", "odd_lengths", batch=3, old=33, top_k=3, verify=34),
     row("b3_old7_k1", "one_choice", batch=3, old=7, top_k=1, verify=7),
-    row("b64_old20_k5_one_request_gains", "mixed", None,
-        put("work_scores", np.s_[1:, 20:], 0.0), batch=64, old=20, top_k=5, verify=20),
-    row("b4_old4_k4_not_finite", "score_nan score_infinite", None,
-        put("work_scores", ..., _NOT_FINITE), batch=4, old=4, top_k=4, verify=6),
-    row("b1_old4_k4_infinite_gain", "score_infinite", None, put("work_scores", (0, 4), np.inf),
-        batch=1, old=4, top_k=4, verify=4),
-    row("b3_old4_k4_all_minus_infinity", "score_infinite all_equal", None,
+    row("b64_old20_k5_one_request_gains", "mixed", put("work_scores", np.s_[1:, 20:], 0.0),
+        batch=64, old=20, top_k=5, verify=20),
+    row("b4_old4_k4_not_finite", "score_nan score_infinite", put("work_scores", ..., _NOT_FINITE),
+        batch=4, old=4, top_k=4, verify=6),
+    row("b1_old4_k4_infinite_gain", "score_infinite", put("work_scores", (0, 4), np.inf), batch=1,
+        old=4, top_k=4, verify=4),
+    row("b3_old4_k4_all_minus_infinity", "score_infinite all_equal",
         put("work_scores", ..., -np.inf), batch=3, old=4, top_k=4, verify=5),
-    row("b2_old5_k5_not_sorted", "unsorted", None,
+    row("b2_old5_k5_not_sorted", "unsorted",
         put("work_scores", ..., [0.5, 0.1, 0.9, 0.3, 0.7, 0.2, 0.8, 0.4, 0.6, 0.1]),
         batch=2, old=5, top_k=5, verify=6),
-    row("b2_old3_k5_negative", "p_negative", None, put("work_scores", np.s_[:, 2:5], -0.5),
-        batch=2, old=3, top_k=5, verify=5),
-    row("b2_old2_k8_past_float32", "score_huge", None, put("work_scores", ..., 3e38),
-        batch=2, old=2, top_k=8, verify=10),
+    row("b2_old3_k5_negative", "p_negative", put("work_scores", np.s_[:, 2:5], -0.5), batch=2,
+        old=3, top_k=5, verify=5),
+    row("b2_old2_k8_past_float32", "score_huge", put("work_scores", ..., 3e38), batch=2, old=2,
+        top_k=8, verify=10),
     row("old_past_verify", "beyond_verify", BOUNDS, batch=2, old=9, top_k=3, verify=8),
     row("k_past_scores", "beyond_run", BOUNDS, setting(node_top_k=9), batch=2, old=5, top_k=3,
         verify=8),
@@ -120,8 +119,8 @@ _ROWS = (
     row("scores_139", "beyond_scores", BOUNDS, batch=1, old=129, top_k=10, verify=128),
     row("scores_flat", "wrong_shape", BOUNDS, blank("work_scores", 8), batch=2, old=4, top_k=3,
         verify=9),
-    row("scores_float64", "wrong_dtype", DTYPE, cast("work_scores", "float64"),
-        batch=2, old=4, top_k=3, verify=9),
+    row("scores_float64", "wrong_dtype", DTYPE, cast("work_scores", "float64"), batch=2, old=4,
+        top_k=3, verify=9),
 )  # fmt: skip
 
-GROWTH_CASES: tuple[Case, ...] = (*LAYER_CASES, *STORE_CASES, *cases(KERNEL, _runs, _ROWS))
+GROWTH_CASES = (*LAYER_CASES, *STORE_CASES, *cases(KERNEL, _runs, _ROWS))

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
-from aerie.kernels.cases.spoils import blank, both, cast, put, setting
-from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DATA, DTYPE, blank, cast, put, setting
+from aerie.kernels.cases.table import Inputs, Rng, cases, row
 from aerie.kernels.cases.trees import Candidates, Plan, best_scores, draw_candidates, grow
 
 KERNEL = "update_cumu_draft_state"
 
 
-def stored(
-    rng: np.random.Generator, plan: Plan, verify: int, kept: int | None = None
-) -> tuple[Inputs, Candidates]:
+def stored(rng: Rng, plan: Plan, verify: int, kept: int | None = None) -> tuple[Inputs, Candidates]:
     """What K2 and R7 take of the store that `plan` grows, and a layer below its last frontier."""
     store = grow(rng, plan)
     last = np.take_along_axis(store.path, store.frontier, 1)
@@ -40,9 +37,7 @@ def stored(
     return inputs, layer
 
 
-def _state(
-    rng: np.random.Generator, plan: Plan, verify: int = 16, kept: int | None = None
-) -> Inputs:
+def _state(rng: Rng, plan: Plan, verify: int = 16, kept: int | None = None) -> Inputs:
     """K2 inputs: a store and one more layer."""
     inputs, layer = stored(rng, plan, verify, kept)
     return {
@@ -104,8 +99,8 @@ _ROWS = (
     *GROWN_ROWS,
     row("b1_k1_smallest", "first_layer one_choice", plan=Plan(1, 1, columns=1), verify=1),
     row("b4_w8_k8_second_layer", "default", plan=Plan(4, 8, (1, 8)), verify=64),
-    row("b8_w4_k4_layer15_full", "capacity_exact deep",
-        plan=Plan(8, 4, (1, *[4] * 14), nodes=229), verify=64),
+    row("b8_w4_k4_layer15_full", "capacity_exact deep", plan=Plan(8, 4, (1, *[4] * 14), nodes=229),
+        verify=64),
     row("b2_w5_k5_third_layer", "not_a_power_of_two", plan=Plan(2, 5, (1, 5, 5)), verify=20),
     row("b3_k1_chain", "one_choice chain deep", plan=Plan(3, 1, (1,) * 9), verify=8),
     row("b2_widths_1_3_8", "width_grows", plan=Plan(2, 8, (1, 3, 8)), verify=40),
@@ -117,26 +112,26 @@ _ROWS = (
     row("b2_w3_k3_wide_sort_buffer", "spare_sort", plan=Plan(2, 3, (1, 3)), verify=7, kept=19),
     row("b2_k8_compat_layer1", "compat first_layer", plan=Plan(2, 8, (1,), compat=True)),
     row("b2_w8_k8_compat_layer2", "compat", plan=Plan(2, 8, (1, 8), compat=True), verify=32),
-    row("b2_w4_k4_compat_layer6", "compat deep",
-        plan=Plan(2, 4, (1, 4, 4, 4, 4, 4), compat=True), verify=64),
+    row("b2_w4_k4_compat_layer6", "compat deep", plan=Plan(2, 4, (1, 4, 4, 4, 4, 4), compat=True),
+        verify=64),
     row("b3_w3_k5_compat_ties", "compat ties", plan=Plan(3, 5, (1, 3), "ties", True), verify=20),
     row("b3_w2_k3_nodes_exact", "capacity_exact", plan=Plan(3, 3, (1, 2), nodes=10)),
     row("b1_w1_k1_nodes_4096", "capacity_limit", plan=Plan(1, 1, (1, 1), nodes=4096), verify=3),
     row("b3_w2_k3_columns_exact", "mask_exact", plan=Plan(3, 3, (1, 2), columns=5)),
     row("b1_w2_k3_columns_1024", "mask_limit", plan=Plan(1, 3, (1, 2), columns=1024)),
-    row("b2_k4_root_is_fed", "first_layer root_fed", None,
-        both(put("input_tree_mask", np.s_[:, 0, 0], True), setting(fed_count=1)), plan=Plan(2, 4)),
-    row("b3_w3_k4_cousins_share_tokens", "cousins", None, _cousins, plan=Plan(3, 4, (1, 3))),
-    row("b3_w2_k3_same_layer_tokens", "tokens_edge", None,
+    row("b2_k4_root_is_fed", "first_layer root_fed", put("input_tree_mask", np.s_[:, 0, 0], True),
+        setting(fed_count=1), plan=Plan(2, 4)),
+    row("b3_w3_k4_cousins_share_tokens", "cousins", _cousins, plan=Plan(3, 4, (1, 3))),
+    row("b3_w2_k3_same_layer_tokens", "tokens_edge",
         put("topk_tokens", np.s_[:, :3], [0, 2**40, -1]), plan=_SMALL),
-    row("b3_w2_k3_scores_not_finite", "score_nan score_infinite", None,
-        both(put("sort_layer_scores", ..., [np.inf, 0.5, -np.inf, -0.0, np.nan, np.nan]),
-             put("curr_layer_scores", ..., np.nan), put("sort_scores", np.s_[1, :3], np.nan),
-             put("sort_scores", np.s_[2, :3], [-np.inf, np.inf, 0.0])), plan=_SMALL),
-    row("b3_w2_k3_scores_not_sorted", "unsorted", None,
-        both(put("sort_layer_scores", ..., [0.1, 0.6, 0.2, 0.6, 0.9, 0.0]),
-             put("sort_scores", np.s_[:, :4], [0.2, 0.9, 0.6, 0.1])), plan=_SMALL),
-    row("b3_w2_k3_depth_at_int64", "depth_edge", None, put("cumu_deltas", np.s_[:, :4], 2**63 - 1),
+    row("b3_w2_k3_scores_not_finite", "score_nan score_infinite",
+        put("sort_layer_scores", ..., [np.inf, 0.5, -np.inf, -0.0, np.nan, np.nan]),
+        put("curr_layer_scores", ..., np.nan), put("sort_scores", np.s_[1, :3], np.nan),
+        put("sort_scores", np.s_[2, :3], [-np.inf, np.inf, 0.0]), plan=_SMALL),
+    row("b3_w2_k3_scores_not_sorted", "unsorted",
+        put("sort_layer_scores", ..., [0.1, 0.6, 0.2, 0.6, 0.9, 0.0]),
+        put("sort_scores", np.s_[:, :4], [0.2, 0.9, 0.6, 0.1]), plan=_SMALL),
+    row("b3_w2_k3_depth_at_int64", "depth_edge", put("cumu_deltas", np.s_[:, :4], 2**63 - 1),
         plan=_SMALL),
     row("duplicate_siblings", "refused twins", DATA, _twins, plan=Plan(3, 3, (1, 2))),
     row("frontier_node_twice", "refused frontier twice", DATA, put("frontier_indexs", 1, 2),
@@ -154,4 +149,4 @@ _ROWS = (
     row("links_int32", "wrong_dtype int32", DTYPE, cast("prev_indexs", "int32"), plan=_SMALL),
 )  # fmt: skip
 
-STORE_CASES: tuple[Case, ...] = cases(KERNEL, _state, _ROWS)
+STORE_CASES = cases(KERNEL, _state, _ROWS)

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
-from aerie.kernels.cases.draws import cycle, slot_table
+from aerie.kernels.cases.draws import cycle, in_table
 from aerie.kernels.cases.layout_rows import ROW_CASES
-from aerie.kernels.cases.spoils import blank, cast, put, setting
-from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DATA, DTYPE, blank, cast, put, setting
+from aerie.kernels.cases.table import Inputs, Rng, cases, row
 from aerie.kernels.cases.trees import lay_out
 
 K4 = "fused_tree_mask_operator"
@@ -21,7 +20,7 @@ INT32_MAX = 2**31 - 1
 
 
 def _masks(
-    rng: np.random.Generator,
+    rng: Rng,
     shapes: Sequence[str] = ("chain3", "star4", "random6"),
     seq: Any = (5, 0, 12),
     batch: int | None = None,
@@ -30,14 +29,12 @@ def _masks(
     n_columns: int = 0,
 ) -> Inputs:
     """K4 inputs; `room` is what kv_capacity and mask_capacity hold beyond (or below) the need."""
-    names = cycle(shapes, len(shapes) if batch is None else batch, "str")
-    layout = lay_out(rng, names.tolist(), n_spare=n_spare)
-    seq_len = cycle(seq, len(names), "int64")
+    layout = lay_out(rng, shapes, n_spare=n_spare, batch=batch)
+    seq_len = cycle(seq, len(layout.rows), "int64")
     columns = seq_len + layout.rows
     width = int(columns.max(initial=0)) + n_columns
     return {
-        "req_to_token": slot_table(rng, len(names) + 2, width),
-        "req_pool_indices": rng.permutation(len(names) + 2)[: len(names)],
+        **in_table(rng, len(seq_len), width),
         "seq_len": seq_len,
         "qo_indptr": layout.indptr,
         "ancestor_bits": layout.bits,
@@ -56,8 +53,8 @@ _MASK_ROWS = (
     row("b1_rows_128", "rows_128", shapes=["random128"], seq=100),
     row("b2_rows_128_chain_star", "rows_128 chain star", shapes=("chain128", "star128"),
         seq=(0, 1)),
-    row("b8_rows_31_to_97", "rows_at_words", shapes=[f"comb{n}" for n in
-        (31, 32, 33, 63, 64, 65, 96, 97)], seq=(1, 2)),
+    row("b8_rows_31_to_97", "rows_at_words",
+        shapes=[f"comb{n}" for n in (31, 32, 33, 63, 64, 65, 96, 97)], seq=(1, 2)),
     row("b2_whole_bytes", "multiple_of_8", shapes=("chain8", "star4"), seq=(8, 12)),
     row("b7_odd_bits", "not_multiple_of_8", shapes=("chain3", "star5", "random7"),
         seq=(1, 2, 3, 4, 5, 6, 7), batch=7),
@@ -67,21 +64,21 @@ _MASK_ROWS = (
     row("b1_seq_70000_rows_33", "long_context rows_33", shapes=["random33"], seq=70_000),
     row("b0", "empty_batch", shapes=()),
     row("b0_spare", "empty_batch spare_rows capacity_room", shapes=(), n_spare=4, room=(3, 3)),
-    row("b0_no_table", "empty_batch no_table", None, blank("req_to_token", 0, 0), shapes=()),
+    row("b0_no_table", "empty_batch no_table", blank("req_to_token", 0, 0), shapes=()),
     row("b3_nobody_has_rows", "no_rows", shapes=["chain0"], seq=(5, 0, 2), batch=3),
     row("b4_some_without_rows", "no_rows ragged", shapes=("chain0", "star4", "chain0", "chain2"),
         seq=(4, 9)),
-    row("b2_spare_rows", "spare_rows", None, put("ancestor_bits", np.s_[9:], 0xFFFFFFFF),
+    row("b2_spare_rows", "spare_rows", put("ancestor_bits", np.s_[9:], 0xFFFFFFFF),
         shapes=("star4", "chain5"), seq=3, n_spare=6),
     row("b3_seq_mixed_0_1", "seq_0 seq_1", shapes=("star3", "comb5", "ngram9"), seq=(0, 1, 0)),
     row("b3_full_table", "capacity_exact full_table", shapes=["star4"], seq=16, batch=3),
-    row("b3_one_table_row_shared", "shared_row", None, put("req_pool_indices", ..., 2)),
-    row("b3_table_rows_descend", "pool_order", None, put("req_pool_indices", ..., [4, 2, 0])),
-    row("b3_negative_slots_copied", "slots_negative", None, put("req_to_token", ..., -1)),
+    row("b3_one_table_row_shared", "shared_row", put("req_pool_indices", ..., 2)),
+    row("b3_table_rows_descend", "pool_order", put("req_pool_indices", ..., [4, 2, 0])),
+    row("b3_negative_slots_copied", "slots_negative", put("req_to_token", ..., -1)),
     row("b6_merged_paths", "ngram", shapes=("ngram12", "ngram31"), seq=(6, 41), batch=6),
-    row("b2_all_bits_visible", "bits_all", None, put("ancestor_bits", ..., 0xFFFFFFFF),
+    row("b2_all_bits_visible", "bits_all", put("ancestor_bits", ..., 0xFFFFFFFF),
         shapes=("star5", "chain3"), seq=2),
-    row("b2_no_bits_visible", "bits_none", None, put("ancestor_bits", ..., 0),
+    row("b2_no_bits_visible", "bits_none", put("ancestor_bits", ..., 0),
         shapes=("star5", "chain3"), seq=2),
     row("kv_one_short", "refused kv", BOUNDS, room=(-1, 0)),
     row("mask_one_short", "refused mask", BOUNDS, room=(0, -1)),
@@ -111,7 +108,7 @@ _MASK_ROWS = (
 )  # fmt: skip
 
 
-def _offsets(rng: np.random.Generator, rows: Any, seq: Any, batch: int | None = None) -> Inputs:
+def _offsets(rng: Rng, rows: Any, seq: Any, batch: int | None = None) -> Inputs:
     """K9 inputs: `rows` and `seq` repeat over the batch."""
     n_requests = max(np.size(rows), np.size(seq)) if batch is None else batch
     return {
@@ -150,8 +147,8 @@ _OFFSET_ROWS = (
     row("kv_sum_overflows", "refused overflow sum", BOUNDS, rows=(1, 1, 2), seq=(2**30, 2**30, 4)),
     row("mask_overflows", "refused overflow mask", BOUNDS, rows=(3, 128, 2), seq=(7, 2**27, 9)),
     row("mask_one_past_int32", "refused overflow mask edge", BOUNDS, rows=128, seq=2**27 - 128),
-    row("batch_of_long_contexts", "refused overflow batch_limit", BOUNDS, rows=128,
-        seq=2**20, batch=128),
+    row("batch_of_long_contexts", "refused overflow batch_limit", BOUNDS, rows=128, seq=2**20,
+        batch=128),
     row("product_past_int64", "refused overflow int64", BOUNDS, rows=(2, 128), seq=(3, 2**61)),
     row("sequence_at_int64", "refused overflow int64 edge", BOUNDS, rows=(2, 1, 3),
         seq=(3, 2**63 - 1, 4)),
@@ -169,7 +166,7 @@ _OFFSET_ROWS = (
         seq=(4, 5)),
 )  # fmt: skip
 
-LAYOUT_CASES: tuple[Case, ...] = (
+LAYOUT_CASES = (
     *ROW_CASES,
     *cases(K4, _masks, _MASK_ROWS),
     *cases(K9, _offsets, _OFFSET_ROWS),

@@ -6,17 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle
-from aerie.kernels.cases.spoils import blank, both, cast, put, setting
-from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DATA, DTYPE, blank, cast, put, setting
+from aerie.kernels.cases.table import Inputs, Rng, cases, row
 from aerie.kernels.cases.trees import Plan, grow, merge_paths, select
 
 KERNEL = "update_node_data"
 
 
 def _nodes(
-    rng: np.random.Generator,
+    rng: Rng,
     plan: Plan,
     size: Any = 8,
     kind: str = "best",
@@ -65,17 +64,17 @@ _WIDE = Plan(2, 10, (1, 10, 10, 1))
 
 _ROWS = (
     row("b1_root_only", "root_only smallest", plan=Plan(1, 4, (1, 1)), size=1),
-    row("b3_root_only_unused_links", "root_only stale", None,
-        put("prev_indexs", np.s_[:, 1:], 99), plan=_TWO_LAYERS, size=1),
-    row("b3_only_the_root_stored", "root_only count_1", None, put("node_count", ..., 1),
+    row("b3_root_only_unused_links", "root_only stale", put("prev_indexs", np.s_[:, 1:], 99),
+        plan=_TWO_LAYERS, size=1),
+    row("b3_only_the_root_stored", "root_only count_1", put("node_count", ..., 1),
         plan=_TWO_LAYERS, size=1),
     row("b3_best_8", "best", plan=_TWO_LAYERS),
     row("b4_ragged_sizes", "best ragged", plan=Plan(4, 8, (1, 8, 8, 1)), size=(1, 64, 13, 33)),
     row("b128_best_16", "best batch_limit", plan=Plan(128, 4, (1, 4, 4, 1)), size=(16, 3, 1, 9)),
     row("b16_k8_best_64", "best default", plan=Plan(16, 8, (1, 8, 8, 8, 1)), size=64),
     row("b2_best_128", "best rows_128", plan=_WIDE, size=128),
-    row("b2_every_node", "all capacity_exact", plan=Plan(2, 3, (1, 3, 1), nodes=13),
-        size=13, room=0),
+    row("b2_every_node", "all capacity_exact", plan=Plan(2, 3, (1, 3, 1), nodes=13), size=13,
+        room=0),
     row("b3_closure", "closure gaps", plan=_TWO_LAYERS, size=5, kind="closure"),
     row("b8_closure_deep", "closure gaps deep", plan=Plan(8, 3, (1, 3, 3, 3, 3, 1)), size=(9, 4, 2),
         kind="closure"),
@@ -94,16 +93,17 @@ _ROWS = (
     row("b0", "empty_batch", plan=Plan(0, 4, (1, 1)), room=0),
     row("b0_capacity_room", "empty_batch capacity_room", plan=Plan(0, 4, (1, 1)), room=6),
     row("b3_capacity_exact", "capacity_exact", plan=_TWO_LAYERS, room=0),
-    row("b3_capacity_16384", "capacity_limit", None, setting(row_capacity=16_384),
-        plan=_TWO_LAYERS, size=4),
+    row("b3_capacity_16384", "capacity_limit", setting(row_capacity=16_384), plan=_TWO_LAYERS,
+        size=4),
     row("b2_seq_65537", "long_context", plan=Plan(2, 3, (1, 2, 1)), seq=(65_537, 2_000_000)),
     row("b3_seq_0", "seq_0", plan=_TWO_LAYERS, seq=0),
-    row("b3_unchosen_twins", "twins_unchosen", None, _twins, plan=_TWO_LAYERS, size=1),
-    row("b2_cousins_share_tokens", "cousins", None, put("cumu_tokens", np.s_[:, 5:13],
-        [1, 2, 3, 4, 1, 2, 3, 4]), plan=Plan(2, 4, (1, 3, 1)), size=20),
-    row("b3_positions_wrap", "int64_edge", None, put("cumu_deltas", np.s_[:, 1:], 2**63 - 1),
+    row("b3_unchosen_twins", "twins_unchosen", _twins, plan=_TWO_LAYERS, size=1),
+    row("b2_cousins_share_tokens", "cousins",
+        put("cumu_tokens", np.s_[:, 5:13], [1, 2, 3, 4, 1, 2, 3, 4]), plan=Plan(2, 4, (1, 3, 1)),
+        size=20),
+    row("b3_positions_wrap", "int64_edge", put("cumu_deltas", np.s_[:, 1:], 2**63 - 1),
         plan=_TWO_LAYERS, seq=(1, 2, 3)),
-    row("b3_tokens_apart_above_bit_51", "tokens_edge", None,
+    row("b3_tokens_apart_above_bit_51", "tokens_edge",
         put("cumu_tokens", np.s_[:, 1:5], [5, 5 + 2**51, 5 - 2**62, 5 - 2**63]), plan=_TWO_LAYERS),
     row("b1_nodes_4096", "capacity_nodes", plan=Plan(1, 4, (1, 2, 1), nodes=4096)),
     row("no_root", "refused root", DATA, put("selected", (1, 0), False), plan=_TWO_LAYERS),
@@ -111,14 +111,12 @@ _ROWS = (
     row("parent_not_chosen", "refused orphan", DATA, _orphan, plan=_TWO_LAYERS),
     row("node_not_in_use", "refused unused", DATA, put("selected", (0, 17), True),
         plan=_TWO_LAYERS),
-    row("first_unused_node_linked", "refused unused edge", DATA,
-        both(put("selected", (0, 17), True), put("prev_indexs", (0, 17), 0)), plan=_TWO_LAYERS),
-    row("parent_after_child", "refused order", DATA,
-        both(put("prev_indexs", (1, 1), 2), put("selected", (1, np.s_[:3]), True),
-             setting(row_capacity=99)), plan=_TWO_LAYERS),
-    row("its_own_parent", "refused order self", DATA,
-        both(put("prev_indexs", (1, 1), 1), put("selected", (1, np.s_[:2]), True),
-             setting(row_capacity=99)), plan=_TWO_LAYERS),
+    row("first_unused_node_linked", "refused unused edge", DATA, put("selected", (0, 17), True),
+        put("prev_indexs", (0, 17), 0), plan=_TWO_LAYERS),
+    row("parent_after_child", "refused order", DATA, put("prev_indexs", (1, 1), 2),
+        put("selected", (1, np.s_[:3]), True), setting(row_capacity=99), plan=_TWO_LAYERS),
+    row("its_own_parent", "refused order self", DATA, put("prev_indexs", (1, 1), 1),
+        put("selected", (1, np.s_[:2]), True), setting(row_capacity=99), plan=_TWO_LAYERS),
     row("root_has_parent", "refused root link", DATA, put("prev_indexs", (1, 0), 0),
         plan=_TWO_LAYERS),
     row("duplicate_siblings", "refused twins", DATA, _chosen_twins, plan=_TWO_LAYERS, size=1),
@@ -129,8 +127,8 @@ _ROWS = (
     row("count_past_nodes", "refused count past", BOUNDS, put("node_count", 2, 25),
         plan=_TWO_LAYERS),
     row("sequence_negative", "refused sequence", BOUNDS, put("seq_len", 0, -1), plan=_TWO_LAYERS),
-    row("twins_and_capacity", "refused twins capacity", DATA,
-        both(_chosen_twins, setting(row_capacity=1)), plan=_TWO_LAYERS, size=1),
+    row("twins_and_capacity", "refused twins capacity", DATA, _chosen_twins,
+        setting(row_capacity=1), plan=_TWO_LAYERS, size=1),
     row("b129", "beyond_batch", BOUNDS, plan=Plan(129, 1, (1, 1)), size=1),
     row("nodes_4097", "beyond_nodes", BOUNDS, plan=Plan(1, 2, (1, 1), nodes=4097)),
     row("capacity_negative", "below_capacity", BOUNDS, setting(row_capacity=-1), plan=_TWO_LAYERS),
@@ -141,4 +139,4 @@ _ROWS = (
     row("links_int32", "wrong_dtype int32", DTYPE, cast("prev_indexs", "int32"), plan=_TWO_LAYERS),
 )  # fmt: skip
 
-ROW_CASES: tuple[Case, ...] = cases(KERNEL, _nodes, _ROWS)
+ROW_CASES = cases(KERNEL, _nodes, _ROWS)

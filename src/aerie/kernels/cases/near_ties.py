@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle
-from aerie.kernels.cases.spoils import Spoil, blank, both, cast, put
-from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DTYPE, Spoil, blank, both, cast, put
+from aerie.kernels.cases.table import Inputs, Rng, cases, row
 from aerie.kernels.cases.verdict_sampling import EVERYTHING, sampling_inputs
 
 KERNEL = "find_near_ties"
@@ -19,7 +18,7 @@ _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
 def _run(
-    rng: np.random.Generator,
+    rng: Rng,
     run: int = 3,
     limit: float | Sequence[float] = 0.1,
     **sampling: Any,
@@ -65,22 +64,22 @@ _ROWS = (
     row("b128", "batch_limit", shapes=["chain2"], batch=128, vocab=19, run=2),
     row("b1_run_128", "run_limit", shapes=["chain128"], run=128, vocab=13),
     row("b2_spare_rows", "spare_rows", extra={"n_spare": 5}),
-    row("b3_tie", "greedy tie", None, _pair(0.0), heat=0.0, **_STEPS),
-    row("b3_below_the_limit", "greedy below", None, _pair(0.125), heat=0.0, **_STEPS),
-    row("b3_at_the_limit", "greedy at", None, _pair(0.1875), heat=0.0, **_STEPS),
-    row("b3_above_the_limit", "greedy above", None, _pair(0.25), heat=0.0, **_STEPS),
-    row("b3_larger_logits", "greedy size_16", None, _pair(0.25, 16.5), heat=0.0, **_STEPS),
-    row("b3_smaller_logits", "greedy size_4", None, _pair(0.125, 7.5), heat=0.0, **_STEPS),
-    row("b3_negative_logits", "greedy negative", None, _pair(0.1875, -12.0), heat=0.0, **_STEPS),
-    row("b3_tie_at_zero", "greedy zero tie", None, _pair(0.0, 0.0), heat=0.0, **_STEPS),
-    row("b3_gap_at_zero", "greedy zero", None, _pair(1e-3, 0.0), heat=0.0, **_STEPS),
+    row("b3_tie", "greedy tie", _pair(0.0), heat=0.0, **_STEPS),
+    row("b3_below_the_limit", "greedy below", _pair(0.125), heat=0.0, **_STEPS),
+    row("b3_at_the_limit", "greedy at", _pair(0.1875), heat=0.0, **_STEPS),
+    row("b3_above_the_limit", "greedy above", _pair(0.25), heat=0.0, **_STEPS),
+    row("b3_larger_logits", "greedy size_16", _pair(0.25, 16.5), heat=0.0, **_STEPS),
+    row("b3_smaller_logits", "greedy size_4", _pair(0.125, 7.5), heat=0.0, **_STEPS),
+    row("b3_negative_logits", "greedy negative", _pair(0.1875, -12.0), heat=0.0, **_STEPS),
+    row("b3_tie_at_zero", "greedy zero tie", _pair(0.0, 0.0), heat=0.0, **_STEPS),
+    row("b3_gap_at_zero", "greedy zero", _pair(1e-3, 0.0), heat=0.0, **_STEPS),
     row("b3_limit_0", "greedy limit_0", kind="ties", heat=0.0, limit=0.0, **_ONE),
-    row("b3_limits_mixed", "greedy limits", None, _pair(0.125), heat=0.0,
-        limit=(0.0, 3 * STEP, STEP), **_ONE),
-    row("b3_token_behind", "greedy behind", None,
-        both(_pair(0.125), put("tokens", ..., 9)), heat=0.0, **_STEPS),
-    row("b3_token_masked", "greedy masked", None,
-        both(_pair(0.125), put("logits", (..., 5), -np.inf)), heat=0.0, **_STEPS),
+    row("b3_limits_mixed", "greedy limits", _pair(0.125), heat=0.0, limit=(0.0, 3 * STEP, STEP),
+        **_ONE),
+    row("b3_token_behind", "greedy behind", _pair(0.125), put("tokens", ..., 9), heat=0.0,
+        **_STEPS),
+    row("b3_token_masked", "greedy masked", _pair(0.125), put("logits", (..., 5), -np.inf),
+        heat=0.0, **_STEPS),
     row("b3_all_equal", "greedy all_equal", kind="equal", heat=0.0, **_ONE),
     row("b3_one_left", "one_left", kind="one_left", heat=(0.0, 0.7), **_ONE),
     row("b2_without_seed", "greedy no_seed", heat=(0.0, 1e-7), extra={"seed": None}),
@@ -91,22 +90,18 @@ _ROWS = (
     row("b4_sample_index", "sample_index", shapes=["chain2"], batch=4, limit=2.0,
         extra={"seed": 7, "sample_index": (0, 1, 2, 1_000_000)}),
     row("b3_seed_edges", "seeds", limit=0.3, extra={"seed": (-1, _LOWEST, _HIGHEST)}, **_ONE),
-    row("b2_positions_at_int64", "position_edge", None,
+    row("b2_positions_at_int64", "position_edge",
         put("positions", np.s_[:4], [_HIGHEST, _LOWEST, -1, 2**32 - 1])),
     row("b5_top_k", "top_k", shapes=["star3"], batch=5, limit=4.0,
         extra={"top_k": (0, 1, 5, 50, 900)}),
-    row("b3_top_k_leaves_one", "top_k one", None, _pair(0.0), limit=9.0, extra={"top_k": 1},
-        **_ONE),
-    row("b3_top_k_leaves_two", "top_k two", None, _pair(0.0), limit=9.0, extra={"top_k": 2},
-        **_ONE),
-    row("b3_top_p_leaves_one", "top_p one", None, _pair(1.0), limit=9.0, extra={"top_p": 0.5},
-        **_ONE),
-    row("b3_min_p_leaves_one", "min_p one", None, _pair(1.0), limit=9.0, extra={"min_p": 0.9},
-        **_ONE),
+    row("b3_top_k_leaves_one", "top_k one", _pair(0.0), limit=9.0, extra={"top_k": 1}, **_ONE),
+    row("b3_top_k_leaves_two", "top_k two", _pair(0.0), limit=9.0, extra={"top_k": 2}, **_ONE),
+    row("b3_top_p_leaves_one", "top_p one", _pair(1.0), limit=9.0, extra={"top_p": 0.5}, **_ONE),
+    row("b3_min_p_leaves_one", "min_p one", _pair(1.0), limit=9.0, extra={"min_p": 0.9}, **_ONE),
     row("b4_top_p", "top_p", shapes=["star4"], batch=4, limit=4.0,
         extra={"top_p": (0.9, 0.5, 1e-6, 1.0)}),
-    row("b3_top_p_exact_quarter", "top_p ties", kind="equal", vocab=4, shapes=["chain3"],
-        batch=3, limit=9.0, extra={"top_p": (0.25, 0.5, 0.75)}),
+    row("b3_top_p_exact_quarter", "top_p ties", kind="equal", vocab=4, shapes=["chain3"], batch=3,
+        limit=9.0, extra={"top_p": (0.25, 0.5, 0.75)}),
     row("b4_min_p", "min_p", shapes=["star4"], batch=4, limit=4.0,
         extra={"min_p": (0.1, 0.0, 0.5, 1.0)}),
     row("b3_top_k_then_top_p", "top_k top_p", limit=4.0,
@@ -119,10 +114,9 @@ _ROWS = (
         limit=2.0, extra=EVERYTHING),
     row("b4_everything_greedy", "everything greedy", heat=0.0, limit=2.0,
         shapes=("random12", "chain5", "star9", "binary15"), extra=EVERYTHING),
-    row("b3_outside", "unused outside", None,
-        both(put("rows", np.s_[0, :2], [-2, _HIGHEST]), put("tokens", np.s_[1, :2], [50, -1])),
-        heat=0.0, kind="equal", **_ONE),
-    row("b3_no_row", "unused", None, put("rows", ..., -1), kind="equal", **_ONE),
+    row("b3_outside", "unused outside", put("rows", np.s_[0, :2], [-2, _HIGHEST]),
+        put("tokens", np.s_[1, :2], [50, -1]), heat=0.0, kind="equal", **_ONE),
+    row("b3_no_row", "unused", put("rows", ..., -1), kind="equal", **_ONE),
     *(row(f"b1_vocab_{vocab}", f"block vocab_{vocab}", shapes=["chain2"], vocab=vocab, run=2,
           limit=1.0, extra={"top_p": 0.9}) for vocab in (2047, 2048, 2049)),
     row("b2_vocab_10007", "prime", vocab=10_007, limit=0.1),
@@ -131,7 +125,7 @@ _ROWS = (
     row("b129", "beyond_batch", BOUNDS, shapes=["chain1"], batch=129, vocab=7),
     row("run_129", "beyond_run", BOUNDS, run=129, vocab=7),
     row("rows_16385", "beyond_rows", BOUNDS,
-        both(blank("logits", 16_385, 1), blank("positions", 16_385)), vocab=7),
+        blank("logits", 16_385, 1), blank("positions", 16_385), vocab=7),
     row("vocab_262145", "beyond_vocab", BOUNDS, blank("logits", 0, 2**18 + 1),
         shapes=("chain0", "chain0")),
     row("stops_65", "beyond_stops", BOUNDS, extra={"floor": 9, "n_stops": 65}),
@@ -141,4 +135,4 @@ _ROWS = (
     row("rows_int32", "wrong_dtype int32", DTYPE, cast("rows", "int32")),
 )  # fmt: skip
 
-NEAR_CASES: tuple[Case, ...] = cases(KERNEL, _run, _ROWS)
+NEAR_CASES = cases(KERNEL, _run, _ROWS)

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import rows_of_hidden
-from aerie.kernels.cases.spoils import Spoil, blank, blanks, both, cast, put, setting
-from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DTYPE, Spoil, blank, blanks, cast, put, setting
+from aerie.kernels.cases.table import Inputs, Rng, cases, row
 
 WEIGHED, BOUNDED = "weigh_kv_blocks", "bound_kv_blocks"
 CHOSEN, GATHERED = "choose_kv_blocks", "gather_kv_blocks"
 Heads = tuple[int, int, int, int]  # layers, KV heads, query heads of each, size
 
 
-def _texts(rng: np.random.Generator, lengths: Sequence[int], size: int) -> Inputs:
+def _texts(rng: Rng, lengths: Sequence[int], size: int) -> Inputs:
     """A table whose rows list slots of a pool in no order, and one row too many."""
     batch, width = len(lengths), max([*lengths, 1]) + size
     slots = 1 + rng.permutation((batch + 1) * width)
@@ -28,7 +27,7 @@ def _texts(rng: np.random.Generator, lengths: Sequence[int], size: int) -> Input
 
 
 def _scored(
-    rng: np.random.Generator,
+    rng: Rng,
     lengths: Sequence[int] = (20, 7, 33),
     heads: Heads = (2, 1, 2, 4),
     block_size: int = 4,
@@ -80,9 +79,9 @@ _SCORED_ROWS = (
     row("b2_grouped", "heads", lengths=(40, 61), heads=(2, 4, 3, 8), block_size=16),
     row("b2_prime", "prime", lengths=(31, 23), heads=(3, 3, 5, 7), block_size=7),
     row("b2_long", "long", lengths=(1025, 300), heads=(1, 2, 2, 16), block_size=16),
-    row("b3_all_alike", "ties", None, put("keys", ..., 1)),
+    row("b3_all_alike", "ties", put("keys", ..., 1)),
     row("b3_many_spare", "spare", spare=9),
-    row("b2_queries_alike", "ties", None, put("queries", ..., 1), lengths=(9, 12)),
+    row("b2_queries_alike", "ties", put("queries", ..., 1), lengths=(9, 12)),
     row("b2_two_heads", "small heads", lengths=(9, 6), heads=(1, 2, 3, 4)),
     row("b1_block_of_the_text", "one edge", lengths=(9,), block_size=9, spare=0),
     row("b2_small_half", "float16 small", lengths=(9, 3), dtype="float16"),
@@ -96,8 +95,7 @@ _SCORED_ROWS = (
         blanks(queries=(1025, 3, 1, 1), keys=(1025, 1, 1, 1))),
     row("kv_heads_1025", "beyond_heads", BOUNDS,
         blanks(queries=(0, 3, 1025, 1), keys=(0, 1, 1025, 1))),
-    row("queries_1025", "beyond_group", BOUNDS,
-        blanks(queries=(0, 3, 1025, 4), keys=(0, 1, 1, 4))),
+    row("queries_1025", "beyond_group", BOUNDS, blanks(queries=(0, 3, 1025, 4), keys=(0, 1, 1, 4))),
     row("size_1025", "beyond_size", BOUNDS, blanks(queries=(0, 3, 2, 1025), keys=(0, 1, 1, 1025))),
     row("slots_past_the_limit", "beyond_slots", BOUNDS,
         blanks(queries=(0, 3, 2, 4), keys=(0, (1 << 28) + 1, 1, 4))),
@@ -109,7 +107,7 @@ _SCORED_ROWS = (
 
 
 def _choosing(
-    rng: np.random.Generator,
+    rng: Rng,
     lengths: Sequence[int] = (70, 13, 41),
     heads: tuple[int, int] = (2, 2),
     block_size: int = 4,
@@ -142,8 +140,8 @@ _CHOSEN_ROWS = (
     row("b3_ties", "ties", levels=2, lengths=(90, 61, 77), kept=(1, 6, 2)),
     row("b3_all_equal", "ties all_equal", levels=1, lengths=(90, 61, 77), kept=(1, 6, 2)),
     row("b3_no_text", "empty_text", lengths=(0, 11, 0)),
-    row("b3_negative_scores", "negative", None, put("block_scores", np.s_[..., ::2], -2.5)),
-    row("b3_bounds_behind", "behind", None, put("block_scores", np.s_[..., 5:], -3e38)),
+    row("b3_negative_scores", "negative", put("block_scores", np.s_[..., ::2], -2.5)),
+    row("b3_bounds_behind", "behind", put("block_scores", np.s_[..., 5:], -3e38)),
     row("b0", "empty_batch", lengths=()),
     row("y0", "no_layer", heads=(0, 2)),
     row("b128", "batch_limit", lengths=(70, 13) * 64, heads=(1, 1)),
@@ -169,7 +167,7 @@ _CHOSEN_ROWS = (
 
 
 def _gathering(
-    rng: np.random.Generator,
+    rng: Rng,
     lengths: Sequence[int] = (20, 7, 33),
     heads: tuple[int, int, int] = (2, 2, 4),
     block_size: int = 4,
@@ -213,7 +211,7 @@ _GATHERED_ROWS = (
     row("b1_small_bfloat16", "small bfloat16", lengths=(7,), heads=(1, 1, 2), dtype="bfloat16"),
     row("b1_small_prime", "small prime", lengths=(11,), heads=(1, 1, 3), block_size=3),
     row("b3_more_places_than_blocks", "few", n_chosen=12),
-    row("b0", "empty_batch", None, blank("near_table", 0, 17), lengths=()),
+    row("b0", "empty_batch", blank("near_table", 0, 17), lengths=()),
     row("b128", "batch_limit", lengths=(1, 2) * 64, heads=(1, 1, 2), n_chosen=1),
     row("y0", "no_layer", heads=(0, 2, 4)),
     row("b64", "batch", lengths=(3, 9) * 32, heads=(1, 1, 4)),
@@ -223,19 +221,18 @@ _GATHERED_ROWS = (
     row("b129", "beyond_batch", BOUNDS, lengths=(1,) * 129, heads=(1, 1, 1), n_chosen=1),
     *_BLOCK_ROWS,
     row("block_1024", "beyond_table", BOUNDS, setting(block_size=1024)),
-    row("layers_1025", "beyond_layers", BOUNDS,
-        both(_pools(near=(1025, 1, 2, 4), own=(1025, 1, 2, 4)), blank("blocks", 1025, 3, 2, 1))),
-    row("heads_1025", "beyond_heads", BOUNDS,
-        both(_pools(near=(0, 1, 1025, 4), own=(0, 1, 1025, 4)), blank("blocks", 0, 3, 1025, 1))),
-    row("size_1025", "beyond_size", BOUNDS,
-        both(_pools(near=(0, 1, 2, 1025), own=(0, 1, 2, 1025)), blank("blocks", 0, 3, 2, 1))),
+    row("layers_1025", "beyond_layers", BOUNDS, _pools(near=(1025, 1, 2, 4), own=(1025, 1, 2, 4)),
+        blank("blocks", 1025, 3, 2, 1)),
+    row("heads_1025", "beyond_heads", BOUNDS, _pools(near=(0, 1, 1025, 4), own=(0, 1, 1025, 4)),
+        blank("blocks", 0, 3, 1025, 1)),
+    row("size_1025", "beyond_size", BOUNDS, _pools(near=(0, 1, 2, 1025), own=(0, 1, 2, 1025)),
+        blank("blocks", 0, 3, 2, 1)),
     row("slots_past_the_limit", "beyond_slots", BOUNDS,
-        both(_pools(near=(0, 1, 2, 4), own=(0, (1 << 28) + 1, 2, 4)), blank("blocks", 0, 3, 2, 1))),
+        _pools(near=(0, 1, 2, 4), own=(0, (1 << 28) + 1, 2, 4)), blank("blocks", 0, 3, 2, 1)),
     row("near_slots_past_the_limit", "beyond_near_slots", BOUNDS,
-        both(_pools(near=(0, (1 << 28) + 1, 2, 4), own=(0, 1, 2, 4)), blank("blocks", 0, 3, 2, 1))),
+        _pools(near=(0, (1 << 28) + 1, 2, 4), own=(0, 1, 2, 4)), blank("blocks", 0, 3, 2, 1)),
     row("blocks_past_the_limit", "beyond_blocks", BOUNDS,
-        both(_pools(near=(0, 1, 2, 4), own=(0, 1, 2, 4)),
-              blank("blocks", 0, 3, 2, (1 << 18) + 1))),
+        _pools(near=(0, 1, 2, 4), own=(0, 1, 2, 4)), blank("blocks", 0, 3, 2, (1 << 18) + 1)),
     row("texts_65537", "beyond_texts", BOUNDS, blank("req_to_token", 65_537, 1)),
     row("near_width_2097153", "beyond_near_width", BOUNDS, blank("near_table", 1, 2_097_153),
         lengths=(7,)),
@@ -244,7 +241,7 @@ _GATHERED_ROWS = (
 )  # fmt: skip
 
 
-PARTIAL_CASES: tuple[Case, ...] = (
+PARTIAL_CASES = (
     *cases(WEIGHED, _scored, _SCORED_ROWS),
     *cases(BOUNDED, _scored, _SCORED_ROWS),
     *cases(CHOSEN, _choosing, _CHOSEN_ROWS),

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle, rows_of_hidden
 from aerie.kernels.cases.replay_slots import SLOT_CASES
-from aerie.kernels.cases.spoils import blank, cast, put, setting
-from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DATA, DTYPE, blank, cast, put, setting
+from aerie.kernels.cases.table import Inputs, Rng, cases, row
 
 K11 = "draft_replay_input_operator"
 K12 = "extend_replay_input_operator"
@@ -18,7 +17,7 @@ K12 = "extend_replay_input_operator"
 _PLAIN_HIDDEN = (8, "float32")
 
 
-def _rows(rng: np.random.Generator, n_rows: int, hidden: tuple[int, str]) -> Inputs:
+def _rows(rng: Rng, n_rows: int, hidden: tuple[int, str]) -> Inputs:
     return {
         "input_ids": rng.integers(0, 32_000, n_rows),
         "positions": rng.integers(0, 100_000, n_rows),
@@ -27,7 +26,7 @@ def _rows(rng: np.random.Generator, n_rows: int, hidden: tuple[int, str]) -> Inp
     }
 
 
-def _requests(rng: np.random.Generator, batch: int) -> Inputs:
+def _requests(rng: Rng, batch: int) -> Inputs:
     return {
         "seq_len": rng.integers(0, 70_000, batch),
         "req_pool_indices": rng.integers(0, 4096, batch),
@@ -40,7 +39,7 @@ def _static(made: Inputs) -> Inputs:
 
 
 def _draft(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int,
     width: int = 3,
     buckets: tuple[int, ...] = (1, 2, 4, 8),
@@ -95,10 +94,9 @@ _DRAFT_ROWS = (
         hidden=(8192, "float16")),
     row("b1_h24576", "hidden_three_taps", batch=1, width=1, buckets=(1,),
         hidden=(24_576, "float32")),
-    row("b3_hidden_inf", "hidden_inf padding", None, put("hidden", (2, 3), np.inf), batch=3),
-    row("b3_stale_hidden_nan", "stale_nan padding", None, put("static_hidden", ..., np.nan),
-        batch=3),
-    row("b2_large_tokens", "tokens_edge", None, put("input_ids", ..., 2**40), batch=2),
+    row("b3_hidden_inf", "hidden_inf padding", put("hidden", (2, 3), np.inf), batch=3),
+    row("b3_stale_hidden_nan", "stale_nan padding", put("static_hidden", ..., np.nan), batch=3),
+    row("b2_large_tokens", "tokens_edge", put("input_ids", ..., 2**40), batch=2),
     row("b9_past_buckets", "beyond_bucket", BOUNDS, batch=9),
     row("bucket_past_buffers", "beyond_buffers", BOUNDS, batch=2, captured=7),
     row("b129", "beyond_batch", BOUNDS, batch=129, width=1, buckets=_TO_128),
@@ -120,7 +118,7 @@ _DRAFT_ROWS = (
 
 
 def _extend(
-    rng: np.random.Generator,
+    rng: Rng,
     lengths: Any,
     batch: int | None = None,
     buckets: tuple[tuple[int, ...], tuple[int, ...]] = ((1, 2, 4, 8), (8, 16, 64)),
@@ -190,10 +188,9 @@ _EXTEND_ROWS = (
         hidden=(8192, "bfloat16")),
     row("b1_h24576", "hidden_three_taps", lengths=2, buckets=((1,), (2,)),
         hidden=(24_576, "float32")),
-    row("b3_stale_hidden_nan", "stale_nan padding", None, put("static_hidden", ..., np.nan),
+    row("b3_stale_hidden_nan", "stale_nan padding", put("static_hidden", ..., np.nan),
         lengths=(2, 1, 1)),
-    row("length_0", "refused length", BOUNDS, put("extend_len", ..., [3, 0, 4]),
-        lengths=(2, 1, 4)),
+    row("length_0", "refused length", BOUNDS, put("extend_len", ..., [3, 0, 4]), lengths=(2, 1, 4)),
     row("length_negative", "refused length negative", BOUNDS, put("extend_len", ..., [4, 5, -2]),
         lengths=(2, 1, 4)),
     row("length_past_rows", "refused length past sum", BOUNDS, put("extend_len", 0, 8),
@@ -229,7 +226,7 @@ _EXTEND_ROWS = (
         lengths=(2, 1)),
 )  # fmt: skip
 
-REPLAY_CASES: tuple[Case, ...] = (
+REPLAY_CASES = (
     *cases(K11, _draft, _DRAFT_ROWS),
     *cases(K12, _extend, _EXTEND_ROWS),
     *SLOT_CASES,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
-from aerie.kernels.cases.spoils import blank, cast, put
-from aerie.kernels.cases.table import BOUNDS, DTYPE, Array, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DTYPE, blank, cast, put
+from aerie.kernels.cases.table import Array, Inputs, Rng, cases, row
 
 KERNEL = "build_active_slots"
 
@@ -14,7 +13,7 @@ _EVERY = ("accept_count", "draft_tokens", "ancestor_bits")
 
 
 def _slots(
-    rng: np.random.Generator,
+    rng: Rng,
     n_slots: int,
     dead: float = 0.4,
     given: tuple[str, ...] = _EVERY,
@@ -60,37 +59,34 @@ _ROWS = (
     row("s5_rows_1", "rows_1", n_slots=5, n_rows=1),
     row("s5_rows_128", "rows_128", n_slots=5, n_rows=128),
     row("s7_rows_33", "rows_33", n_slots=7, n_rows=33),
-    row("s6_finished_only", "finished", None, put("finished", [0, 3], True), n_slots=6, dead=0.0),
-    row("s6_eos_only", "eos", None, put("eos_terminated", [1, 5], True), n_slots=6, dead=0.0),
-    row("s6_at_limit", "limit_exact", None,
+    row("s6_finished_only", "finished", put("finished", [0, 3], True), n_slots=6, dead=0.0),
+    row("s6_eos_only", "eos", put("eos_terminated", [1, 5], True), n_slots=6, dead=0.0),
+    row("s6_at_limit", "limit_exact",
         lambda inputs: put("seq_len", [2, 4], inputs["length_limit"][[2, 4]])(inputs), n_slots=6,
         dead=0.0),
-    row("s6_one_below_limit", "limit_below", None,
+    row("s6_one_below_limit", "limit_below",
         lambda inputs: put("seq_len", ..., inputs["length_limit"] - 1)(inputs), n_slots=6,
         dead=0.0),
-    row("s6_past_limit", "limit_past", None,
+    row("s6_past_limit", "limit_past",
         lambda inputs: put("seq_len", 3, inputs["length_limit"][3] + 70_000)(inputs), n_slots=6,
         dead=0.0),
-    row("s6_limit_0", "limit_0", None, put("length_limit", [0, 5], 0), n_slots=6, dead=0.0),
-    row("s6_seq_0", "seq_0", None, put("seq_len", ..., 0), n_slots=6, dead=0.0),
-    row("s4_seq_65537", "long_context", None,
+    row("s6_limit_0", "limit_0", put("length_limit", [0, 5], 0), n_slots=6, dead=0.0),
+    row("s6_seq_0", "seq_0", put("seq_len", ..., 0), n_slots=6, dead=0.0),
+    row("s4_seq_65537", "long_context",
         lambda inputs: inputs.update(seq_len=np.array([65_537, 70_000, 0, 2**40]),
                                      length_limit=np.array([65_538, 70_000, 1, 2**41])),
         n_slots=4, dead=0.0),
-    row("s4_lengths_at_int64", "limit_edge", None,
+    row("s4_lengths_at_int64", "limit_edge",
         lambda inputs: inputs.update(seq_len=np.array([2**63 - 1, -(2**63), -(2**63), 2**63 - 1]),
                                      length_limit=np.array([2**63 - 1, -(2**63), 2**63 - 1, 0])),
         n_slots=4, dead=0.0),
-    row("s6_every_reason_at_once", "finished eos limit_exact", None,
+    row("s6_every_reason_at_once", "finished eos limit_exact",
         lambda inputs: inputs.update(finished=np.arange(6) == 2, eos_terminated=np.arange(6) == 2,
                                      seq_len=inputs["length_limit"] - (np.arange(6) != 2)),
         n_slots=6, dead=0.0),
-    row("s7_first_alive", "one_alive first", None, put("finished", np.s_[1:], True), n_slots=7,
-        dead=0.0),
-    row("s7_last_alive", "one_alive last", None, put("finished", np.s_[:6], True), n_slots=7,
-        dead=0.0),
-    row("s8_every_other", "alternating", None, put("finished", np.s_[::2], True), n_slots=8,
-        dead=0.0),
+    row("s7_first_alive", "one_alive first", put("finished", np.s_[1:], True), n_slots=7, dead=0.0),
+    row("s7_last_alive", "one_alive last", put("finished", np.s_[:6], True), n_slots=7, dead=0.0),
+    row("s8_every_other", "alternating", put("finished", np.s_[::2], True), n_slots=8, dead=0.0),
     row("s1025", "beyond_slots", BOUNDS, n_slots=1025, given=()),
     row("rows_129", "beyond_rows", BOUNDS, n_slots=3, n_rows=129),
     row("rows_0", "below_rows", BOUNDS, n_slots=3, n_rows=0),
@@ -101,4 +97,4 @@ _ROWS = (
     row("sequence_int32", "wrong_dtype int32", DTYPE, cast("seq_len", "int32"), n_slots=4),
 )  # fmt: skip
 
-SLOT_CASES: tuple[Case, ...] = cases(KERNEL, _slots, _ROWS)
+SLOT_CASES = cases(KERNEL, _slots, _ROWS)

@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 
 from aerie.kernels.cards.axes import KNOTS
-from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.forests import Forest, left_over, plant
-from aerie.kernels.cases.spoils import blank, cast, put
-from aerie.kernels.cases.table import BOUNDS, DTYPE, Array, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DTYPE, blank, cast, put
+from aerie.kernels.cases.table import Array, Inputs, Rng, cases, row
 
 BEST, PLANNED, NOTED = "choose_best_nodes", "choose_planned_nodes", "note_chosen_nodes"
 _MIXED = ("ngram20", "star9", "chain6", "binary15", "comb9")
 
 
 def _forest(
-    rng: np.random.Generator,
+    rng: Rng,
     trees: Sequence[str] = _MIXED,
     batch: int | None = None,
     kind: str = "usual",
@@ -34,7 +33,7 @@ def _forest(
     return forest
 
 
-def _choice(rng: np.random.Generator, forest: Forest, verify: int) -> Inputs:
+def _choice(rng: Rng, forest: Forest, verify: int) -> Inputs:
     """What R8 and R9 share; the outputs hold what the round before left in them."""
     batch = len(forest.scores)
     return {
@@ -45,36 +44,35 @@ def _choice(rng: np.random.Generator, forest: Forest, verify: int) -> Inputs:
     }
 
 
-def _best(rng: np.random.Generator, verify: int = 6, **trees: Any) -> Inputs:
+def _best(rng: Rng, verify: int = 6, **trees: Any) -> Inputs:
     """R8 inputs."""
     return _choice(rng, _forest(rng, **trees), verify)
 
 
 # Trees that R8 and R9 choose from: what the two share.
-_CHOICES: dict[str, tuple[str, dict[str, object]]] = {
-    "b5_mixed": ("mixed", {}),
-    "b1_root": ("smallest root_only", {"trees": ("chain1",), "verify": 1}),
-    "b1_root_of_many": ("root_only", {"trees": ("random40",), "verify": 1}),
-    "b1_chain": ("chain", {"trees": ("chain9",)}),
-    "b1_star": ("star", {"trees": ("star9",)}),
-    "b1_all_fit": ("full", {"trees": ("random13",), "verify": 128}),
-    "b1_one_less_than_all": ("one_out", {"trees": ("random13",), "verify": 12}),
-    "b1_exactly_all": ("verify_exact", {"trees": ("random13",), "verify": 13}),
-    "b3_ties": ("ties", {"trees": ("random31", "comb31", "star31"), "kind": "ties"}),
-    "b3_all_equal": ("ties all_equal", {"trees": ("random31", "binary31"), "kind": "ones"}),
-    "b3_some_without_score": ("p_zero ties", {"trees": ("random31",), "kind": "some_zero"}),
-    "b2_nothing_drafted": ("p_zero none", {"trees": ("star9", "chain4"), "kind": "zero"}),
-    "b4_tiny": ("p_tiny", {"trees": ("random20",), "batch": 4, "kind": "tiny"}),
-    "b0": ("empty_batch", {"batch": 0}),
-    "b128": ("batch_limit", {"batch": 128, "verify": 5}),
-    "b128_ties": ("batch_limit ties", {"batch": 128, "kind": "ties", "verify": 7}),
-    "b2_left_over": ("left_over", {"trees": ("random20", "chain1"), "leftover": True}),
-    "b2_128_rows": ("verify_limit", {"trees": ("random300",), "batch": 2, "verify": 128}),
-    "b1_nodes_4096": ("capacity_limit", {"trees": ("random4096",), "size": 4096, "verify": 64}),
-    "b1_nodes_257": ("not_a_power_of_two", {"trees": ("random257",), "size": 257}),
-    "b7_prime": ("prime", {"trees": ("ngram37", "random23"), "batch": 7, "verify": 11}),
-}
-_SHARED = tuple(row(name, tags, **options) for name, (tags, options) in _CHOICES.items())
+_CHOICES = (
+    row("b5_mixed", "mixed"),
+    row("b1_root", "smallest root_only", trees=("chain1",), verify=1),
+    row("b1_root_of_many", "root_only", trees=("random40",), verify=1),
+    row("b1_chain", "chain", trees=("chain9",)),
+    row("b1_star", "star", trees=("star9",)),
+    row("b1_all_fit", "full", trees=("random13",), verify=128),
+    row("b1_one_less_than_all", "one_out", trees=("random13",), verify=12),
+    row("b1_exactly_all", "verify_exact", trees=("random13",), verify=13),
+    row("b3_ties", "ties", trees=("random31", "comb31", "star31"), kind="ties"),
+    row("b3_all_equal", "ties all_equal", trees=("random31", "binary31"), kind="ones"),
+    row("b3_some_without_score", "p_zero ties", trees=("random31",), kind="some_zero"),
+    row("b2_nothing_drafted", "p_zero none", trees=("star9", "chain4"), kind="zero"),
+    row("b4_tiny", "p_tiny", trees=("random20",), batch=4, kind="tiny"),
+    row("b0", "empty_batch", batch=0),
+    row("b128", "batch_limit", batch=128, verify=5),
+    row("b128_ties", "batch_limit ties", batch=128, kind="ties", verify=7),
+    row("b2_left_over", "left_over", trees=("random20", "chain1"), leftover=True),
+    row("b2_128_rows", "verify_limit", trees=("random300",), batch=2, verify=128),
+    row("b1_nodes_4096", "capacity_limit", trees=("random4096",), size=4096, verify=64),
+    row("b1_nodes_257", "not_a_power_of_two", trees=("random257",), size=257),
+    row("b7_prime", "prime", trees=("ngram37", "random23"), batch=7, verify=11),
+)
 _WRONG = (
     row("b129", "beyond_batch", BOUNDS, batch=129),
     row("nodes_4097", "beyond_nodes", BOUNDS, trees=("chain2",), size=4097),
@@ -86,10 +84,10 @@ _WRONG = (
     row("choice_uint8", "wrong_dtype uint8", DTYPE, cast("selected", "uint8")),
     row("counts_int64", "wrong_dtype int64", DTYPE, cast("n_chosen", "int64")),
 )
-_BEST_ROWS = (*_SHARED, *_WRONG)
+_BEST_ROWS = (*_CHOICES, *_WRONG)
 
 
-def _corrections(rng: np.random.Generator, learnt: str, depths: int) -> Array:
+def _corrections(rng: Rng, learnt: str, depths: int) -> Array:
     """What a calibration adds: nothing yet, a little at each knot, or far too much."""
     knots = np.sort(rng.random((depths, KNOTS)), axis=1)
     scale = {"nothing": 0.0, "some": 0.2, "much": 4.0}[learnt]
@@ -97,7 +95,7 @@ def _corrections(rng: np.random.Generator, learnt: str, depths: int) -> Array:
 
 
 def _planned(
-    rng: np.random.Generator,
+    rng: Rng,
     verify: int = 6,
     sizes: Sequence[int] = (1, 2, 3, 5, 9, 40),
     offer: tuple[float, Sequence[float] | None] = (40.0, None),
@@ -122,7 +120,7 @@ def _planned(
 
 _CHEAP, _DEAR = (0.0,) * 6, (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 _PLANNED_ROWS = (
-    *_SHARED,
+    *_CHOICES,
     row("b5_nothing_learnt", "uncalibrated", learnt=("nothing", 8)),
     row("b5_nothing_learnt_ties", "uncalibrated ties", learnt=("nothing", 8), kind="ties"),
     row("b5_far_off", "clipped", learnt=("much", 8)),
@@ -157,7 +155,7 @@ _PLANNED_ROWS = (
 
 
 def _noted(
-    rng: np.random.Generator,
+    rng: Rng,
     chosen: int | Sequence[int] = (6, 1, 4, 9),
     noted: int = 16,
     **trees: Any,
@@ -204,11 +202,11 @@ _NOTED_ROWS = (
     row("b2_127_rows", "prime", trees=("random200",), batch=2, chosen=127, noted=128),
     row("b1_nodes_4096", "capacity_limit", trees=("random4096",), size=4096, chosen=33, noted=40),
     row("b1_nodes_257", "not_a_power_of_two", trees=("random257",), size=257, chosen=12),
-    row("b3_nothing_chosen", "none", None, put("selected", np.s_[:], False),
-        trees=("random20",), batch=3),
-    row("b3_one_without_a_choice", "none mixed", None, put("selected", 1, False),
-        trees=("random20",), batch=3),
-    row("b2_large_tokens", "tokens_edge", None, put("cumu_tokens", np.s_[:, 0], 2**31 - 1),
+    row("b3_nothing_chosen", "none", put("selected", np.s_[:], False), trees=("random20",),
+        batch=3),
+    row("b3_one_without_a_choice", "none mixed", put("selected", 1, False), trees=("random20",),
+        batch=3),
+    row("b2_large_tokens", "tokens_edge", put("cumu_tokens", np.s_[:, 0], 2**31 - 1),
         trees=("random20",), batch=2),
     row("b7_prime", "prime mixed", batch=7, noted=13),
     row("b129", "beyond_batch", BOUNDS, batch=129),
@@ -222,7 +220,7 @@ _NOTED_ROWS = (
     row("choice_uint8", "wrong_dtype uint8", DTYPE, cast("selected", "uint8")),
 )  # fmt: skip
 
-CHOICE_CASES: tuple[Case, ...] = (
+CHOICE_CASES = (
     *cases(BEST, _best, _BEST_ROWS),
     *cases(PLANNED, _planned, _PLANNED_ROWS),
     *cases(NOTED, _noted, _NOTED_ROWS),

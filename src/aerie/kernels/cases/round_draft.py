@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
-from aerie.kernels.cases.draws import draw_logits, rows_of_hidden
+from aerie.kernels.cases.draws import draw_logits, in_dtype, rows_of_hidden
 from aerie.kernels.cases.growth_store import GROWN_ROWS, stored
-from aerie.kernels.cases.spoils import blank, both, cast, put, setting
-from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DATA, DTYPE, blank, cast, put, setting
+from aerie.kernels.cases.table import Inputs, Rng, cases, row
 from aerie.kernels.cases.trees import Plan
 
 PATHS, CHILDREN, LAYER = "mark_draft_paths", "best_draft_children", "grow_draft_layer"
 
 
 def _paths(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int,
     width: int = 4,
     n_nodes: int = 3,
@@ -45,11 +44,11 @@ _PATH_ROWS = (
       for fed in (0, 1, 29, 30, 31, 32, 61, 63, 64, 93, 95, 96, 124)),
     row("b3_last_bit", "edge", batch=3, fed=125),
     row("b2_128_fed", "verify_limit", batch=2, n_nodes=8, fed=120),
-    row("b2_refused", "refused", None, put("node_ids", 1, -1), batch=2),
-    row("b2_past_the_layer", "past", None, put("node_ids", (0, 1), 4000), batch=2),
+    row("b2_refused", "refused", put("node_ids", 1, -1), batch=2),
+    row("b2_past_the_layer", "past", put("node_ids", (0, 1), 4000), batch=2),
     row("b5_prime", "prime", batch=5, width=7, n_nodes=5, top_k=7),
     row("b2_late_layer", "count_limit", batch=2, first_id=4096),
-    row("b2_nobody_seen", "empty_bits", None, put("frontier_bits", ..., 0), batch=2),
+    row("b2_nobody_seen", "empty_bits", put("frontier_bits", ..., 0), batch=2),
     row("b129", "beyond_batch", BOUNDS, batch=129),
     row("w11", "beyond_width", BOUNDS, batch=2, width=11),
     row("n11", "beyond_nodes", BOUNDS, batch=2, n_nodes=11, width=10),
@@ -66,7 +65,7 @@ _PATH_ROWS = (
 
 
 def _logits(
-    rng: np.random.Generator,
+    rng: Rng,
     shape: tuple[int, int] = (3, 300),
     top_k: int = 4,
     kind: str = "usual",
@@ -75,11 +74,9 @@ def _logits(
 ) -> Inputs:
     """R6 inputs: logits of a kind as K5's are drawn."""
     drawn = draw_logits(rng, shape, kind)
-    if dtype == "bfloat16":
-        drawn = (drawn.view(np.uint32) >> 16).astype(np.uint16)
-    elif dtype == "float16":
-        drawn = np.clip(drawn, -6e4, 6e4).astype(np.float16)
-    inputs: Inputs = {"logits": drawn, "node_top_k": top_k}
+    if dtype == "float16":
+        drawn = np.clip(drawn, -6e4, 6e4)
+    inputs: Inputs = {"logits": in_dtype(drawn, dtype), "node_top_k": top_k}
     if mapped:
         inputs["hot_token_id"] = np.sort(rng.permutation(4 * shape[1])[: shape[1]])
     return inputs
@@ -101,19 +98,19 @@ _CHILD_ROWS = (
     row("r5_prime", "prime", shape=(5, 1009), top_k=7),
     row("r3_ties", "ties", kind="ties", top_k=10),
     row("r3_equal", "ties all_equal", kind="equal", top_k=10),
-    row("r3_both_zeros", "ties zeros", None,
-        lambda inputs: both(put("logits", ..., -9.0), _ZEROS)(inputs), top_k=6),
+    row("r3_both_zeros", "ties zeros",
+        put("logits", ..., -9.0), _ZEROS, top_k=6),
     row("r3_masked", "masked", kind="masked"),
     row("r3_one_left", "masked one_left", kind="one_left"),
-    row("r3_two_left_at_the_end", "masked two_left", None,
-        put("logits", np.s_[:, 298], 0.5), kind="one_left"),
+    row("r3_two_left_at_the_end", "masked two_left", put("logits", np.s_[:, 298], 0.5),
+        kind="one_left"),
     row("r3_subnormal", "subnormal", kind="subnormal"),
     row("r3_far_apart", "far_apart", kind="far_apart"),
     row("r3_huge", "huge", kind="huge"),
-    row("r3_one_row_of_nan", "nan", None, put("logits", 1, np.nan)),
-    row("r3_some_nan", "nan mixed", None, put("logits", np.s_[:, ::7], np.nan)),
-    row("r3_infinite", "inf", None, put("logits", (2, 5), np.inf)),
-    row("r3_nothing_possible", "all_masked", None, put("logits", 0, -np.inf)),
+    row("r3_one_row_of_nan", "nan", put("logits", 1, np.nan)),
+    row("r3_some_nan", "nan mixed", put("logits", np.s_[:, ::7], np.nan)),
+    row("r3_infinite", "inf", put("logits", (2, 5), np.inf)),
+    row("r3_nothing_possible", "all_masked", put("logits", 0, -np.inf)),
     row("r3_fp16", "fp16", dtype="float16"),
     row("r3_bf16", "bf16", dtype="bfloat16"),
     row("r3_bf16_ties", "bf16 ties", dtype="bfloat16", kind="ties", top_k=9),
@@ -132,7 +129,7 @@ _CHILD_ROWS = (
 
 
 def _layer(
-    rng: np.random.Generator,
+    rng: Rng,
     plan: Plan,
     verify: int = 16,
     weigh: bool = True,
@@ -177,7 +174,7 @@ _LAYER_ROWS = (
     row("hidden_8193", "beyond_hidden", BOUNDS, plan=Plan(1, 2), hidden=(8193, "float16")),
 )  # fmt: skip
 
-DRAFT_CASES: tuple[Case, ...] = (
+DRAFT_CASES = (
     *cases(PATHS, _paths, _PATH_ROWS),
     *cases(CHILDREN, _logits, _CHILD_ROWS),
     *cases(LAYER, _layer, _LAYER_ROWS),

@@ -6,128 +6,120 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
-from aerie.kernels.cases.draws import cycle, slot_table
-from aerie.kernels.cases.spoils import blank, cast, setting
-from aerie.kernels.cases.table import BOUNDS, DTYPE, Array, Row, cases, row
+from aerie.kernels.cases.draws import bounds_of, cycle, in_table
+from aerie.kernels.cases.spoils import BOUNDS, DTYPE, blank, cast, setting
+from aerie.kernels.cases.table import Array, Inputs, Rng, Row, cases, row
 
 TREES, PROMPTS = "place_verify_rows", "place_prompt_rows"
 RUNS, LEVELS = "place_draft_rows", "place_draft_levels"
 PAGE = 16
+Many = int | Sequence[int]
 
 
-def _bounds(counts: Array) -> Array:
-    return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+def _lists(rng: Rng, lengths: Array, spare: int = 1, unlisted: int = 0) -> Inputs:
+    """Slot lists as K8 writes them, `spare` entries of -1 behind the last.
 
-
-def _lists(rng: np.random.Generator, lengths: Array, spare: int) -> Inputs:
-    """Slot lists as K8 writes them, `spare` entries of -1 behind the last."""
-    n_listed = int(lengths.sum())
+    Request 0 lacks `unlisted` slots.
+    """
+    listed = lengths.copy()
+    listed[:1] -= unlisted
+    n_listed = int(listed.sum())
     slots = np.full(n_listed + spare, -1, np.int32)
     slots[:n_listed] = rng.permutation(max(n_listed, 1) * 2)[:n_listed] + 1
-    return {"kv_indptr": _bounds(lengths), "kv_indices": slots}
+    return {"kv_indptr": bounds_of(listed), "kv_indices": slots}
 
 
 def _trees(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int,
-    seq_len: int | Sequence[int] = (7, 20, 0),
-    rows: int | Sequence[int] = (3, 5, 1),
+    before: Many = (7, 20, 0),
+    rows: Many = (3, 5, 1),
     room: int = 0,
-    spare: int = 1,
-    unlisted: int = 0,
+    **lists: int,
 ) -> Inputs:
-    """R1 inputs; `room` rows and `spare` columns are padding, request 0 lacks `unlisted` slots."""
-    lengths, counts = cycle(seq_len, batch, "int64"), cycle(rows, batch, "int64")
+    """R1 inputs; `room` rows are padding."""
+    lengths, counts = cycle(before, batch, "int64"), cycle(rows, batch, "int64")
     n_rows, capacity = int(counts.sum()), int(counts.sum()) + room
     tokens, positions = np.full(capacity, -1, np.int64), np.zeros(capacity, np.int64)
     tokens[:n_rows] = rng.integers(0, 32_000, n_rows)
     positions[:n_rows] = np.repeat(lengths, counts) + rng.integers(0, 9, n_rows)
-    listed = lengths + counts
-    listed[:1] -= unlisted
     return {
         "draft_tokens": tokens,
         "positions": positions,
-        "qo_indptr": _bounds(counts),
-        **_lists(rng, listed, spare),
+        "qo_indptr": bounds_of(counts),
+        **_lists(rng, lengths + counts, **lists),
         "seq_len": lengths,
     }
 
 
 def _prompts(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int,
-    start: int | Sequence[int] = (0, 30, 5),
-    rows: int | Sequence[int] = (9, 1, 4),
+    before: Many = (0, 30, 5),
+    rows: Many = (9, 1, 4),
     room: int = 0,
-    spare: int = 1,
-    unlisted: int = 0,
+    **lists: int,
 ) -> Inputs:
     """R2 inputs, as above."""
-    first, counts = cycle(start, batch, "int64"), cycle(rows, batch, "int64")
-    listed = first + counts
-    listed[:1] -= unlisted
+    first, counts = cycle(before, batch, "int64"), cycle(rows, batch, "int64")
     return {
-        "qo_indptr": _bounds(counts),
+        "qo_indptr": bounds_of(counts),
         "start": first,
-        **_lists(rng, listed, spare),
+        **_lists(rng, first + counts, **lists),
         "row_capacity": int(counts.sum()) + room,
     }
 
 
-# Options that R1 and R2 share: the two differ in what a row sees.
-_SHAPES: dict[str, tuple[str, dict[str, object]]] = {
-    "b1": ("one", {"batch": 1}),
-    "b3_ragged": ("ragged", {"batch": 3}),
-    "b3_padding": ("padding", {"batch": 3, "room": 7, "spare": 40}),
-    "b5_prime_padding": ("padding ragged", {"batch": 5, "room": 13, "spare": 17}),
-    "b1_padding_of_one": ("padding", {"batch": 1, "room": 1, "spare": 2}),
-    "b1_no_spare_column": ("capacity_exact", {"batch": 1, "spare": 0}),
-    "b4_no_spare_column": ("capacity_exact ragged", {"batch": 4, "spare": 0}),
-    "b0": ("empty_batch", {"batch": 0}),
-    "b0_padding": ("empty_batch padding", {"batch": 0, "room": 5, "spare": 9}),
-    "b3_one_without_rows": ("no_rows", {"batch": 3, "rows": (2, 0, 4)}),
-    "b3_all_without_rows": ("no_rows all_empty", {"batch": 3, "rows": 0, "spare": 3}),
-    "b3_no_rows_padding": ("no_rows padding", {"batch": 3, "rows": 0, "room": 4, "spare": 3}),
-    "b128": ("batch_limit", {"batch": 128, "room": 3, "spare": 6}),
-    "b128_exact": ("batch_limit capacity_exact", {"batch": 128, "spare": 0}),
-    "b2_page_less_one": ("page", {"batch": 2, "rows": PAGE - 1}),
-    "b2_page": ("page", {"batch": 2, "rows": PAGE}),
-    "b2_page_and_one": ("page", {"batch": 2, "rows": PAGE + 1}),
-    "b1_list_too_short": ("unlisted", {"batch": 1, "unlisted": 2}),
-    "b4_list_without_slots": ("unlisted ragged", {"batch": 4, "unlisted": 8, "room": 2}),
-    "b2_rows_block": ("block", {"batch": 2, "rows": (127, 129), "spare": 2}),
-}
+# What R1 and R2 are asked: the two differ in what a row sees.
+_PLACED_ROWS = (
+    row("b1", "one", batch=1),
+    row("b3_ragged", "ragged", batch=3),
+    row("b3_padding", "padding", batch=3, room=7, spare=40),
+    row("b5_prime_padding", "padding ragged", batch=5, room=13, spare=17),
+    row("b1_padding_of_one", "padding", batch=1, room=1, spare=2),
+    row("b1_no_spare_column", "capacity_exact", batch=1, spare=0),
+    row("b4_no_spare_column", "capacity_exact ragged", batch=4, spare=0),
+    row("b0", "empty_batch", batch=0),
+    row("b0_padding", "empty_batch padding", batch=0, room=5, spare=9),
+    row("b3_one_without_rows", "no_rows", batch=3, rows=(2, 0, 4)),
+    row("b3_all_without_rows", "no_rows all_empty", batch=3, rows=0, spare=3),
+    row("b3_no_rows_padding", "no_rows padding", batch=3, rows=0, room=4, spare=3),
+    row("b128", "batch_limit", batch=128, room=3, spare=6),
+    row("b128_exact", "batch_limit capacity_exact", batch=128, spare=0),
+    row("b2_page_less_one", "page", batch=2, rows=PAGE - 1),
+    row("b2_page", "page", batch=2, rows=PAGE),
+    row("b2_page_and_one", "page", batch=2, rows=PAGE + 1),
+    row("b1_list_too_short", "unlisted", batch=1, unlisted=2),
+    row("b4_list_without_slots", "unlisted ragged", batch=4, unlisted=8, room=2),
+    row("b2_rows_block", "block", batch=2, rows=(127, 129), spare=2),
+    row("b3_nothing_before", "seq_0", batch=3, before=0),
+    row("b3_one_before", "seq_1", batch=3, before=1),
+    row("b3_page_before", "page", batch=3, before=(PAGE - 1, PAGE, PAGE + 1)),
+    row("b3_long", "long_context", batch=3, before=(4095, 9000, 257), spare=300),
+    row("b129", "beyond_batch", BOUNDS, batch=129, rows=1, before=0),
+    row("no_columns", "below_columns", BOUNDS, batch=0, spare=0),
+)
 
 
-def _placed(name: str, at: str) -> tuple[Row, ...]:
-    """Rows of R1 or R2; `at` is the input that says how much stands before a request's rows."""
-    shared = tuple(row(key, tags, **options) for key, (tags, options) in _SHAPES.items())
-    more: dict[str, tuple[str, dict[str, object]]] = {
-        "b3_nothing_before": ("seq_0", {at: 0}),
-        "b3_one_before": ("seq_1", {at: 1}),
-        "b3_page_before": ("page", {at: (PAGE - 1, PAGE, PAGE + 1)}),
-        "b3_long": ("long_context", {at: (4095, 9000, 257), "spare": 300}),
-    }
-    own = tuple(row(key, tags, batch=3, **options) for key, (tags, options) in more.items())
-    return shared + own + (
-        row("b129", "beyond_batch", BOUNDS, batch=129, rows=1, **{at: 0}),
-        row("no_columns", "below_columns", BOUNDS, batch=0, spare=0),
+def _placed(at: str, name: str) -> tuple[Row, ...]:
+    """All that, and rows of the input that says how much stands before a request's rows."""
+    return (
+        *_PLACED_ROWS,
         row(f"{at}_of_another_batch", "wrong_shape", BOUNDS, blank(at, 2), batch=3),
         row("lists_of_another_batch", "wrong_shape lists", BOUNDS, blank("kv_indptr", 3), batch=3),
         row("slots_int64", "wrong_dtype", DTYPE, cast("kv_indices", "int64"), batch=3),
         row("bounds_int64", "wrong_dtype int64", DTYPE, cast("qo_indptr", "int64"), batch=3),
         row(f"{at}_int32", f"wrong_dtype int32 {name}", DTYPE, cast(at, "int32"), batch=3),
-    )  # fmt: skip
+    )
 
 
 _TREE_ROWS = (
-    *_placed("tree", "seq_len"),
-    row("rows_16385", "beyond_rows", BOUNDS, batch=1, seq_len=0, rows=128, room=16_257),
+    *_placed("seq_len", "tree"),
+    row("rows_16385", "beyond_rows", BOUNDS, batch=1, before=0, rows=128, room=16_257),
     row("positions_of_other_rows", "wrong_shape rows", BOUNDS, blank("positions", 8), batch=3),
 )
 _PROMPT_ROWS = (
-    *_placed("prompt", "start"),
+    *_placed("start", "prompt"),
     row(
         "capacity_1048577", "beyond_capacity", BOUNDS, setting(row_capacity=(1 << 20) + 1), batch=1
     ),
@@ -136,21 +128,19 @@ _PROMPT_ROWS = (
 
 
 def _runs(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int,
-    seq_len: int | Sequence[int] = (9, 21, 0, 8),
-    count: int | Sequence[int] = (3, 1, 0, 0),
+    seq_len: Many = (9, 21, 0, 8),
+    count: Many = (3, 1, 0, 0),
     run: int = 5,
     width: int = 40,
     table_rows: int | None = None,
 ) -> Inputs:
     """R3 inputs: `count` of `run` rows of each request hold a token."""
-    n_table = table_rows or batch + 2
     return {
         "seq_len": cycle(seq_len, batch, "int64"),
         "count": cycle(count, batch, "int64"),
-        "req_to_token": slot_table(rng, n_table, width),
-        "req_pool_indices": rng.permutation(max(n_table, batch))[:batch].astype(np.int64),
+        **in_table(rng, batch, width, table_rows),
         "run": run,
     }
 
@@ -192,10 +182,10 @@ _RUN_ROWS = (
 
 
 def _levels(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int,
     widths: Sequence[int] = (4, 2, 3),
-    seq_len: int | Sequence[int] = (9, 21, 0, 8),
+    seq_len: Many = (9, 21, 0, 8),
     spare: int = 1,
     beyond: int = 0,
     width: int = 40,
@@ -205,8 +195,7 @@ def _levels(
     level = [depth for depth, wide in enumerate(widths) for _ in range(wide)]
     return {
         "seq_len": lengths,
-        "req_to_token": slot_table(rng, batch + 2, width),
-        "req_pool_indices": rng.permutation(batch + 2)[:batch].astype(np.int64),
+        **in_table(rng, batch, width),
         "node_level": np.array(level, np.int64),
         **_lists(rng, lengths + n_fed + beyond, spare),
     }
@@ -248,7 +237,7 @@ _LEVEL_ROWS = (
     row("slots_int64", "wrong_dtype int64", DTYPE, cast("kv_indices", "int64"), batch=4),
 )
 
-ROW_CASES: tuple[Case, ...] = (
+ROW_CASES = (
     *cases(TREES, _trees, _TREE_ROWS),
     *cases(PROMPTS, _prompts, _PROMPT_ROWS),
     *cases(RUNS, _runs, _RUN_ROWS),

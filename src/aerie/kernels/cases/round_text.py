@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle
 from aerie.kernels.cases.forests import plant
-from aerie.kernels.cases.spoils import Spoil, blank, cast, put, setting
-from aerie.kernels.cases.table import BOUNDS, DTYPE, Array, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DTYPE, Spoil, blank, cast, put, setting
+from aerie.kernels.cases.table import Array, Inputs, Rng, cases, row
+from aerie.kernels.cases.trees import size_of
 
 FOUND, MERGED = "find_text_path", "merge_text_path"
 
 
 def _texts(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int = 4,
     lengths: int | Sequence[int] = (40, 7, 1, 23),
     vocab: int = 4,
@@ -49,32 +49,31 @@ _FOUND_ROWS = (
     row("b4_mixed", "mixed"),
     row("b1_smallest", "smallest", batch=1, lengths=1, looks=(1, 1, 1), width=1),
     row("b1_two_tokens", "two", batch=1, lengths=2, vocab=1),
-    row("b1_two_other_tokens", "two new", None, put("text", np.s_[:, :2], [3, 2]), batch=1,
-        lengths=2),
+    row("b1_two_other_tokens", "two new", put("text", np.s_[:, :2], [3, 2]), batch=1, lengths=2),
     row("b0", "empty_batch", batch=0),
     row("b128", "batch_limit", batch=128),
     row("b128_binary", "batch_limit ties", batch=128, vocab=2, lengths=(50, 13), looks=(8, 5, 64)),
     row("b3_no_text", "none", batch=3, lengths=0),
-    row("b3_nothing_twice", "new", None, _written(*range(50)), batch=3, lengths=(50, 31, 2)),
-    row("b3_always_the_same", "ties all_equal", None, _written(7), batch=3, lengths=(50, 9, 2)),
-    row("b3_every_other", "ties", None, _written(1, 2), batch=3, lengths=(50, 9, 2)),
-    row("b3_period_5", "ties prime", None, _written(1, 2, 3, 4, 5), batch=3, lengths=(50, 11, 6)),
-    row("b3_longer_wins_over_later", "longest", None,
+    row("b3_nothing_twice", "new", _written(*range(50)), batch=3, lengths=(50, 31, 2)),
+    row("b3_always_the_same", "ties all_equal", _written(7), batch=3, lengths=(50, 9, 2)),
+    row("b3_every_other", "ties", _written(1, 2), batch=3, lengths=(50, 9, 2)),
+    row("b3_period_5", "ties prime", _written(1, 2, 3, 4, 5), batch=3, lengths=(50, 11, 6)),
+    row("b3_longer_wins_over_later", "longest",
         _written(5, 6, 7, 1, 2, 9, 7, 3, 8, 6, 7, 4, 9, 9, 5, 6, 7), batch=3, lengths=17),
     row("b3_suffix_1", "suffix_1", batch=3, looks=(1, 6, 64)),
     row("b3_suffix_8", "suffix_limit", batch=3, vocab=2, looks=(8, 6, 64), lengths=(50, 44, 37)),
-    row("b3_suffix_of_the_whole_text", "suffix_edge", None, _written(4), batch=3,
-        lengths=(3, 4, 9), looks=(8, 4, 64)),
+    row("b3_suffix_of_the_whole_text", "suffix_edge", _written(4), batch=3, lengths=(3, 4, 9),
+        looks=(8, 4, 64)),
     row("b3_path_1", "path_1", batch=3, looks=(3, 1, 64)),
     row("b3_path_127", "path_limit", batch=3, looks=(3, 127, 64)),
-    row("b3_path_to_the_end", "path_edge", None, _written(1, 2, 3), batch=3, lengths=(8, 5, 4),
+    row("b3_path_to_the_end", "path_edge", _written(1, 2, 3), batch=3, lengths=(8, 5, 4),
         looks=(4, 9, 64)),
     row("b3_searched_1", "searched_1", batch=3, looks=(3, 6, 1)),
     row("b3_searched_2", "searched_2", batch=3, vocab=2, looks=(3, 6, 2)),
-    row("b3_searched_cuts_the_match", "searched_edge", None, _written(1, 2, 3, 4, 5, 6, 7, 8, 9),
+    row("b3_searched_cuts_the_match", "searched_edge", _written(1, 2, 3, 4, 5, 6, 7, 8, 9),
         batch=3, lengths=(20, 19, 30), looks=(4, 6, 11)),
-    row("b3_searched_exact", "searched_edge exact", None, _written(1, 2, 3, 4, 5, 6, 7, 8, 9),
-        batch=3, lengths=(20, 19, 30), looks=(4, 6, 13)),
+    row("b3_searched_exact", "searched_edge exact", _written(1, 2, 3, 4, 5, 6, 7, 8, 9), batch=3,
+        lengths=(20, 19, 30), looks=(4, 6, 13)),
     row("b3_whole_table", "full_table", batch=3, lengths=50),
     row("b3_page_edges", "page", batch=3, lengths=(15, 16, 17)),
     row("b2_long", "long_context", batch=2, lengths=(4097, 9000), width=9000, vocab=12,
@@ -83,7 +82,7 @@ _FOUND_ROWS = (
         vocab=9, looks=(8, 16, 65_536)),
     row("b3_block_edges", "block", batch=3, lengths=(1024, 1025, 2049), width=2050, vocab=30,
         looks=(8, 7, 2048)),
-    row("b2_large_tokens", "tokens_edge", None, put("text", np.s_[:, ::3], 2**31 - 1), batch=2),
+    row("b2_large_tokens", "tokens_edge", put("text", np.s_[:, ::3], 2**31 - 1), batch=2),
     row("b129", "beyond_batch", BOUNDS, batch=129),
     row("suffix_0", "below_suffix", BOUNDS, setting(longest=0)),
     row("suffix_9", "beyond_suffix", BOUNDS, setting(longest=9)),
@@ -110,7 +109,7 @@ _WAYS: dict[str, tuple[int, int]] = {
 }
 
 
-def _path(rng: np.random.Generator, tree: Sequence[Array], way: str, longest: int) -> list[int]:
+def _path(rng: Rng, tree: Sequence[Array], way: str, longest: int) -> list[int]:
     """Tokens that walk down a random way for a while, then tokens that are nowhere."""
     tokens, parents, used = tree
     n_inside, n_tokens = _WAYS[way]
@@ -128,7 +127,7 @@ def _path(rng: np.random.Generator, tree: Sequence[Array], way: str, longest: in
 
 
 def _merging(
-    rng: np.random.Generator,
+    rng: Rng,
     ways: Sequence[str] = tuple(_WAYS),
     batch: int | None = None,
     shape: str = "random12",
@@ -138,7 +137,7 @@ def _merging(
 ) -> Inputs:
     """R14 inputs: one path of each way, in turn."""
     n_trees = len(ways) if batch is None else batch
-    count = int(shape.lstrip("abcdefghijklmnopqrstuvwxyz"))
+    count = size_of(shape)
     forest = plant(rng, [shape] * n_trees, kind, size=count)
     wide = np.full((n_trees, longest), 5, np.int64)
     tokens, depths, parents = (
@@ -203,9 +202,9 @@ _MERGED_ROWS = (
     row("b9_certain", "p_one ties", kind="ones", confidence=1.0),
     row("b9_worthless", "confidence_0", confidence=0.0),
     row("b9_tiny", "p_tiny", kind="tiny", confidence=1e-3, longest=40),
-    row("b9_room", "room", None, _roomy),
-    row("b9_twins", "twins", None, _twins, shape="star8"),
-    row("b9_left_over_child", "left_over", None, _strangers, shape="star8"),
+    row("b9_room", "room", _roomy),
+    row("b9_twins", "twins", _twins, shape="star8"),
+    row("b9_left_over_child", "left_over", _strangers, shape="star8"),
     row("b1_nodes_4096", "capacity_limit", ways=("leaves",), shape="random4090"),
     row("b9_prime", "prime", shape="random31", longest=11),
     row("b129", "beyond_batch", BOUNDS, batch=129),
@@ -219,7 +218,7 @@ _MERGED_ROWS = (
     row("path_int32", "wrong_dtype int32", DTYPE, cast("path_tokens", "int32")),
 )  # fmt: skip
 
-TEXT_CASES: tuple[Case, ...] = (
+TEXT_CASES = (
     *cases(FOUND, _texts, _FOUND_ROWS),
     *cases(MERGED, _merging, _MERGED_ROWS),
 )

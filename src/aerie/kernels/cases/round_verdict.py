@@ -6,17 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
-from aerie.kernels.cases.draws import rows_of_hidden
-from aerie.kernels.cases.spoils import Spoil, blank, both, cast, put
-from aerie.kernels.cases.table import BOUNDS, DTYPE, Array, cases, row
+from aerie.kernels.cases.draws import bounds_of, rows_of_hidden
+from aerie.kernels.cases.spoils import BOUNDS, DTYPE, Spoil, blank, both, cast, put
+from aerie.kernels.cases.table import Array, Inputs, Rng, cases, row
 from aerie.kernels.report import REPORT
 
 MOVED, HANDED = "move_kv_slots", "hand_over_verdict"
 
 
 def _moves(
-    rng: np.random.Generator,
+    rng: Rng,
     paths: Sequence[Sequence[int]] = ((0, 2, 3), (0, 1, 4), (0,)),
     pool: tuple[int, int, int, int] = (3, 50, 1, 4),
     dtype: str = "float32",
@@ -78,8 +77,7 @@ _MOVED_ROWS = (
     row("size_1025", "beyond_size", BOUNDS, _pool(1, 1, 1, 1025), paths=()),
     row("values_of_other_layers", "wrong_shape", BOUNDS, blank("values", 2, 50, 1, 4)),
     row("sources_of_other_moves", "wrong_shape moves", BOUNDS, blank("kv_src", 4)),
-    row("pool_float64", "wrong_dtype", DTYPE,
-        both(cast("keys", "float64"), cast("values", "float64"))),
+    row("pool_float64", "wrong_dtype", DTYPE, cast("keys", "float64"), cast("values", "float64")),
     row("slots_int64", "wrong_dtype int64", DTYPE, cast("kv_src", "int64")),
 )  # fmt: skip
 
@@ -100,7 +98,7 @@ _ENDS: dict[str, tuple[int, int, int, bool, tuple[int, int, int, int], bool]] = 
 }
 
 
-def _ascending(rng: np.random.Generator, n_seats: int, run: int) -> Array:
+def _ascending(rng: Rng, n_seats: int, run: int) -> Array:
     """Accepted rows of each request: from row 0 on, ascending."""
     steps = rng.integers(1, 4, (n_seats, run))
     steps[:, :1] = 0
@@ -108,7 +106,7 @@ def _ascending(rng: np.random.Generator, n_seats: int, run: int) -> Array:
 
 
 def _verdict(
-    rng: np.random.Generator,
+    rng: Rng,
     ends: Sequence[str] = tuple(_ENDS),
     batch: int | None = None,
     run: int = 4,
@@ -129,17 +127,14 @@ def _verdict(
         made[: counts.sum()] = rng.integers(low, 999, counts.sum())
         return made
 
-    def bounds(counts: Array) -> Array:
-        return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-
     names = ("layout_status", "sample_status", "walk_status", "commit_status")
     return {
         **{name: words[:, place].copy() for place, name in enumerate(names)},
         "out_tokens": flat(emitted, 1),
-        "out_indptr": bounds(emitted),
+        "out_indptr": bounds_of(emitted),
         "new_seq_len": old + emitted,
         "finished": finished == 1,
-        "qo_indptr": bounds(n_rows),
+        "qo_indptr": bounds_of(n_rows),
         "accept_index": _ascending(rng, n_seats, run),
         "accept_count": accepted,
         "is_live": np.array([entry[5] for entry in found], bool),
@@ -166,9 +161,9 @@ _HANDED_ROWS = (
     row("b128", "batch_limit", batch=128),
     row("b128_go_on", "batch_limit full", ends=("goes_on",), batch=128),
     row("b5_all_empty", "inert", ends=("empty_seat",), batch=5),
-    row("b3_large_tokens", "tokens_edge", None, put("out_tokens", 2, 2**31 - 1),
+    row("b3_large_tokens", "tokens_edge", put("out_tokens", 2, 2**31 - 1),
         ends=("goes_on", "ended", "accepted")),
-    row("b3_long", "long_context", None, put("seq_len", ..., [70_000, 2**21 - 9, 0]),
+    row("b3_long", "long_context", put("seq_len", ..., [70_000, 2**21 - 9, 0]),
         ends=("no_room", "empty_seat", "goes_on")),
     row("b129", "beyond_batch", BOUNDS, batch=129),
     row("nodes_4097", "beyond_nodes", BOUNDS, ends=("ended",), nodes=4097),
@@ -181,7 +176,7 @@ _HANDED_ROWS = (
     row("lives_uint8", "wrong_dtype uint8", DTYPE, cast("is_live", "uint8")),
 )  # fmt: skip
 
-VERDICT_STATE_CASES: tuple[Case, ...] = (
+VERDICT_STATE_CASES = (
     *cases(MOVED, _moves, _MOVED_ROWS),
     *cases(HANDED, _verdict, _HANDED_ROWS),
 )

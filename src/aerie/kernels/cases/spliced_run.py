@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aerie.kernels.cases.case import Inputs
 from aerie.kernels.cases.draws import cycle
 from aerie.kernels.cases.forests import plant
-from aerie.kernels.cases.spoils import blank, cast, setting
-from aerie.kernels.cases.table import BOUNDS, DTYPE, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DTYPE, blank, cast, setting
+from aerie.kernels.cases.table import Inputs, Rng, cases, row
+from aerie.kernels.cases.trees import size_of
 
 
 def _splicing(
-    rng: np.random.Generator,
+    rng: Rng,
     batch: int = 4,
     shape: str = "random12",
     longest: int = 5,
@@ -22,7 +22,7 @@ def _splicing(
     spare: int = 3,
 ) -> Inputs:
     """R24 inputs: a tree, some of it selected, and a run to go before it."""
-    count = int(shape.lstrip("abcdefghijklmnopqrstuvwxyz"))
+    count = size_of(shape)
     forest = plant(rng, [shape] * batch, "usual", size=count + longest + spare)
     selected = np.zeros(forest.tokens.shape, np.bool_)
     selected[:, :count] = rng.random((batch, count)) < 0.6

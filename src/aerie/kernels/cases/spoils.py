@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from aerie.errors import KernelBoundsError, KernelDataError, KernelDtypeError
 from aerie.kernels.cases.case import Inputs
 
 Spoil = Callable[[Inputs], None]
+
+# The errors that a CPU backend raises for what is spoiled.
+BOUNDS, DATA, DTYPE = KernelBoundsError, KernelDataError, KernelDtypeError
 
 
 def put(name: str, index: Any, value: Any) -> Spoil:

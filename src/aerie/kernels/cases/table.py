@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from aerie.errors import KernelBoundsError, KernelDataError, KernelDtypeError, KernelError
-from aerie.kernels.cases.case import Case, Inputs, generator
+from aerie.errors import KernelError
+from aerie.kernels.cases.case import Case, generator
+from aerie.kernels.cases.case import Inputs as Inputs
 from aerie.kernels.cases.spoils import Spoil
 
 Array = np.ndarray[Any, Any]
+Rng = np.random.Generator
 Build = Callable[..., Inputs]
-
-BOUNDS = KernelBoundsError
-DATA = KernelDataError
-DTYPE = KernelDtypeError
 
 
 @dataclass(frozen=True)
@@ -28,20 +26,18 @@ class Row:
     name: str
     features: tuple[str, ...]
     expects: type[KernelError] | None
-    spoil: Spoil | None
+    spoils: tuple[Spoil, ...]
     options: Mapping[str, Any]
 
 
-def row(
-    name: str,
-    features: str = "",
-    expects: type[KernelError] | None = None,
-    spoil: Spoil | None = None,
-    /,
-    **options: Any,
-) -> Row:
-    """A line of a table: `options` go to the family's builder, then `spoil` edits its inputs."""
-    return Row(name, tuple(features.split()), expects, spoil, options)
+def row(name: str, features: str = "", /, *how: type[KernelError] | Spoil, **options: Any) -> Row:
+    """A line of a table: `options` go to the family's builder, then spoils edit its inputs.
+
+    An error among `how` is the one that a CPU backend must raise.
+    """
+    expects = next((one for one in how if isinstance(one, type)), None)
+    spoils = tuple(one for one in how if not isinstance(one, type))
+    return Row(name, tuple(features.split()), expects, spoils, options)
 
 
 def cases(kernel: str, build: Build, rows: Iterable[Row]) -> tuple[Case, ...]:
@@ -54,6 +50,6 @@ def cases(kernel: str, build: Build, rows: Iterable[Row]) -> tuple[Case, ...]:
 
 def _inputs(kernel: str, build: Build, line: Row) -> Inputs:
     inputs = build(generator(kernel, line.name), **line.options)
-    if line.spoil:
-        line.spoil(inputs)
+    for spoil in line.spoils:
+        spoil(inputs)
     return inputs

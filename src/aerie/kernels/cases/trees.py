@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from string import ascii_lowercase, digits
 
 import numpy as np
 
-from aerie.kernels.cases.draws import draw_probas
-from aerie.kernels.cases.table import Array
+from aerie.kernels.cases.draws import cycle, draw_probas
+from aerie.kernels.cases.table import Array, Rng
 
 VOCAB = 32_000
 COMPAT_ROOT = 1.001
@@ -69,9 +70,7 @@ class Candidates:
         return np.take_along_axis(self.scores, self.order, 1)
 
 
-def draw_candidates(
-    rng: np.random.Generator, last: Array, top_k: int, kind: str = "usual"
-) -> Candidates:
+def draw_candidates(rng: Rng, last: Array, top_k: int, kind: str = "usual") -> Candidates:
     """Candidates below frontier slots of path scores `last[B, W]`; tokens differ in a slot."""
     batch, width = last.shape
     probas = draw_probas(rng, (batch, width, top_k), kind)
@@ -85,7 +84,7 @@ def draw_candidates(
     return Candidates(last, probas.reshape(flat), tokens.reshape(flat), scores, order)
 
 
-def grow(rng: np.random.Generator, plan: Plan) -> Store:
+def grow(rng: Rng, plan: Plan) -> Store:
     """Grow a store: every candidate becomes a node, the best ones are the next frontier."""
     store = _rooted(plan)
     for width in plan.widths[1:]:
@@ -157,7 +156,7 @@ def best_scores(store: Store, n_entries: int, compat: bool = False) -> Array:
     return np.ascontiguousarray(best)
 
 
-def merge_paths(rng: np.random.Generator, store: Store, lengths: Array) -> Array:
+def merge_paths(rng: Rng, store: Store, lengths: Array) -> Array:
     """Append an n-gram path of `lengths[b]` nodes below some node; returns the nodes in use.
 
     Tokens lie past the vocabulary, so none is already among its siblings.
@@ -176,9 +175,7 @@ def merge_paths(rng: np.random.Generator, store: Store, lengths: Array) -> Array
     return counts
 
 
-def select(
-    rng: np.random.Generator, store: Store, counts: Array, sizes: Array, kind: str = "best"
-) -> Array:
+def select(rng: Rng, store: Store, counts: Array, sizes: Array, kind: str = "best") -> Array:
     """An ancestor-closed choice [B, N]: the best `sizes[b]` nodes, or the closure of random ones.
 
     The closure of random nodes may hold more than `sizes[b]`.
@@ -216,7 +213,7 @@ class Layout:
         """The flat rows of a request."""
         return slice(int(self.indptr[request]), int(self.indptr[request + 1]))
 
-    def path(self, rng: np.random.Generator, request: int, depth: int) -> list[int]:
+    def path(self, rng: Rng, request: int, depth: int) -> list[int]:
         """Rows of the request from the root to some row of that depth, or of the deepest."""
         depths = self.depths[self.span(request)]
         if not len(depths):
@@ -234,10 +231,14 @@ class Layout:
         return [int(r) for r in np.flatnonzero(self.parents[self.span(request)] == node)]
 
 
-def tree_parents(rng: np.random.Generator, shape: str) -> list[int]:
+def size_of(shape: str) -> int:
+    """Rows of a shape, which its name ends with."""
+    return int(shape.lstrip(ascii_lowercase))
+
+
+def tree_parents(rng: Rng, shape: str) -> list[int]:
     """Parent of each row of a shape such as `chain5`, `star4`, `binary7`, `comb9`, `random12`."""
-    kind = shape.rstrip("0123456789")
-    size = int(shape[len(kind) :])
+    kind, size = shape.rstrip(digits), size_of(shape)
     # An n-gram path hangs below some drafted node, after every drafted node.
     drafted = size - size // 3
 
@@ -258,10 +259,14 @@ def tree_parents(rng: np.random.Generator, shape: str) -> list[int]:
 
 
 def lay_out(
-    rng: np.random.Generator, shapes: Sequence[str], vocab: int = VOCAB, n_spare: int = 0
+    rng: Rng, shapes: Sequence[str], vocab: int = VOCAB, n_spare: int = 0, batch: int | None = None
 ) -> Layout:
-    """Rows of one tree per request, then `n_spare` rows of no request, as a buffer's tail is."""
-    trees = [_linked(tree_parents(rng, shape), rng, vocab) for shape in shapes]
+    """Rows of one tree per request, then `n_spare` rows of no request, as a buffer's tail is.
+
+    The shapes are repeated over a `batch`.
+    """
+    names = cycle(shapes, len(shapes) if batch is None else batch, "str").tolist()
+    trees = [_linked(tree_parents(rng, name), rng, vocab) for name in names]
     spare = np.tile(np.array([[-1], [0], [-1], [-1], [-1], [0], [0], [0], [0]]), (1, n_spare))
     flat = np.concatenate([*trees, spare], axis=1).astype(np.int64)
     indptr = np.cumsum([0] + [tree.shape[1] for tree in trees]).astype(np.int32)
@@ -270,7 +275,7 @@ def lay_out(
     return Layout(indptr, tokens, depths, parents, first, following, bits)
 
 
-def _linked(parents: list[int], rng: np.random.Generator, vocab: int) -> Array:
+def _linked(parents: list[int], rng: Rng, vocab: int) -> Array:
     """Tokens, depths, parents, links and ancestor words of one tree, one line each."""
     size = len(parents)
     base = rng.integers(0, vocab, size + 1).tolist()

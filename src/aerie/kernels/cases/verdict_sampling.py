@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
 from aerie.kernels.cases.draws import cycle, draw_logits
-from aerie.kernels.cases.spoils import blank, both, cast, put
-from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DATA, DTYPE, blank, both, cast, put
+from aerie.kernels.cases.table import Inputs, Rng, cases, row
 from aerie.kernels.cases.trees import lay_out
 
 KERNEL = "sample_target_tokens"
@@ -20,7 +19,7 @@ _WHOLE = ("seed", "sample_index", "top_k")
 
 
 def sampling_inputs(
-    rng: np.random.Generator,
+    rng: Rng,
     shapes: Sequence[str] = ("chain3", "star4"),
     vocab: int = 50,
     heat: Any = 0.7,
@@ -34,10 +33,9 @@ def sampling_inputs(
     holds the floors, counted from the position of each request's first row, and `n_stops` the
     number of stop tokens.
     """
-    names = cycle(shapes, len(shapes) if batch is None else batch, "str")
     options = {"seed": (1, 2, 3), **(extra or {})}
-    layout = lay_out(rng, names.tolist(), vocab, n_spare=options.pop("n_spare", 0))
-    n_requests = len(names)
+    layout = lay_out(rng, shapes, vocab, options.pop("n_spare", 0), batch)
+    n_requests = len(layout.rows)
     start = np.append(rng.integers(0, 3000, n_requests), 0)
     request = np.repeat(np.arange(n_requests + 1), np.append(layout.rows, 0))
     request = np.append(request, np.full(len(layout.tokens) - len(request), n_requests))
@@ -104,8 +102,7 @@ _ROWS = (
     row("b0", "empty_batch", shapes=()),
     row("b0_everything", "empty_batch everything", shapes=(), extra=EVERYTHING),
     row("b3_some_without_rows", "no_rows", shapes=("chain0", "star4", "chain0")),
-    row("b2_spare_rows_nan", "spare_rows", None, put("logits", np.s_[7:], NAN),
-        extra={"n_spare": 5}),
+    row("b2_spare_rows_nan", "spare_rows", put("logits", np.s_[7:], NAN), extra={"n_spare": 5}),
     row("b3_greedy", "greedy", shapes=_TREES[:3], heat=0.0),
     row("b2_greedy_without_seed", "greedy no_seed", heat=(0.0, 1e-7), extra={"seed": None}),
     row("b2_greedy_ties", "greedy ties", heat=0.0, kind="ties"),
@@ -120,19 +117,19 @@ _ROWS = (
     row("b2_far_apart", "far_apart", kind="far_apart"),
     row("b6_seed_edges", "seeds", shapes=["chain3"], batch=6,
         extra={"seed": (0, -1, 2**63 - 1, -(2**63), 2**32, 0xFFFFFFFF)}),
-    row("b4_same_seed_same_rows", "seeds repeat", None, put("logits", ..., 0.0), shapes=["chain1"],
+    row("b4_same_seed_same_rows", "seeds repeat", put("logits", ..., 0.0), shapes=["chain1"],
         batch=4, extra={"seed": 7}),
     row("b4_sample_index", "sample_index", shapes=["chain2"], batch=4,
         extra={"seed": 7, "sample_index": (0, 1, 2, 1_000_000)}),
-    row("b2_long_positions", "long_context", None,
+    row("b2_long_positions", "long_context",
         put("positions", np.s_[:3], [65_535, 65_536, 1_000_000])),
-    row("b2_position_zero", "position_0", None, put("positions", ..., 0)),
+    row("b2_position_zero", "position_0", put("positions", ..., 0)),
     row("b5_top_k", "top_k", shapes=["star3"], batch=5, extra={"top_k": (0, 1, 5, 50, 900)}),
     row("b3_top_k_ties", "top_k ties", shapes=_TREES[:3], kind="ties", extra={"top_k": (3, 7, 1)}),
-    row("b3_top_k_around_zero", "top_k ties zeros", None, _around_zero, shapes=_TREES[:3],
+    row("b3_top_k_around_zero", "top_k ties zeros", _around_zero, shapes=_TREES[:3],
         extra={"top_k": (9, 20, 30)}),
-    row("b2_top_k_both_zeros", "top_k ties zeros_alone", None,
-        both(put("logits", ..., 0.0), put("logits", np.s_[:, ::2], -0.0)), extra={"top_k": (1, 2)}),
+    row("b2_top_k_both_zeros", "top_k ties zeros_alone", put("logits", ..., 0.0),
+        put("logits", np.s_[:, ::2], -0.0), extra={"top_k": (1, 2)}),
     row("b4_top_p", "top_p", shapes=["star4"], batch=4, extra={"top_p": (0.9, 0.5, 1e-6, 1.0)}),
     row("b3_top_p_exact_quarter", "top_p ties strict", kind="equal", vocab=4, shapes=["chain3"],
         batch=3, extra={"top_p": (0.25, 0.5, 0.75)}),
@@ -155,53 +152,50 @@ _ROWS = (
         extra={"frequency_penalty": (0.6, -0.5, 2.0), **_COUNTS}),
     row("b3_penalties_of_the_path", "presence frequency repetition path", shapes=_TREES[:3],
         extra={**_PENALTIES, "path": True}),
-    row("b2_path_repeats_a_token", "frequency path", None, put("draft_tokens", ..., 9), heat=0.0,
+    row("b2_path_repeats_a_token", "frequency path", put("draft_tokens", ..., 9), heat=0.0,
         shapes=("chain5", "chain7"), extra={"frequency_penalty": 1.5, "path": True}),
     row("b2_path_rows_128", "path rows_128", shapes=("chain128", "random100"),
         extra={**_PENALTIES, "path": True}),
-    row("b3_counts_at_int32", "presence frequency repetition path counts_edge", None,
-        both(put("output_counts", np.s_[:, ::2], 2**31 - 1),
-             put("output_counts", np.s_[:, 1::2], -(2**31))), shapes=_TREES[:3], heat=0.0,
+    row("b3_counts_at_int32", "presence frequency repetition path counts_edge",
+        put("output_counts", np.s_[:, ::2], 2**31 - 1),
+        put("output_counts", np.s_[:, 1::2], -(2**31)), shapes=_TREES[:3], heat=0.0,
         extra={**_PENALTIES, **_COUNTS, "path": True}),
-    row("b2_positions_at_int64", "position_edge", None,
+    row("b2_positions_at_int64", "position_edge",
         put("positions", np.s_[:4], [2**63 - 1, -(2**63), -1, 2**32 - 1])),
-    row("b2_path_root_outside", "path root_token", None, put("draft_tokens", 0, 60_000),
+    row("b2_path_root_outside", "path root_token", put("draft_tokens", 0, 60_000),
         extra={**_PENALTIES, "path": True}),
     row("b2_path_without_penalty", "path", extra={"path": True}),
-    row("b2_path_stray_bits", "path stray_bits", None,
-        both(put("draft_tokens", 3, 60_000), put("ancestor_bits", (np.s_[:3], 0), 0b1111)),
-        extra={**_PENALTIES, "path": True}),
+    row("b2_path_stray_bits", "path stray_bits", put("draft_tokens", 3, 60_000),
+        put("ancestor_bits", (np.s_[:3], 0), 0b1111), extra={**_PENALTIES, "path": True}),
     row("b2_counts_without_penalty", "counts", extra=_COUNTS),
-    row("b2_path_stray_bits_count_nothing", "frequency path stray_bits", None,
+    row("b2_path_stray_bits_count_nothing", "frequency path stray_bits",
         both(put("draft_tokens", 3, 9), put("ancestor_bits", (np.s_[:3], 0), 0b1111),
              put("logits", (np.s_[:3], 9), 50.0)),
         heat=0.0, extra={"frequency_penalty": 100.0, "path": True}),
     row("b3_bias", "bias", shapes=_TREES[:3], extra={"logit_bias": True}),
-    row("b2_bias_forces_a_token", "bias p_one", None, put("logit_bias", np.s_[:, 17], 1e6),
+    row("b2_bias_forces_a_token", "bias p_one", put("logit_bias", np.s_[:, 17], 1e6),
         extra={"logit_bias": True}),
     row("b4_floor", "floor", shapes=_TREES, extra={"floor": (0, 1, 2, 99), "n_stops": 64}),
     row("b4_floor_greedy", "floor greedy", shapes=_TREES, heat=0.0,
         extra={"floor": (0, 1, 2, 99), "n_stops": 64}),
-    row("b2_floor_masks_the_best", "floor greedy p_one", None,
-        both(put("logits", (..., 7), 40.0), put("stop_tokens", (..., 0), 7)), heat=(0.0, 0.7),
-        shapes=("chain5", "comb5"), extra={"floor": 3}),
-    row("b2_floor_of_a_nan", "floor nan", None,
-        both(put("logits", (..., 7), NAN), put("stop_tokens", (..., 0), 7)),
-        extra={"floor": 99}),
-    row("b2_floor_over_a_bias", "floor bias", None,
-        both(put("logit_bias", (..., 7), INF), put("stop_tokens", (..., 0), 7)),
-        extra={"floor": 99, "logit_bias": True}),
-    row("b2_floor_ids_outside", "floor outside", None,
+    row("b2_floor_masks_the_best", "floor greedy p_one", put("logits", (..., 7), 40.0),
+        put("stop_tokens", (..., 0), 7), heat=(0.0, 0.7), shapes=("chain5", "comb5"),
+        extra={"floor": 3}),
+    row("b2_floor_of_a_nan", "floor nan", put("logits", (..., 7), NAN),
+        put("stop_tokens", (..., 0), 7), extra={"floor": 99}),
+    row("b2_floor_over_a_bias", "floor bias", put("logit_bias", (..., 7), INF),
+        put("stop_tokens", (..., 0), 7), extra={"floor": 99, "logit_bias": True}),
+    row("b2_floor_ids_outside", "floor outside",
         put("stop_tokens", ..., [50, 51, -2, 2**40, -(2**63), 2**63 - 1, 2**32 + 3, -1]),
         extra={"floor": 99}),
-    row("b4_floor_edges", "floor floor_edge position_edge", None,
-        both(put("logits", (..., 7), 40.0), put("stop_tokens", (..., 0), 7),
-             put("floor_position", ..., [2**63 - 1, 2**63 - 1, -(2**63), 0]),
-             put("positions", ..., [2**63 - 1, 2**63 - 3, -(2**63), -1])), shapes=["chain1"],
-        batch=4, extra={"floor": 0}),
+    row("b4_floor_edges", "floor floor_edge position_edge", put("logits", (..., 7), 40.0),
+        put("stop_tokens", (..., 0), 7),
+        put("floor_position", ..., [2**63 - 1, 2**63 - 1, -(2**63), 0]),
+        put("positions", ..., [2**63 - 1, 2**63 - 3, -(2**63), -1]), shapes=["chain1"], batch=4,
+        extra={"floor": 0}),
     row("b2_floor_without_stops", "floor no_stops", extra={"floor": 9, "n_stops": 0}),
-    row("b1_v1_floor_reached", "floor vocab_1", None, put("stop_tokens", ..., 0),
-        shapes=["chain3"], vocab=1, extra={"floor": 0}),
+    row("b1_v1_floor_reached", "floor vocab_1", put("stop_tokens", ..., 0), shapes=["chain3"],
+        vocab=1, extra={"floor": 0}),
     row("b4_everything", "everything", shapes=_TREES, extra=EVERYTHING),
     row("b4_everything_mixed_heat", "everything mixed_heat", shapes=_TREES, heat=(0, 0.7, 5, 1),
         extra=EVERYTHING),
@@ -239,17 +233,17 @@ _REFUSED = (
         extra={"path": True}),
     row("path_token_negative", "refused path negative", BOUNDS, put("draft_tokens", 2, -1),
         extra={"path": True}),
-    row("nan_above_bad_path", "refused path nan", BOUNDS,
-        both(put("logits", (3, 1), NAN), put("draft_tokens", 6, 50)), extra={"path": True}),
-    row("masked_above_nan", "refused masked nan", DATA,
-        both(put("logits", 3, -INF), put("logits", (5, 1), NAN))),
+    row("nan_above_bad_path", "refused path nan", BOUNDS, put("logits", (3, 1), NAN),
+        put("draft_tokens", 6, 50), extra={"path": True}),
+    row("masked_above_nan", "refused masked nan", DATA, put("logits", 3, -INF),
+        put("logits", (5, 1), NAN)),
     row("layout_falls", "refused layout", DATA, put("qo_indptr", 1, 9),
         shapes=("chain3", "star4", "star3")),
     row("layout_past_rows", "refused layout past", DATA, put("qo_indptr", 2, 8)),
     row("rows_129", "refused rows", BOUNDS, shapes=("chain3", "random129"), vocab=7),
     row("b129", "beyond_batch", BOUNDS, shapes=["chain1"], batch=129, vocab=7),
     row("rows_16385", "beyond_rows", BOUNDS,
-        both(blank("logits", 16_385, 1), blank("positions", 16_385)), vocab=7),
+        blank("logits", 16_385, 1), blank("positions", 16_385), vocab=7),
     row("vocab_262145", "beyond_vocab", BOUNDS, blank("logits", 0, 2**18 + 1),
         shapes=("chain0", "chain0")),
     row("counts_of_another_vocabulary", "wrong_shape", BOUNDS, blank("prompt_counts", 2, 49),
@@ -258,8 +252,7 @@ _REFUSED = (
         extra={"path": True}),
     row("stops_65", "beyond_stops", BOUNDS, extra={"floor": 9, "n_stops": 65}),
     row("seed_uint64", "wrong_dtype", DTYPE, cast("seed", "uint64")),
-    row("counts_int64", "wrong_dtype int64", DTYPE, cast("output_counts", "int64"),
-        extra=_COUNTS),
+    row("counts_int64", "wrong_dtype int64", DTYPE, cast("output_counts", "int64"), extra=_COUNTS),
 )  # fmt: skip
 
-SAMPLING_CASES: tuple[Case, ...] = cases(KERNEL, sampling_inputs, (*_ROWS, *_REFUSED))
+SAMPLING_CASES = cases(KERNEL, sampling_inputs, (*_ROWS, *_REFUSED))

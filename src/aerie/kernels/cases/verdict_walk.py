@@ -8,10 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from aerie.kernels.cases.case import Case, Inputs
-from aerie.kernels.cases.draws import cycle
-from aerie.kernels.cases.spoils import blank, both, cast, put, setting
-from aerie.kernels.cases.table import BOUNDS, DATA, DTYPE, Array, Row, cases, row
+from aerie.kernels.cases.spoils import BOUNDS, DATA, DTYPE, blank, both, cast, put, setting
+from aerie.kernels.cases.table import Array, Inputs, Rng, Row, cases, row
 from aerie.kernels.cases.trees import Layout, lay_out
 
 KERNEL = "draft_tree_reject_sample"
@@ -19,7 +17,7 @@ KERNEL = "draft_tree_reject_sample"
 BELOW_ONE = np.nextafter(np.float32(1), np.float32(0))
 
 
-def _wanted(rng: np.random.Generator, layout: Layout, accept: str) -> list[list[int]]:
+def _wanted(rng: Rng, layout: Layout, accept: str) -> list[list[int]]:
     """The path each request is to accept: nothing, one child, all the way, or a mix."""
     paths = []
     for request, n_rows in enumerate(layout.rows):
@@ -48,7 +46,7 @@ def _links(layout: Layout, depth: int | None) -> Inputs:
 
 
 def _match(
-    rng: np.random.Generator,
+    rng: Rng,
     shapes: Sequence[str],
     accept: str = "mixed",
     batch: int | None = None,
@@ -56,7 +54,7 @@ def _match(
     n_spare: int = 0,
 ) -> Inputs:
     """K6 inputs, rule match: the target's tokens lead along the wanted paths and off the tree."""
-    layout = lay_out(rng, _repeat(shapes, batch), n_spare=n_spare)
+    layout = lay_out(rng, shapes, n_spare=n_spare, batch=batch)
     targets = rng.integers(0, 32_000, len(layout.tokens))
     for request, path in enumerate(_wanted(rng, layout, accept)):
         start = int(layout.indptr[request])
@@ -69,7 +67,7 @@ def _match(
 
 
 def _coins(
-    rng: np.random.Generator,
+    rng: Rng,
     shapes: Sequence[str],
     accept: str = "mixed",
     batch: int | None = None,
@@ -78,7 +76,7 @@ def _coins(
     n_spare: int = 0,
 ) -> Inputs:
     """K6 inputs, rule coins: each coin lies mid-way in the interval that makes the wanted step."""
-    layout = lay_out(rng, _repeat(shapes, batch), vocab, n_spare)
+    layout = lay_out(rng, shapes, vocab, n_spare, batch)
     raised = np.exp(rng.standard_normal((len(layout.tokens), vocab)) * 2)
     probas = (raised / raised.sum(1, keepdims=True)).astype(np.float32)
     inputs = _links(layout, depth)
@@ -102,13 +100,7 @@ def _coin(layout: Layout, probas: Array, at: tuple[int, int], step: int | None) 
     return min((low + 1) / 2, float(BELOW_ONE))
 
 
-def _repeat(shapes: Sequence[str], batch: int | None) -> list[str]:
-    return [str(shape) for shape in cycle(shapes, len(shapes) if batch is None else batch, "str")]
-
-
-def _dyadic(
-    rng: np.random.Generator, probas: Sequence[float], coins: Sequence[Sequence[float]]
-) -> Inputs:
+def _dyadic(rng: Rng, probas: Sequence[float], coins: Sequence[Sequence[float]]) -> Inputs:
     """K6 inputs, rule coins: a root with children of tokens 2 and 5, one row of exact numbers.
 
     Each request tosses its own line of `coins` (first step, step below a child, bonus).
@@ -171,15 +163,14 @@ _TOSSED: tuple[Row, ...] = (
     row("coins_b2_v4096", "coins vocab_4096", shapes=("random30", "binary31"), vocab=4096,
         accept="all"),
     row("coins_b1_v32000", "coins vocab_32000", shapes=["binary7"], vocab=32_000, accept="all"),
-    row("coins_b1_v32000_none", "coins vocab_32000 zero_accepted", shapes=["star4"],
-        vocab=32_000, accept="none"),
-    row("coins_b2_spare_rows_nan", "coins spare_rows", None,
-        put("target_probas", np.s_[15:], np.nan), shapes=("random9", "chain6"), n_spare=5),
+    row("coins_b1_v32000_none", "coins vocab_32000 zero_accepted", shapes=["star4"], vocab=32_000,
+        accept="none"),
+    row("coins_b2_spare_rows_nan", "coins spare_rows", put("target_probas", np.s_[15:], np.nan),
+        shapes=("random9", "chain6"), n_spare=5),
     row("coins_b3_depth_room", "coins depth_room", shapes=("chain3", "star4", "comb5"), depth=9),
-    row("coins_b2_deep_tree_short_walk", "coins depth_not_reached",
-        shapes=("chain6", "chain4"), accept="one", depth=1),
-    row("coins_b3_root_token_outside", "coins root_token", None, put("draft_tokens", 4, 60_000),
-        **_STAR),
+    row("coins_b2_deep_tree_short_walk", "coins depth_not_reached", shapes=("chain6", "chain4"),
+        accept="one", depth=1),
+    row("coins_b3_root_token_outside", "coins root_token", put("draft_tokens", 4, 60_000), **_STAR),
 )  # fmt: skip
 
 _MATCHED: tuple[Row, ...] = (
@@ -197,13 +188,12 @@ _MATCHED: tuple[Row, ...] = (
         shapes=("chain0", "ngram9", "chain0", "star3")),
     row("match_b2_spare_rows", "match spare_rows", shapes=("random9", "chain6"), n_spare=7),
     row("match_b3_depth_room", "match depth_room", shapes=("chain3", "star4", "comb5"), depth=127),
-    row("match_b2_deep_tree_short_walk", "match depth_not_reached",
-        shapes=("chain6", "chain4"), accept="none", depth=0),
-    row("match_b3_tokens_apart_above_bit_51", "match tokens_edge", None,
+    row("match_b2_deep_tree_short_walk", "match depth_not_reached", shapes=("chain6", "chain4"),
+        accept="none", depth=0),
+    row("match_b3_tokens_apart_above_bit_51", "match tokens_edge",
         put("draft_tokens", np.s_[5:8], [5, 5 + 2**51, 5 - 2**63]), **_STAR),
-    row("match_b3_cousins_share_token", "match cousins", None,
-        both(put("draft_tokens", np.s_[5:11], [1, 2, 1, 2, 1, 2]),
-             put("target_tokens", np.s_[4:11], 2)),
+    row("match_b3_cousins_share_token", "match cousins",
+        put("draft_tokens", np.s_[5:11], [1, 2, 1, 2, 1, 2]), put("target_tokens", np.s_[4:11], 2),
         shapes=("chain4", "binary7", "star3")),
 )  # fmt: skip
 
@@ -217,9 +207,8 @@ _REFUSED: tuple[Row, ...] = (
         **_STAR),
     row("row_with_two_parents", "refused links shared", DATA, put("first_child_row", 5, 3),
         **_STAR),
-    row("root_with_sibling", "refused links root", DATA,
-        both(put("first_child_row", 4, 2), put("next_sibling_row", 4, 1),
-             put("next_sibling_row", 5, -1)), **_STAR),
+    row("root_with_sibling", "refused links root", DATA, put("first_child_row", 4, 2),
+        put("next_sibling_row", 4, 1), put("next_sibling_row", 5, -1), **_STAR),
     row("duplicate_siblings", "refused twins", DATA, put("draft_tokens", [5, 7], 3), **_STAR),
     row("layout_falls", "refused layout", DATA, put("qo_indptr", 1, 9), **_STAR),
     row("layout_past_rows", "refused layout past", DATA, put("qo_indptr", 3, 15), **_STAR),
@@ -246,10 +235,10 @@ _COINS_ONLY: tuple[Row, ...] = (
     row("coin_of_the_bonus", "refused coin bonus", DATA, put("coins", (1, -1), 1.5), **_STAR),
     row("coin_not_tossed", "refused coin unused", DATA, put("coins", (1, 3), 2.0), accept="none",
         **_STAR),
-    row("twins_and_nan", "refused twins nan", DATA,
-        both(put("draft_tokens", [5, 7], 3), put("target_probas", (4, 9), np.nan)), **_STAR),
-    row("token_outside_and_nan", "refused token nan", BOUNDS,
-        both(put("draft_tokens", 7, 99), put("target_probas", (4, 9), np.nan)), **_STAR),
+    row("twins_and_nan", "refused twins nan", DATA, put("draft_tokens", [5, 7], 3),
+        put("target_probas", (4, 9), np.nan), **_STAR),
+    row("token_outside_and_nan", "refused token nan", BOUNDS, put("draft_tokens", 7, 99),
+        put("target_probas", (4, 9), np.nan), **_STAR),
     row("b129", "beyond_batch", BOUNDS, shapes=["chain1"], batch=129),
     row("depth_128", "beyond_depth", BOUNDS, depth=128, **_STAR),
     row("depth_negative", "below_depth", BOUNDS, setting(tree_depth=-1), **_STAR),
@@ -278,7 +267,7 @@ def _prefixed(prefix: str, rows: tuple[Row, ...]) -> list[Row]:
     ]
 
 
-WALK_CASES: tuple[Case, ...] = (
+WALK_CASES = (
     *cases(KERNEL, _dyadic, _EXACT),
     *cases(KERNEL, _coins, (*_TOSSED, *_prefixed("coins", _REFUSED), *_COINS_ONLY)),
     *cases(KERNEL, _match, (*_MATCHED, *_prefixed("match", _REFUSED), *_MATCH_ONLY)),

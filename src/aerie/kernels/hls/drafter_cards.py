@@ -12,7 +12,7 @@ from typing import Any
 
 from aerie.kernels.card import Axis, Card
 from aerie.kernels.cards.axes import BATCH, MAX_VERIFY, TABLE_ROWS, TABLE_WIDTH
-from aerie.kernels.cards.dtypes import BOOL, F32, I32, I64, U8
+from aerie.kernels.cards.dtypes import BOOL, EACH, F32, I32, I64, INDPTR, U8
 from aerie.kernels.cards.fields import (
     POOL_ROW,
     TABLE,
@@ -65,7 +65,8 @@ def q4_weight(
 
 
 def _op(name: str, axes: tuple[Axis, ...], summary: str, **named: Any) -> Card:
-    return Card(fields("D", name, "drafter", summary, **named), axes, "None.", FREE)
+    call = fields("D", name, "drafter", summary, **named)
+    return Card(axes, FREE, call, "None.")
 
 
 DRAFTER_CARDS: tuple[Card, ...] = (
@@ -153,9 +154,9 @@ DRAFTER_CARDS: tuple[Card, ...] = (
         " once for all rows of its request. Without a mask a row sees the prefix up to its own"
         " position.",
         queries=reads(F16, ("R", "Q"), "rotated"),
-        row_indptr=reads(I32, ("B+1",), "first row of each request"),
+        row_indptr=reads(I32, INDPTR, "first row of each request"),
         positions=reads(I64, ("R",), "position of each row"),
-        seq_len=reads(I64, ("B",), "where the tree begins"),
+        seq_len=reads(I64, EACH, "where the tree begins"),
         tree_mask=may_read(BOOL, ("R", "F"), "fed nodes each row sees, itself included"),
         req_to_token=TABLE,
         req_pool_indices=POOL_ROW,

@@ -20,8 +20,8 @@ from aerie.kernels.cards.axes import (
     VOCAB,
     WIDTH,
 )
-from aerie.kernels.cards.commit import VERIFY_RESULT
-from aerie.kernels.cards.dtypes import F32, I32, I64, U8, U32
+from aerie.kernels.cards.commit import VerifyResult
+from aerie.kernels.cards.dtypes import EACH, F32, I32, I64, INDPTR, U8, U32
 from aerie.kernels.cards.fields import (
     POOL_ROW,
     STATUS,
@@ -42,13 +42,12 @@ MAX_LEVELS = 32
 # Nodes of one request that the chip holds: 16 levels of 64 candidates.
 FUSED_NODES = 1024
 
-_EACH = ("B",)
 _LEVELS = ("D", "B", "W*K")
 _ROW = ("row_capacity",)
 _NO_COST = cost("0", "0", "0")
 
 FUSED_GROWTH = Card(
-    fields(
+    call=fields(
         "F1",
         "fused_growth",
         "fused",
@@ -64,8 +63,8 @@ FUSED_GROWTH = Card(
         widths=reads(I32, ("D",), "frontier slots of each level; the first has one"),
         level_probas=reads(F32, _LEVELS, "draft probabilities, widths[d]*K of each level"),
         level_tokens=reads(I64, _LEVELS, "candidate tokens, target ids"),
-        root_tokens=reads(I64, _EACH, "last committed token of each request"),
-        seq_len=reads(I64, _EACH, "tokens with KV in the target, root excluded"),
+        root_tokens=reads(I64, EACH, "last committed token of each request"),
+        seq_len=reads(I64, EACH, "tokens with KV in the target, root excluded"),
         req_to_token=TABLE,
         req_pool_indices=POOL_ROW,
         G=returns(F32, ("D", "K + 1"), "K3's gains of each level"),
@@ -102,7 +101,7 @@ FUSED_GROWTH = Card(
 )
 
 FUSED_VERDICT = Card(
-    fields(
+    call=fields(
         "F2",
         "fused_verdict",
         "fused",
@@ -113,18 +112,18 @@ FUSED_VERDICT = Card(
         " three would refuse emits nothing and keeps its length.",
         D=scalar("int", 0, 127, "depth limit of the tree"),
         logits=reads(F32, ("R", "V"), "target logits; -inf masks a token"),
-        temperature=reads(F32, _EACH, "0 is greedy"),
+        temperature=reads(F32, EACH, "0 is greedy"),
         coins=may_read(F32, ("B", "D+2"), "uniforms in [0, 1), the last for the bonus"),
-        qo_indptr=may_read(I32, ("B+1",), "first row of each request"),
+        qo_indptr=may_read(I32, INDPTR, "first row of each request"),
         draft_tokens=may_read(I64, ("R",), "token of each row"),
         first_child_row=may_read(I64, ("R",), "row within the request, -1 for none"),
         next_sibling_row=may_read(I64, ("R",), "row within the request, -1 for none"),
-        seq_len=reads(I64, _EACH, "tokens with KV in the target, root excluded"),
-        length_limit=reads(I64, _EACH, "most tokens the request may hold"),
+        seq_len=reads(I64, EACH, "tokens with KV in the target, root excluded"),
+        length_limit=reads(I64, EACH, "most tokens the request may hold"),
         stop_tokens=reads(I64, ("B", "S"), "stop ids, -1 for none"),
         req_to_token=TABLE,
         req_pool_indices=POOL_ROW,
-        **{port.name: port for port in VERIFY_RESULT.outputs},
+        **{port.name: port for port in VerifyResult.card.outputs},
     ),
     axes=(BATCH, ROWS, VOCAB, STOPS, TABLE_ROWS, TABLE_WIDTH),
     companions=(("qo_indptr", "draft_tokens", "first_child_row", "next_sibling_row"),),

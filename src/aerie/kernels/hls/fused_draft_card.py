@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from aerie.kernels.card import Card
 from aerie.kernels.cards.axes import BATCH, TABLE_ROWS, TABLE_WIDTH
-from aerie.kernels.cards.dtypes import F32, I32, I64
+from aerie.kernels.cards.dtypes import F32, I32, I64, INDPTR
 from aerie.kernels.cards.fields import fields, may_read, reads, returns, scalar, updates
-from aerie.kernels.hls.drafter_cards import (
-    ANGLES,
-    EMBEDDED,
-    F16,
-    FREE,
-    HALF,
-    HIDDEN,
-    KEY,
-    MAX_DRAFT_WIDTH,
-    MAX_TOP,
-    ONE,
-    ROWS,
-    SLOTS,
-    WINDOW,
-    any_size,
-    q4_weight,
-)
+from aerie.kernels.hls import drafter_cards as drafter
+from aerie.kernels.hls.drafter_cards import F16, any_size, q4_weight
 from aerie.kernels.hls.fused_cards import FUSED_GROWTH
 
 LOAD_ATTENTION = Card(
-    fields(
+    call=fields(
         "F4",
         "fused_load_attention",
         "fused",
@@ -34,14 +19,14 @@ LOAD_ATTENTION = Card(
         **q4_weight("qkv", "NW", "NS"),
         **q4_weight("output", "NO", "NP"),
     ),
-    (
+    axes=(
         any_size("NW", "bytes of the projections"),
         any_size("NS", "their scales"),
         any_size("NO", "bytes of the output projection"),
         any_size("NP", "its scales"),
     ),
-    "None.",
-    FREE,
+    cost=drafter.FREE,
+    ties="None.",
 )
 
 _LEVEL_INPUTS = ("level_probas", "level_tokens")
@@ -49,7 +34,7 @@ _GROWTH_INPUTS = {p.name: p for p in FUSED_GROWTH.inputs if p.name not in _LEVEL
 _GROWTH_SCALARS = {entry.name: entry for entry in FUSED_GROWTH.scalars}
 
 FUSED_DRAFT = Card(
-    fields(
+    call=fields(
         "F3",
         "fused_draft",
         "fused",
@@ -63,14 +48,14 @@ FUSED_DRAFT = Card(
         features=reads(F16, ("R", "TH"), "of the target, new tokens of each request"),
         new_tokens=reads(I64, ("R",), "the token after each"),
         new_positions=reads(I64, ("R",), "position of each"),
-        row_indptr=reads(I32, ("B+1",), "first row of each request"),
+        row_indptr=reads(I32, INDPTR, "first row of each request"),
         **_GROWTH_INPUTS,
         gain_floor=reads(F32, ("D",), "a slot is fed while it adds this much, by level"),
         embedding=reads(F16, ("VT", "H"), "one row a token"),
         fc=may_read(F16, ("H", "TH"), "16-bit mixer of the features"),
         **q4_weight("fc_q4", "N0", "N1", may_read),
         norms=reads(F32, ("NN",), "embedding, hidden, feed-forward, final"),
-        eps=reads(F32, ONE, "of all norms"),
+        eps=reads(F32, drafter.ONE, "of all norms"),
         cosines=reads(F32, ("NP", "HD"), "by position"),
         sines=reads(F32, ("NP", "HD"), "by position"),
         **q4_weight("qkv", "N2", "N3", may_read),
@@ -88,31 +73,31 @@ FUSED_DRAFT = Card(
         **{port.name: port for port in FUSED_GROWTH.outputs},
         **_GROWTH_SCALARS,
         Q=scalar("int", 32, 8192, "width of all queries"),
-        M=scalar("int", 128, MAX_DRAFT_WIDTH, "width of the feed-forward"),
+        M=scalar("int", 128, drafter.MAX_DRAFT_WIDTH, "width of the feed-forward"),
         V=scalar("int", 1, 1 << 18, "draft vocabulary"),
-        window=WINDOW,
+        window=drafter.WINDOW,
         head_kind=scalar("int", 0, 2, "whole, 4-bit, or sketched"),
         RK=scalar("int", 0, 8192, "rank of the sketch", default=0),
-        n_candidates=scalar("int", 1, MAX_TOP, "scored again", default=1),
+        n_candidates=scalar("int", 1, drafter.MAX_TOP, "scored again", default=1),
     ),
-    (
+    axes=(
         BATCH,
-        ROWS,
+        drafter.ROWS,
         any_size("TH", "width of a row of features"),
-        HIDDEN,
-        KEY,
-        EMBEDDED,
-        SLOTS,
-        ANGLES,
-        HALF,
+        drafter.HIDDEN,
+        drafter.KEY,
+        drafter.EMBEDDED,
+        drafter.SLOTS,
+        drafter.ANGLES,
+        drafter.HALF,
         FUSED_GROWTH.axes[1],
         TABLE_ROWS,
         TABLE_WIDTH,
         any_size("NN", "entries of all norms"),
         *(any_size(f"N{i}", "of a flat weight") for i in range(16)),
     ),
-    "As fused_growth; a token's logit decides before its id.",
-    FREE,
+    cost=drafter.FREE,
+    ties="As fused_growth; a token's logit decides before its id.",
     refusals=FUSED_GROWTH.refusals,
     companions=(
         ("fc_q4", "fc_q4_scale"),

@@ -1,4 +1,4 @@
-"""NumPy verify layout: K10c rows, links and ancestor bits, K4 slot lists and packed masks."""
+"""NumPy K10c: the rows of a verify layout, their links and ancestor bits."""
 
 from __future__ import annotations
 
@@ -9,15 +9,10 @@ import numpy as np
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.axes import MAX_VERIFY
-from aerie.kernels.cards.layout import NodeData, TreeMask
-from aerie.kernels.numpy_cpu.ragged import (
-    check_table_span,
-    filled,
-    request_spans,
-    running,
-)
-from aerie.kernels.numpy_cpu.refusals import Refusals, check_siblings, outside
+from aerie.kernels.cards.layout import NodeData
 from aerie.kernels.numpy_types import Bools, Ints, Words
+from aerie.kernels.ragged import filled, running
+from aerie.kernels.refusals import Refusals, check_siblings, outside
 from aerie.kernels.status import Status
 
 
@@ -126,43 +121,3 @@ def _links(above: Ints, row: Ints, is_root: Bools) -> tuple[Ints, Ints]:
     # Written last child first: of several, the first one stays.
     first_child[above[::-1]] = row[children[::-1]]
     return first_child, next_sibling
-
-
-@takes_call
-def fused_tree_mask_operator(call: TreeMask) -> dict[str, Any]:
-    """K4: KV slot lists and visibility packed to bits, segment by segment."""
-    refusals = Refusals(len(call.seq_len))
-    spans = request_spans(refusals, call.qo_indptr, len(call.ancestor_bits))
-    check_table_span(refusals, call, spans.count)
-    is_kept = refusals.status == 0
-    columns = np.where(is_kept, call.seq_len, 0) + spans.count * is_kept
-    n_bytes = (spans.count * columns + 7) >> 3
-    asked, asked_bytes = columns.cumsum(), n_bytes.cumsum()
-    refusals.add(Status.KV_CAPACITY, asked > call.kv_capacity, asked)
-    refusals.add(Status.MASK_CAPACITY, asked_bytes > call.mask_capacity, asked_bytes)
-    if refusals.found:
-        is_kept = refusals.status == 0
-        columns, n_bytes = columns * is_kept, n_bytes * is_kept
-    mask_indptr, kv_indptr = running(n_bytes), running(columns)
-    kv_indices = np.full(call.kv_capacity, -1, np.int32)
-    packed = np.zeros(call.mask_capacity, np.uint8)
-    bits = np.unpackbits(
-        np.ascontiguousarray(call.ancestor_bits).view(np.uint8), axis=1, bitorder="little"
-    )
-    for request, (first, count) in enumerate(zip(*spans.lists(), strict=True)):
-        length, begin = columns.item(request), mask_indptr.item(request)
-        if not length or not is_kept.item(request):
-            continue
-        listed = kv_indices[kv_indptr.item(request) :][:length]
-        listed[:] = call.req_to_token[call.req_pool_indices.item(request), :length]
-        visible = np.ones((count, length), np.uint8)
-        visible[:, length - count :] = bits[first : first + count, :count]
-        segment = np.packbits(visible, bitorder="little")
-        packed[begin : begin + len(segment)] = segment
-    return {
-        "kv_indptr": kv_indptr.astype(np.int32),
-        "kv_indices": kv_indices,
-        "mask_indptr": mask_indptr.astype(np.int32),
-        "packed_mask": packed,
-        **refusals.words(),
-    }

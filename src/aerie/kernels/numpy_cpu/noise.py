@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from aerie.kernels.noise import MULTIPLIERS, ROUNDS, TOKENS, WEYL
+from aerie.kernels.noise import MULTIPLIERS, ROUNDS, TOKENS, WEYL, gumbel_of
 from aerie.kernels.numpy_types import Floats, Ints, Words
 
 Long = NDArray[np.uint64]
@@ -56,12 +56,6 @@ def _philox(columns: list[Long], use: int, words_out: Words) -> None:
         words_out[:, :, place] = counter
 
 
-def gumbel(words: Words) -> Floats:
-    """g = -log(-log1p(-v)) with v = (word + 1/2) / 2^32, in float64 and rounded once."""
-    uniform = (words.astype(np.float64) + 0.5) * 2.0**-32
-    return (-np.log(-np.log1p(-uniform))).astype(np.float32)
-
-
 def best_with_noise(scores: Floats, words: Words) -> int:
     """argmax(scores + noise), lowest id on ties. [vocab] each; some score is above -inf.
 
@@ -70,7 +64,7 @@ def best_with_noise(scores: Floats, words: Words) -> int:
     not computed. For peaked rows that is nearly all of them.
     """
     best = int(scores.argmax())
-    highest = gumbel(words.min(keepdims=True))
-    known = scores[best] + gumbel(words[best : best + 1])
+    highest = gumbel_of(words.min(keepdims=True))
+    known = scores[best] + gumbel_of(words[best : best + 1])
     able = (scores + highest >= known).nonzero()[0]
-    return int(able[(scores[able] + gumbel(words[able])).argmax()])
+    return int(able[(scores[able] + gumbel_of(words[able])).argmax()])

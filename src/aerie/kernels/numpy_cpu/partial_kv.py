@@ -1,4 +1,4 @@
-"""NumPy preview, R20 to R23: blocks of the KV, and their copy."""
+"""NumPy preview, R20 to R22: blocks of the KV, and which of them are looked at."""
 
 from __future__ import annotations
 
@@ -8,19 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.partial_kv import (
-    BEHIND,
-    BoundedBlocks,
-    ChosenBlocks,
-    GatheredBlocks,
-    ScoredBlocks,
-    WeighedBlocks,
-)
+from aerie.kernels.cards import partial_kv as cards
 from aerie.kernels.numpy_types import Floats
 
 
 @takes_call
-def weigh_kv_blocks(call: WeighedBlocks) -> dict[str, Any]:
+def weigh_kv_blocks(call: cards.WeighedBlocks) -> dict[str, Any]:
     """R20: softmax of every query head, summed by block."""
     found = np.zeros(_shape(call), np.float32)
     for place, queries, keys, starts in _texts(call):
@@ -32,9 +25,9 @@ def weigh_kv_blocks(call: WeighedBlocks) -> dict[str, Any]:
 
 
 @takes_call
-def bound_kv_blocks(call: BoundedBlocks) -> dict[str, Any]:
+def bound_kv_blocks(call: cards.BoundedBlocks) -> dict[str, Any]:
     """R21: a query's products with the extremes of every block."""
-    found = np.full(_shape(call), BEHIND, np.float32)
+    found = np.full(_shape(call), cards.BEHIND, np.float32)
     for place, queries, keys, starts in _texts(call):
         highest, lowest = (ufunc.reduceat(keys, starts) for ufunc in (np.maximum, np.minimum))
         bounds = np.maximum(queries @ highest.T, queries @ lowest.T)
@@ -42,11 +35,11 @@ def bound_kv_blocks(call: BoundedBlocks) -> dict[str, Any]:
     return {"block_scores": found}
 
 
-def _shape(call: ScoredBlocks) -> tuple[int, ...]:
+def _shape(call: cards.ScoredBlocks) -> tuple[int, ...]:
     return (*call.queries.shape[:2], call.keys.shape[2], call.n_blocks)
 
 
-def _texts(call: ScoredBlocks) -> Any:
+def _texts(call: cards.ScoredBlocks) -> Any:
     """Where a text's scores go, its queries, its keys and where its blocks begin."""
     queries, keys, size = call.queries, call.keys, call.block_size
     heads = keys.shape[2], queries.shape[2] // keys.shape[2]
@@ -67,7 +60,7 @@ def _floats(values: NDArray[Any]) -> Floats:
 
 
 @takes_call
-def choose_kv_blocks(call: ChosenBlocks) -> dict[str, Any]:
+def choose_kv_blocks(call: cards.ChosenBlocks) -> dict[str, Any]:
     """R22: sinks, the best between, and the window."""
     n_chosen, n_blocks = call.n_sink + call.n_retrieval + call.n_window, call.block_scores.shape[-1]
     block, seq_len = np.arange(n_blocks), call.seq_len.clip(0, n_blocks * call.block_size)
@@ -81,20 +74,3 @@ def choose_kv_blocks(call: ChosenBlocks) -> dict[str, Any]:
     blocks[..., : best.shape[-1]] = np.where(best < n_blocks, best, -1)
     near_len = seq_len - np.maximum(n_own - n_chosen, 0) * call.block_size
     return {"blocks": blocks, "near_len": near_len}
-
-
-@takes_call
-def gather_kv_blocks(call: GatheredBlocks) -> dict[str, Any]:
-    """R23: every chosen block into the slots listed for it."""
-    n_layers, _, n_heads, _ = call.blocks.shape
-    for b, length in enumerate(call.seq_len.clip(0, call.req_to_token.shape[1]).tolist()):
-        text = call.req_to_token[call.req_pool_indices[b], :length]
-        for y, g in np.ndindex(n_layers, n_heads):
-            own = call.blocks[y, b, g]
-            position = own[own >= 0, None] * call.block_size + np.arange(call.block_size)
-            # Chosen blocks stand first and ascend: only the last one may be cut.
-            source = text[position[position < length]]
-            target = call.near_table[b, : len(source)]
-            call.near_keys[y, target, g] = call.keys[y, source, g]
-            call.near_values[y, target, g] = call.values[y, source, g]
-    return {}

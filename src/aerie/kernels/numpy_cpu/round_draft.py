@@ -5,26 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.growth import DraftLayer
 from aerie.kernels.cards.round_draft import BestChildren, DraftPaths
-from aerie.kernels.layer import checked_layer, grown_layer
-from aerie.kernels.numpy_cpu.growth import (
-    calculate_work_deltas,
-    check_update_cumu_draft_state,
-    draft_tree_layer_score_index_gen_op,
-    update_cumu_draft_state,
-)
+from aerie.kernels.layer import checked_layer, numpy_layer
+from aerie.kernels.numpy_cpu.growth import STEPS, check_update_cumu_draft_state
 from aerie.kernels.numpy_cpu.layout import OWN_BITS
-from aerie.kernels.numpy_types import Bools, Floats, Ints
+from aerie.kernels.numpy_types import Bools, Floats, Ints, as_float32
 
 # Peaks whose row has exponentials, and a sum of 2^18 of them, well inside float32.
 LEAST_PEAK, MOST_PEAK = -60.0, 70.0
-
-
-_STEPS = (draft_tree_layer_score_index_gen_op, update_cumu_draft_state, calculate_work_deltas)
 
 
 @takes_call
@@ -86,13 +77,6 @@ def _largest(values_out: Floats, n_largest: int) -> tuple[Ints, Floats]:
     return ids, found
 
 
-def as_float32(logits: NDArray[Any]) -> Floats:
-    """A copy to work in; bfloat16 comes as its bit patterns, the upper half of a float32's."""
-    if logits.dtype == np.uint16:
-        return (logits.astype(np.uint32, order="C") << 16).view(np.float32)
-    return logits.astype(np.float32, order="C")
-
-
 def _complete(best_out: Ints, found: Floats, is_short: Bools, n_tokens: int) -> None:
     """Rows with fewer finite logits than children go on with the lowest ids that are not among
     them."""
@@ -113,9 +97,4 @@ def check_grow_draft_layer(call: DraftLayer) -> dict[str, Any]:
 @takes_call
 def grow_draft_layer(call: DraftLayer) -> dict[str, Any]:
     """R7: K1, K2 and K3 one after the other."""
-    outputs = grown_layer(call, *_STEPS)
-    outputs.setdefault("G", np.zeros(outputs["output_scores"].shape[1] + 1, np.float32))
-    if call.status.any():
-        outputs["node_ids"][call.status != 0] = -1
-        outputs["output_hidden"][call.status != 0] = 0
-    return outputs
+    return numpy_layer(call, *STEPS)

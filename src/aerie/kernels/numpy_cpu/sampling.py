@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE, Sampled, TargetTokens
+from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE, POSSIBLE, Sampled, TargetTokens
 from aerie.kernels.numpy_cpu.noise import best_with_noise, random_words
-from aerie.kernels.numpy_cpu.ragged import Spans, request_spans
-from aerie.kernels.numpy_cpu.refusals import Refusals, outside
-from aerie.kernels.numpy_types import Bools, Floats, Ints, Words
+from aerie.kernels.numpy_types import Floats, Ints, Words
+from aerie.kernels.ragged import Spans, request_spans
+from aerie.kernels.refusals import Refusals, outside
 from aerie.kernels.status import Status
 
 GREEDY = np.float32(GREEDY_TEMPERATURE)
-
-# What an option's value must be; NaN fails every comparison.
-_POSSIBLE: dict[str, Callable[[NDArray[Any]], Bools]] = {
-    "top_k": lambda v: v >= 0,
-    "top_p": lambda v: (v > 0) & (v <= 1),
-    "min_p": lambda v: (v >= 0) & (v <= 1),
-    "repetition_penalty": lambda v: (v > 0) & (v < np.inf),
-    "presence_penalty": np.isfinite,
-    "frequency_penalty": np.isfinite,
-}
 
 
 @takes_call
@@ -36,7 +24,7 @@ def sample_target_tokens(call: TargetTokens) -> dict[str, Any]:
     spans = request_spans(refusals, call.qo_indptr, len(call.logits))
     highest_heat = GREEDY if call.seed is None else np.inf
     is_possible = (call.temperature >= 0) & (call.temperature < highest_heat)
-    for name, rule in _POSSIBLE.items():
+    for name, rule in POSSIBLE.items():
         if (values := getattr(call, name)) is not None:
             is_possible &= rule(values)
     refusals.add(Status.BAD_PARAMETER, ~is_possible, np.zeros(len(call.temperature), np.int64))

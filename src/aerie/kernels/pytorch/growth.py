@@ -166,3 +166,7 @@ def calculate_work_deltas(call: WorkDeltas) -> dict[str, Tensor]:
     totals = gains[1:].narrow(0, 0, n_free + n_met)
     torch.sum(gained, dim=0, out=totals)
     return {"G": gains.cumsum_(0).div_(batch).float()}
+
+
+# A layer is one after the other.
+STEPS = (draft_tree_layer_score_index_gen_op, update_cumu_draft_state, calculate_work_deltas)

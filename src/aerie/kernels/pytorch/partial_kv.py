@@ -6,19 +6,11 @@ import torch
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.partial_kv import (
-    BEHIND,
-    BoundedBlocks,
-    ChosenBlocks,
-    GatheredBlocks,
-    ScoredBlocks,
-    SplicedRun,
-    WeighedBlocks,
-)
+from aerie.kernels.cards import partial_kv as cards
 
 
 @takes_call
-def weigh_kv_blocks(call: WeighedBlocks) -> dict[str, Tensor]:
+def weigh_kv_blocks(call: cards.WeighedBlocks) -> dict[str, Tensor]:
     """R20: softmax of every query head, summed by block."""
     slots, is_real = _slots(call)
     by_head, found = _room(call)
@@ -33,7 +25,7 @@ def weigh_kv_blocks(call: WeighedBlocks) -> dict[str, Tensor]:
 
 
 @takes_call
-def bound_kv_blocks(call: BoundedBlocks) -> dict[str, Tensor]:
+def bound_kv_blocks(call: cards.BoundedBlocks) -> dict[str, Tensor]:
     """R21: a query's products with the extremes of every block."""
     slots, is_real = _slots(call)
     is_block = is_real[:, :: call.block_size]
@@ -49,18 +41,18 @@ def bound_kv_blocks(call: BoundedBlocks) -> dict[str, Tensor]:
             )
         ]
         bound = torch.maximum(*products).mean(dim=2)
-        found[layer] = torch.where(is_block[:, None], bound, BEHIND)
+        found[layer] = torch.where(is_block[:, None], bound, cards.BEHIND)
     return {"block_scores": found}
 
 
-def _room(call: ScoredBlocks) -> tuple[Tensor, Tensor]:
+def _room(call: cards.ScoredBlocks) -> tuple[Tensor, Tensor]:
     """Queries by KV head [Y, B, G, Q, D], and room for a score of every block."""
     n_kv, shape = call.keys.shape[2], call.queries.shape
     found = call.queries.new_zeros((*shape[:2], n_kv, call.n_blocks), dtype=torch.float32)
     return call.queries.unflatten(2, (n_kv, shape[2] // n_kv)), found
 
 
-def _slots(call: ScoredBlocks) -> tuple[Tensor, Tensor]:
+def _slots(call: cards.ScoredBlocks) -> tuple[Tensor, Tensor]:
     """Slots of the blocks of each request [B, positions] i64, and which are of the text."""
     table, rows = call.req_to_token, call.req_pool_indices
     position = torch.arange(call.n_blocks * call.block_size, device=table.device)
@@ -71,7 +63,7 @@ def _slots(call: ScoredBlocks) -> tuple[Tensor, Tensor]:
 
 
 @takes_call
-def choose_kv_blocks(call: ChosenBlocks) -> dict[str, Tensor]:
+def choose_kv_blocks(call: cards.ChosenBlocks) -> dict[str, Tensor]:
     """R22: sinks, the best between, and the window."""
     n_chosen, n_blocks = call.n_sink + call.n_retrieval + call.n_window, call.block_scores.shape[-1]
     block = torch.arange(n_blocks, device=call.block_scores.device)
@@ -91,7 +83,7 @@ def choose_kv_blocks(call: ChosenBlocks) -> dict[str, Tensor]:
 
 
 @takes_call
-def gather_kv_blocks(call: GatheredBlocks) -> dict[str, Tensor]:
+def gather_kv_blocks(call: cards.GatheredBlocks) -> dict[str, Tensor]:
     """R23: every chosen block into the slots listed for it."""
     n_layers, batch, n_heads, n_chosen = call.blocks.shape
     own = torch.arange(call.block_size, device=call.blocks.device)
@@ -116,7 +108,7 @@ def gather_kv_blocks(call: GatheredBlocks) -> dict[str, Tensor]:
 
 
 @takes_call
-def splice_drafted_run(call: SplicedRun) -> dict[str, Tensor]:
+def splice_drafted_run(call: cards.SplicedRun) -> dict[str, Tensor]:
     """R24: the tree moves behind the run."""
     longest, count = call.run_tokens.shape[1], call.run_count[:, None]
     run, old = slice(1, 1 + longest), slice(1, call.node_count)

@@ -14,15 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.products import (
-    MOST_EXPONENT,
-    EightBitRows,
-    EightBits,
-    FourBits,
-    UnpackedEightBits,
-    UnpackedFourBits,
-    step_of,
-)
+from aerie.kernels.cards import products as cards
 
 TILE = 16  # rows
 # Weights that are unpacked at a time: 4 MB of them stay in a core's caches.
@@ -32,20 +24,20 @@ Unpack = Callable[[slice], Tensor]  # weights of some outputs, float32 [outputs,
 
 
 @takes_call
-def multiply_int4(call: FourBits) -> dict[str, Any]:
+def multiply_int4(call: cards.FourBits) -> dict[str, Any]:
     """R18: scale times code less zero, group by group."""
     return {"y": multiply_unpacked(call.x, call.codes.shape[0], _of_codes(call), call.bias)}
 
 
 @takes_call
-def unpack_int4(call: UnpackedFourBits) -> dict[str, Any]:
+def unpack_int4(call: cards.UnpackedFourBits) -> dict[str, Any]:
     """R28: the weight of R18, in the dtype of what it is written to."""
     _write(call.weight, _of_codes(call))
     return {}
 
 
-def _of_codes(call: FourBits | UnpackedFourBits) -> Unpack:
-    step, groups = step_of(call.group_size), (call.scales.shape[0], call.group_size)
+def _of_codes(call: cards.FourBits | cards.UnpackedFourBits) -> Unpack:
+    step, groups = cards.step_of(call.group_size), (call.scales.shape[0], call.group_size)
 
     def unpack(outputs: slice) -> Tensor:
         whole = halves(call.codes[outputs], step).unflatten(1, groups)
@@ -56,19 +48,19 @@ def _of_codes(call: FourBits | UnpackedFourBits) -> Unpack:
 
 
 @takes_call
-def multiply_fp8(call: EightBits) -> dict[str, Any]:
+def multiply_fp8(call: cards.EightBits) -> dict[str, Any]:
     """R19: scale times eight-bit float, group by group."""
     return {"y": multiply_unpacked(call.x, call.codes.shape[0], _of_floats(call), call.bias)}
 
 
 @takes_call
-def unpack_fp8(call: UnpackedEightBits) -> dict[str, Any]:
+def unpack_fp8(call: cards.UnpackedEightBits) -> dict[str, Any]:
     """R29: the weight of R19, in the dtype of what it is written to."""
     _write(call.weight, _of_floats(call))
     return {}
 
 
-def _of_floats(call: EightBits | UnpackedEightBits) -> Unpack:
+def _of_floats(call: cards.EightBits | cards.UnpackedEightBits) -> Unpack:
     n_in = call.codes.shape[1]
     floats = call.codes.contiguous().view(torch.float8_e4m3fn)
 
@@ -82,7 +74,7 @@ def _of_floats(call: EightBits | UnpackedEightBits) -> Unpack:
 
 
 @takes_call
-def multiply_fp8_rows(call: EightBitRows) -> dict[str, Any]:
+def multiply_fp8_rows(call: cards.EightBitRows) -> dict[str, Any]:
     """R27: rows in eight bits, each with a scale of its own."""
     floats, wide = call.codes.contiguous().view(torch.float8_e4m3fn), call.x.float()
     exponent = exponent_of(wide.abs().amax(dim=1))
@@ -99,7 +91,7 @@ def exponent_of(largest: Tensor) -> Tensor:
     added to its bits carries into the exponent there.
     """
     found = ((largest.view(torch.int32) + 0x1FFFFF) >> 23) - (127 + 8)
-    return found.clamp(-MOST_EXPONENT, MOST_EXPONENT).masked_fill(largest == 0, 0)
+    return found.clamp(-cards.MOST_EXPONENT, cards.MOST_EXPONENT).masked_fill(largest == 0, 0)
 
 
 def power_of_two(exponent: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.replay import ActiveSlots, DraftReplay, ExtendReplay
+from aerie.kernels.cards.replay import ROW_ARRAYS, ActiveSlots, DraftReplay, ExtendReplay
 from aerie.kernels.pytorch.refusals import Refusals
 from aerie.kernels.status import Status
 
@@ -18,10 +18,8 @@ def draft_replay_input_operator(call: DraftReplay) -> dict[str, Any]:
     """K11: one draft level into the smallest bucket, padding inert."""
     bucket = _smallest(call.buckets, call.seq_len.shape[0])
     rows = bucket * call.tree_width
-    _copy_padded(call.static_input_ids[:rows], call.input_ids, 0)
-    _copy_padded(call.static_positions[:rows], call.positions, 0)
-    _copy_padded(call.static_out_cache_loc[:rows], call.out_cache_loc, 0)
-    _copy_padded(call.static_hidden[:rows], call.hidden, 0)
+    for name in ROW_ARRAYS:
+        _copy_padded(getattr(call, f"static_{name}")[:rows], getattr(call, name), 0)
     _copy_padded(call.static_seq_len[:bucket], call.seq_len, call.seq_len_fill)
     _copy_padded(call.static_req_pool_indices[:bucket], call.req_pool_indices, 0)
     return {"bucket": bucket}
@@ -57,10 +55,8 @@ def extend_replay_input_operator(call: ExtendReplay) -> dict[str, Any]:
     bucket = _smallest(call.batch_buckets, batch)
     row_bucket = _smallest(call.row_buckets, n_rows + bucket - batch)
     ok = (call.status == 0).all()  # one refused request keeps everything as it was
-    _put_padded(call.static_input_ids[:row_bucket], call.input_ids, 0, ok)
-    _put_padded(call.static_positions[:row_bucket], call.positions, 0, ok)
-    _put_padded(call.static_out_cache_loc[:row_bucket], call.out_cache_loc, 0, ok)
-    _put_padded(call.static_hidden[:row_bucket], call.hidden, 0, ok)
+    for name in ROW_ARRAYS:
+        _put_padded(getattr(call, f"static_{name}")[:row_bucket], getattr(call, name), 0, ok)
     _put_padded(call.static_extend_len[:bucket], call.extend_len, 1, ok)
     _put_padded(call.static_seq_len[:bucket], call.seq_len, call.seq_len_fill, ok)
     _put_padded(call.static_req_pool_indices[:bucket], call.req_pool_indices, 0, ok)

@@ -10,17 +10,9 @@ from aerie.kernels.cards.axes import MASK_WORDS
 from aerie.kernels.cards.growth import DraftLayer
 from aerie.kernels.cards.round_draft import BestChildren, DraftPaths
 from aerie.kernels.layer import grown_layer
-from aerie.kernels.pytorch.growth import (
-    calculate_work_deltas,
-    check_update_cumu_draft_state,
-    draft_tree_layer_score_index_gen_op,
-    update_cumu_draft_state,
-)
+from aerie.kernels.pytorch.growth import STEPS, check_update_cumu_draft_state
 
 BITS_PER_WORD = 32
-
-
-_STEPS = (draft_tree_layer_score_index_gen_op, update_cumu_draft_state, calculate_work_deltas)
 
 
 @takes_call
@@ -81,7 +73,7 @@ def check_grow_draft_layer(call: DraftLayer) -> dict[str, Tensor]:
 @takes_call
 def grow_draft_layer(call: DraftLayer) -> dict[str, Tensor]:
     """R7: K1, K2 and K3 one after the other."""
-    outputs = grown_layer(call, *_STEPS)
+    outputs = grown_layer(call, *STEPS)
     n_gains, device = outputs["output_scores"].shape[1] + 1, call.topk_probas.device
     outputs.setdefault("G", torch.zeros(n_gains, device=device))
     is_refused = (call.status != 0)[:, None]

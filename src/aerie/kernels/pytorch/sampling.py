@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE, Sampled, TargetTokens
+from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE, POSSIBLE, Sampled, TargetTokens
 from aerie.kernels.pytorch.noise import gumbel
 from aerie.kernels.pytorch.ragged import Spans, request_spans
 from aerie.kernels.pytorch.refusals import Refusals, first_true
 from aerie.kernels.status import Status
-
-# What an option's value must be; NaN fails every comparison.
-_POSSIBLE: dict[str, Callable[[Tensor], Tensor]] = {
-    "top_k": lambda v: v >= 0,
-    "top_p": lambda v: (v > 0) & (v <= 1),
-    "min_p": lambda v: (v >= 0) & (v <= 1),
-    "repetition_penalty": lambda v: (v > 0) & (v < torch.inf),
-    "presence_penalty": torch.isfinite,
-    "frequency_penalty": torch.isfinite,
-}
 
 
 @dataclass(frozen=True)
@@ -113,7 +102,7 @@ def _is_possible(call: Sampled) -> Tensor:
     is_possible = (call.temperature >= 0) & (call.temperature < torch.inf)
     if call.seed is None:
         is_possible &= call.temperature < GREEDY_TEMPERATURE
-    for name, rule in _POSSIBLE.items():
+    for name, rule in POSSIBLE.items():
         if (values := getattr(call, name)) is not None:
             is_possible &= rule(values)
     return is_possible

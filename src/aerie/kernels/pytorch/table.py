@@ -2,29 +2,7 @@
 
 from __future__ import annotations
 
+from aerie.kernels.catalogue import modules_of
 from aerie.kernels.implementation import implementations_in
-from aerie.kernels.pytorch import (
-    commit,
-    experts,
-    growth,
-    layout,
-    masks,
-    memory,
-    near_ties,
-    partial_kv,
-    products,
-    replay,
-    round_choice,
-    round_draft,
-    round_rows,
-    round_text,
-    round_verdict,
-    sampling,
-    scores,
-    verdict,
-)
 
-KERNELS = implementations_in(
-    commit, experts, growth, layout, masks, memory, near_ties, partial_kv, products, replay,
-    round_choice, round_draft, round_rows, round_text, round_verdict, sampling, scores, verdict,
-)  # fmt: skip
+KERNELS = implementations_in(*modules_of("aerie.kernels.pytorch"))

@@ -1,9 +1,12 @@
-"""Reference of K7: clip the accepted runs, compact the batch, plan the KV moves."""
+"""Reference of K7: clip the accepted runs, compact the batch, plan the KV moves.
+
+A request is a dozen numbers, so requests are walked one by one in plain Python: at any batch size
+an engine on a CPU can serve, that costs less than the sixty array operations it would take.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,22 +14,27 @@ from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.commit import VerifyResult
-from aerie.kernels.numpy_types import Int32s, Ints
-from aerie.kernels.reference.ragged import request_rows, table_span
-from aerie.kernels.reference.refusals import Refusals
+from aerie.kernels.ragged import check_table_span, request_spans
+from aerie.kernels.refusals import Refusals
 from aerie.kernels.status import Status
 
 
 @dataclass
-class _Outcome:
-    """What the batch emits, keeps, moves and frees, appended request by request."""
+class _Batch:
+    """What the requests emit, keep, move and free, in their order."""
 
     tokens: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
-    sources: list[int] = field(default_factory=list)
-    targets: list[int] = field(default_factory=list)
+    moves: list[tuple[int, int]] = field(default_factory=list)
     freed: list[int] = field(default_factory=list)
     unfinished: list[int] = field(default_factory=list)
+    token_ends: list[int] = field(default_factory=lambda: [0])
+    row_ends: list[int] = field(default_factory=lambda: [0])
+
+    def close(self) -> None:
+        """The request is done; what follows belongs to the next one."""
+        self.token_ends.append(len(self.tokens))
+        self.row_ends.append(len(self.rows))
 
 
 @takes_call
@@ -34,86 +42,79 @@ def update_verify_result(call: VerifyResult) -> dict[str, Any]:
     """K7: emitted tokens, kept rows, finished and unfinished requests, KV moves, freed slots."""
     batch, run = call.accept_index.shape
     refusals = Refusals(batch)
-    outcome = _Outcome()
-    out_indptr = np.zeros(batch + 1, np.int32)
-    rows_indptr = np.zeros(batch + 1, np.int32)
-    new_seq_len = call.seq_len.copy()
-    finished = np.zeros(batch, np.bool_)
-    for b in range(batch):
-        rows = request_rows(refusals, b, call.qo_indptr, len(call.draft_tokens))
-        path = _accepted_path(refusals, b, call, len(rows))
-        slots = table_span(refusals, b, call, len(rows))[int(call.seq_len[b]) :]
-        if not refusals.refused(b) and len(rows):
-            accepted = [int(call.draft_tokens[rows.start + row]) for row in path[1:]]
-            tokens = [*accepted, int(call.bonus_token[b])]
-            room = int(call.length_limit[b]) - int(call.seq_len[b]) - 1
-            emitted, is_last = _clip(tokens, call.stop_tokens[b], room)
+    spans = request_spans(refusals, call.qo_indptr, len(call.draft_tokens))
+    rows = spans.ranges()
+    paths = [
+        _path(refusals, b, *entry)
+        for b, entry in enumerate(
+            zip(call.accept_index.tolist(), call.accept_count.tolist(), rows, strict=True)
+        )
+    ]
+    check_table_span(refusals, call, spans.count)
+    tokens, bonus = call.draft_tokens.tolist(), call.bonus_token.tolist()
+    stops, limits = call.stop_tokens.tolist(), call.length_limit.tolist()
+    lengths, table_rows = call.seq_len.tolist(), call.req_pool_indices.tolist()
+    # seq_len tokens and the root are there already; Python's integers, for a limit may be any.
+    room = [limit - length - 1 for limit, length in zip(limits, lengths, strict=True)]
+    new_lengths, finished = lengths.copy(), [False] * batch
+    out = _Batch()
+    for b, (own, path) in enumerate(zip(rows, paths, strict=True)):
+        if len(own) and not refusals.status[b]:
+            accepted = [tokens[own.start + row] for row in path[1:]]
+            emitted, finished[b] = _clip([*accepted, bonus[b]], stops[b], room[b])
             # The bonus has no KV yet; the root always has.
             kept = path[: 1 + min(len(emitted), len(accepted))]
-            outcome.tokens += emitted
-            new_seq_len[b] = call.seq_len[b] + len(kept)
-            finished[b] = is_last
-            if not is_last:
-                outcome.unfinished.append(b)
-                outcome.rows += [rows.start + row for row in kept]
-            for k, row in enumerate(kept):
-                if row != k:
-                    outcome.sources.append(int(slots[row]))
-                    outcome.targets.append(int(slots[k]))
-            outcome.freed += [int(slot) for slot in slots[len(kept) :]]
-        out_indptr[b + 1] = len(outcome.tokens)
-        rows_indptr[b + 1] = len(outcome.rows)
+            slots = call.req_to_token[table_rows[b], lengths[b] : lengths[b] + len(own)].tolist()
+            out.tokens += emitted
+            out.moves += [(slots[row], slots[k]) for k, row in enumerate(kept) if row != k]
+            out.freed += slots[len(kept) :]
+            new_lengths[b] += len(kept)
+            if not finished[b]:
+                out.unfinished.append(b)
+                out.rows += [own.start + row for row in kept]
+        out.close()
+    sources, targets = zip(*out.moves, strict=True) if out.moves else ((), ())
     return {
-        "out_tokens": _padded(outcome.tokens, batch * run, np.int64),
-        "out_indptr": out_indptr,
-        "out_rows": _padded(outcome.rows, batch * run, np.int64),
-        "rows_indptr": rows_indptr,
-        "new_seq_len": new_seq_len,
-        "finished": finished,
-        "unfinished": _padded(outcome.unfinished, batch, np.int64),
-        "unfinished_count": _count(outcome.unfinished),
-        "kv_src": _padded(outcome.sources, batch * run, np.int32),
-        "kv_dst": _padded(outcome.targets, batch * run, np.int32),
-        "move_count": _count(outcome.sources),
-        "free": _padded(outcome.freed, len(call.draft_tokens), np.int32),
-        "free_count": _count(outcome.freed),
+        "out_tokens": _padded(out.tokens, batch * run, np.int64),
+        "out_indptr": np.array(out.token_ends, np.int32),
+        "out_rows": _padded(out.rows, batch * run, np.int64),
+        "rows_indptr": np.array(out.row_ends, np.int32),
+        "new_seq_len": np.array(new_lengths, np.int64),
+        "finished": np.array(finished, np.bool_),
+        "unfinished": _padded(out.unfinished, batch, np.int64),
+        "unfinished_count": np.array([len(out.unfinished)], np.int32),
+        "kv_src": _padded(sources, batch * run, np.int32),
+        "kv_dst": _padded(targets, batch * run, np.int32),
+        "move_count": np.array([len(out.moves)], np.int32),
+        "free": _padded(out.freed, len(call.draft_tokens), np.int32),
+        "free_count": np.array([len(out.freed)], np.int32),
         **refusals.words(),
     }
 
 
-def _accepted_path(refusals: Refusals, b: int, call: VerifyResult, n_rows: int) -> list[int]:
+def _path(refusals: Refusals, b: int, index: list[int], count: int, rows: range) -> list[int]:
     """Row 0 and the accepted rows; refuses a path that does not ascend within the request."""
-    accept_index, accept_count = call.accept_index[b], int(call.accept_count[b])
-    if not 0 <= accept_count < len(accept_index):
-        refusals.add(b, Status.TOO_DEEP, accept_count)
+    if not 0 <= count < len(index):
+        refusals.refuse(b, Status.TOO_DEEP, count)
         return []
-    if not n_rows:
-        return []
-    path = [int(row) for row in accept_index[: accept_count + 1]]
-    ascends = all(low < high for low, high in pairwise(path))
-    if path[0] != 0 or not ascends or path[-1] >= n_rows:
-        refusals.add(b, Status.BROKEN_TREE, path[-1])
-        return []
+    path = index[: count + 1]
+    if len(rows):
+        ascends = all(map(int.__lt__, path, path[1:]))
+        if path[0] != 0 or not ascends or path[-1] >= len(rows):
+            refusals.refuse(b, Status.BROKEN_TREE, path[-1])
     return path
 
 
-def _clip(tokens: list[int], stops: Ints, room: int) -> tuple[list[int], bool]:
-    """Cut after the first stop token or when the room is used up; say whether that ends it."""
-    emitted: list[int] = []
-    for token in tokens:
-        if len(emitted) >= room:
-            break
-        emitted.append(token)
-        if token in stops and token >= 0:
-            return emitted, True
-    return emitted, len(emitted) >= room
+def _clip(tokens: list[int], stops: list[int], room: int) -> tuple[list[int], bool]:
+    """Cut after the first stop token or where the room ends; say whether that ends the text."""
+    room = max(room, 0)
+    for n, token in enumerate(tokens[:room], start=1):
+        if token >= 0 and token in stops:
+            return tokens[:n], True
+    return tokens[:room], len(tokens) >= room
 
 
-def _padded(values: list[int], capacity: int, dtype: Any) -> NDArray[Any]:
+def _padded(values: Any, capacity: int, dtype: Any) -> NDArray[Any]:
     padded = np.full(capacity, -1, dtype)
     padded[: len(values)] = values
     return padded
-
-
-def _count(values: list[int]) -> Int32s:
-    return np.array([len(values)], np.int32)

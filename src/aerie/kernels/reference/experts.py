@@ -8,8 +8,8 @@ import numpy as np
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.experts import BLOCK, Grouped
-from aerie.kernels.numpy_types import Bytes, Doubles
-from aerie.kernels.reference.products import rounded, widened
+from aerie.kernels.numpy_types import Bytes, Doubles, widened
+from aerie.kernels.reference.products import rounded
 
 
 @takes_call

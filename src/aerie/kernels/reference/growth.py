@@ -8,12 +8,9 @@ import numpy as np
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.growth import COMPAT_DISCOUNT, CumulativeState, LayerScores, WorkDeltas
-from aerie.kernels.numpy_types import Ints
-from aerie.kernels.reference.refusals import Refusals
+from aerie.kernels.numpy_types import Ints, quiet
+from aerie.kernels.refusals import Refusals
 from aerie.kernels.status import Status
-
-# Cards say where NaN and infinities go, and that sums of int64 wrap: neither is worth a warning.
-quiet = np.errstate(invalid="ignore", over="ignore")
 
 
 @takes_call
@@ -32,7 +29,7 @@ def draft_tree_layer_score_index_gen_op(call: LayerScores) -> dict[str, Any]:
     hidden = np.zeros((batch, top_k, call.input_hidden.shape[1]), call.input_hidden.dtype)
     sorted_scores = np.zeros((batch, candidates), np.float32)
     for b in range(batch):
-        if refusals.refused(b):
+        if refusals.status[b]:
             continue
         probas = np.clip(np.nan_to_num(call.topk_probas[b], nan=0.0), 0.0, 1.0)
         curr[b] = probas.astype(np.float32) * np.repeat(call.last_layer_scores[b], top_k)
@@ -65,9 +62,9 @@ def _check_tokens(topk_tokens: Ints, hot_token_id: Ints | None) -> Refusals:
     for b, tokens in enumerate(topk_tokens):
         outside = tokens[(tokens < 0) | (tokens >= len(hot_token_id))]
         if len(outside):
-            refusals.add(b, Status.OUT_OF_RANGE, int(outside[0]))
+            refusals.refuse(b, Status.OUT_OF_RANGE, int(outside[0]))
         if len(repeated):
-            refusals.add(b, Status.NOT_INJECTIVE, int(repeated[0]))
+            refusals.refuse(b, Status.NOT_INJECTIVE, int(repeated[0]))
     return refusals
 
 
@@ -79,17 +76,17 @@ def check_update_cumu_draft_state(call: CumulativeState) -> dict[str, Any]:
     for b in range(batch):
         for node in call.frontier_indexs[b]:
             if not 0 <= node < call.cumu_count:
-                refusals.add(b, Status.OUT_OF_RANGE, int(node))
+                refusals.refuse(b, Status.OUT_OF_RANGE, int(node))
         nodes, counts = np.unique(call.frontier_indexs[b], return_counts=True)
         if (counts > 1).any():
-            refusals.add(b, Status.BROKEN_TREE, int(nodes[counts > 1][0]))
+            refusals.refuse(b, Status.BROKEN_TREE, int(nodes[counts > 1][0]))
         for index in call.sort_layer_indices[b]:
             if not 0 <= index < call.topk_tokens.shape[1]:
-                refusals.add(b, Status.CANDIDATE, int(index))
+                refusals.refuse(b, Status.CANDIDATE, int(index))
         for siblings in call.topk_tokens[b].reshape(width, -1):
             ids, counts = np.unique(siblings, return_counts=True)
             if (counts > 1).any():
-                refusals.add(b, Status.DUPLICATE_SIBLING, int(ids[counts > 1][0]))
+                refusals.refuse(b, Status.DUPLICATE_SIBLING, int(ids[counts > 1][0]))
     return refusals.words()
 
 
@@ -156,3 +153,7 @@ def calculate_work_deltas(call: WorkDeltas) -> dict[str, Any]:
                 mass += score - displaced[k]
             gains[k + 1] += mass
     return {"G": (gains / max(batch, 1)).astype(np.float32)}
+
+
+# A layer is one after the other.
+STEPS = (draft_tree_layer_score_index_gen_op, update_cumu_draft_state, calculate_work_deltas)

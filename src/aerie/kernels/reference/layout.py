@@ -10,8 +10,8 @@ from aerie.kernels.call import takes_call
 from aerie.kernels.cards.axes import INT32_MAX, MAX_VERIFY
 from aerie.kernels.cards.layout import LARGEST_NAMED, NodeData, TreeMask, VerifyOffsets
 from aerie.kernels.numpy_types import Ints
-from aerie.kernels.reference.ragged import request_rows, table_span
-from aerie.kernels.reference.refusals import Refusals
+from aerie.kernels.ragged import check_table_span, request_spans, running
+from aerie.kernels.refusals import Refusals
 from aerie.kernels.status import Status
 
 
@@ -31,11 +31,11 @@ def update_node_data(call: NodeData) -> dict[str, Any]:
         indptr[b + 1] = indptr[b]
         nodes = np.flatnonzero(call.selected[b])
         _check_tree(refusals, b, nodes, call)
-        if refusals.refused(b):
+        if refusals.status[b]:
             continue
         asked += len(nodes)
         if asked > call.row_capacity:
-            refusals.add(b, Status.SLOT_CAPACITY, asked)
+            refusals.refuse(b, Status.SLOT_CAPACITY, asked)
             continue
         row_of = {int(node): row for row, node in enumerate(nodes)}
         first = int(indptr[b])
@@ -71,67 +71,64 @@ def update_node_data(call: NodeData) -> dict[str, Any]:
 def _check_tree(refusals: Refusals, b: int, nodes: Ints, call: NodeData) -> None:
     tokens, parents, node_count = call.cumu_tokens[b], call.prev_indexs[b], call.node_count[b]
     if not 1 <= node_count <= len(tokens):
-        refusals.add(b, Status.OUT_OF_RANGE, int(node_count))
+        refusals.refuse(b, Status.OUT_OF_RANGE, int(node_count))
         return
     if call.seq_len[b] < 0:
-        refusals.add(b, Status.NEGATIVE_LENGTH, int(call.seq_len[b]))
+        refusals.refuse(b, Status.NEGATIVE_LENGTH, int(call.seq_len[b]))
         return
     chosen = set(nodes.tolist())
     if 0 not in chosen:
-        refusals.add(b, Status.BROKEN_TREE, 0)
+        refusals.refuse(b, Status.BROKEN_TREE, 0)
     for node in nodes:
         parent = int(parents[node])
         is_linked = parent == -1 if node == 0 else parent < node and parent in chosen
         if node >= node_count or not is_linked:
-            refusals.add(b, Status.BROKEN_TREE, int(node))
+            refusals.refuse(b, Status.BROKEN_TREE, int(node))
     seen: set[tuple[int, int]] = set()
     for node in nodes:
         key = (int(parents[node]), int(tokens[node]))
         if key in seen:
-            refusals.add(b, Status.DUPLICATE_SIBLING, int(tokens[node]))
+            refusals.refuse(b, Status.DUPLICATE_SIBLING, int(tokens[node]))
         seen.add(key)
     if len(nodes) > MAX_VERIFY:
-        refusals.add(b, Status.ROW_CAPACITY, len(nodes))
+        refusals.refuse(b, Status.ROW_CAPACITY, len(nodes))
 
 
 @takes_call
 def fused_tree_mask_operator(call: TreeMask) -> dict[str, Any]:
     """K4: KV slot lists and visibility packed to bits, segment by segment."""
-    batch = len(call.seq_len)
-    refusals = Refusals(batch)
-    kv_indptr = np.zeros(batch + 1, np.int32)
-    mask_indptr = np.zeros(batch + 1, np.int32)
+    refusals = Refusals(len(call.seq_len))
+    spans = request_spans(refusals, call.qo_indptr, len(call.ancestor_bits))
+    check_table_span(refusals, call, spans.count)
+    is_kept = refusals.status == 0
+    columns = np.where(is_kept, call.seq_len, 0) + spans.count * is_kept
+    n_bytes = (spans.count * columns + 7) >> 3
+    asked, asked_bytes = columns.cumsum(), n_bytes.cumsum()
+    refusals.add(Status.KV_CAPACITY, asked > call.kv_capacity, asked)
+    refusals.add(Status.MASK_CAPACITY, asked_bytes > call.mask_capacity, asked_bytes)
+    if refusals.found:
+        is_kept = refusals.status == 0
+        columns, n_bytes = columns * is_kept, n_bytes * is_kept
+    mask_indptr, kv_indptr = running(n_bytes), running(columns)
     kv_indices = np.full(call.kv_capacity, -1, np.int32)
     packed = np.zeros(call.mask_capacity, np.uint8)
-    asked_slots = asked_bytes = 0
-    for b in range(batch):
-        kv_indptr[b + 1], mask_indptr[b + 1] = kv_indptr[b], mask_indptr[b]
-        rows = request_rows(refusals, b, call.qo_indptr, len(call.ancestor_bits))
-        span = table_span(refusals, b, call, len(rows))
-        if refusals.refused(b):
+    bits = np.unpackbits(
+        np.ascontiguousarray(call.ancestor_bits).view(np.uint8), axis=1, bitorder="little"
+    )
+    for request, rows in enumerate(spans.ranges()):
+        length, begin = columns.item(request), mask_indptr.item(request)
+        if not length or not is_kept.item(request):
             continue
-        asked_slots += len(span)
-        asked_bytes += (len(rows) * len(span) + 7) // 8
-        if asked_slots > call.kv_capacity:
-            refusals.add(b, Status.KV_CAPACITY, asked_slots)
-        if asked_bytes > call.mask_capacity:
-            refusals.add(b, Status.MASK_CAPACITY, asked_bytes)
-        if refusals.refused(b):
-            continue
-        visible = np.ones((len(rows), len(span)), np.bool_)
-        for i, row in enumerate(rows):
-            for j in range(len(rows)):
-                bit = (int(call.ancestor_bits[row, j // 32]) >> (j % 32)) & 1
-                visible[i, int(call.seq_len[b]) + j] = bool(bit)
-        segment = np.packbits(visible.ravel(), bitorder="little")
-        kv_indices[kv_indptr[b] : kv_indptr[b] + len(span)] = span
-        packed[mask_indptr[b] : mask_indptr[b] + len(segment)] = segment
-        kv_indptr[b + 1] += len(span)
-        mask_indptr[b + 1] += len(segment)
+        listed = kv_indices[kv_indptr.item(request) :][:length]
+        listed[:] = call.req_to_token[call.req_pool_indices.item(request), :length]
+        visible = np.ones((len(rows), length), np.uint8)
+        visible[:, length - len(rows) :] = bits[rows.start : rows.stop, : len(rows)]
+        segment = np.packbits(visible, bitorder="little")
+        packed[begin : begin + len(segment)] = segment
     return {
-        "kv_indptr": kv_indptr,
+        "kv_indptr": kv_indptr.astype(np.int32),
         "kv_indices": kv_indices,
-        "mask_indptr": mask_indptr,
+        "mask_indptr": mask_indptr.astype(np.int32),
         "packed_mask": packed,
         **refusals.words(),
     }
@@ -148,17 +145,17 @@ def calculate_verify_kv_qo_ms(call: VerifyOffsets) -> dict[str, Any]:
         offsets[:, b + 1] = offsets[:, b]
         rows, prefix = int(call.verify_count[b]), int(call.seq_len[b])
         if not 0 <= rows <= MAX_VERIFY:
-            refusals.add(b, Status.OUT_OF_RANGE, rows)
+            refusals.refuse(b, Status.OUT_OF_RANGE, rows)
         if prefix < 0:
-            refusals.add(b, Status.NEGATIVE_LENGTH, prefix)
-        if refusals.refused(b):
+            refusals.refuse(b, Status.NEGATIVE_LENGTH, prefix)
+        if refusals.status[b]:
             continue
         columns = prefix + rows
         sizes = [rows, columns, (rows * columns + 7) // 8]
         # Python integers: what is asked for may pass int64 where the offsets may not.
         asked = [total + size for total, size in zip(asked, sizes, strict=True)]
         if max(asked) > INT32_MAX:
-            refusals.add(b, Status.OVERFLOW, min(max(asked), LARGEST_NAMED))
+            refusals.refuse(b, Status.OVERFLOW, min(max(asked), LARGEST_NAMED))
             continue
         offsets[:, b + 1] += sizes
     names = ("qo_indptr", "kv_indptr", "mask_indptr")

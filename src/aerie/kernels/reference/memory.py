@@ -10,8 +10,8 @@ import numpy as np
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.memory import DraftCacheLocs, KvIndices, TokenPool, WrittenSpans
 from aerie.kernels.numpy_types import Int32s
-from aerie.kernels.reference.ragged import table_span
-from aerie.kernels.reference.refusals import Refusals
+from aerie.kernels.ragged import check_table_span, joined, running
+from aerie.kernels.refusals import Refusals
 from aerie.kernels.status import Status
 
 
@@ -19,26 +19,35 @@ from aerie.kernels.status import Status
 def compute_kv_indices(call: KvIndices) -> dict[str, Any]:
     """K8: one slot list per request, or per (request, frontier slot) with its ancestor chain."""
     batch = len(call.seq_len)
-    width = 1 if call.tree_mask is None else call.tree_mask.shape[1]
     refusals = Refusals(batch)
-    indptr = np.zeros(batch * width + 1, np.int32)
-    indices = np.full(call.kv_capacity, -1, np.int32)
-    asked = 0
-    for b in range(batch):
-        prefix = table_span(refusals, b, call, 0)
-        lists = [prefix] * width
-        if call.tree_mask is not None and call.fed_slots is not None:
-            lists = [np.concatenate([prefix, call.fed_slots[b][row]]) for row in call.tree_mask[b]]
-        if not refusals.refused(b):
-            asked += sum(len(slots) for slots in lists)
-            if asked > call.kv_capacity:
-                refusals.add(b, Status.KV_CAPACITY, asked)
-        for t, slots in enumerate(lists):
-            first = int(indptr[b * width + t])
-            taken = slots[:0] if refusals.refused(b) else slots
-            indices[first : first + len(taken)] = taken
-            indptr[b * width + t + 1] = first + len(taken)
-    return {"kv_indptr": indptr, "kv_indices": indices, **refusals.words()}
+    check_table_span(refusals, call, 0)
+    # [B, W] length of each list
+    lengths = call.seq_len[:, None]
+    if call.tree_mask is not None:
+        lengths = lengths + np.add.reduce(call.tree_mask, axis=2, dtype=np.int64)
+    if refusals.found:
+        lengths = lengths * (refusals.status == 0)[:, None]
+    asked = np.add.reduce(lengths, axis=1).cumsum()
+    if batch and asked.item(-1) > call.kv_capacity:
+        refusals.add(Status.KV_CAPACITY, asked > call.kv_capacity, asked)
+        lengths = lengths * (refusals.status == 0)[:, None]
+    lists = []
+    for request, (row, length) in enumerate(
+        zip(call.req_pool_indices.tolist(), call.seq_len.tolist(), strict=True)
+    ):
+        if refusals.found and refusals.status[request]:
+            continue
+        prefix = call.req_to_token[row, :length]
+        if call.tree_mask is None or call.fed_slots is None:
+            lists.append(prefix)
+            continue
+        for is_seen in call.tree_mask[request]:
+            lists += [prefix, call.fed_slots[request][is_seen]]
+    return {
+        "kv_indptr": running(lengths.reshape(-1)).astype(np.int32),
+        "kv_indices": joined(lists, call.kv_capacity),
+        **refusals.words(),
+    }
 
 
 @takes_call
@@ -48,7 +57,7 @@ def check_assign_draft_cache_locs_operator(call: DraftCacheLocs) -> dict[str, An
     for b in range(len(call.start)):
         needed = int(call.end[b]) - int(call.start[b])
         if needed > call.out_cache_loc.shape[1]:
-            refusals.add(b, Status.SLOT_CAPACITY, needed)
+            refusals.refuse(b, Status.SLOT_CAPACITY, needed)
         _check_slots(refusals, b, call.out_cache_loc[b, : max(needed, 0)])
     return refusals.words()
 
@@ -66,7 +75,7 @@ def check_assign_req_to_token_pool_operator(call: TokenPool) -> dict[str, Any]:
     refusals = _check_spans(call)
     for b, share in enumerate(_shares(call)):
         if share.stop > len(call.out_cache_loc):
-            refusals.add(b, Status.SLOT_CAPACITY, share.stop)
+            refusals.refuse(b, Status.SLOT_CAPACITY, share.stop)
         _check_slots(refusals, b, call.out_cache_loc[share])
     return refusals.words()
 
@@ -100,14 +109,14 @@ def _check_spans(call: WrittenSpans) -> Refusals:
     writers = call.req_pool_indices[end > start].tolist()
     for b, pool_row in enumerate(call.req_pool_indices):
         if not 0 <= pool_row < n_requests:
-            refusals.add(b, Status.TABLE_ROW, int(pool_row))
+            refusals.refuse(b, Status.TABLE_ROW, int(pool_row))
         if not 0 <= start[b] <= end[b] <= width:
-            refusals.add(b, Status.OUT_OF_RANGE, int(start[b] if start[b] < 0 else end[b]))
+            refusals.refuse(b, Status.OUT_OF_RANGE, int(start[b] if start[b] < 0 else end[b]))
         if end[b] > start[b] and writers.count(int(pool_row)) > 1:
-            refusals.add(b, Status.DUPLICATE_REQUEST, int(pool_row))
+            refusals.refuse(b, Status.DUPLICATE_REQUEST, int(pool_row))
     return refusals
 
 
 def _check_slots(refusals: Refusals, b: int, slots: Int32s) -> None:
     for slot in slots[slots < 0]:
-        refusals.add(b, Status.BROKEN_LAYOUT, int(slot))
+        refusals.refuse(b, Status.BROKEN_LAYOUT, int(slot))

@@ -8,32 +8,23 @@ from typing import Any
 import numpy as np
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.partial_kv import (
-    BEHIND,
-    BoundedBlocks,
-    ChosenBlocks,
-    GatheredBlocks,
-    ScoredBlocks,
-    SplicedRun,
-    WeighedBlocks,
-)
-from aerie.kernels.numpy_types import Doubles, Floats, Ints
-from aerie.kernels.reference.round_draft import as_float32
+from aerie.kernels.cards import partial_kv as cards
+from aerie.kernels.numpy_types import Doubles, Floats, Ints, widened
 
 
 @takes_call
-def weigh_kv_blocks(call: WeighedBlocks) -> dict[str, Any]:
+def weigh_kv_blocks(call: cards.WeighedBlocks) -> dict[str, Any]:
     """R20: softmax of every query head, summed by block."""
     return {"block_scores": _by_block(call, np.float32(0), _mass)}
 
 
 @takes_call
-def bound_kv_blocks(call: BoundedBlocks) -> dict[str, Any]:
+def bound_kv_blocks(call: cards.BoundedBlocks) -> dict[str, Any]:
     """R21: a query's products with the extremes of every block."""
-    return {"block_scores": _by_block(call, np.float32(BEHIND), _bound)}
+    return {"block_scores": _by_block(call, np.float32(cards.BEHIND), _bound)}
 
 
-def _by_block(call: ScoredBlocks, fill: np.float32, score: Callable[..., Doubles]) -> Floats:
+def _by_block(call: cards.ScoredBlocks, fill: np.float32, score: Callable[..., Doubles]) -> Floats:
     """`score` of every layer, request and KV head, behind the text `fill`."""
     queries, keys, n_blocks, size = call.queries, call.keys, call.n_blocks, call.block_size
     (n_layers, batch), n_heads = queries.shape[:2], keys.shape[2]
@@ -46,8 +37,8 @@ def _by_block(call: ScoredBlocks, fill: np.float32, score: Callable[..., Doubles
         starts = np.arange(0, length, size)
         for y, g in np.ndindex(n_layers, n_heads):
             if length:
-                own = as_float32(by_head[y, b, g]).astype(np.float64)
-                seen = as_float32(keys[y, slots, g]).astype(np.float64)
+                own = widened(by_head[y, b, g])
+                seen = widened(keys[y, slots, g])
                 found[y, b, g, : len(starts)] = score(own, seen, starts)
     return found
 
@@ -67,7 +58,7 @@ def _bound(queries: Doubles, keys: Doubles, starts: Ints) -> Doubles:
 
 
 @takes_call
-def choose_kv_blocks(call: ChosenBlocks) -> dict[str, Any]:
+def choose_kv_blocks(call: cards.ChosenBlocks) -> dict[str, Any]:
     """R22: sinks, the best between, and the window."""
     n_layers, batch, n_heads, n_blocks = call.block_scores.shape
     most = call.n_sink + call.n_retrieval + call.n_window
@@ -88,26 +79,25 @@ def choose_kv_blocks(call: ChosenBlocks) -> dict[str, Any]:
 
 
 @takes_call
-def gather_kv_blocks(call: GatheredBlocks) -> dict[str, Any]:
+def gather_kv_blocks(call: cards.GatheredBlocks) -> dict[str, Any]:
     """R23: every chosen block into the slots listed for it."""
-    n_layers, _, n_heads, _ = call.blocks.shape
+    n_layers, _, n_heads, n_chosen = call.blocks.shape
+    step = np.arange(call.block_size)
+    place = np.arange(n_chosen)[:, None] * call.block_size + step
     for b, length in enumerate(call.seq_len.clip(0, call.req_to_token.shape[1]).tolist()):
         text = call.req_to_token[call.req_pool_indices[b]]
         for y, g in np.ndindex(n_layers, n_heads):
-            for place, block in enumerate(call.blocks[y, b, g].tolist()):
-                if block < 0:
-                    continue
-                begin = block * call.block_size
-                source = text[begin : min(begin + call.block_size, length)]
-                first = place * call.block_size
-                target = call.near_table[b, first : first + len(source)]
-                call.near_keys[y, target, g] = call.keys[y, source, g]
-                call.near_values[y, target, g] = call.values[y, source, g]
+            block = call.blocks[y, b, g].astype(np.int64)[:, None]
+            position = block * call.block_size + step
+            is_copied = (block >= 0) & (position < length)
+            source, target = text[position[is_copied]], call.near_table[b, place[is_copied]]
+            call.near_keys[y, target, g] = call.keys[y, source, g]
+            call.near_values[y, target, g] = call.values[y, source, g]
     return {}
 
 
 @takes_call
-def splice_drafted_run(call: SplicedRun) -> dict[str, Any]:
+def splice_drafted_run(call: cards.SplicedRun) -> dict[str, Any]:
     """R24: the tree moves behind the run."""
     longest, count = call.run_tokens.shape[1], call.run_count[:, None]
     run, old = np.s_[:, 1 : 1 + longest], np.s_[:, 1 : call.node_count]

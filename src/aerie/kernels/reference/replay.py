@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.replay import ActiveSlots, DraftReplay, ExtendReplay
-from aerie.kernels.reference.refusals import Refusals
+from aerie.kernels.cards.replay import ROW_ARRAYS, ActiveSlots, DraftReplay, ExtendReplay
+from aerie.kernels.refusals import Refusals
 from aerie.kernels.status import Status
 
 
@@ -18,12 +18,7 @@ def draft_replay_input_operator(call: DraftReplay) -> dict[str, Any]:
     """K11: one draft level into the smallest bucket, padding inert."""
     bucket = _smallest(call.buckets, len(call.seq_len))
     rows = bucket * call.tree_width
-    _copy_padded(call.static_input_ids, call.input_ids, rows, 0)
-    _copy_padded(call.static_positions, call.positions, rows, 0)
-    _copy_padded(call.static_out_cache_loc, call.out_cache_loc, rows, 0)
-    _copy_padded(call.static_hidden, call.hidden, rows, 0)
-    _copy_padded(call.static_seq_len, call.seq_len, bucket, call.seq_len_fill)
-    _copy_padded(call.static_req_pool_indices, call.req_pool_indices, bucket, 0)
+    _copy_batch(call, rows, bucket)
     return {"bucket": bucket}
 
 
@@ -34,10 +29,10 @@ def check_extend_replay_input_operator(call: ExtendReplay) -> dict[str, Any]:
     n_rows = len(call.input_ids)
     for b, length in enumerate(call.extend_len):
         if not 1 <= length <= n_rows:
-            refusals.add(b, Status.OUT_OF_RANGE, int(length))
+            refusals.refuse(b, Status.OUT_OF_RANGE, int(length))
     if int(call.extend_len.sum()) != n_rows:
         for b in range(len(call.extend_len)):
-            refusals.add(b, Status.BROKEN_LAYOUT, int(call.extend_len.sum()))
+            refusals.refuse(b, Status.BROKEN_LAYOUT, int(call.extend_len.sum()))
     return refusals.words()
 
 
@@ -48,13 +43,8 @@ def extend_replay_input_operator(call: ExtendReplay) -> dict[str, Any]:
     bucket = _smallest(call.batch_buckets, batch)
     row_bucket = _smallest(call.row_buckets, n_rows + bucket - batch)
     if not call.status.any():
-        _copy_padded(call.static_input_ids, call.input_ids, row_bucket, 0)
-        _copy_padded(call.static_positions, call.positions, row_bucket, 0)
-        _copy_padded(call.static_out_cache_loc, call.out_cache_loc, row_bucket, 0)
-        _copy_padded(call.static_hidden, call.hidden, row_bucket, 0)
+        _copy_batch(call, row_bucket, bucket)
         _copy_padded(call.static_extend_len, call.extend_len, bucket, 1)
-        _copy_padded(call.static_seq_len, call.seq_len, bucket, call.seq_len_fill)
-        _copy_padded(call.static_req_pool_indices, call.req_pool_indices, bucket, 0)
         call.static_qo_indptr[0] = 0
         call.static_qo_indptr[1 : bucket + 1] = np.cumsum(call.static_extend_len[:bucket])
     return {"bucket": bucket, "row_bucket": row_bucket}
@@ -62,6 +52,14 @@ def extend_replay_input_operator(call: ExtendReplay) -> dict[str, Any]:
 
 def _smallest(buckets: tuple[int, ...], size: int) -> int:
     return next(bucket for bucket in buckets if bucket >= size)
+
+
+def _copy_batch(call: DraftReplay | ExtendReplay, n_rows: int, n_requests: int) -> None:
+    """What both kernels copy: the rows, and the requests that they are of."""
+    for name in ROW_ARRAYS:
+        _copy_padded(getattr(call, f"static_{name}"), getattr(call, name), n_rows, 0)
+    _copy_padded(call.static_seq_len, call.seq_len, n_requests, call.seq_len_fill)
+    _copy_padded(call.static_req_pool_indices, call.req_pool_indices, n_requests, 0)
 
 
 def _copy_padded(static_out: NDArray[Any], values: NDArray[Any], size: int, fill: int) -> None:

@@ -5,21 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.growth import DraftLayer
 from aerie.kernels.cards.round_draft import BestChildren, DraftPaths
-from aerie.kernels.layer import checked_layer, grown_layer
-from aerie.kernels.numpy_types import Floats
-from aerie.kernels.reference.growth import (
-    calculate_work_deltas,
-    check_update_cumu_draft_state,
-    draft_tree_layer_score_index_gen_op,
-    update_cumu_draft_state,
-)
-
-_STEPS = (draft_tree_layer_score_index_gen_op, update_cumu_draft_state, calculate_work_deltas)
+from aerie.kernels.layer import checked_layer, numpy_layer
+from aerie.kernels.numpy_types import widened
+from aerie.kernels.reference.growth import STEPS, check_update_cumu_draft_state
 
 
 @takes_call
@@ -42,7 +34,7 @@ def best_draft_children(call: BestChildren) -> dict[str, Any]:
     shape = (len(call.logits), call.node_top_k)
     probas, tokens = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
     for r, row in enumerate(call.logits):
-        exact = as_float32(row).astype(np.float64)
+        exact = widened(row)
         exact[~np.isfinite(exact)] = -np.inf
         best = np.argsort(-exact, kind="stable")[: call.node_top_k]
         if exact[best[0]] > -np.inf:
@@ -50,13 +42,6 @@ def best_draft_children(call: BestChildren) -> dict[str, Any]:
             probas[r] = (raised[best] / raised.sum()).astype(np.float32)
         tokens[r] = best if call.hot_token_id is None else call.hot_token_id[best]
     return {"topk_probas": probas, "topk_tokens": tokens}
-
-
-def as_float32(values: NDArray[Any]) -> Floats:
-    """Logits of any dtype; bfloat16 comes as its bit patterns, the upper half of a float32's."""
-    if values.dtype == np.uint16:
-        return (values.astype(np.uint32) << 16).view(np.float32)
-    return values.astype(np.float32)
 
 
 @takes_call
@@ -68,8 +53,4 @@ def check_grow_draft_layer(call: DraftLayer) -> dict[str, Any]:
 @takes_call
 def grow_draft_layer(call: DraftLayer) -> dict[str, Any]:
     """R7: K1, K2 and K3 one after the other."""
-    outputs = grown_layer(call, *_STEPS)
-    outputs.setdefault("G", np.zeros(outputs["output_scores"].shape[1] + 1, np.float32))
-    outputs["node_ids"][call.status != 0] = -1
-    outputs["output_hidden"][call.status != 0] = 0
-    return outputs
+    return numpy_layer(call, *STEPS)

@@ -10,33 +10,34 @@ from numpy.typing import NDArray
 from aerie.kernels.call import takes_call
 from aerie.kernels.cards.round_rows import DraftLevels, DraftRows, PromptRows, VerifyRows
 from aerie.kernels.numpy_types import Int32s
+from aerie.kernels.ragged import counted
 
 
 @takes_call
 def place_verify_rows(call: VerifyRows) -> dict[str, Any]:
     """R1: the rows of chosen trees in the buffers of a bucket."""
-    n_rows, capacity = len(call.draft_tokens), len(call.kv_indices)
-    call.kv_indices[call.kv_indptr[-1] :] = 0
+    n_rows = len(call.draft_tokens)
+    rows, lists = call.qo_indptr.tolist(), call.kv_indptr.tolist()
+    call.kv_indices[lists[-1] :] = 0
     kv_slots = np.zeros(n_rows, np.int64)
     visible = np.ones(n_rows, np.int32)
-    column_positions = np.zeros(capacity, np.int32)
-    for b, prefix in enumerate(call.seq_len):
-        rows = range(call.qo_indptr[b], call.qo_indptr[b + 1])
-        columns = range(call.kv_indptr[b], call.kv_indptr[b + 1])
-        for place, column in enumerate(columns):
-            row = rows.start + place - prefix  # of the tree, if the column is
-            is_tree = rows.start <= row < rows.stop
-            column_positions[column] = call.positions[row] if is_tree else place
-        for i, row in enumerate(rows):
-            if prefix + i < len(columns):
-                kv_slots[row] = call.kv_indices[columns[prefix + i]]
-            visible[row] = prefix
+    column_positions = np.empty(len(call.kv_indices), np.int32)
+    column_positions[lists[-1] :] = 0
+    for b, prefix in enumerate(call.seq_len.tolist()):
+        first, end, begin, stop = rows[b], rows[b + 1], lists[b], lists[b + 1]
+        visible[first:end] = prefix
+        column_positions[begin:stop] = counted(0, stop - begin)
+        tree = begin + prefix
+        n_tree = min(end - first, stop - tree)
+        if n_tree > 0:
+            column_positions[tree : tree + n_tree] = call.positions[first : first + n_tree]
+            kv_slots[first : first + n_tree] = call.kv_indices[tree : tree + n_tree]
     return {
         "tokens": np.maximum(call.draft_tokens, 0),
         "kv_slots": kv_slots,
         "visible_prefix": visible,
         "row_indptr": _with_end(call.qo_indptr, n_rows),
-        "column_indptr": _with_end(call.kv_indptr, call.kv_indptr[-1] + 1),
+        "column_indptr": _with_end(call.kv_indptr, lists[-1] + 1),
         "column_positions": column_positions,
         "tree_start": _with_end(call.seq_len, 0),
     }
@@ -45,26 +46,25 @@ def place_verify_rows(call: VerifyRows) -> dict[str, Any]:
 @takes_call
 def place_prompt_rows(call: PromptRows) -> dict[str, Any]:
     """R2: the rows of prompt chunks in the buffers of a bucket."""
-    call.kv_indices[call.kv_indptr[-1] :] = 0
+    rows, lists = call.qo_indptr.tolist(), call.kv_indptr.tolist()
+    call.kv_indices[lists[-1] :] = 0
     positions = np.zeros(call.row_capacity, np.int64)
     kv_slots = np.zeros(call.row_capacity, np.int64)
-    visible = np.ones(call.row_capacity, np.int32)
-    column_positions = np.zeros(len(call.kv_indices), np.int32)
-    for b, first in enumerate(call.start):
-        columns = range(call.kv_indptr[b], call.kv_indptr[b + 1])
-        for place, column in enumerate(columns):
-            column_positions[column] = place
-        for i, row in enumerate(range(call.qo_indptr[b], call.qo_indptr[b + 1])):
-            positions[row] = first + i
-            visible[row] = first + i + 1
-            if first + i < len(columns):
-                kv_slots[row] = call.kv_indices[columns[first + i]]
+    column_positions = np.empty(len(call.kv_indices), np.int32)
+    column_positions[lists[-1] :] = 0
+    for b, here in enumerate(call.start.tolist()):
+        first, end, begin, stop = rows[b], rows[b + 1], lists[b], lists[b + 1]
+        column_positions[begin:stop] = counted(0, stop - begin)
+        positions[first:end] = counted(here, here + end - first)
+        n_listed = min(end - first, stop - begin - here)
+        if n_listed > 0:
+            kv_slots[first : first + n_listed] = call.kv_indices[begin + here :][:n_listed]
     return {
         "positions": positions,
         "kv_slots": kv_slots,
-        "visible_prefix": visible,
+        "visible_prefix": (positions + 1).astype(np.int32),
         "row_indptr": _with_end(call.qo_indptr, call.row_capacity),
-        "column_indptr": _with_end(call.kv_indptr, call.kv_indptr[-1] + 1),
+        "column_indptr": _with_end(call.kv_indptr, lists[-1] + 1),
         "column_positions": column_positions,
         "tree_start": _with_end(call.start, 0),
     }
@@ -72,30 +72,30 @@ def place_prompt_rows(call: PromptRows) -> dict[str, Any]:
 
 def _with_end(values: NDArray[Any], end: int) -> Int32s:
     """The entry of the inert request behind those of the others."""
-    return np.append(values, end).astype(np.int32)
+    made = np.empty(len(values) + 1, np.int32)
+    made[:-1] = values
+    made[-1] = end
+    return made
 
 
 @takes_call
 def place_draft_rows(call: DraftRows) -> dict[str, Any]:
     """R3: the rows a draft takes in."""
     batch, width = len(call.seq_len), call.req_to_token.shape[1]
-    positions = np.zeros((batch, call.run), np.int64)
-    kv_slots = np.zeros((batch, call.run), np.int64)
-    last = np.zeros(batch, np.int64)
-    for b in range(batch):
-        for i in range(call.run):
-            is_real = i < call.count[b]
-            own = i if is_real else call.count[b] - 1
-            positions[b, i] = max(call.seq_len[b] - call.count[b] + own, 0)
-            if is_real:
-                place = min(positions[b, i], width - 1)
-                kv_slots[b, i] = call.req_to_token[call.req_pool_indices[b], place]
-        last[b] = b * call.run + max(call.count[b] - 1, 0)
+    own = np.arange(call.run)
+    behind = (call.count - 1)[:, None]
+    # [B, run]; further rows stand where the last one does
+    positions = np.minimum(own, behind) + (call.seq_len - call.count)[:, None]
+    np.maximum(positions, 0, out=positions)
+    kv_slots = np.empty((batch, call.run), np.int64)
+    table_row, place = call.req_pool_indices[:, None], np.minimum(positions, width - 1)
+    kv_slots[:] = call.req_to_token[table_row, place]
+    kv_slots *= own <= behind
     return {
         "positions": positions.reshape(-1),
         "kv_slots": kv_slots.reshape(-1),
-        "visible_prefix": (positions.reshape(-1) + 1).astype(np.int32),
-        "last": last,
+        "visible_prefix": (positions + 1).astype(np.int32).reshape(-1),
+        "last": np.maximum(behind[:, 0], 0) + np.arange(0, batch * call.run, call.run),
         "tree_start": call.seq_len.astype(np.int32),
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE, Sampled
+from aerie.kernels.cards.verdict import GREEDY_TEMPERATURE, POSSIBLE, Sampled
 from aerie.kernels.noise import gumbel
 from aerie.kernels.numpy_types import Bools, Floats, Ints
 
@@ -62,16 +62,10 @@ class Sampler:
 
     def is_possible(self) -> bool:
         """Whether every option lies in its range; NaN fails each comparison."""
-        o = self.options
         return bool(
             0 <= self.temperature < np.inf
             and (self.is_greedy() or self.seed is not None)
-            and o["top_k"] >= 0
-            and 0 < o["top_p"] <= 1
-            and 0 <= o["min_p"] <= 1
-            and 0 < o["repetition_penalty"] < np.inf
-            and np.isfinite(o["presence_penalty"])
-            and np.isfinite(o["frequency_penalty"])
+            and all(rule(self.options[name]) for name, rule in POSSIBLE.items())
         )
 
     def adjust(self, logits: Floats, path: list[int], position: int) -> Floats:

@@ -1,4 +1,4 @@
-"""Reference of what a sampled round needs beside its tokens: R15 coins, R16 log-probabilities."""
+"""Reference of what goes with a round's tokens: R15 coins, R16 scores, R17 near ties, R26 masks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from aerie.kernels.call import takes_call
-from aerie.kernels.cards.scores import Coins, LogProbabilities
+from aerie.kernels.cards.scores import Coins, Forbidden, LogProbabilities, NearTies
 from aerie.kernels.noise import COINS, random_words
-from aerie.kernels.numpy_types import Doubles, Floats
+from aerie.kernels.numpy_types import Doubles, Floats, as_float32
+from aerie.kernels.reference.sampling import Sampler
+from aerie.kernels.reference.verdict import paths_of
 
 
 @takes_call
@@ -55,3 +57,48 @@ def _log_probabilities(exact: Doubles) -> Floats:
     rest = np.delete(np.exp(away), first).sum()
     with np.errstate(over="ignore"):  # -inf, where float32 ends
         return (away - np.log1p(rest)).astype(np.float32)
+
+
+@takes_call
+def find_near_ties(call: NearTies) -> dict[str, Any]:
+    """R17: every sum of an entry's row is held against the sum of its token."""
+    n_rows, vocabulary = call.logits.shape
+    near = np.zeros(call.rows.shape, np.bool_)
+    for entry in np.ndindex(call.rows.shape):
+        row, token, b = int(call.rows[entry]), int(call.tokens[entry]), entry[0]
+        if not 0 <= row < n_rows or not 0 <= token < vocabulary:
+            continue
+        sampler = Sampler.of_request(b, call)
+        own = range(int(call.qo_indptr[b]), int(call.qo_indptr[b + 1]))
+        path = paths_of(own, call)[row - own.start]
+        position = int(call.positions[row])
+        scores = sampler.adjust(call.logits[row], path, position)
+        reach = sampler.reach(call.logits[row, token], np.float32(call.limit[b]))
+        near[entry] = sampler.is_near_tie(scores, token, position, reach)
+    return {"near_ties": near}
+
+
+@takes_call
+def forbid_tokens(call: Forbidden) -> dict[str, Any]:
+    """R26: only rows that have a mask are looked at."""
+    masked = as_float32(call.logits)
+    rows = np.arange(len(call.logits))
+    seat = np.searchsorted(np.sort(call.ends), rows, side="right") - 1
+    known = np.minimum(np.maximum(seat, 0), max(len(call.first) - 1, 0))
+    begin = call.first[known] if len(call.first) else np.zeros(len(rows), np.int32)
+    mask = begin.astype(np.int64) + rows - call.ends[known]
+    is_mask = (begin > 0) & (mask > 0) & (mask < len(call.bits))
+    is_bound = is_mask & (seat == known) & (len(call.first) > 0)
+    for r in np.flatnonzero(is_bound).tolist():
+        # Bytes of a little-endian word stand in the order of its bits.
+        words = np.ascontiguousarray(call.bits[mask[r]]).view(np.uint8)
+        allowed = np.unpackbits(words, bitorder="little").view(np.bool_)
+        if call.token_ids is None:
+            n_known = min(len(allowed), masked.shape[1])
+            masked[r, :n_known][~allowed[:n_known]] = -np.inf
+            masked[r, n_known:] = -np.inf
+        else:
+            own = call.token_ids[min(seat[r], len(call.token_ids) - 1)]
+            is_id = (own >= 0) & (own < len(allowed))
+            masked[r, ~(is_id & allowed[np.where(is_id, own, 0)])] = -np.inf
+    return {"masked": masked}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ from aerie.kernels.cards.verdict import (
     TargetTokens,
 )
 from aerie.kernels.numpy_types import Doubles, Floats, Ints, Words
-from aerie.kernels.reference.ragged import request_rows
-from aerie.kernels.reference.refusals import Refusals
+from aerie.kernels.ragged import request_spans
 from aerie.kernels.reference.sampling import Sampler
-from aerie.kernels.reference.walk import Walk
+from aerie.kernels.reference.walk import BrokenTreeError, Tree
+from aerie.kernels.refusals import Refusals
 from aerie.kernels.status import Status
 
 
@@ -27,29 +28,34 @@ def convert_logits_to_probas(call: Probabilities) -> dict[str, Any]:
     """K5: softmax of each request's rows at its temperature; greedy rows are one-hot."""
     refusals = Refusals(len(call.temperature))
     probas = np.zeros(call.logits.shape, np.float32)
-    for b, heat in enumerate(call.temperature):
-        rows = request_rows(refusals, b, call.qo_indptr, len(call.logits), most=len(call.logits))
+    spans = request_spans(refusals, call.qo_indptr, len(call.logits), most=len(call.logits))
+    for b, (heat, rows) in enumerate(zip(call.temperature, spans.ranges(), strict=True)):
         if not 0 <= heat < np.inf:
-            refusals.add(b, Status.BAD_PARAMETER, 0)
-        if refusals.refused(b):
+            refusals.refuse(b, Status.BAD_PARAMETER, 0)
+        if refusals.status[b]:
             continue
         is_greedy = heat < np.float32(GREEDY_TEMPERATURE)
         own = {row: call.logits[row] for row in rows}
         scaled = own if is_greedy else {row: _divide(own[row], heat) for row in rows}
-        for row in rows:
-            if np.isnan(scaled[row]).any() or (scaled[row] == np.inf).any():
-                refusals.add(b, Status.NOT_FINITE, row)
-        for row in rows:
-            # Quotients may all overflow to -inf, which leaves as little to choose from.
-            if (scaled[row] == -np.inf).all():
-                refusals.add(b, Status.ALL_MASKED, row)
-        for row in rows if not refusals.refused(b) else ():
+        _check_rows(refusals, b, scaled)
+        for row in rows if not refusals.status[b] else ():
             if is_greedy:
                 probas[row, np.argmax(call.logits[row])] = 1.0
                 continue
             raised = _raised(scaled[row])
             probas[row] = (raised / raised.sum()).astype(np.float32)
     return {"target_probas": probas, **refusals.words()}
+
+
+def _check_rows(refusals: Refusals, b: int, scores: Mapping[int, Floats]) -> None:
+    """Refuse a request by its rows as they are chosen from."""
+    for row, own in scores.items():
+        if np.isnan(own).any() or (own == np.inf).any():
+            refusals.refuse(b, Status.NOT_FINITE, row)
+    for row, own in scores.items():
+        # Quotients may all overflow to -inf, which leaves as little to choose from.
+        if (own == -np.inf).all():
+            refusals.refuse(b, Status.ALL_MASKED, row)
 
 
 def _divide(logits: Floats, temperature: np.float32) -> Floats:
@@ -67,51 +73,36 @@ def draft_tree_reject_sample(call: RejectSample) -> dict[str, Any]:
     """K6: the accepted root path of each request and the token after it."""
     batch = len(call.qo_indptr) - 1
     refusals = Refusals(batch)
-    accept_index = np.full((batch, call.tree_depth + 1), -1, np.int64)
-    accept_count = np.zeros(batch, np.int64)
-    bonus_token = np.full(batch, -1, np.int64)
-    for b in range(batch):
-        rows = request_rows(refusals, b, call.qo_indptr, len(call.draft_tokens))
-        span = slice(rows.start, rows.stop)
-        links = call.first_child_row[span], call.next_sibling_row[span]
-        walk = Walk(call.draft_tokens[span], *links)
-        walk.check(refusals, b)
-        if call.target_probas is not None and call.coins is not None:
-            _check_coins(refusals, b, walk.tokens, call.target_probas[span], call.coins[b])
-        if refusals.refused(b) or not len(rows):
+    spans = request_spans(refusals, call.qo_indptr, len(call.draft_tokens))
+    links = (call.draft_tokens, call.first_child_row, call.next_sibling_row)
+    rows = [array.tolist() for array in links]
+    paths = [[-1] * (call.tree_depth + 1) for _ in range(batch)]
+    counts, bonus = [0] * batch, [-1] * batch
+    said = None if call.target_tokens is None else call.target_tokens.tolist()
+    for b, own in enumerate(spans.ranges()):
+        span = slice(own.start, own.stop)
+        tree = Tree(*(array[span] for array in rows))
+        try:
+            tree.check()
+            if said is not None:
+                verdict = tree.match(said[span], call.tree_depth)
+            else:
+                assert call.target_probas is not None and call.coins is not None
+                coins = call.coins[b].tolist()
+                verdict = tree.toss(call.target_probas[span], coins, call.tree_depth)
+        except BrokenTreeError as broken:
+            refusals.refuse(b, broken.code, broken.value)
             continue
-        if call.target_tokens is not None:
-            verdict = walk.match(call.target_tokens[span], call.tree_depth)
-        else:
-            assert call.target_probas is not None and call.coins is not None
-            verdict = walk.toss(call.target_probas[span], call.coins[b], call.tree_depth)
-        if verdict is None:
-            refusals.add(b, Status.TOO_DEEP, call.tree_depth + 1)
-            continue
-        path, bonus = verdict
-        accept_index[b, : len(path)] = path
-        accept_count[b] = len(path) - 1
-        bonus_token[b] = bonus
+        if len(own) and not refusals.status[b]:
+            path, bonus[b] = verdict
+            paths[b][: len(path)] = path
+            counts[b] = len(path) - 1
     return {
-        "accept_index": accept_index,
-        "accept_count": accept_count,
-        "bonus_token": bonus_token,
+        "accept_index": np.array(paths, np.int64).reshape(batch, call.tree_depth + 1),
+        "accept_count": np.array(counts, np.int64),
+        "bonus_token": np.array(bonus, np.int64),
         **refusals.words(),
     }
-
-
-def _check_coins(refusals: Refusals, b: int, tokens: Ints, probas: Floats, coins: Floats) -> None:
-    vocabulary = probas.shape[1]
-    # The root's token was decided in an earlier round and is not looked up.
-    for token in tokens[1:]:
-        if not 0 <= token < vocabulary:
-            refusals.add(b, Status.OUT_OF_RANGE, int(token))
-    for row, row_probas in enumerate(probas):
-        if not (np.isfinite(row_probas) & (row_probas >= 0)).all():
-            refusals.add(b, Status.NOT_FINITE, row)
-    for column, coin in enumerate(coins):
-        if not 0.0 <= coin < 1.0:
-            refusals.add(b, Status.BAD_PARAMETER, column)
 
 
 @takes_call
@@ -119,30 +110,24 @@ def sample_target_tokens(call: TargetTokens) -> dict[str, Any]:
     """The target's own token of every row: penalties, filters, then argmax with keyed noise."""
     refusals = Refusals(len(call.temperature))
     chosen = np.full(len(call.logits), -1, np.int64)
-    for b in range(len(call.temperature)):
+    spans = request_spans(refusals, call.qo_indptr, len(call.logits))
+    for b, rows in enumerate(spans.ranges()):
         sampler = Sampler.of_request(b, call)
-        rows = request_rows(refusals, b, call.qo_indptr, len(call.logits))
         if not sampler.is_possible():
-            refusals.add(b, Status.BAD_PARAMETER, 0)
+            refusals.refuse(b, Status.BAD_PARAMETER, 0)
         paths = paths_of(rows, call)
         for token in (token for path in paths for token in path):
             if not 0 <= token < call.logits.shape[1]:
-                refusals.add(b, Status.OUT_OF_RANGE, token)
-        if refusals.refused(b):
+                refusals.refuse(b, Status.OUT_OF_RANGE, token)
+        if refusals.status[b]:
             continue
-        scores = [
-            sampler.adjust(call.logits[row], path, int(call.positions[row]))
+        scores = {
+            row: sampler.adjust(call.logits[row], path, int(call.positions[row]))
             for row, path in zip(rows, paths, strict=True)
-        ]
-        for row, row_scores in zip(rows, scores, strict=True):
-            if np.isnan(row_scores).any() or (row_scores == np.inf).any():
-                refusals.add(b, Status.NOT_FINITE, row)
-        for row, row_scores in zip(rows, scores, strict=True):
-            if (row_scores == -np.inf).all():
-                refusals.add(b, Status.ALL_MASKED, row)
-        if not refusals.refused(b):
-            for row, row_scores in zip(rows, scores, strict=True):
-                chosen[row] = sampler.choose(row_scores, int(call.positions[row]))
+        }
+        _check_rows(refusals, b, scores)
+        for row, own in scores.items() if not refusals.status[b] else ():
+            chosen[row] = sampler.choose(own, int(call.positions[row]))
     return {"target_tokens": chosen, **refusals.words()}
 
 

@@ -1,10 +1,11 @@
-"""Status words of the NumPy backend: a check that finds nothing costs one comparison."""
+"""Status words of the NumPy backends: a check that finds nothing costs one comparison."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.kernels.cards.axes import INT64_MAX
 from aerie.kernels.numpy_types import Bools, Int32s, Ints
 from aerie.kernels.status import Status
 
@@ -32,7 +33,8 @@ class Refusals:
         self.found = True
         if not self.status[request]:
             self.status[request] = code
-            self.detail[request] = value
+            # Sums of two lengths may pass int64; how far does not matter.
+            self.detail[request] = min(value, INT64_MAX)
 
     def words(self) -> dict[str, NDArray[np.generic]]:
         """The two vectors, by name."""

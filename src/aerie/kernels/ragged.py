@@ -1,9 +1,9 @@
-"""Ragged rows and runs of the slot table that several NumPy kernels share."""
+"""Ragged rows and runs of the slot table that kernels of the NumPy backends share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from aerie.kernels.call import InTable
 from aerie.kernels.cards.axes import INT64_MAX, MAX_VERIFY
-from aerie.kernels.numpy_cpu.refusals import Refusals, outside
 from aerie.kernels.numpy_types import Int32s, Ints
+from aerie.kernels.refusals import Refusals, outside
 from aerie.kernels.status import Status
 
 
@@ -55,9 +55,10 @@ class Spans:
             return self.entries
         return self.entries + np.repeat(self.first - self.offsets[:-1], self.count)
 
-    def lists(self) -> tuple[list[int], list[int]]:
-        """First row and number of rows of each request, as Python numbers."""
-        return self.first.tolist(), self.count.tolist()
+    def ranges(self) -> list[range]:
+        """The flat rows of each request, as Python numbers."""
+        own = zip(self.first.tolist(), self.count.tolist(), strict=True)
+        return [range(first, first + count) for first, count in own]
 
     def of(self, rows: NDArray[Any]) -> NDArray[Any]:
         """`rows[R]` by entry. [T]"""
@@ -118,3 +119,15 @@ def joined(lists: list[Int32s], capacity: int) -> Int32s:
     """Slot lists one after another in a buffer of `capacity` whose rest is -1."""
     flat = np.concatenate(lists) if lists else np.zeros(0, np.int32)
     return filled(flat, capacity, -1, np.int32)
+
+
+@cache
+def _counting(bits: int) -> Int32s:
+    numbers = np.arange(1 << bits, dtype=np.int32)
+    numbers.flags.writeable = False
+    return numbers
+
+
+def counted(start: int, stop: int) -> Int32s:
+    """start, start + 1, ... as a view of numbers that are kept."""
+    return _counting(max(stop, 1).bit_length())[start:stop]
