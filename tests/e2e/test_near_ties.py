@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 
 from aerie.attention.rows import Bounds, causal_rows
+from aerie.bench.report.front import RECORD
 from aerie.bench.round.setup import RoundSetup, read_prompts
 from aerie.bench.round.texts import Grid, count_by_size
 from aerie.models.decoder import Decoder
 from aerie.near_ties import LIMITS
-from scripts.repository_pages import RECORD
 
 SETUP = RoundSetup("cpu", "float32", None, "numpy", "graphs")
 ROOT = Path(__file__).parents[2]

@@ -51,8 +51,9 @@ def judges(root: Path) -> Judges:
     """Ask the sources, the parity matrix and the gates."""
     from aerie.bench.gates.data import PACKAGE, Ages, Folder
     from aerie.bench.gates.gate import judge, read_gates
+    from aerie.bench.report import front, measured
     from aerie.bench.report.origin import learn
-    from aerie.bench.report.tables import Table, script
+    from aerie.bench.report.tables import Table
     from aerie.bench.report.write import Judges
     from aerie.parity.matrix_page import read_matrix, render
     from aerie.sources import hash_parts, read_package
@@ -64,15 +65,10 @@ def judges(root: Path) -> Judges:
         (str(MATRIX),),
         lambda where: render(read_matrix(where / MATRIX)),
     )
-    own = script(root, "repository_pages")
-    readme, measured, gpu = own["README"], own["MEASURED"], own["GPU_PAGE"]
-    pages = (
-        page,
-        Table(readme, (readme,), lambda where: str(own["render_readme"](where, ages))),
-        Table(measured, own["RAW"], lambda where: str(own["render_measured"](where, gates))),
-        Table(gpu, (gpu, own["RECORD"]), own["render_near_ties"]),
-    )
-    return Judges(gates, parity_of(root), pages, ages)
+    first = Table(front.PAGE, (front.PAGE,), lambda where: front.render(where, ages))
+    whole = Table(measured.PAGE, measured.RAW, lambda where: measured.render(where, gates))
+    close = Table(front.GPU_PAGE, (front.GPU_PAGE, front.RECORD), front.render_near_ties)
+    return Judges(gates, parity_of(root), (page, first, whole, close), ages)
 
 
 def parity_of(root: Path) -> dict[str, Parity]:

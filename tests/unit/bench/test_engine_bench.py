@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aerie.bench.engine import POLICIES, Terms, choose_prompts, run_session
 from aerie.bench.record import interval, open_rows
-from scripts.repository_pages import render_engine
+from aerie.bench.report.measured import render_engine
 from tests.unit.engine.cores import CHEAP
 
 

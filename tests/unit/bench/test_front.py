@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from aerie.bench.gates.data import UNTOLD, WHOLE, Ages
+from aerie.bench.report.front import render
 from aerie.bench.report.pages import without_ages
-from scripts.repository_pages import render_readme
 
 COMMIT = "0123456789abcdef"
 PAGE = "# a\n<!-- measured: begin -->\nold\n<!-- measured: end -->\nb\n"
@@ -34,7 +34,7 @@ def table(root: Path, rows: list[dict[str, Any]], ages: Ages = UNTOLD) -> str:
     (root / "reports/peers").mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (root / "reports/peers/served_a.jsonl.xz").write_bytes(lzma.compress(text.encode()))
-    return render_readme(root, ages)
+    return render(root, ages)
 
 
 RACE = [

@@ -38,22 +38,19 @@ def rebuild(root: Path, tables: Iterable[Table]) -> dict[str, str]:
     }
 
 
-def script(root: Path, name: str) -> dict[str, Any]:
-    """Names of a checkout's script: pages of the repository are written by what is beside them."""
-    return runpy.run_path(str(root / "scripts" / f"{name}.py"), run_name=name)
+def _by_script(root: Path, name: str, record: Any) -> str:
+    """A page by the script that measured it: what measures also knows how its page is written."""
+    script = runpy.run_path(str(root / "scripts" / f"{name}.py"), run_name=name)
+    return str(script["render"](record))
 
 
 def _precision(root: Path) -> str:
-    made: str = script(root, "precision_study")["render"](
-        read_json(root / "reports/precision.json")
-    )
-    return made
+    return _by_script(root, "precision_study", read_json(root / "reports/precision.json"))
 
 
 def _end_to_end(root: Path) -> str:
     files = sorted((root / "reports").glob("fpga_backend_e2e_*.json"))
-    made: str = script(root, "fpga_backend_e2e")["render"]([read_json(path) for path in files])
-    return made
+    return _by_script(root, "fpga_backend_e2e", [read_json(path) for path in files])
 
 
 def _draft_vocabulary(root: Path) -> str:
