@@ -4,7 +4,7 @@
 
 The commands are read from the page itself, so page and replay cannot differ. The CPU part is the
 table of "A machine without a GPU", the GPU part the steps of "A GPU machine". The log is
-reports/raw/operator_replay_cpu.log or _gpu.log beside the page that was read; a command that is run
+reports/operator_replay_cpu.log or _gpu.log beside the page that was read; a command that is run
 again replaces its own line, so a replay may be done in pieces, in one clone that --into keeps.
 
 A GPU machine has no git: there the checkout is copied instead of cloned, and its commit is what
@@ -167,7 +167,7 @@ def main() -> int:
         parser.error(f"--stages is for one command, --only {options.only!r} leaves {len(chosen)}")
     commit_of(ROOT)  # a checkout that cannot name its commit is refused before anything is copied
     name = "gpu" if options.gpu else "cpu"
-    log = ROOT / "reports/raw" / f"operator_replay_{name}.log"
+    log = ROOT / "reports" / f"operator_replay_{name}.log"
     replay = Replay(log, tuple(every), options.limit, options.stages)
     with TemporaryDirectory() as scratch:
         into = options.into or Path(scratch) / "aerie"
