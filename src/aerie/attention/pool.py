@@ -31,12 +31,6 @@ class KVPool:
         """Keys and values of each layer: views [slots, kv_heads, head_dim], made once."""
         return tuple(zip(self.keys.unbind(0), self.values.unbind(0), strict=True))
 
-    def write(self, layer_idx: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Store one layer's rows; `slots` [rows] i64, keys and values [rows, kv_heads, dim]."""
-        stored_keys, stored_values = self.layers[layer_idx]
-        stored_keys.index_copy_(0, slots, keys)
-        stored_values.index_copy_(0, slots, values)
-
     def move(self, source: Tensor, destination: Tensor) -> None:
         """Copy slots in every layer; all reads happen before any write, as K7's moves need."""
         # index_select gathers into fresh memory, so overlapping lists are safe.

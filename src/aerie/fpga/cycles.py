@@ -109,10 +109,6 @@ class CycleModel:
     error: float  # of all held-out cycles together
     worst: float  # held-out call
 
-    def cycles(self, counts: Counts) -> float:
-        """Of a call."""
-        return sum(self.prices[name] * count for name, count in counts.items())
-
 
 def fitted(counts: Sequence[Counts], cycles: Sequence[int]) -> CycleModel:
     """Every second call sets the prices, the others judge."""

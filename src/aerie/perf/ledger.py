@@ -7,12 +7,9 @@ at their ports, port by port, on every parity case. Only then may a design be ju
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from aerie.kernels.binding import bind
 from aerie.kernels.card import Card, Port
 from aerie.kernels.hls.meters import PortBytes
-from aerie.perf.counts import COUNTS
 from aerie.perf.rules import RULES
 
 ITEM_BYTES: Mapping[str, int] = {
@@ -27,24 +24,6 @@ ITEM_BYTES: Mapping[str, int] = {
 }
 # The value to blame, which a port of the hardware returns beside each status word.
 DETAIL, DETAIL_BYTES = "detail", 8
-
-
-def ledger(
-    card: Card,
-    inputs: Mapping[str, Any],
-    outputs: Mapping[str, Any],
-    on_chip: Mapping[str, Any] | None = None,
-) -> dict[str, PortBytes]:
-    """Bytes of one call by port; `outputs` are what the call returned, status words included.
-
-    `on_chip` are arrays that decide the traffic and cross no port, for a top that keeps them.
-    """
-    given = {name: value for name, value in inputs.items() if value is not None}
-    names = bind(card, given)
-    counted = COUNTS.get(card.name)
-    if counted is not None:
-        names = {**names, **counted({**given, **(on_chip or {})}, outputs)}
-    return moved(card, names, frozenset(given))
 
 
 def moved(card: Card, names: Mapping[str, int], given: frozenset[str]) -> dict[str, PortBytes]:

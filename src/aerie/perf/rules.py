@@ -2,8 +2,8 @@
 
 A port without a rule is touched once: an input is read whole, an output written whole. A rule
 replaces that where a kernel touches less, or an array is updated in place. Names are the card's
-axes and scalars, and the counts of `counts.py`, which depend on what the arrays hold: requests
-that were taken, rows they have, parents that were really gathered.
+axes and scalars, and counts, which depend on what the arrays hold: requests that were taken, rows
+they have, parents that were really gathered. Those of any call are in `tests/unit/perf/counts.py`.
 """
 
 from __future__ import annotations

@@ -19,8 +19,9 @@ pytest.importorskip("triton")
 
 from aerie.attention import reference
 from aerie.attention.contract import LayerAttention, Reach
-from aerie.attention.rows import Rows, join_rows, pad_rows
+from aerie.attention.rows import Rows
 from aerie.attention.triton import (
+    PreparedAttention,
     Tile,
     TileKey,
     TileTable,
@@ -28,7 +29,7 @@ from aerie.attention.triton import (
     TritonOptions,
     load_tiles,
     one_tile,
-    prepare,
+    records,
     tile_key,
 )
 from aerie.attention.triton.tiles import shared_bytes
@@ -36,7 +37,9 @@ from aerie.chips import CHIPS
 from aerie.errors import UsageError
 from tests.unit.attention.trees import (
     causal_batch,
+    join_rows,
     packed_slots,
+    pad_rows,
     random_parents,
     scattered_slots,
     tree_batch,
@@ -145,11 +148,41 @@ def test_equals_the_definition(name: str) -> None:
     torch.testing.assert_close(got, want, rtol=0, atol=tolerance)
 
 
+@dataclass(frozen=True)
+class Statistics:
+    """How a plan came out, read back from the device."""
+
+    n_programs: int  # launched, per block of heads
+    n_working: int
+    n_splits: int  # most pieces one unit was cut into
+    blocks: int  # over all programs
+    longest: int  # blocks of the longest program
+    masked: int  # blocks that needed a mask
+
+
+def statistics(attend: PreparedAttention) -> Statistics:
+    """How the work of the only reach was cut."""
+    (plan,) = attend.plans.values()
+    programs = plan.programs.cpu()
+    working = programs[programs[:, records.N_ROWS.value] > 0]
+    first = working[:, records.FIRST_BLOCK.value]
+    end = working[:, records.END_BLOCK.value]
+    plain = torch.minimum(end, working[:, records.N_PLAIN.value]) - first
+    return Statistics(
+        n_programs=plan.n_programs,
+        n_working=working.shape[0],
+        n_splits=int(working[:, records.N_SPLITS.value].max()),
+        blocks=int((end - first).sum()),
+        longest=int((end - first).max()),
+        masked=int((end - first - plain.clamp(min=0)).sum()),
+    )
+
+
 def test_statistics_count_splits_and_masks() -> None:
     case = Case(_decode(), (1, 1, 16))
     attend = TritonAttention(one_tile(replace(SMALL, masked_cost=1)))(case.rows, [WHOLE])
     attend(*_inputs(case))
-    found = attend.statistics()[WHOLE]
+    found = statistics(attend)
     # 77 columns are four blocks and a rest of 13; the request of one column is another rest.
     assert (found.blocks, found.masked, found.longest, found.n_splits) == (6, 2, 1, 5)
     assert found.n_working == 6 <= found.n_programs
@@ -172,7 +205,7 @@ def test_units_that_do_not_divide_the_programs_are_cut_finer(
     attend = TritonAttention(one_tile(case.tile))(rows, [WHOLE])
     want = reference.prepare(rows, [WHOLE])(*inputs)
     torch.testing.assert_close(attend(*inputs), want, rtol=0, atol=5e-6)
-    found = attend.statistics()[WHOLE]
+    found = statistics(attend)
     assert (found.n_splits, found.longest) == (n_splits, longest)
     assert (found.n_working, found.blocks) == (n_splits * n_requests, 21 * n_requests)
 
@@ -181,12 +214,12 @@ def test_splits_shorter_than_the_least_are_not_made() -> None:
     case = Case(_decode(), (1, 1, 16))
     attend = TritonAttention(one_tile(replace(SMALL, least_blocks=4)))(case.rows, [WHOLE])
     attend(*_inputs(case))
-    assert attend.statistics()[WHOLE].n_splits == 2
+    assert statistics(attend).n_splits == 2
 
 
 def test_the_shipped_table_serves_the_default() -> None:
     case = Case(_decode(), (2, 1, 16))
-    attend = prepare(case.rows, [WHOLE])
+    attend = TritonAttention(load_tiles())(case.rows, [WHOLE])
     inputs = _inputs(case)
     want = reference.prepare(case.rows, [WHOLE])(*inputs)
     torch.testing.assert_close(attend(*inputs), want, rtol=0, atol=5e-6)
@@ -277,13 +310,15 @@ def test_a_new_sweep_leaves_the_others_their_origin() -> None:
 def test_empty_batch() -> None:
     rows = causal_batch([], [])
     pool = torch.zeros(8, 1, 16)
-    got = prepare(rows, [WHOLE])(torch.zeros(0, 2, 16), pool, pool, LayerAttention(0.5, WHOLE))
+    got = TritonAttention(load_tiles())(rows, [WHOLE])(
+        torch.zeros(0, 2, 16), pool, pool, LayerAttention(0.5, WHOLE)
+    )
     assert got.shape == (0, 2, 16)
 
 
 def test_refuses_what_the_kernels_take_for_granted() -> None:
     rows = _decode()
-    attend = prepare(rows, [WHOLE])
+    attend = TritonAttention(load_tiles())(rows, [WHOLE])
     pool, layer = torch.zeros(100, 2, 16), LayerAttention(0.5, WHOLE)
     with pytest.raises(UsageError, match="not a multiple"):
         attend(torch.zeros(2, 3, 16), pool, pool, layer)

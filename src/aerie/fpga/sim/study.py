@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from aerie.fpga.blocks import Block
-from aerie.fpga.build_verilator import BuiltCard, build_card
+from aerie.fpga.build_verilator import BuiltCard, Pauses, build_card
 from aerie.fpga.cycles import COUNTS, Counts, CycleModel, fitted
 from aerie.fpga.rtl.registers import COUNTERS
 from aerie.fpga.rtl.top import TreeTop
@@ -24,7 +24,6 @@ from aerie.fpga.sim.calls import (
 )
 from aerie.fpga.sim.images import CallImage
 from aerie.fpga.sim.largest import LARGEST
-from aerie.fpga.sim.pysim import Pauses
 from aerie.fpga.sim.round_image import round_image
 from aerie.fpga.trace import TraceRecipe
 from aerie.fpga.tree_round import TreeRound
