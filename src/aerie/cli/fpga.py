@@ -223,15 +223,14 @@ def place_and_route(
     from aerie.fpga import route
 
     names = chosen("instance", only, [one.name for one in route.INSTANCES])
-    found: list[route.Routed] = []
+    rows = []
     for instance in (one for one in route.INSTANCES if one.name in names):
         runs = route.route(instance, range(1, seeds + 1))
-        console().print(f"{instance.name}: {[run.megahertz for run in runs]} MHz")
-        found += runs
-    rows = [one.row() for one in found]
+        console().print(f"{instance.name}: {[run['megahertz'] for run in runs]} MHz")
+        rows += runs
     record = {"kind": "place and route (nextpnr-ecp5)", "rows": rows, **made}
     write_page(out, "route", record, route.page(record))
-    finish({"ok": bool(found), "runs": len(found)}, as_json)
+    finish({"ok": bool(rows), "runs": len(rows)}, as_json)
 
 
 @app.command("sweep")
