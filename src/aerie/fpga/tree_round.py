@@ -52,6 +52,17 @@ class Serving:
     req_to_token: Array  # [P, L] i32
     req_pool_indices: Array  # [B] i64
 
+    @property
+    def places(self) -> dict[str, Array]:
+        """Where the requests' tokens lie, as arguments."""
+        names = ("seq_len", "req_to_token", "req_pool_indices")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def ends(self) -> dict[str, Array]:
+        """What ends requests, as arguments."""
+        return {"length_limit": self.length_limit, "stop_tokens": self.stop_tokens}
+
 
 @dataclass(frozen=True, eq=False)
 class TreeRound:
