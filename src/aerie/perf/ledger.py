@@ -10,7 +10,9 @@ from collections.abc import Mapping
 
 from aerie.kernels.card import Card, Port
 from aerie.kernels.hls.meters import PortBytes
-from aerie.perf.rules import RULES
+from aerie.perf.rules import RULES, Rule
+
+Rules = Mapping[str, Mapping[str, Rule]]
 
 ITEM_BYTES: Mapping[str, int] = {
     "float32": 4,
@@ -26,9 +28,12 @@ ITEM_BYTES: Mapping[str, int] = {
 DETAIL, DETAIL_BYTES = "detail", 8
 
 
-def moved(card: Card, names: Mapping[str, int], given: frozenset[str]) -> dict[str, PortBytes]:
+def moved(
+    card: Card, names: Mapping[str, int], given: frozenset[str], rules: Rules = RULES
+) -> dict[str, PortBytes]:
     """Bytes by port for known sizes and counts; `given` says which optional arrays are there."""
-    found = {port.name: _of_port(card, port, names, given) for port in card.ports}
+    own = rules.get(card.name, {})
+    found = {port.name: _of_port(card, port, names, given, own) for port in card.ports}
     if card.refusals:
         found[DETAIL] = PortBytes(0, DETAIL_BYTES * names["B"])
     return found
@@ -39,11 +44,17 @@ def item_bytes(port: Port, names: Mapping[str, int]) -> int:
     return names["E"] if len(port.dtypes) > 1 else ITEM_BYTES[port.dtypes[0]]
 
 
-def _of_port(card: Card, port: Port, names: Mapping[str, int], given: frozenset[str]) -> PortBytes:
+def _of_port(
+    card: Card,
+    port: Port,
+    names: Mapping[str, int],
+    given: frozenset[str],
+    own: Mapping[str, Rule],
+) -> PortBytes:
     if port.kind != "out" and port.name not in given:
         return PortBytes()
     size = item_bytes(port, names)
-    rule = RULES.get(card.name, {}).get(port.name)
+    rule = own.get(port.name)
     if rule is not None:
         return PortBytes(size * rule.read(names), size * rule.written(names))
     if port.kind == "inout":

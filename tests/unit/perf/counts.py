@@ -14,6 +14,7 @@ from aerie.kernels.card import Card
 from aerie.kernels.hls.meters import PortBytes
 from aerie.kernels.status import Status
 from aerie.perf.ledger import moved
+from tests.unit.perf.port_rules import ALL_RULES
 
 Array = NDArray[Any]
 Values = Mapping[str, Array]
@@ -270,4 +271,4 @@ def ledger(
     counted = COUNTS.get(card.name)
     if counted is not None:
         names = {**names, **counted({**given, **(on_chip or {})}, outputs)}
-    return moved(card, names, frozenset(given))
+    return moved(card, names, frozenset(given), ALL_RULES)
