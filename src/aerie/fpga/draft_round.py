@@ -219,7 +219,6 @@ def draft_fused(
     `gain_floor` [D] is what a slot must add to be fed; without it every slot is.
     """
     floors = np.full(one.depth, -np.inf, np.float32) if gain_floor is None else gain_floor
-    slots, mask_bytes = _tree_round(one, []).capacities(one.n_rows)
     keys, values = one.keys.copy(), one.values.copy()
     serving = one.serving
     result = call(
@@ -235,11 +234,7 @@ def draft_fused(
         **_fused_weights(weights, choice),
         keys=keys,
         values=values,
-        K=one.top_k,
-        verify_num=one.verify_num,
-        row_capacity=one.n_rows,
-        kv_capacity=slots,
-        mask_capacity=mask_bytes,
+        **_tree_round(one, []).limits(one.n_rows),
         Q=weights.shape.q_width,
         M=weights.shape.mlp,
         V=weights.shape.vocab,

@@ -96,11 +96,17 @@ class TreeRound:
         """Levels."""
         return len(self.level_widths)
 
-    def capacities(self, n_rows: int) -> tuple[int, int]:
+    def capacities(self, n_rows: int) -> dict[str, int]:
         """Entries of the slot list and bytes of the packed masks, as large as this round needs."""
         columns = self.serving.seq_len + self.verify_num
         slots = int(self.serving.seq_len.sum()) + n_rows
-        return slots, int(((self.verify_num * columns + 7) // 8).sum())
+        mask_bytes = int(((self.verify_num * columns + 7) // 8).sum())
+        return {"kv_capacity": slots, "mask_capacity": mask_bytes}
+
+    def limits(self, n_rows: int) -> dict[str, int]:
+        """What a region that grows the tree is told of it."""
+        own = {"K": self.top_k, "verify_num": self.verify_num, "row_capacity": n_rows}
+        return own | self.capacities(n_rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -166,14 +166,12 @@ class _Store:
             seq_len=serving.seq_len,
             row_capacity=n_rows,
         )
-        slots, mask_bytes = one.capacities(n_rows)
         packed = call(
             "fused_tree_mask_operator",
             **serving.places,
             qo_indptr=layout["qo_indptr"],
             ancestor_bits=layout["ancestor_bits"],
-            kv_capacity=slots,
-            mask_capacity=mask_bytes,
+            **one.capacities(n_rows),
         )
         return layout, packed
 
@@ -181,8 +179,6 @@ class _Store:
 def run_fused(one: TreeRound, call: Call) -> RoundResult:
     """The round in two regions; the second finds its rows on chip."""
     serving = one.serving
-    n_rows = len(one.logits)
-    slots, mask_bytes = one.capacities(n_rows)
     widths = np.array(one.level_widths, np.int32)
     wide = (one.depth, one.batch, int(widths.max()) * one.top_k)
     probas, tokens = np.zeros(wide, np.float32), np.zeros(wide, np.int64)
@@ -196,11 +192,7 @@ def run_fused(one: TreeRound, call: Call) -> RoundResult:
         level_tokens=tokens,
         root_tokens=serving.root_tokens,
         **serving.places,
-        K=one.top_k,
-        verify_num=one.verify_num,
-        row_capacity=n_rows,
-        kv_capacity=slots,
-        mask_capacity=mask_bytes,
+        **one.limits(len(one.logits)),
     )
     judged = call(
         "fused_verdict",
