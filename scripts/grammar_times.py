@@ -36,13 +36,7 @@ from typing import Any
 
 from aerie.bench.provenance import provenance
 from aerie.bench.record import interval, write_json
-from aerie.bench.round.setup import (
-    Room,
-    RoundSetup,
-    abandon,
-    read_prompts,
-    tokenizer_of_pair,
-)
+from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, tokenizer_of_pair
 from aerie.bench.round.speed import LEAD_IN, Clocked, launch_counts
 from aerie.bench.turns import in_turns
 from aerie.config import GraphConfig, SpeculationConfig

@@ -116,10 +116,7 @@ def chosen(setting: Setting) -> list[Variant]:
 
 
 def decode(
-    prompts: list[list[int]],
-    n_tokens: int,
-    setting: Setting,
-    tap: Callable[[Kernels], Kernels],
+    prompts: list[list[int]], n_tokens: int, setting: Setting, tap: Callable[[Kernels], Kernels]
 ) -> Outcome:
     """All prompts once; every request has a seed of its own, the same in every run."""
     engine = Engine.load(

@@ -8,8 +8,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-INERT_SLOT = 0  # padding rows write here; no request ever owns it
-
 
 @dataclass(frozen=True, eq=False)
 class KVPool:

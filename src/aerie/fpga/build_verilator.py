@@ -14,14 +14,7 @@ import numpy as np
 from aerie.errors import BackendUnavailableError
 from aerie.fpga.build_tools import INSTALL, run_tool
 from aerie.fpga.rtl.card import CardEngine
-from aerie.fpga.rtl.registers import (
-    CONTROL,
-    COUNTERS,
-    DONE,
-    FIRST_ARGUMENT,
-    FIRST_COUNTER,
-    STATUS,
-)
+from aerie.fpga.rtl.registers import CONTROL, COUNTERS, DONE, FIRST_ARGUMENT, FIRST_COUNTER, STATUS
 from aerie.fpga.verilog import verilog_of
 from aerie.kernels.hls.build import cache_folder
 

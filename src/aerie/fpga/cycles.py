@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
 Registers = Mapping[str, int]
 Outputs = Mapping[str, Any]
 Counts = dict[str, float]

@@ -9,15 +9,7 @@ import numpy as np
 
 from aerie.fpga.draft_weights import DraftWeights
 from aerie.fpga.quantise import Quantised
-from aerie.fpga.tree_round import (
-    Array,
-    Call,
-    DraftLevel,
-    Frontier,
-    Grown,
-    Serving,
-    TreeRound,
-)
+from aerie.fpga.tree_round import Array, Call, DraftLevel, Frontier, Grown, Serving, TreeRound
 from aerie.fpga.tree_runs import grow_unfused
 
 HEAD_KINDS = {"half": 0, "q4": 1, "sketch": 2}

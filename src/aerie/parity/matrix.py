@@ -119,10 +119,7 @@ class Matrix:
 
 
 def measure_column(
-    backend: str,
-    device: str,
-    cases: Sequence[Case],
-    dumps: Sequence[Path],
+    backend: str, device: str, cases: Sequence[Case], dumps: Sequence[Path]
 ) -> Column:
     """Run every case and replay every dump on one backend."""
     kernels = load(backend, device=device)

@@ -45,11 +45,7 @@ def item_bytes(port: Port, names: Mapping[str, int]) -> int:
 
 
 def _of_port(
-    card: Card,
-    port: Port,
-    names: Mapping[str, int],
-    given: frozenset[str],
-    own: Mapping[str, Rule],
+    card: Card, port: Port, names: Mapping[str, int], given: frozenset[str], own: Mapping[str, Rule]
 ) -> PortBytes:
     if port.kind != "out" and port.name not in given:
         return PortBytes()

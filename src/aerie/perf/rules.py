@@ -37,9 +37,7 @@ _NODES = rule(written="taken*W*K")
 
 RULES: Mapping[str, Mapping[str, Rule]] = {
     "draft_tree_layer_score_index_gen_op": reads(
-        topk_probas="taken*W*K",
-        last_layer_scores="taken*W",
-        input_hidden="parents*H",
+        topk_probas="taken*W*K", last_layer_scores="taken*W", input_hidden="parents*H"
     ),
     "update_cumu_draft_state": {
         "cumu_tokens": _NODES,
