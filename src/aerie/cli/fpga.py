@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
@@ -16,7 +16,6 @@ from aerie.cli.fpga_models import Out, as_lines, write_page
 from aerie.cli.output import console, finish
 from aerie.errors import UnknownNameError
 
-T = TypeVar("T")
 app = typer.Typer(help="The hardware design: counted bytes, RTL, synthesis, and the race.")
 Dumps = Annotated[Path, typer.Option(help="Folder of dumps.", exists=True, file_okay=False)]
 app.command("pack")(fpga_models.pack_weights)
@@ -34,7 +33,7 @@ def begin(*modules: str) -> dict[str, Any]:
     return {"tools": versions(), "provenance": provenance("cpu")}
 
 
-def chosen(kind: str, asked: str, known: Mapping[str, T]) -> list[T]:
+def chosen(kind: str, asked: str, known: Mapping[str, Any]) -> list[Any]:
     """Of names separated by commas, all of which exist; none: all that do."""
     names = asked.split(",") if asked else list(known)
     for name in names:
@@ -43,7 +42,7 @@ def chosen(kind: str, asked: str, known: Mapping[str, T]) -> list[T]:
     return [known[name] for name in names]
 
 
-def by_name(entries: Iterable[Any]) -> dict[str, Any]:
+def _by_name(entries: Iterable[Any]) -> dict[str, Any]:
     """Entries that have names."""
     return {entry.name: entry for entry in entries}
 
@@ -92,7 +91,7 @@ def simulate(
     from aerie.fpga.blocks import BLOCKS
     from aerie.fpga.sim.study import recorded_rounds, study_block, study_largest, study_top
 
-    blocks = chosen("block", only, by_name(BLOCKS))
+    blocks = chosen("block", only, _by_name(BLOCKS))
     rounds = recorded_rounds()
     studies, tallies = {}, []
     for block in blocks:
@@ -125,7 +124,7 @@ def simulate_in_cocotb(
 
     rows = []
     with TemporaryDirectory() as scratch:
-        for block in chosen("block", only, by_name(BLOCKS)):
+        for block in chosen("block", only, _by_name(BLOCKS)):
             folder = (work or Path(scratch)) / block.name
             rows += cosim.study(block, cosim.calls_of(block, dumps, vectors), folder.resolve())
             console().print(f"{block.name}: {[row['differing'] for row in rows[-2:]]} differ")
@@ -171,7 +170,7 @@ def synthesise(
     made = begin("amaranth", "pyosys")
     from aerie.fpga import synth
 
-    asked, found = chosen("instance", only, by_name(synth.DEFAULTS)), []
+    asked, found = chosen("instance", only, _by_name(synth.DEFAULTS)), []
     with TemporaryDirectory() as scratch:
         for instance in asked:
             found.append(synth.synthesise(instance, (work or Path(scratch)) / instance.name))
@@ -200,7 +199,7 @@ def specialise(
 
     rows = []
     with TemporaryDirectory() as scratch:
-        for card in chosen("card", only, by_name(special.CARDS)):
+        for card in chosen("card", only, _by_name(special.CARDS)):
             rows.append(special.compare(card, work or Path(scratch)))
             console().print(f"{card.name}: {rows[-1]}")
     record = {"rows": rows, **made}
@@ -220,7 +219,7 @@ def place_and_route(
     from aerie.fpga import route
 
     rows = []
-    for instance in chosen("instance", only, by_name(route.INSTANCES)):
+    for instance in chosen("instance", only, _by_name(route.INSTANCES)):
         runs = route.route(instance, range(1, seeds + 1))
         console().print(f"{instance.name}: {[run['megahertz'] for run in runs]} MHz")
         rows += runs
