@@ -21,7 +21,6 @@ from aerie.attention import reference
 from aerie.attention.contract import LayerAttention, Reach
 from aerie.attention.rows import Rows
 from aerie.attention.triton import (
-    PreparedAttention,
     Tile,
     TileKey,
     TileTable,
@@ -29,7 +28,6 @@ from aerie.attention.triton import (
     TritonOptions,
     load_tiles,
     one_tile,
-    records,
     tile_key,
 )
 from aerie.attention.triton.tiles import shared_bytes
@@ -148,41 +146,11 @@ def test_equals_the_definition(name: str) -> None:
     torch.testing.assert_close(got, want, rtol=0, atol=tolerance)
 
 
-@dataclass(frozen=True)
-class Statistics:
-    """How a plan came out, read back from the device."""
-
-    n_programs: int  # launched, per block of heads
-    n_working: int
-    n_splits: int  # most pieces one unit was cut into
-    blocks: int  # over all programs
-    longest: int  # blocks of the longest program
-    masked: int  # blocks that needed a mask
-
-
-def statistics(attend: PreparedAttention) -> Statistics:
-    """How the work of the only reach was cut."""
-    (plan,) = attend.plans.values()
-    programs = plan.programs.cpu()
-    working = programs[programs[:, records.N_ROWS.value] > 0]
-    first = working[:, records.FIRST_BLOCK.value]
-    end = working[:, records.END_BLOCK.value]
-    plain = torch.minimum(end, working[:, records.N_PLAIN.value]) - first
-    return Statistics(
-        n_programs=plan.n_programs,
-        n_working=working.shape[0],
-        n_splits=int(working[:, records.N_SPLITS.value].max()),
-        blocks=int((end - first).sum()),
-        longest=int((end - first).max()),
-        masked=int((end - first - plain.clamp(min=0)).sum()),
-    )
-
-
 def test_statistics_count_splits_and_masks() -> None:
     case = Case(_decode(), (1, 1, 16))
     attend = TritonAttention(one_tile(replace(SMALL, masked_cost=1)))(case.rows, [WHOLE])
     attend(*_inputs(case))
-    found = statistics(attend)
+    found = attend.statistics()[WHOLE]
     # 77 columns are four blocks and a rest of 13; the request of one column is another rest.
     assert (found.blocks, found.masked, found.longest, found.n_splits) == (6, 2, 1, 5)
     assert found.n_working == 6 <= found.n_programs
@@ -205,7 +173,7 @@ def test_units_that_do_not_divide_the_programs_are_cut_finer(
     attend = TritonAttention(one_tile(case.tile))(rows, [WHOLE])
     want = reference.prepare(rows, [WHOLE])(*inputs)
     torch.testing.assert_close(attend(*inputs), want, rtol=0, atol=5e-6)
-    found = statistics(attend)
+    found = attend.statistics()[WHOLE]
     assert (found.n_splits, found.longest) == (n_splits, longest)
     assert (found.n_working, found.blocks) == (n_splits * n_requests, 21 * n_requests)
 
@@ -214,7 +182,7 @@ def test_splits_shorter_than_the_least_are_not_made() -> None:
     case = Case(_decode(), (1, 1, 16))
     attend = TritonAttention(one_tile(replace(SMALL, least_blocks=4)))(case.rows, [WHOLE])
     attend(*_inputs(case))
-    assert statistics(attend).n_splits == 2
+    assert attend.statistics()[WHOLE].n_splits == 2
 
 
 def test_the_shipped_table_serves_the_default() -> None:

@@ -18,7 +18,7 @@ from aerie.attention.contract import LayerAttention, Reach
 from aerie.attention.rows import Rows
 from aerie.attention.triton.attend_kernels import attend_kernel
 from aerie.attention.triton.merge_kernels import merge_kernel
-from aerie.attention.triton.plan import Geometry, Plan, make_plan
+from aerie.attention.triton.plan import Geometry, Plan, PlanStatistics, make_plan, read_statistics
 from aerie.attention.triton.tiles import Tile, TileKey, TileTable, padded, tile_key
 from aerie.chips import record_of
 from aerie.errors import UsageError
@@ -96,6 +96,10 @@ class PreparedAttention:
         if plan.is_split:
             _merge(plan, work, geometry)
         return out
+
+    def statistics(self) -> dict[Reach, PlanStatistics]:
+        """How the work of each reach was cut. Waits for the device: not for a serving loop."""
+        return {reach: read_statistics(plan) for (reach, _), plan in self.plans.items()}
 
     def _plan(self, reach: Reach, geometry: Geometry) -> Plan:
         if reach not in self.reaches:

@@ -57,6 +57,18 @@ class Plan:
         return self.most_splits > 1
 
 
+@dataclass(frozen=True)
+class PlanStatistics:
+    """How a plan came out, read back from the device."""
+
+    n_programs: int  # launched, per block of heads
+    n_working: int
+    n_splits: int  # most pieces one unit was cut into
+    blocks: int  # over all programs
+    longest: int  # blocks of the longest program
+    masked: int  # blocks that needed a mask
+
+
 def make_plan(rows: Rows, reach: Reach, geometry: Geometry, tile: Tile) -> Plan:
     """Launch the two planning kernels."""
     heads = stacked_heads(geometry.group, min(tile.heads, tile.block_m))
@@ -124,6 +136,23 @@ def make_plan(rows: Rows, reach: Reach, geometry: Geometry, tile: Tile) -> Plan:
         launch_pdl=is_chained,
     )
     return plan
+
+
+def read_statistics(plan: Plan) -> PlanStatistics:
+    """Read a plan back; waits for the device."""
+    programs = plan.programs.cpu()
+    working = programs[programs[:, records.N_ROWS.value] > 0]
+    first = working[:, records.FIRST_BLOCK.value]
+    end = working[:, records.END_BLOCK.value]
+    plain = torch.minimum(end, working[:, records.N_PLAIN.value]) - first
+    return PlanStatistics(
+        n_programs=plan.n_programs,
+        n_working=working.shape[0],
+        n_splits=int(working[:, records.N_SPLITS.value].max()),
+        blocks=int((end - first).sum()),
+        longest=int((end - first).max()),
+        masked=int((end - first - plain.clamp(min=0)).sum()),
+    )
 
 
 def stacked_heads(group: int, most: int) -> int:
