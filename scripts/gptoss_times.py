@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from aerie.assemble.numerics import find_numerics
-from aerie.bench.ceilings import copy_bandwidth
+from aerie.bench.ceilings import copy_bandwidth, matmul_tflops
 from aerie.bench.provenance import provenance
 from aerie.bench.record import write_json
 from aerie.bench.round.mixture import (
@@ -90,12 +90,11 @@ class Scale:
     backend: str
     context: int
     chunk: int
-    side: int  # of the large product
 
 
 SCALES = {
-    "cuda": Scale(PUBLISHED, "bfloat16", "triton", 512, 2048, 8192),
-    "cpu": Scale(TOY, "float32", "pytorch", 24, 64, 128),
+    "cuda": Scale(PUBLISHED, "bfloat16", "triton", 512, 2048),
+    "cpu": Scale(TOY, "float32", "pytorch", 24, 64),
 }
 
 
@@ -122,23 +121,6 @@ def _inputs_to_compare(scale: Scale) -> Iterator[tuple[str, dict[str, Any]]]:
         rng, sizes = np.random.default_rng(n_rows), (n_rows, 704, scale.config["hidden_size"])
         drawn = draw_experts(rng, sizes, (5, 2), scale.dtype, gate, has_bias=True)
         yield f"{n_rows} rows, {'gated' if gate else 'plain'}", drawn
-
-
-def product_tflops(device: str, scale: Scale) -> float:
-    """A large product in the run's dtype: what a chunk is held against."""
-    dtype = getattr(torch, scale.dtype)
-    left, right = (torch.ones(scale.side, scale.side, dtype=dtype, device=device) for _ in "ab")
-    left.normal_(), right.normal_()
-    seconds = statistics.median(_seconds(device, lambda: left @ right) for _ in range(12))
-    return 2 * scale.side**3 / seconds / 1e12
-
-
-def _seconds(device: str, call: Callable[[], object]) -> float:
-    synchronise(device)
-    begin = time.perf_counter()
-    call()
-    synchronise(device)
-    return time.perf_counter() - begin
 
 
 def build(setup: RoundSetup, scale: Scale) -> tuple[Decoder, ForcedRouting]:
@@ -363,7 +345,7 @@ def main() -> int:
     if options.tiles:
         done("tiles", time_tiles(device, scale))
         return 0
-    tflops = done("large_product_tflops", product_tflops(device, scale))
+    tflops = done("large_product_tflops", matmul_tflops(device))
     setup = RoundSetup(device, scale.dtype, None, scale.backend, "graphs")
     model = build(setup, scale)
     done("gigabytes_on_the_device", torch.cuda.memory_allocated() / 1e9 if device == "cuda" else 0)

@@ -15,11 +15,7 @@ from typing import Any
 
 import torch
 
-from aerie.attention.triton import (
-    TileTable,
-    TritonAttention,
-    load_tiles,
-)
+from aerie.attention.triton import TileTable, TritonAttention, load_tiles
 from aerie.bench.ceilings import copy_bandwidth
 from aerie.bench.kernels import attention, attention_sweep
 from aerie.bench.kernels.attention import (

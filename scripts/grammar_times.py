@@ -30,19 +30,15 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aerie.bench.provenance import provenance
 from aerie.bench.record import interval, write_json
-from aerie.bench.round.setup import (
-    Room,
-    RoundSetup,
-    abandon,
-    read_prompts,
-    tokenizer_of_pair,
-)
-from aerie.bench.round.speed import Clocked, launch_counts
+from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, tokenizer_of_pair
+from aerie.bench.round.speed import LEAD_IN, Clocked, launch_counts
+from aerie.bench.turns import in_turns
 from aerie.config import GraphConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.models.inflate.embed import LargePair
@@ -60,7 +56,6 @@ SHAPES = {
 PLAIN = SpeculationConfig(method="none")
 LIMITS = {"round": 1.15, "bystanders": 0.95}
 LONGEST = 17  # tokens of a round and request, at most
-LEAD_IN = 2  # rounds of a turn that still share the device with the engine before
 VALUE = {"anyOf": [{"type": kind} for kind in ("string", "number", "boolean", "null", "object")]}
 # Arrays of so many arrays of so many values: no text of a measurement comes to its end.
 MANY = 64
@@ -188,12 +183,11 @@ class Bench:
         sides = {name: self.side(shape, n) for name, n in counts.items()}
         for side in sides.values():
             side.start(self.prompts, self.most_tokens)
-        for turn in range(self.args.turns + 1):
-            order = list(sides.values())
-            for side in order[turn % 3 :] + order[: turn % 3]:
-                side.turn(self.args.rounds)
-                if turn == 0:
-                    side.forget()
+        ways = {name: partial(side.turn, self.args.rounds) for name, side in sides.items()}
+        in_turns(ways, 0)
+        for side in sides.values():
+            side.forget()
+        in_turns(ways, self.args.turns, 0)
         for side in sides.values():
             abandon(side.core, side.ids)
         return sides
@@ -248,14 +242,15 @@ def measure(bench: Bench) -> dict[str, Any]:
 def verdicts(found: dict[str, Any], vocabulary: int) -> dict[str, bool]:
     """By name, whether it is as it must be."""
     texts, names = found["texts"], list(SHAPES)
+    medians = {
+        (kind, name): found[kind][name]["ratio"]["median"]
+        for kind in ("rounds", "bystanders")
+        for name in names
+    }
     return {
+        **{f"{name}: round": medians["rounds", name] <= LIMITS["round"] for name in names},
         **{
-            f"{name}: round": found["rounds"][name]["ratio"]["median"] <= LIMITS["round"]
-            for name in names
-        },
-        **{
-            f"{name}: bystanders": found["bystanders"][name]["ratio"]["median"]
-            >= LIMITS["bystanders"]
+            f"{name}: bystanders": medians["bystanders", name] >= LIMITS["bystanders"]
             for name in names
         },
         **{f"{name}: texts": texts[name]["equal"] == texts[name]["of"] for name in names},
@@ -281,15 +276,8 @@ def main() -> None:
     dtype, backend = ("bfloat16", "triton") if is_gpu else ("float32", "pytorch")
     # A rehearsal plans by the table of another device: what is chosen does not matter.
     costs = None if is_gpu else str(ROOT / "src/aerie/costs/costs_h200.json")
-    setup = RoundSetup(
-        args.device,
-        dtype,
-        geometry,
-        backend,
-        numerics="exact",
-        costs=costs,
-        foreign_costs=not is_gpu,
-    )
+    exact = {"numerics": "exact", "costs": costs, "foreign_costs": not is_gpu}
+    setup = RoundSetup(args.device, dtype, geometry, backend, **exact)
     pair = setup.load()
     vocabulary = pair.target.geometry.vocab_size
     own = tokenizer_of_pair()

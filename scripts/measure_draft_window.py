@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,7 +33,7 @@ from aerie.models.hub import find_pair
 from aerie.text.heldout import read_tokens
 from aerie.text.loops import is_loop_free, repeated_share
 from aerie.text.tokenizer import load_tokenizer
-from aerie.train.acceptance import Walked, bootstrap_interval, mean_length
+from aerie.train.acceptance import Walked, bootstrap_interval, mean_length, middle, resampled
 
 CHUNK = 512  # prompt tokens of a pass
 # Settings of the head; the built-in one was trained with a window of 512.
@@ -134,22 +133,14 @@ def _chain(
 def summary(walks: Sequence[Walked], trained: Sequence[Walked]) -> dict[str, Any]:
     """Of one reach at one context; `trained` are walks over the same texts as it was trained."""
     low, high = bootstrap_interval(walks)
+    paired = middle(resampled(walks) / resampled(trained))  # of the same texts, drawn together
     return {
         "drafts": sum(walk.drafts for walk in walks),
         "acceptance_length": round(mean_length(walks), 4),
         "interval": [round(low, 4), round(high, 4)],
         "of_trained": round(mean_length(walks) / mean_length(trained), 4),
-        "of_trained_interval": _paired(walks, trained),
+        "of_trained_interval": [round(bound, 4) for bound in paired],
     }
-
-
-def _paired(walks: Sequence[Walked], trained: Sequence[Walked]) -> list[float]:
-    """95 % interval of the ratio of two means over the same texts, drawn together."""
-    counts = np.array([[(w.drafts, w.accepted) for w in own] for own in (walks, trained)])
-    random = np.random.default_rng(0)
-    sums = counts[:, random.integers(counts.shape[1], size=(2000, counts.shape[1]))].sum(axis=2)
-    over, under = 1 + sums[..., 1] / sums[..., 0]
-    return [round(float(bound), 4) for bound in np.quantile(over / under, [0.025, 0.975])]
 
 
 def measure(args: argparse.Namespace) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from unittest import mock
@@ -101,10 +102,16 @@ class Weights:
         """Of one."""
         return sum(tensor.nbytes for tensor in self.copies[0].values())
 
-    def call(self, x: Tensor, copy_idx: int = 0) -> Tensor:
-        """x times a copy."""
-        own = self.copies[copy_idx]
-        return CALLS[self.kind](x=x, **own, group_size=self.shape.group(self.kind))["y"]
+    def call(self, x: Tensor, tile: Tile | None = None, copy_idx: int = 0) -> Tensor:
+        """x times a copy, by a given tile; None: as products choose."""
+        group_size, module = self.shape.group(self.kind), MODULES[self.kind]
+        forced = mock.patch.object(module, "tile_for", lambda product, x: tile)
+        with nullcontext() if tile is None else forced:
+            return CALLS[self.kind](x=x, **self.copies[copy_idx], group_size=group_size)["y"]
+
+    def calls(self, tile: Tile | None = None) -> list[Callable[[Tensor], Tensor]]:
+        """The same of each copy."""
+        return [partial(self.call, tile=tile, copy_idx=i) for i in range(len(self.copies))]
 
 
 def draw_weights(shape: Shape, kind: str, bed: Bed) -> Weights:
@@ -212,16 +219,6 @@ def _quietly(call: Callable[[], Any]) -> None:
         print(f"compiling ahead: {type(error).__name__}: {str(error)[:200]}", flush=True)
 
 
-@contextmanager
-def by_tile(kind: str, tile: Tile | None) -> Iterator[None]:
-    """Products of a format by a given tile; None: as they choose."""
-    if tile is None:
-        yield
-        return
-    with mock.patch.object(MODULES[kind], "tile_for", lambda product, x: tile):
-        yield
-
-
 def _spread(rows: int, outputs: int, warps: int, *stages: int) -> tuple[Tile, ...]:
     return tuple(Tile(rows, outputs, warps, n) for n in stages)
 
@@ -324,8 +321,7 @@ class Packer:
         if self.scheme == "fp8":
             made = self._fp8(weight)
         else:
-            found = symmetric(weight) if self.scheme == "gptq" else with_zeros(weight)
-            made = pack_layer(self.products, self.scheme, found, None)
+            made = pack_layer(self.products, self.scheme, rounded(weight, self.scheme), None)
         return replace(made, bias=dense.bias)
 
     def _fp8(self, weight: Tensor) -> PackedLinear:
@@ -344,21 +340,15 @@ class Packer:
         return self.products.make(self.scheme, "multiply_fp8", arrays, {"group_size": group})
 
 
-def symmetric(weight: Tensor) -> Int4Codes:
-    """Zero is code 8."""
-    groups = weight.float().unflatten(1, (-1, int4_group(weight.shape[1])))
-    scales = (groups.abs().amax(2) / 7).clamp(min=1e-12)  # [n_out, groups]
-    codes = ((groups / scales[..., None]).round() + 8).clamp(0, 15).to(torch.uint8)
-    zeros = torch.full_like(scales.t(), 8).to(torch.uint8)
-    return Int4Codes(codes.flatten(1), zeros.contiguous(), scales.t().contiguous())
-
-
-def with_zeros(weight: Tensor) -> Int4Codes:
-    """Every group has a zero of its own."""
+def rounded(weight: Tensor, scheme: str) -> Int4Codes:
+    """Of gptq zero is code 8, of awq every group has a zero of its own."""
     groups = weight.float().unflatten(1, (-1, int4_group(weight.shape[1])))
     low, high = groups.amin(2).clamp(max=0), groups.amax(2).clamp(min=0)
-    scales = ((high - low) / 15).clamp(min=1e-12)
-    zeros = (-low / scales).round().clamp(0, 15)
+    widths = {"gptq": groups.abs().amax(2) / 7, "awq": (high - low) / 15}
+    scales = widths[scheme].clamp(min=1e-12)  # [n_out, groups]
+    zeros = torch.full_like(scales, 8)
+    if scheme == "awq":
+        zeros = (-low / scales).round().clamp(0, 15)
     codes = ((groups / scales[..., None]).round() + zeros[..., None]).clamp(0, 15)
     by_group = zeros.t().to(torch.uint8).contiguous()
     return Int4Codes(codes.to(torch.uint8).flatten(1), by_group, scales.t().contiguous())

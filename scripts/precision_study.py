@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,14 @@ import torch
 
 from aerie.api import Engine
 from aerie.bench.provenance import provenance
-from aerie.bench.record import line, write_json
+from aerie.bench.record import formatted, write_json
 from aerie.bench.round.setup import tokenizer_of_pair
 from aerie.kernels.registry import Kernels
 from aerie.parity.precision import SOFTMAX, VARIANTS, Variant
 from aerie.parity.precision_watch import Watch
 from aerie.requests.params import SamplingParams
 from aerie.text.heldout import read_tokens
+from aerie.train.acceptance import Walked, mean_length, middle, resampled
 
 TREE = {"top_k": 4, "depth": 4, "nodes": 12}
 BATCH = 8
@@ -62,8 +63,7 @@ SETTINGS = (
 class Outcome:
     """One run over all prompts."""
 
-    drafts: list[int]
-    accepted: list[int]
+    walks: list[Walked]
     tokens: list[tuple[int, ...]]
 
 
@@ -116,10 +116,7 @@ def chosen(setting: Setting) -> list[Variant]:
 
 
 def decode(
-    prompts: list[list[int]],
-    n_tokens: int,
-    setting: Setting,
-    tap: Callable[[Kernels], Kernels],
+    prompts: list[list[int]], n_tokens: int, setting: Setting, tap: Callable[[Kernels], Kernels]
 ) -> Outcome:
     """All prompts once; every request has a seed of its own, the same in every run."""
     engine = Engine.load(
@@ -137,9 +134,9 @@ def decode(
     while any(engine.core.request(request_id).ended is None for request_id in ids):
         engine.step()
     done = [engine.collect(request_id) for request_id in ids]
+    counts = [entry.statistics for entry in done]
     return Outcome(
-        [entry.statistics.num_drafts for entry in done],
-        [entry.statistics.num_accepted_tokens for entry in done],
+        [Walked(own.num_drafts, own.num_accepted_tokens) for own in counts],
         [entry.token_ids for entry in done],
     )
 
@@ -149,15 +146,17 @@ def row(
 ) -> dict[str, Any]:
     """Acceptance length, its distance from exact arithmetic, and intervals over the prompts."""
     same = sum(one == other for one, other in zip(found.tokens, exact.tokens, strict=True))
-    lengths, differences = resample(found, exact)
+    length, exact_length = mean_length(found.walks), mean_length(exact.walks)
+    # Of the same samples of prompts.
+    lengths, exact_lengths = (resampled(own.walks, N_RESAMPLES) for own in (found, exact))
     return {
         "name": name,
         "meaning": meaning,
         "setting": setting.name,
-        "acceptance": length(found),
-        "interval": interval(lengths),
-        "difference": length(found) - length(exact),
-        "difference_interval": interval(differences),
+        "acceptance": length,
+        "interval": middle(lengths),
+        "difference": length - exact_length,
+        "difference_interval": middle(lengths - exact_lengths),
         "same_texts": same,
         "texts": len(found.tokens),
         **paired(watch),
@@ -170,7 +169,7 @@ def paired(watch: Watch) -> dict[str, Any]:
     picks = np.random.default_rng(0).integers(0, max(gaps.size, 1), (1000, gaps.size))
     return {
         "expected_difference": float(gaps.mean()) if gaps.size else None,
-        "expected_interval": interval(gaps[picks].mean(1)) if gaps.size else None,
+        "expected_interval": middle(gaps[picks].mean(1)) if gaps.size else None,
         "rounds": int(gaps.size),
         "mean_distance": float(np.mean(watch.row_distances)) if watch.row_distances else None,
         "worst_distance": max(watch.row_distances, default=None),
@@ -179,31 +178,6 @@ def paired(watch: Watch) -> dict[str, Any]:
         "reordered": float(np.mean(watch.layer_reorders)) if watch.layer_reorders else None,
         "layers": len(watch.layer_errors),
     }
-
-
-def length(outcome: Outcome) -> float:
-    """1 + accepted / drafts."""
-    return 1.0 + sum(outcome.accepted) / sum(outcome.drafts)
-
-
-def resample(found: Outcome, exact: Outcome) -> tuple[np.ndarray, np.ndarray]:
-    """Acceptance and its difference over bootstrap samples of prompts, the same for both runs."""
-    rng = np.random.default_rng(0)
-    n_prompts = len(found.drafts)
-    picks = rng.integers(0, n_prompts, (N_RESAMPLES, n_prompts))
-
-    def lengths(outcome: Outcome) -> np.ndarray:
-        accepted, drafts = np.array(outcome.accepted)[picks], np.array(outcome.drafts)[picks]
-        return 1.0 + accepted.sum(1) / drafts.sum(1)
-
-    own, other = lengths(found), lengths(exact)
-    return own, own - other
-
-
-def interval(samples: np.ndarray) -> list[float]:
-    """The middle 95 %."""
-    low, high = np.quantile(samples, (0.025, 0.975))
-    return [float(low), float(high)]
 
 
 def render(record: dict[str, Any]) -> str:
@@ -233,50 +207,47 @@ def render(record: dict[str, Any]) -> str:
 
 
 def _table(setting: str, entries: list[dict[str, Any]]) -> list[str]:
-    is_softmax = setting.startswith("coins")
-    own = (
-        ("accepted a round, same rows (95 %)", "distance, mean / worst")
-        if is_softmax
-        else ("hidden rows off by", "layers reordered")
-    )
-    lines = [
-        f"## {setting}",
-        "",
-        f"| | what | acceptance (95 %) | difference (95 %) | same texts | {' | '.join(own)} |",
-        "|---|---|---:|---:|---:|---:|---:|",
-    ]
-    for e in entries:
-        is_exact = e["name"] == "exact"
-        cells = [e["name"], e["meaning"], f"{e['acceptance']:.3f} {_between(e['interval'], '.2f')}"]
-        cells.append("" if is_exact else _signed(e["difference"], e["difference_interval"]))
-        cells.append("" if is_exact else f"{e['same_texts']} of {e['texts']}")
-        cells += _softmax_cells(e) if is_softmax else _layer_cells(e)
-        lines.append(line(cells))
-    return [*lines, ""]
+    columns = COLUMNS | (SOFTMAX_COLUMNS if setting.startswith("coins") else LAYER_COLUMNS)
+    return [f"## {setting}", "", *formatted(columns, map(_cells, entries)), ""]
 
 
-def _softmax_cells(e: dict[str, Any]) -> list[str]:
-    if e["mean_distance"] is None:
-        return ["", ""]
-    gap = f"{e['expected_difference']:+.5f} {_between(e['expected_interval'], '+.5f')}"
-    return [gap, f"{e['mean_distance']:.1e} / {e['worst_distance']:.1e}"]
+def _cells(entry: Mapping[str, Any]) -> dict[str, str]:
+    """What the columns show; empty where an approximation is not at work."""
+    shown = {
+        "acceptance": f"{entry['acceptance']:.3f} {_between(entry['interval'], '.2f')}",
+        **dict.fromkeys(("difference", "same", "expected", "distance", "hidden", "reordered"), ""),
+    }
+    if entry["name"] != "exact":
+        between = _between(entry["difference_interval"], "+.3f")
+        shown["difference"] = f"{entry['difference']:+.3f} {between}"
+        shown["same"] = f"{entry['same_texts']} of {entry['texts']}"
+    if entry["mean_distance"] is not None:
+        between = _between(entry["expected_interval"], "+.5f")
+        shown["expected"] = f"{entry['expected_difference']:+.5f} {between}"
+        shown["distance"] = f"{entry['mean_distance']:.1e} / {entry['worst_distance']:.1e}"
+    if entry["hidden_error"] is not None:
+        shown["hidden"] = f"{entry['hidden_error']:.1e}"
+        shown["reordered"] = f"{100 * entry['reordered']:.2f} %"
+    return {"name": entry["name"], "meaning": entry["meaning"], **shown}
 
 
-def _layer_cells(e: dict[str, Any]) -> list[str]:
-    if e["hidden_error"] is None:
-        return ["", ""]
-    return [f"{e['hidden_error']:.1e}", f"{100 * e['reordered']:.2f} %"]
-
-
-def _signed(value: float, interval: list[float]) -> str:
-    return f"{value:+.3f} {_between(interval, '+.3f')}"
-
-
-def _between(interval: list[float], digits: str) -> str:
+def _between(interval: Sequence[float], digits: str) -> str:
     low, high = interval
     return f"({low:{digits}} to {high:{digits}})"
 
 
+COLUMNS = {
+    "arithmetic": "{name}",
+    "what": "{meaning}",
+    "acceptance (95 %)": "{acceptance}",
+    "difference (95 %)": "{difference}",
+    "same texts": "{same}",
+}
+SOFTMAX_COLUMNS = {
+    "accepted a round, same rows (95 %)": "{expected}",
+    "distance, mean / worst": "{distance}",
+}
+LAYER_COLUMNS = {"hidden rows off by": "{hidden}", "layers reordered": "{reordered}"}
 _READING = [
     "## How to read it",
     "",

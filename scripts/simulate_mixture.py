@@ -120,10 +120,10 @@ class PricedBed(Bed):
         launcher.graphs.watch = lambda key: None
         context = statistics.mean(map(len, prompts))
         prices = table.prices(len(prompts), context, len(prompts) * MOST_ROWS, MOST_WIDTH)
-        verified, drafted, verified_rows, shapes = [], [], [], Counter[str]()
+        verified, drafted, rows, shapes = [], [], [], Counter[str]()
         for kind, bucket, *widths in self.launched.elements():
             if kind == "verify":
-                verified_rows.append(bucket.rows)
+                rows.append(bucket.rows)
                 verified.append(float(prices.verify[bucket.rows]))
             elif kind == "draft":
                 fed = widths[0]
@@ -135,14 +135,8 @@ class PricedBed(Bed):
         return {
             "tokens_per_second": run.tokens / run.rounds / seconds,
             "tokens_per_round": run.tokens / run.rounds / len(prompts),
-            "rows": statistics.mean(
-                b.rows for k, b, *_ in self.launched.elements() if k == "verify"
-            ),
-            "drafts": Counter(
-                f"{len(w[0])}x{max(w[0], default=0)}"
-                for k, _, *w in self.launched.elements()
-                if k == "draft"
-            ),
+            "rows": statistics.mean(rows),
+            "drafts": shapes,
         }
 
 

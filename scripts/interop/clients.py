@@ -68,11 +68,7 @@ def _vllm(backend: str, endpoint: str) -> Client:
         f" --num-prompts {N_REQUESTS} --max-concurrency {N_AT_A_TIME}"
         " --ignore-eos --temperature 0 --disable-tqdm",
         packages=("vllm", "transformers"),
-        proofs=(
-            rf"Successful requests: +{N_REQUESTS}\b",
-            r"Failed requests: +0\b",
-            acceptance,
-        ),
+        proofs=(rf"Successful requests: +{N_REQUESTS}\b", r"Failed requests: +0\b", acceptance),
         acceptance=acceptance,
         environment={"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
     )

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from peer_engines import ENGINES, Answer, PeerEngine, Settings, check_lane
+from peer_engines import ENGINES, Answer, PeerEngine, check_lane
 from peer_tables import print_tables
 
 START = time.perf_counter()
@@ -42,18 +42,7 @@ ENVIRONMENT = {
 def run_lane(asked: argparse.Namespace) -> None:
     """One engine with one policy, in this process: every point, every group."""
     engine_name, _, policy = asked.lane.partition(":")
-    settings = Settings(
-        policy=policy,
-        target=asked.target,
-        draft=asked.draft,
-        dtype=asked.dtype,
-        device=asked.device,
-        longest=asked.longest,
-        share=asked.share,
-        pages=asked.pages,
-        sampling=asked.sampling,
-    )
-    engine = ENGINES[engine_name](settings)
+    engine = ENGINES[engine_name](policy, asked)
     ready = time.perf_counter() - START
     # Not before: vLLM starts processes of its own, and should find nothing opened.
     from aerie.bench.provenance import peer_provenance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,21 +11,6 @@ from typing import Any, Protocol
 
 MOST_REQUESTS = 64
 COUNTS = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What both engines are loaded with."""
-
-    policy: str
-    target: str | None  # None: aerie's built-in pair
-    draft: str | None
-    dtype: str
-    device: str  # of aerie; vLLM takes the GPU
-    longest: int  # positions of one request
-    share: float  # of the GPU's memory, vLLM
-    pages: int  # of 16 positions, aerie
-    sampling: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -55,19 +41,19 @@ class PeerEngine(Protocol):
 class Vllm:
     """vLLM: `plain`, or `chainK` for K drafted tokens."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, policy: str, asked: Namespace) -> None:
         from vllm import LLM
 
-        drafted = chain_depth(settings.policy)
-        method = {"method": "eagle3", "model": settings.draft, "num_speculative_tokens": drafted}
+        drafted = chain_depth(policy)
+        method = {"method": "eagle3", "model": asked.draft, "num_speculative_tokens": drafted}
         self.phases: dict[str, float] = {}
-        self._sampling = settings.sampling
+        self._sampling = asked.sampling
         self._llm = LLM(
-            model=settings.target,
-            dtype=settings.dtype,
-            max_model_len=settings.longest,
+            model=asked.target,
+            dtype=asked.dtype,
+            max_model_len=asked.longest,
             max_num_seqs=MOST_REQUESTS,
-            gpu_memory_utilization=settings.share,
+            gpu_memory_utilization=asked.share,
             speculative_config=method if drafted else None,
             disable_log_stats=False,  # else there are no counters
             seed=0,
@@ -101,25 +87,25 @@ class Vllm:
 class Aerie:
     """aerie: `planner` is its default; `plain`, and `chainK` as above."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, policy: str, asked: Namespace) -> None:
         from aerie import Engine
 
-        drafted = chain_depth(settings.policy)
+        drafted = chain_depth(policy)
         speculation: dict[str, Any] = {}
-        if settings.policy == "plain":
+        if policy == "plain":
             speculation = {"method": "none"}
-        elif settings.policy != "planner":
+        elif policy != "planner":
             chain = {"top_k": 1, "depth": drafted, "nodes": drafted + 1}
             speculation = {"policy": "fixed", **chain}
-        self._sampling = settings.sampling
+        self._sampling = asked.sampling
         self._engine = Engine.load(
-            settings.target,
-            None if settings.policy == "plain" else settings.draft,
-            device=settings.device,
-            dtype=settings.dtype,
-            max_model_len=settings.longest,
+            asked.target,
+            None if policy == "plain" else asked.draft,
+            device=asked.device,
+            dtype=asked.dtype,
+            max_model_len=asked.longest,
             speculation=speculation,
-            cache={"n_pages": settings.pages},
+            cache={"n_pages": asked.pages},
             scheduler={"max_batch": MOST_REQUESTS},
         )
         self.phases = self._engine.load_seconds

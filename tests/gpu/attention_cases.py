@@ -14,12 +14,14 @@ from torch import Tensor
 
 from aerie.attention import pytorch
 from aerie.attention.contract import LayerAttention, Reach
-from aerie.attention.rows import Bounds, Rows, join_rows, pad_rows
+from aerie.attention.rows import Bounds, Rows
 from aerie.attention.triton import Tile, TritonAttention, TritonOptions, one_tile
 from aerie.bench.kernels.attention import on
 from tests.gpu.capture import refusing_to_synchronise
 from tests.unit.attention.trees import (
     causal_batch,
+    join_rows,
+    pad_rows,
     random_parents,
     scattered_slots,
     tree_batch,

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from aerie.attention import pytorch, reference
 from aerie.attention.contract import Reach
-from aerie.attention.rows import Rows, join_rows
+from aerie.attention.rows import Rows
 from aerie.models.decoder import Decoder
 from aerie.models.load import LoadOptions, load_decoder
 from tests.unit.attention.trees import (
     causal_batch,
+    join_rows,
     packed_slots,
     random_parents,
     root_path,

@@ -8,8 +8,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-INERT_SLOT = 0  # padding rows write here; no request ever owns it
-
 
 @dataclass(frozen=True, eq=False)
 class KVPool:
@@ -30,12 +28,6 @@ class KVPool:
     def layers(self) -> tuple[tuple[Tensor, Tensor], ...]:
         """Keys and values of each layer: views [slots, kv_heads, head_dim], made once."""
         return tuple(zip(self.keys.unbind(0), self.values.unbind(0), strict=True))
-
-    def write(self, layer_idx: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Store one layer's rows; `slots` [rows] i64, keys and values [rows, kv_heads, dim]."""
-        stored_keys, stored_values = self.layers[layer_idx]
-        stored_keys.index_copy_(0, slots, keys)
-        stored_values.index_copy_(0, slots, values)
 
     def move(self, source: Tensor, destination: Tensor) -> None:
         """Copy slots in every layer; all reads happen before any write, as K7's moves need."""

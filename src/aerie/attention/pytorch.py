@@ -55,7 +55,7 @@ def prepare(rows: Rows, reaches: Iterable[Reach]) -> Attend:
 
 def prepare_blocks(rows: Rows, reaches: Iterable[Reach], rooms: Rooms | None = None) -> Attend:
     """Walk the requests; reads the batch's indices on the host."""
-    walk = _Walk.of(rows)
+    walk = Walk.of(rows)
     blocks = {reach: _blocks(walk, reach) for reach in set(reaches)}
     masks: dict[tuple[Reach, int], Tensor] = {}  # by reach and first row, made by its first layer
 
@@ -175,7 +175,7 @@ def attend_dense(
 
 
 @dataclass(frozen=True, eq=False)
-class _Walk:
+class Walk:
     """The batch's indices on the host, read once a forward."""
 
     qo_indptr: list[int]
@@ -189,7 +189,7 @@ class _Walk:
     masks: list[NDArray[np.bool_]]  # of the first requests: [rows, columns] each
 
     @classmethod
-    def of(cls, rows: Rows) -> _Walk:
+    def of(cls, rows: Rows) -> Walk:
         ends, column_ends = rows.qo_indptr.tolist(), rows.kv_indptr.tolist()
         words = np.ascontiguousarray(rows.ancestor_bits.numpy())
         bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
@@ -219,7 +219,7 @@ class _Walk:
         return seen
 
 
-def _blocks(walk: _Walk, reach: Reach) -> list[Block]:
+def _blocks(walk: Walk, reach: Reach) -> list[Block]:
     blocks = []
     for request, end in enumerate(walk.qo_indptr[1:]):
         for first in range(walk.qo_indptr[request], end, BLOCK_ROWS):
@@ -227,7 +227,7 @@ def _blocks(walk: _Walk, reach: Reach) -> list[Block]:
     return blocks
 
 
-def _block(walk: _Walk, reach: Reach, request: int, span: tuple[int, int]) -> Block:
+def _block(walk: Walk, reach: Reach, request: int, span: tuple[int, int]) -> Block:
     """Find the columns the block needs, and the mask only if some row misses one of them."""
     first, end = span
     base, n_columns = walk.kv_indptr[request], walk.kv_indptr[request + 1] - walk.kv_indptr[request]

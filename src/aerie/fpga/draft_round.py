@@ -9,15 +9,7 @@ import numpy as np
 
 from aerie.fpga.draft_weights import DraftWeights
 from aerie.fpga.quantise import Quantised
-from aerie.fpga.tree_round import (
-    Array,
-    Call,
-    DraftLevel,
-    Frontier,
-    Grown,
-    Serving,
-    TreeRound,
-)
+from aerie.fpga.tree_round import Array, Call, DraftLevel, Frontier, Grown, Serving, TreeRound
 from aerie.fpga.tree_runs import grow_unfused
 
 HEAD_KINDS = {"half": 0, "q4": 1, "sketch": 2}
@@ -109,10 +101,8 @@ class Level:
             queries=queries,
             row_indptr=indptr,
             positions=positions,
-            seq_len=one.serving.seq_len,
             tree_mask=mask,
-            req_to_token=one.serving.req_to_token,
-            req_pool_indices=one.serving.req_pool_indices,
+            **one.serving.places,
             keys=self.keys,
             values=self.values,
             head_dim=w.shape.head_dim,
@@ -221,7 +211,6 @@ def draft_fused(
     `gain_floor` [D] is what a slot must add to be fed; without it every slot is.
     """
     floors = np.full(one.depth, -np.inf, np.float32) if gain_floor is None else gain_floor
-    slots, mask_bytes = _tree_round(one, []).capacities(one.n_rows)
     keys, values = one.keys.copy(), one.values.copy()
     serving = one.serving
     result = call(
@@ -233,17 +222,11 @@ def draft_fused(
         widths=np.array(one.widths, np.int32),
         gain_floor=floors,
         root_tokens=serving.root_tokens,
-        seq_len=serving.seq_len,
-        req_to_token=serving.req_to_token,
-        req_pool_indices=serving.req_pool_indices,
+        **serving.places,
         **_fused_weights(weights, choice),
         keys=keys,
         values=values,
-        K=one.top_k,
-        verify_num=one.verify_num,
-        row_capacity=one.n_rows,
-        kv_capacity=slots,
-        mask_capacity=mask_bytes,
+        **_tree_round(one, []).limits(one.n_rows),
         Q=weights.shape.q_width,
         M=weights.shape.mlp,
         V=weights.shape.vocab,

@@ -6,24 +6,21 @@ cache; every draft after that is one call of `fused_draft`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aerie.attention.contract import Reach
 from aerie.attention.pool import KVPool
 from aerie.attention.rows import Rows
 from aerie.fpga.counted import ByteCounter
 from aerie.fpga.draft_round import DraftRound, FusedChoice, draft_fused, load_attention
 from aerie.fpga.draft_weights import DraftWeights
 from aerie.fpga.tree_round import Array, Grown, Serving
+from aerie.models.eagle3.head import Eagle3Head, HeadOutput, Observe, ignore
 from aerie.speculation.draft import Draft, Drafted
-from aerie.speculation.head import DraftHead, DraftOutput
 from aerie.speculation.policy import Growth, Widths
 from aerie.speculation.store import Accepted, NodeStore, Place
 
@@ -65,49 +62,29 @@ class DraftCard:
             own[slots.numpy()] = rows.to(torch.float16).numpy()
 
 
-@dataclass(frozen=True, eq=False)
-class MirroredHead:
-    """A head of one layer in PyTorch; the card sees whatever it is shown."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MirroredHead(Eagle3Head):
+    """A head of one layer in PyTorch; the card sees whatever it is shown.
 
-    base: DraftHead
+    Keys and values of a first layer follow from its input alone, so a context that only the card
+    has is not missed. The card's drafts do not come here.
+    """
+
     card: DraftCard
 
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """As the head's."""
-        return self.base.taps
-
-    @property
-    def reach(self) -> Reach:
-        """As the head's."""
-        return self.base.reach
-
-    @property
-    def token_map(self) -> Tensor | None:
-        """As the head's."""
-        return self.base.token_map
-
+    @torch.inference_mode()
     def extend(
-        self, rows: Rows, taps: Tensor, pool: KVPool, asked: Tensor | None = None
-    ) -> DraftOutput:
-        """Rows whose hidden states come from the target.
-
-        Keys and values of a first layer follow from its input alone, so a context that only the
-        card has is not missed.
-        """
-        out = self.base.extend(rows, taps, pool, asked)
+        self,
+        rows: Rows,
+        taps: Tensor,
+        pool: KVPool,
+        asked: Tensor | None = None,
+        observe: Observe = ignore,
+    ) -> HeadOutput:
+        """Rows whose hidden states come from the target."""
+        out = super().extend(rows, taps, pool, asked, observe)
         self.card.mirror(pool, rows.kv_slots.long())
         return out
-
-    def step(
-        self, rows: Rows, hidden: Tensor, pool: KVPool, *, rotation: Any = None
-    ) -> DraftOutput:
-        """As the head's; the card's drafts do not come here."""
-        return self.base.step(rows, hidden, pool, rotation=rotation)
-
-    def rotations(self, positions: Sequence[Tensor]) -> Sequence[Any]:
-        """As the head's."""
-        return self.base.rotations(positions)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -119,7 +96,8 @@ class HlsDraft(Draft):
     @classmethod
     def instead_of(cls, draft: Draft, card: DraftCard) -> HlsDraft:
         """The same head, pool and shape."""
-        head = MirroredHead(draft.head, card)
+        own = {entry.name: getattr(draft.head, entry.name) for entry in fields(Eagle3Head)}
+        head = MirroredHead(**own, card=card)
         return cls(head=head, pool=draft.pool, kernels=draft.kernels, shape=draft.shape, card=card)
 
     @torch.inference_mode()

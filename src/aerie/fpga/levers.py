@@ -107,12 +107,10 @@ def hidden_covariance(study: Study) -> Array:
     return found
 
 
-def card_weights(
-    study: Study, covariance: Array, rank_share: float = RANK_SHARE, fold: bool = False
-) -> DraftWeights:
+def card_weights(study: Study, covariance: Array, fold: bool = False) -> DraftWeights:
     """The built-in head in the card's formats."""
     head = head_of(load_engine(study))
-    rank = int(head.summary.geometry.hidden_size * rank_share)
+    rank = int(head.summary.geometry.hidden_size * RANK_SHARE)
     return weights_of(head, covariance, rank, n_positions=4096, fold=fold)
 
 

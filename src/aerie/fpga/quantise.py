@@ -78,14 +78,3 @@ def tiled(weight: Quantised) -> Quantised:
     nibbles = weight.nibbles.reshape(n_out, n_tiles, weight.group // 2).swapaxes(0, 1)
     scales = weight.scales.swapaxes(0, 1)
     return Quantised(np.ascontiguousarray(nibbles), np.ascontiguousarray(scales), weight.group)
-
-
-def untiled(weight: Quantised) -> Quantised:
-    """Back to one row an output."""
-    n_tiles, n_out, half = weight.nibbles.shape
-    nibbles = weight.nibbles.swapaxes(0, 1).reshape(n_out, n_tiles * half)
-    return Quantised(
-        np.ascontiguousarray(nibbles),
-        np.ascontiguousarray(weight.scales.swapaxes(0, 1)),
-        weight.group,
-    )

@@ -6,7 +6,6 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,25 +38,7 @@ INSTANCES: tuple[Instance, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Routed:
-    """One instance with one seed."""
-
-    name: str
-    what: str
-    seed: int
-    megahertz: float
-    critical: str  # lines of the circuit on the longest path
-    logic_ns: float
-    routing_ns: float
-    seconds: float
-
-    def row(self) -> dict[str, Any]:
-        """For the table."""
-        return {**vars(self), "device": DEVICE, "kind": "place and route (nextpnr-ecp5)"}
-
-
-def route(instance: Instance, seeds: Iterable[int]) -> list[Routed]:
+def route(instance: Instance, seeds: Iterable[int]) -> list[dict[str, Any]]:
     """Map once, place and route once a seed."""
     found = []
     with TemporaryDirectory() as name:
@@ -71,16 +52,18 @@ def route(instance: Instance, seeds: Iterable[int]) -> list[Routed]:
             megahertz = min(clock["achieved"] for clock in report["fmax"].values())
             critical, logic, routing = _longest(report["critical_paths"])
             found.append(
-                Routed(
-                    instance.name,
-                    instance.what,
-                    seed,
-                    round(megahertz, 2),
-                    critical,
-                    round(logic, 2),
-                    round(routing, 2),
-                    round(time.monotonic() - started, 1),
-                )
+                {
+                    "name": instance.name,
+                    "what": instance.what,
+                    "seed": seed,
+                    "megahertz": round(megahertz, 2),
+                    "critical": critical,  # lines of the circuit on the longest path
+                    "logic_ns": round(logic, 2),
+                    "routing_ns": round(routing, 2),
+                    "seconds": round(time.monotonic() - started, 1),
+                    "device": DEVICE,
+                    "kind": "place and route (nextpnr-ecp5)",
+                }
             )
     return found
 

@@ -7,7 +7,7 @@ they to arrive as a stream, the fused side would not read them either, and that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from aerie.fpga.trace import TracedRound, padded
 from aerie.fpga.tree_round import OUTCOME, RoundResult, TreeRound
 from aerie.fpga.tree_runs import run_fused, run_unfused
 
-FLOOR = 2.0
 # Rows from nodes are K10c, a supporting kernel: counted apart.
 BESIDE = ("update_node_data",)
 K6_ROWS = "draft_tree_reject_sample"
@@ -30,55 +29,9 @@ GROWTH = (
 )
 
 
-@dataclass(frozen=True)
-class CellBytes:
-    """Bytes of one cell over its rounds."""
-
-    batch: int
-    verify: int
-    vocab: int
-    hidden: int
-    rule: str
-    rounds: int
-    tokens: int
-    unfused: dict[str, int]  # by kernel
-    fused: dict[str, int]  # by region
-    beside: int
-
-    @property
-    def factor(self) -> float:
-        """Unfused over fused."""
-        return sum(self.unfused.values()) / sum(self.fused.values())
-
-    @property
-    def walked_only(self) -> float:
-        """The same, were K6 to read no more than the rows it stands on: one for each token."""
-        rows = self.unfused.get(K6_ROWS, 0) // (4 * self.vocab)
-        spared = 4 * self.vocab * max(rows - self.tokens, 0) if self.rule == "coins" else 0
-        return (sum(self.unfused.values()) - spared) / sum(self.fused.values())
-
-    @property
-    def growth_factor(self) -> float:
-        """K1 to K4 alone."""
-        return sum(self.unfused[name] for name in GROWTH) / self.fused["fused_growth"]
-
-    def payload(self) -> dict[str, Any]:
-        """The row for JSON."""
-        before, after = sum(self.unfused.values()), sum(self.fused.values())
-        return {
-            **vars(self),
-            "unfused_bytes": before,
-            "fused_bytes": after,
-            "unfused_per_token": round(before / self.tokens),
-            "fused_per_token": round(after / self.tokens),
-            "factor": round(self.factor, 4),
-            "walked_only": round(self.walked_only, 4),
-            "growth_factor": round(self.growth_factor, 4),
-            "kind": "c-sim",
-        }
-
-
-def count_cell(traces: Sequence[TracedRound], sizes: tuple[int, int], by_coins: bool) -> CellBytes:
+def count_cell(
+    traces: Sequence[TracedRound], sizes: tuple[int, int], by_coins: bool
+) -> dict[str, Any]:
     """Run every round of a cell both ways and count; results must agree, and with the engine's."""
     unfused, fused = ByteCounter(), ByteCounter()
     tokens = 0
@@ -93,10 +46,32 @@ def count_cell(traces: Sequence[TracedRound], sizes: tuple[int, int], by_coins: 
     before = {name: moved.total for name, moved in unfused.by_top().items()}
     beside = sum(before.pop(name) for name in BESIDE)
     after = {name: moved.total for name, moved in fused.by_top().items()}
-    return CellBytes(
-        first.batch, first.verify_num, *sizes, "coins" if by_coins else "match", len(traces),
-        tokens, before, after, beside,
-    )  # fmt: skip
+    vocab, hidden = sizes
+    n_before, n_after = sum(before.values()), sum(after.values())
+    # Were K6 to read no more than the rows it stands on: one for each token.
+    n_rows = before.get(K6_ROWS, 0) // (4 * vocab)
+    spared = 4 * vocab * max(n_rows - tokens, 0) if by_coins else 0
+    growth = sum(before[name] for name in GROWTH)
+    return {
+        "batch": first.batch,
+        "verify": first.verify_num,
+        "vocab": vocab,
+        "hidden": hidden,
+        "rule": "coins" if by_coins else "match",
+        "rounds": len(traces),
+        "tokens": tokens,
+        "unfused": before,  # by kernel
+        "fused": after,  # by region
+        "beside": beside,
+        "unfused_bytes": n_before,
+        "fused_bytes": n_after,
+        "unfused_per_token": round(n_before / tokens),
+        "fused_per_token": round(n_after / tokens),
+        "factor": round(n_before / n_after, 4),
+        "walked_only": round((n_before - spared) / n_after, 4),
+        "growth_factor": round(growth / after["fused_growth"], 4),  # K1 to K4 alone
+        "kind": "c-sim",
+    }
 
 
 def require_same(

@@ -77,41 +77,8 @@ def call_of(card: Specialised) -> CallImage:
     return block.image(inputs, outputs)
 
 
-@dataclass(frozen=True)
-class Build:
-    """What one build takes, and what it needs for the call."""
-
-    takes: Mapping[str, float]
-    cycles: int
-    registers: int
-    differing: list[str]
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Both builds of a card."""
-
-    name: str
-    constants: Mapping[str, int]
-    generic: Build
-    special: Build
-
-    def row(self) -> dict[str, Any]:
-        """For the table."""
-        built = {
-            f"{kind}_{name}": value
-            for kind, build in (("generic", self.generic), ("special", self.special))
-            for name, value in {
-                **dict(build.takes), "cycles": build.cycles, "registers": build.registers
-            }.items()
-        }  # fmt: skip
-        wrong = [*self.generic.differing, *self.special.differing]
-        named = {"card": self.name, "constants": dict(self.constants), "differing": wrong}
-        return {**named, **built, "kind": "synthesis (yosys), rtl-sim"}
-
-
-def compare(card: Specialised, folder: Path) -> Compared:
-    """Synthesise and simulate both builds on one call."""
+def compare(card: Specialised, folder: Path) -> dict[str, Any]:
+    """Synthesise and simulate both builds on one call; a row for the table."""
     call = call_of(card)
     constants = {name: call.registers[name] for name in card.fixed}
     ids = call.image.arrays["hot_token_id"].tolist() if card.name == "layer" else []
@@ -124,18 +91,24 @@ def compare(card: Specialised, folder: Path) -> Compared:
     generic = _built(card, card.make, call, folder / (card.name if not ids else "layer_16"))
     own = _built(card, special, call, folder / f"{card.name}_special")
     told = {**constants, **({"VD": len(ids)} if ids else {})}
-    return Compared(card.name, told, generic, own)
+    named = {"card": card.name, "constants": told}
+    wrong = [*generic.pop("differing"), *own.pop("differing")]
+    builds = (("generic", generic), ("special", own))
+    values = {f"{kind}_{name}": n for kind, build in builds for name, n in build.items()}
+    return {**named, "differing": wrong, **values, "kind": "synthesis (yosys), rtl-sim"}
 
 
 def _built(
     card: Specialised, make: Callable[[bool], CardEngine], call: CallImage, folder: Path
-) -> Build:
+) -> dict[str, Any]:
+    """What a build takes, what it needs for the call, and the results that differ."""
     instance = Instance(folder.name, "", lambda: make(True), card.comparator)
-    found = synthesise(instance, folder)
+    takes = synthesise(instance, folder).takes
     built = build_card(make(False), folder.name, card.prefixes)
     memory = bytearray(call.image.memory)
-    seen = built.run(memory, call.registers)
-    return Build(found.takes, seen["cycles"], len(built.arguments), call.differing(memory))
+    cycles = built.run(memory, call.registers)["cycles"]
+    needs = {"cycles": cycles, "registers": len(built.arguments)}
+    return {**takes, **needs, "differing": call.differing(memory)}
 
 
 def page(record: Mapping[str, Any]) -> str:

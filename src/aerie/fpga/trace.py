@@ -44,9 +44,18 @@ class Recorder:
     def tap(self, kernels: Kernels) -> Kernels:
         """The same kernels; those of a round are recorded."""
         tapped: dict[str, Any] = dict(kernels)
-        for name in RECORDED:
-            tapped[name] = _Tapped(name, kernels[name], self.calls)
+        tapped |= {name: self._tapped(name, kernels[name]) for name in RECORDED}
         return Kernels(kernels.backend, kernels.device, kernels.data_errors, tapped)
+
+    def _tapped(self, name: str, kernel: Any) -> Any:
+        def run(**inputs: Any) -> Any:
+            before = {key: _copied(value) for key, value in inputs.items()}
+            result = kernel(**inputs)
+            after = {key: _copied(value) for key, value in result._asdict().items()}
+            self.calls.append(Recorded(name, before, after))
+            return result
+
+        return run
 
     def rounds(self) -> list[list[Recorded]]:
         """Calls from a root's layer to its commit; rounds that drafted nothing are left out."""
@@ -57,21 +66,6 @@ class Recorder:
             if found:
                 found[-1].append(call)
         return [calls for calls in found if calls[-1].kernel == COMMIT]
-
-
-class _Tapped:
-    def __init__(self, name: str, kernel: Any, calls: list[Recorded]) -> None:
-        self.card = kernel.card
-        self._name = name
-        self._kernel = kernel
-        self._calls = calls
-
-    def __call__(self, **inputs: Any) -> Any:
-        before = {name: _copied(value) for name, value in inputs.items()}
-        result = self._kernel(**inputs)
-        after = {name: _copied(value) for name, value in result._asdict().items()}
-        self._calls.append(Recorded(self._name, before, after))
-        return result
 
 
 def _copied(value: Any) -> Any:

@@ -52,6 +52,17 @@ class Serving:
     req_to_token: Array  # [P, L] i32
     req_pool_indices: Array  # [B] i64
 
+    @property
+    def places(self) -> dict[str, Array]:
+        """Where the requests' tokens lie, as arguments."""
+        names = ("seq_len", "req_to_token", "req_pool_indices")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def ends(self) -> dict[str, Array]:
+        """What ends requests, as arguments."""
+        return {"length_limit": self.length_limit, "stop_tokens": self.stop_tokens}
+
 
 @dataclass(frozen=True, eq=False)
 class TreeRound:
@@ -85,11 +96,17 @@ class TreeRound:
         """Levels."""
         return len(self.level_widths)
 
-    def capacities(self, n_rows: int) -> tuple[int, int]:
+    def capacities(self, n_rows: int) -> dict[str, int]:
         """Entries of the slot list and bytes of the packed masks, as large as this round needs."""
         columns = self.serving.seq_len + self.verify_num
         slots = int(self.serving.seq_len.sum()) + n_rows
-        return slots, int(((self.verify_num * columns + 7) // 8).sum())
+        mask_bytes = int(((self.verify_num * columns + 7) // 8).sum())
+        return {"kv_capacity": slots, "mask_capacity": mask_bytes}
+
+    def limits(self, n_rows: int) -> dict[str, int]:
+        """What a region that grows the tree is told of it."""
+        own = {"K": self.top_k, "verify_num": self.verify_num, "row_capacity": n_rows}
+        return own | self.capacities(n_rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,11 +41,8 @@ def run_unfused(one: TreeRound, call: Call) -> RoundResult:
         **{name: walked[name] for name in ("accept_index", "accept_count", "bonus_token")},
         draft_tokens=layout["draft_tokens"],
         qo_indptr=layout["qo_indptr"],
-        seq_len=serving.seq_len,
-        length_limit=serving.length_limit,
-        stop_tokens=serving.stop_tokens,
-        req_to_token=serving.req_to_token,
-        req_pool_indices=serving.req_pool_indices,
+        **serving.ends,
+        **serving.places,
     )
     return RoundResult(grown, {name: committed[name] for name in OUTCOME})
 
@@ -169,16 +166,12 @@ class _Store:
             seq_len=serving.seq_len,
             row_capacity=n_rows,
         )
-        slots, mask_bytes = one.capacities(n_rows)
         packed = call(
             "fused_tree_mask_operator",
-            req_to_token=serving.req_to_token,
-            req_pool_indices=serving.req_pool_indices,
-            seq_len=serving.seq_len,
+            **serving.places,
             qo_indptr=layout["qo_indptr"],
             ancestor_bits=layout["ancestor_bits"],
-            kv_capacity=slots,
-            mask_capacity=mask_bytes,
+            **one.capacities(n_rows),
         )
         return layout, packed
 
@@ -186,31 +179,20 @@ class _Store:
 def run_fused(one: TreeRound, call: Call) -> RoundResult:
     """The round in two regions; the second finds its rows on chip."""
     serving = one.serving
-    n_rows = len(one.logits)
-    slots, mask_bytes = one.capacities(n_rows)
     widths = np.array(one.level_widths, np.int32)
     wide = (one.depth, one.batch, int(widths.max()) * one.top_k)
     probas, tokens = np.zeros(wide, np.float32), np.zeros(wide, np.int64)
     for number, level in enumerate(one.levels):
         probas[number, :, : level.probas.shape[1]] = level.probas
         tokens[number, :, : level.tokens.shape[1]] = level.tokens
-    shared = {
-        "seq_len": serving.seq_len,
-        "req_to_token": serving.req_to_token,
-        "req_pool_indices": serving.req_pool_indices,
-    }
     grown = call(
         "fused_growth",
         widths=widths,
         level_probas=probas,
         level_tokens=tokens,
         root_tokens=serving.root_tokens,
-        **shared,
-        K=one.top_k,
-        verify_num=one.verify_num,
-        row_capacity=n_rows,
-        kv_capacity=slots,
-        mask_capacity=mask_bytes,
+        **serving.places,
+        **one.limits(len(one.logits)),
     )
     judged = call(
         "fused_verdict",
@@ -218,9 +200,8 @@ def run_fused(one: TreeRound, call: Call) -> RoundResult:
         temperature=one.temperature,
         coins=one.coins,
         D=one.depth,
-        length_limit=serving.length_limit,
-        stop_tokens=serving.stop_tokens,
-        **shared,
+        **serving.ends,
+        **serving.places,
     )
     outcome = {name: judged[name] for name in OUTCOME}
     return RoundResult(Grown(np.asarray(grown["G"]), grown, grown), outcome)

@@ -25,7 +25,6 @@ def verilog_of(component: Component, name: str) -> str:
     with TemporaryDirectory() as folder:
         (Path(folder) / "in.il").write_text(rtlil_of(component, name), encoding="utf-8")
         run_yosys(
-            "read_rtlil in.il\nproc\nmemory_collect\nwrite_verilog -norename out.v\n",
-            Path(folder),
+            "read_rtlil in.il\nproc\nmemory_collect\nwrite_verilog -norename out.v\n", Path(folder)
         )
         return (Path(folder) / "out.v").read_text(encoding="utf-8")

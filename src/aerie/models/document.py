@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aerie.models import (
-    architectures,
-    awq,
-    foreign,
-    gptq,
-    probe,
-)
+from aerie.models import architectures, awq, foreign, gptq, probe
 from aerie.models.architectures import Architecture, Switch, WindowRule
 from aerie.models.eagle3 import config as eagle3_config
 from aerie.models.eagle3 import convert as eagle3_convert

@@ -14,12 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aerie.attention.pool import KVPool
 from aerie.attention.rows import Bounds, Rows, causal_rows, ragged
 from aerie.errors import UsageError
 from aerie.models.decoder import Decoder
 from aerie.models.draft_vocabulary import head_ids, output_weight, slice_head
-from aerie.models.eagle3.head import Eagle3Head, HeadOutput
+from aerie.models.eagle3.head import Eagle3Head
 from aerie.models.probe_text import whole_texts
 from aerie.models.written_text import Writing, continue_texts
 
@@ -144,21 +143,10 @@ def _draft_everywhere(
     top = head.to_target(out.logits.topk(k, dim=-1).indices)
     chain = [head.to_target(out.logits.argmax(-1))]
     for level in range(1, settings.n_drafted):
-        out = _step(head, chain[-1], out, (starts, level, n_pairs), pool)
+        # Requests that share the text's slots as their prefix.
+        out = head.step(_chain_rows(chain[-1], starts, level, n_pairs), out.hidden, pool)
         chain.append(head.to_target(out.logits.argmax(-1)))
     return torch.stack(chain, dim=1), top
-
-
-def _step(
-    head: Eagle3Head,
-    tokens: Tensor,
-    parents: HeadOutput,
-    place: tuple[Tensor, int, int],
-    pool: KVPool,
-) -> HeadOutput:
-    """One more token for every position: requests that share the text's slots as their prefix."""
-    starts, level, n_pairs = place
-    return head.step(_chain_rows(tokens, starts, level, n_pairs), parents.hidden, pool)
 
 
 def _chain_rows(tokens: Tensor, starts: Tensor, level: int, n_pairs: int) -> Rows:

@@ -19,13 +19,7 @@ from aerie.errors import ProbeError, UnknownNameError
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3.head import Eagle3Head
 from aerie.models.eagle3.values import both_notations
-from aerie.models.probe_text import (
-    Encode,
-    ProbeTexts,
-    read_built_in,
-    whole_texts,
-    write_freely,
-)
+from aerie.models.probe_text import Encode, ProbeTexts, read_built_in, whole_texts, write_freely
 
 ProbeMode = Literal["refuse", "warn", "off"]
 MODES = ("refuse", "warn", "off")

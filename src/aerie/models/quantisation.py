@@ -26,11 +26,7 @@ PLAIN = "plain F32, BF16 or F16"
 
 # Other places where a quantiser writes its settings, and fields of a section without quant_method.
 SECTIONS = {"quantization": "mlx", "compression_config": "compressed-tensors"}
-UNNAMED = {
-    "load_in_4bit": "bitsandbytes",
-    "load_in_8bit": "bitsandbytes",
-    "quant_algo": "modelopt",
-}
+UNNAMED = {"load_in_4bit": "bitsandbytes", "load_in_8bit": "bitsandbytes", "quant_algo": "modelopt"}
 # Where a quantiser lists the layers it left as they were.
 LEFT_OUT = ("modules_to_not_convert", "ignored_layers", "ignore")
 VARIANTS = ("format", "quant_algo", "fmt", "bits")  # fields that tell variants of a method apart

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.models.layer_ops import Turn, rotate, turn
+from aerie.models.layer_ops import Turn, turn
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,6 @@ class Rotation:
 
     cos: Tensor
     sin: Tensor
-
-    def __call__(self, heads: Tensor) -> Tensor:
-        """Rotate [rows, heads, head_dim] by a cosine and sine of half a head."""
-        return rotate(heads, self.cos, self.sin)
 
 
 @dataclass(frozen=True, eq=False)

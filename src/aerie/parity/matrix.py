@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -119,21 +119,17 @@ class Matrix:
 
 
 def measure_column(
-    backend: str,
-    device: str,
-    cases: Sequence[Case],
-    dumps: Sequence[Path],
-    on_result: Callable[[CaseResult], None] = lambda result: None,
+    backend: str, device: str, cases: Sequence[Case], dumps: Sequence[Path]
 ) -> Column:
     """Run every case and replay every dump on one backend."""
     kernels = load(backend, device=device)
     reference = load("reference", data_errors=kernels.data_errors)
     groups = {(case.kernel, case.name): group_of(case) for case in cases}
     found: defaultdict[tuple[str, str], list[CaseResult]] = defaultdict(list)
-    for result in run_parity(kernels, reference, cases, on_result).results:
+    for result in run_parity(kernels, reference, cases).results:
         found[result.kernel, groups[result.kernel, result.case]].append(result)
     replaying = load(backend, device=device, data_errors="status")
-    for result in replay_dumps(replaying, dumps, on_result).results:
+    for result in replay_dumps(replaying, dumps).results:
         found[result.kernel, CAPTURED].append(result)
     granted = {name: _granted(kernels, name) for name in catalogue()}
     captured = dict.fromkeys(granted, 0)

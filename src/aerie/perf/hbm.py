@@ -47,7 +47,6 @@ class Served:
 
     seconds: float
     n_bytes: int
-    bursts: int
     misses: int
 
     def gbps(self) -> float:
@@ -85,7 +84,7 @@ class _Channel:
 def serve(hbm: Hbm, accesses: Iterable[Access], stripe: int) -> Served:
     """Stripes go round the channels; all channels work at once, the slowest counts."""
     channels = [_Channel(hbm) for _ in range(hbm.channels)]
-    n_bytes = n_bursts = 0
+    n_bytes = 0
     for access in accesses:
         n_bytes += access.n_bytes
         first, end = access.address // BURST, -(-(access.address + access.n_bytes) // BURST)
@@ -94,9 +93,8 @@ def serve(hbm: Hbm, accesses: Iterable[Access], stripe: int) -> Served:
             piece = address // stripe
             offset = piece // hbm.channels * stripe + address % stripe
             channels[piece % hbm.channels].burst(offset)
-            n_bursts += 1
     seconds = max(channel.now for channel in channels) * 1e-9 / (1 - hbm.refresh)
-    return Served(seconds, n_bytes, n_bursts, sum(channel.misses for channel in channels))
+    return Served(seconds, n_bytes, sum(channel.misses for channel in channels))
 
 
 def published() -> tuple[float, float]:

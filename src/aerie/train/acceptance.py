@@ -76,23 +76,27 @@ def mean_length(walks: Sequence[Walked]) -> float:
 
 def bootstrap_interval(walks: Sequence[Walked]) -> tuple[float, float]:
     """95 % interval of the mean acceptance length; prompts are drawn with replacement."""
-    return _middle(_bootstrap_means(walks, seed=0))
+    return middle(resampled(walks))
 
 
 def ratio_interval(walks: Sequence[Walked], base: Sequence[Walked]) -> tuple[float, float]:
     """95 % interval of the ratio of two means; both sets of prompts are drawn anew."""
-    return _middle(_bootstrap_means(walks, seed=0) / _bootstrap_means(base, seed=1))
+    return middle(resampled(walks) / resampled(base, seed=1))
 
 
-def _bootstrap_means(walks: Sequence[Walked], seed: int) -> NDArray[np.float64]:
+def resampled(
+    walks: Sequence[Walked], n_samples: int = N_SAMPLES, seed: int = 0
+) -> NDArray[np.float64]:
+    """Mean acceptance lengths of so many samples; the same prompts for the same seed."""
     counts = np.array([(w.drafts, w.accepted) for w in walks], dtype=np.float64)
     random = np.random.default_rng(seed)
-    chosen = random.integers(len(walks), size=(N_SAMPLES, len(walks)))
+    chosen = random.integers(len(walks), size=(n_samples, len(walks)))
     sums = counts[chosen].sum(axis=1)
     means: NDArray[np.float64] = 1.0 + sums[:, 1] / np.maximum(sums[:, 0], 1.0)
     return means
 
 
-def _middle(values: NDArray[np.float64]) -> tuple[float, float]:
+def middle(values: NDArray[np.float64]) -> tuple[float, float]:
+    """The middle 95 % of samples."""
     low, high = np.quantile(values, [0.025, 0.975])
     return float(low), float(high)

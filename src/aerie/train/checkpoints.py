@@ -20,14 +20,14 @@ SHARD_BYTES = 12 * 1024 * 1024
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
-NORMS = ("input_layernorm", "post_attention_layernorm")
+_NORMS = ("input_layernorm", "post_attention_layernorm")
 
 
 def _layer_tensors(layer: Layer, prefix: str) -> dict[str, Tensor]:
     """A layer's weights by their names in a checkpoint."""
     named = {f"{prefix}.self_attn.{name}.weight": getattr(layer, name) for name in ATTENTION}
     named |= {f"{prefix}.mlp.{name}.weight": getattr(layer, name) for name in FEED_FORWARD}
-    return named | {f"{prefix}.{name}.weight": getattr(layer, name) for name in NORMS}
+    return named | {f"{prefix}.{name}.weight": getattr(layer, name) for name in _NORMS}
 
 
 def _target_tensors(model: TargetModel) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ GENERATED = re.compile(
 LICENCE_WORDS = re.compile(r"(licen[cs]e|copyright|spdx)", re.IGNORECASE)
 
 SHINGLE = 4  # lines that make one unit of likeness
-MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no information is lost mod 2^64
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no information is lost mod 2^64
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ def line_shingles(text: str) -> NDArray[np.uint64]:
         return np.zeros(0, dtype=np.uint64)
     out = np.zeros(n, dtype=np.uint64)
     for offset in range(SHINGLE):
-        out = out * MULTIPLIER + codes[offset : offset + n]
+        out = out * _MULTIPLIER + codes[offset : offset + n]
     return np.unique(out)
 
 

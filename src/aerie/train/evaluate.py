@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aerie.train.acceptance import DRAFTS, Walked, bootstrap_interval, mean_length, walk
+from aerie.train.acceptance import DRAFTS, Ranks, Walked, bootstrap_interval, mean_length, walk
 from aerie.train.head_model import HeadRunner
 from aerie.train.target_model import TargetRunner
 from aerie.train.tokenizer import END_ID
@@ -47,6 +47,14 @@ class PromptResult:
     repeated_share: float
     walks: dict[str, Walked]
 
+    @classmethod
+    def of(
+        cls, name: str, bucket: int, n_prompt: int, repeated: float, ranks: Ranks
+    ) -> PromptResult:
+        """With every draft walked along the ranks [N_NEW, N_STEPS] of a continuation."""
+        walks = {draft.name: walk(ranks, draft) for draft in DRAFTS}
+        return cls(name, bucket, n_prompt, round(repeated, 4), walks)
+
     @property
     def is_loop(self) -> bool:
         """Whether the stated rule excludes it."""
@@ -59,14 +67,9 @@ def evaluate(
     """Walk every draft over the greedy continuation of named prompts of one bucket."""
     texts = continue_prompts(target, [tokens for _, tokens in prompts])
     ranks = true_ranks(target, head, texts)
+    shares = texts.repeated.tolist()
     return [
-        PromptResult(
-            name=name,
-            bucket=bucket,
-            n_prompt=len(tokens),
-            repeated_share=round(float(texts.repeated[i]), 4),
-            walks={draft.name: walk(ranks[i], draft) for draft in DRAFTS},
-        )
+        PromptResult.of(name, bucket, len(tokens), shares[i], ranks[i])
         for i, (name, tokens) in enumerate(prompts)
     ]
 
@@ -123,22 +126,17 @@ def ranks_along(head: HeadRunner, tokens: Tensor, lengths: Tensor, taps: Tensor)
     local_taps = taps.gather(1, index[..., None].expand(-1, -1, taps.shape[-1]))
     local_tokens = tokens.gather(1, index)
     # The row before the root reads the root's token: that is where a draft begins.
-    rows = (lengths - 1 - start)[:, None] + torch.arange(N_NEW, device=tokens.device)
+    written = torch.arange(N_NEW, device=tokens.device)
+    rows = (lengths - 1 - start)[:, None] + written
     ranks = []
     for step, hidden in enumerate(head.unroll(local_taps.flatten(0, 1), local_tokens, N_STEPS)):
         chosen = hidden.view(batch, span, -1).gather(
             1, rows[..., None].expand(-1, -1, hidden.shape[-1])
         )
         logits = head.model.logits(chosen.flatten(0, 1)).float()
-        true = tokens.gather(
-            1, (lengths[:, None] + 1 + step + _arange(rows)).clamp(max=longest - 1)
-        )
+        true = tokens.gather(1, (lengths[:, None] + 1 + step + written).clamp(max=longest - 1))
         ranks.append(_rank(logits, true.flatten()).view(batch, N_NEW))
     return torch.stack(ranks, dim=-1)
-
-
-def _arange(rows: Tensor) -> Tensor:
-    return torch.arange(rows.shape[1], device=rows.device)
 
 
 def _rank(logits: Tensor, true: Tensor) -> Tensor:

@@ -79,12 +79,7 @@ class _Run:
     """One run of the loop: what has to be remembered between steps."""
 
     def __init__(
-        self,
-        job: Job,
-        optimizers: Optimizers,
-        plan: LoopPlan,
-        progress: Progress,
-        state: LoopState,
+        self, job: Job, optimizers: Optimizers, plan: LoopPlan, progress: Progress, state: LoopState
     ) -> None:
         self.job, self.optimizers, self.plan = job, optimizers, plan
         self.progress, self.state = progress, state

@@ -18,13 +18,7 @@ from aerie.train.acceleration import fastest_attention
 from aerie.train.batches import Batches
 from aerie.train.checkpoints import load_target, write_json
 from aerie.train.corpus import Corpus, manifest
-from aerie.train.evaluate import (
-    LOOP_RULE,
-    PromptResult,
-    evaluate,
-    summaries,
-    write_table,
-)
+from aerie.train.evaluate import LOOP_RULE, PromptResult, evaluate, summaries, write_table
 from aerie.train.features import RunnerFeatures
 from aerie.train.head_files import load_head_model, save_head
 from aerie.train.head_model import PLAIN_HEAD, HeadModel, HeadRunner, head_shape
@@ -116,11 +110,7 @@ def _first_weights(target: TargetRunner, stage: HeadStage, progress: Progress) -
 
 
 def _train(
-    corpus: Corpus,
-    target: TargetRunner,
-    stage: HeadStage,
-    model: HeadModel,
-    progress: Progress,
+    corpus: Corpus, target: TargetRunner, stage: HeadStage, model: HeadModel, progress: Progress
 ) -> LoopState:
     plan = stage.head
     with progress.phase("self-written text"):
@@ -185,10 +175,7 @@ def measure(
 
 
 def evaluation(
-    loss: float,
-    results: Sequence[PromptResult],
-    head: HeadRunner,
-    provenance: Mapping[str, object],
+    loss: float, results: Sequence[PromptResult], head: HeadRunner, provenance: Mapping[str, object]
 ) -> dict[str, object]:
     """The record of an evaluation; `acceptance` has the flat names that gates read."""
     flat = {}

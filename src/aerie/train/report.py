@@ -13,7 +13,7 @@ import torch
 
 from aerie.errors import UsageError
 from aerie.models.eagle3.blueprint import TargetSizes
-from aerie.train.acceptance import DRAFTS, bootstrap_interval, mean_length, walk
+from aerie.train.acceptance import DRAFTS, bootstrap_interval, mean_length
 from aerie.train.evaluate import N_NEW, PromptResult, ranks_along, read_table
 from aerie.train.head_files import load_head_model
 from aerie.train.head_model import PLAIN_HEAD, HeadRunner
@@ -180,10 +180,6 @@ def evaluate_one(
     # The last token has been written but not read: its states are not asked for.
     padded = torch.nn.functional.pad(taps, (0, 0, 0, text.shape[1] - taps.shape[1]))
     ranks = ranks_along(head, text, lengths, padded)[0].numpy()
-    return PromptResult(
-        name=prompt.name,
-        bucket=prompt.bucket,
-        n_prompt=n_prompt,
-        repeated_share=round(float(repeated_share(written)[0]), 4),
-        walks={draft.name: walk(ranks, draft) for draft in DRAFTS},
+    return PromptResult.of(
+        prompt.name, prompt.bucket, n_prompt, float(repeated_share(written)[0]), ranks
     )

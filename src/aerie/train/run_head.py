@@ -67,11 +67,7 @@ def train_for_built_in(
         text, plan = replace(text, seed=text.seed + 100), _later_plan(plan)
     plan = replace(plan, checkpoints=out / CHECKPOINT, is_resumed=is_resumed)
     stage = HeadStage(
-        plan,
-        text,
-        evaluation_wall=max(0.0, wall - 15),
-        begin_from=trained,
-        provenance=provenance,
+        plan, text, evaluation_wall=max(0.0, wall - 15), begin_from=trained, provenance=provenance
     )
     return make_head(corpus, target, stage, folders, progress)
 

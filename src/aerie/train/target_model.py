@@ -110,10 +110,7 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
 def rotate(heads: Tensor, turn: Turn) -> Tensor:
     """Rotate [rows, heads, head_dim] by pairs (i, i + head_dim / 2)."""
     first, second = heads.float().chunk(2, dim=-1)
-    rotated = (
-        first * turn.cos - second * turn.sin,
-        second * turn.cos + first * turn.sin,
-    )
+    rotated = (first * turn.cos - second * turn.sin, second * turn.cos + first * turn.sin)
     return torch.cat(rotated, dim=-1).to(heads.dtype)
 
 

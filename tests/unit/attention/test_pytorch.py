@@ -11,9 +11,10 @@ import torch
 from aerie.attention import exact, pytorch, reference
 from aerie.attention.contract import LayerAttention, PrepareAttention, Reach
 from aerie.attention.pool import allocate_pool
-from aerie.attention.rows import PackedMask, Rows, join_rows
+from aerie.attention.rows import PackedMask, Rows
 from tests.unit.attention.trees import (
     causal_batch,
+    join_rows,
     packed_slots,
     random_parents,
     scattered_slots,
@@ -132,10 +133,10 @@ def test_empty_batch(path: str) -> None:
 
 def test_pool_moves_read_before_they_write() -> None:
     pool = allocate_pool((2, 6, 1, 2), torch.float32, "cpu")
-    slots = torch.arange(6)
     for layer_idx in range(2):
         rows = torch.arange(12.0).view(6, 1, 2) + 100 * layer_idx
-        pool.write(layer_idx, slots, rows, -rows)
+        for stored, written in zip(pool.layers[layer_idx], (rows, -rows), strict=True):
+            stored.copy_(written)
     before = pool.keys.clone()
     pool.move(torch.tensor([3, 2]), torch.tensor([2, 1]))
     assert torch.equal(pool.keys[:, 2], before[:, 3])

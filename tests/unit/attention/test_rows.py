@@ -6,8 +6,8 @@ import torch
 
 from aerie.attention.contract import Reach
 from aerie.attention.reference import sees
-from aerie.attention.rows import join_rows, ragged
-from tests.unit.attention.trees import causal_batch, packed_slots, root_path, tree_batch
+from aerie.attention.rows import ragged
+from tests.unit.attention.trees import causal_batch, join_rows, packed_slots, root_path, tree_batch
 
 PARENTS = [-1, 0, 0, 1, 1, 2]
 

@@ -19,7 +19,7 @@ pytest.importorskip("triton")
 
 from aerie.attention import reference
 from aerie.attention.contract import LayerAttention, Reach
-from aerie.attention.rows import Rows, join_rows, pad_rows
+from aerie.attention.rows import Rows
 from aerie.attention.triton import (
     Tile,
     TileKey,
@@ -28,7 +28,6 @@ from aerie.attention.triton import (
     TritonOptions,
     load_tiles,
     one_tile,
-    prepare,
     tile_key,
 )
 from aerie.attention.triton.tiles import shared_bytes
@@ -36,7 +35,9 @@ from aerie.chips import CHIPS
 from aerie.errors import UsageError
 from tests.unit.attention.trees import (
     causal_batch,
+    join_rows,
     packed_slots,
+    pad_rows,
     random_parents,
     scattered_slots,
     tree_batch,
@@ -186,7 +187,7 @@ def test_splits_shorter_than_the_least_are_not_made() -> None:
 
 def test_the_shipped_table_serves_the_default() -> None:
     case = Case(_decode(), (2, 1, 16))
-    attend = prepare(case.rows, [WHOLE])
+    attend = TritonAttention(load_tiles())(case.rows, [WHOLE])
     inputs = _inputs(case)
     want = reference.prepare(case.rows, [WHOLE])(*inputs)
     torch.testing.assert_close(attend(*inputs), want, rtol=0, atol=5e-6)
@@ -277,13 +278,15 @@ def test_a_new_sweep_leaves_the_others_their_origin() -> None:
 def test_empty_batch() -> None:
     rows = causal_batch([], [])
     pool = torch.zeros(8, 1, 16)
-    got = prepare(rows, [WHOLE])(torch.zeros(0, 2, 16), pool, pool, LayerAttention(0.5, WHOLE))
+    got = TritonAttention(load_tiles())(rows, [WHOLE])(
+        torch.zeros(0, 2, 16), pool, pool, LayerAttention(0.5, WHOLE)
+    )
     assert got.shape == (0, 2, 16)
 
 
 def test_refuses_what_the_kernels_take_for_granted() -> None:
     rows = _decode()
-    attend = prepare(rows, [WHOLE])
+    attend = TritonAttention(load_tiles())(rows, [WHOLE])
     pool, layer = torch.zeros(100, 2, 16), LayerAttention(0.5, WHOLE)
     with pytest.raises(UsageError, match="not a multiple"):
         attend(torch.zeros(2, 3, 16), pool, pool, layer)

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 
 from aerie.attention import reference
 from aerie.attention.contract import LayerAttention, Reach
-from aerie.attention.rows import Rows, join_rows, pad_rows
+from aerie.attention.rows import Rows
 from aerie.attention.triton import Tile
 from aerie.attention.triton.backend import geometry_of
 from aerie.attention.triton.exact import ExactAttention, make_exact_plan, spans_of
@@ -22,6 +22,8 @@ from aerie.errors import UsageError
 from tests.unit.attention.trees import (
     causal_batch,
     depths,
+    join_rows,
+    pad_rows,
     random_parents,
     root_path,
     scattered_slots,

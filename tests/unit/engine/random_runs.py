@@ -22,12 +22,13 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from aerie.attention.rows import Bounds, causal_rows, pad_rows
+from aerie.attention.rows import Bounds, causal_rows
 from aerie.bench.provenance import provenance
 from aerie.config import PartialConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request, Scored
+from tests.unit.attention.trees import pad_rows
 from tests.unit.engine.cores import (
     CHEAP,
     LAUNCHERS,

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from aerie.attention.rows import Bounds, causal_rows, pad_rows
+from aerie.attention.rows import Bounds, causal_rows
 from aerie.config import EngineConfig, SpeculationConfig
 from aerie.engine.engine import EngineCore
 from aerie.errors import UnknownNameError, UsageError
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request, State
+from tests.unit.attention.trees import pad_rows
 from tests.unit.engine.cores import (
     BUCKETS,
     LIMITS,

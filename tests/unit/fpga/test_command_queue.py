@@ -22,7 +22,7 @@ from aerie.fpga.command_queue import (
     queue_of,
 )
 from aerie.fpga.queue_study import envelope_of, run_round
-from aerie.fpga.sim.pysim import run_card
+from tests.unit.fpga.pysim import run_card
 from tests.unit.fpga.rounds import Recipe, make_round
 
 

@@ -20,11 +20,11 @@ from aerie.fpga.draft_round import (
     load_attention,
 )
 from aerie.fpga.draft_weights import DraftWeights, Sketch, made_up_weights, sketch_head
-from aerie.fpga.quantise import pack, quantise, tiled, unpack, untiled
+from aerie.fpga.quantise import Quantised, pack, quantise, tiled, unpack
 from aerie.fpga.tree_round import Serving
 from aerie.kernels.hls.meters import CountedKernel, counted_kernel
-from aerie.perf.ledger import ledger
 from aerie.perf.point import Sizes
+from tests.unit.perf.counts import ledger
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ (apt-get install g++)")
 
@@ -165,6 +165,17 @@ def test_the_sketch_proposes_what_the_whole_head_would() -> None:
     again = draft_fused(one, few, FusedChoice(head="sketch", n_candidates=200), counter.call)
     assert again.grown.layout["rescored"].tolist() == [200, 200, 200]
     assert_same(again, whole)
+
+
+def untiled(weight: Quantised) -> Quantised:
+    """Back to one row an output."""
+    n_tiles, n_out, half = weight.nibbles.shape
+    nibbles = weight.nibbles.swapaxes(0, 1).reshape(n_out, n_tiles * half)
+    return Quantised(
+        np.ascontiguousarray(nibbles),
+        np.ascontiguousarray(weight.scales.swapaxes(0, 1)),
+        weight.group,
+    )
 
 
 def test_four_bits_round_trip() -> None:

@@ -16,17 +16,18 @@ from amaranth.sim import Simulator
 
 from aerie.fpga import cosim, queue_study, route, special, sweep, synth
 from aerie.fpga.blocks import BLOCKS, Block, block_named
+from aerie.fpga.build_verilator import Pauses
 from aerie.fpga.cycles import COUNTS, fitted
 from aerie.fpga.rtl.card import CardEngine
 from aerie.fpga.rtl.layer import LayerScores
 from aerie.fpga.rtl.registers import COUNTERS, register_map
 from aerie.fpga.rtl.sorter import Sorter, layers_of
 from aerie.fpga.sim.calls import define, dump_calls, random_calls
-from aerie.fpga.sim.pysim import Pauses, run_card
 from aerie.fpga.sweep import SweepPoint, knee
 from aerie.fpga.synth import resources
 from aerie.fpga.tools import versions
 from tests.laws.tree import ROOT
+from tests.unit.fpga.pysim import run_card
 
 N, WIDTH = 8, 12
 HAS_VERILATOR = bool({"verilator", "pyosys"} <= set(versions()) and shutil.which("g++"))

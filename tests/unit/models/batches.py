@@ -8,9 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aerie.attention.rows import Rows, join_rows
+from aerie.attention.rows import Rows
 from aerie.models.decoder import Decoder
-from tests.unit.attention.trees import causal_batch, random_parents, scattered_slots, tree_batch
+from tests.unit.attention.trees import (
+    causal_batch,
+    join_rows,
+    random_parents,
+    scattered_slots,
+    tree_batch,
+)
 from tests.unit.models.handmade import CONFIG, EXPERTS
 
 CONFIGS: dict[str, dict[str, Any]] = {

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from aerie.models.fields import Fields
-from aerie.models.rope import RopeSettings, build_rotary, inverse_frequencies
+from aerie.models.layer_ops import rotate
+from aerie.models.rope import RopeSettings, Rotary, build_rotary, inverse_frequencies
 from aerie.models.rope_fields import read_rope
 
 LLAMA3 = {
@@ -62,19 +63,24 @@ def test_frequencies_equal_transformers(rule: str, head_dim: int) -> None:
     assert settings.attention_factor == pytest.approx(oracle.attention_scaling, rel=1e-12)
 
 
+def turned(rotary: Rotary, positions: torch.Tensor, heads: torch.Tensor) -> torch.Tensor:
+    rotation = rotary.at(positions)
+    return rotate(heads, rotation.cos, rotation.sin)
+
+
 def test_rotation_is_relative_and_keeps_lengths() -> None:
     rotary = build_rotary(RopeSettings("default", 10000.0), 16, "cpu")
     generator = torch.Generator().manual_seed(0)
     query, key = torch.randn(2, 1, 3, 16, generator=generator).unbind(0)
 
     def score(at: int, other: int) -> torch.Tensor:
-        turned = rotary.at(torch.tensor([at]))(query), rotary.at(torch.tensor([other]))(key)
-        return (turned[0] * turned[1]).sum(-1)
+        places = torch.tensor([at]), torch.tensor([other])
+        return (turned(rotary, places[0], query) * turned(rotary, places[1], key)).sum(-1)
 
     torch.testing.assert_close(score(5, 2), score(105, 102), rtol=0, atol=1e-4)
-    turned = rotary.at(torch.tensor([77]))(query)
-    torch.testing.assert_close(turned.norm(dim=-1), query.norm(dim=-1))
-    assert torch.equal(rotary.at(torch.tensor([0]))(query), query)
+    far = turned(rotary, torch.tensor([77]), query)
+    torch.testing.assert_close(far.norm(dim=-1), query.norm(dim=-1))
+    assert torch.equal(turned(rotary, torch.tensor([0]), query), query)
 
 
 def test_theta_defaults_to_the_readers() -> None:
@@ -85,5 +91,6 @@ def test_theta_defaults_to_the_readers() -> None:
 def test_half_precision_rounds_once() -> None:
     rotary = build_rotary(RopeSettings("default", 10000.0), 8, "cpu")
     heads = torch.randn(4, 2, 8, generator=torch.Generator().manual_seed(1)).bfloat16()
-    rotation = rotary.at(torch.arange(4) * 1000)
-    assert torch.equal(rotation(heads), rotation(heads.float()).bfloat16())
+    positions = torch.arange(4) * 1000
+    wide = turned(rotary, positions, heads.float())
+    assert torch.equal(turned(rotary, positions, heads), wide.bfloat16())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aerie.train.acceptance import Walked, mean_length
 from tests.laws.tree import ROOT
 
 
@@ -26,16 +27,16 @@ ORIGIN = {"device": "a CPU", "torch": "2", "commit": "0123456789ab", "date": "20
 
 def test_precision_page() -> None:
     study = script("precision_study")
-    exact = study.Outcome([10, 20], [20, 50], [(1,), (2,)])
-    other = study.Outcome([12, 20], [20, 50], [(1,), (3,)])
+    exact = study.Outcome([Walked(10, 20), Walked(20, 50)], [(1,), (2,)])
+    other = study.Outcome([Walked(12, 20), Walked(20, 50)], [(1,), (3,)])
     setting = study.Setting("coins", 1.0)
-    assert study.length(exact) == pytest.approx(1 + 70 / 30)
+    assert mean_length(exact.walks) == pytest.approx(1 + 70 / 30)
     seen = study.Watch([0.25, 0.5], [(1.0, 1.25), (2.0, 2.25)])
     rows = [
         study.row("exact", "", setting, exact, exact, study.Watch()),
         study.row("rough", "one line", setting, other, exact, seen),
     ]
-    assert rows[0]["difference_interval"] == [0.0, 0.0]
+    assert list(rows[0]["difference_interval"]) == [0.0, 0.0]
     low, high = rows[1]["difference_interval"]
     assert low <= rows[1]["difference"] <= high
     record = {"prompts": 2, "tokens": 8, "batch": 2, "resamples": 10, "tree": study.TREE}

@@ -1,11 +1,6 @@
 """Tree attention in Triton: split columns without a mask, trees from packed bits."""
 
-from aerie.attention.triton.backend import (
-    PreparedAttention,
-    TritonAttention,
-    TritonOptions,
-    prepare,
-)
+from aerie.attention.triton.backend import PreparedAttention, TritonAttention, TritonOptions
 from aerie.attention.triton.plan import PlanStatistics
 from aerie.attention.triton.tiles import Tile, TileKey, TileTable, load_tiles, one_tile, tile_key
 
@@ -19,6 +14,5 @@ __all__ = [
     "TritonOptions",
     "load_tiles",
     "one_tile",
-    "prepare",
     "tile_key",
 ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -20,7 +19,7 @@ from aerie.attention.rows import Rows
 from aerie.attention.triton.attend_kernels import attend_kernel
 from aerie.attention.triton.merge_kernels import merge_kernel
 from aerie.attention.triton.plan import Geometry, Plan, PlanStatistics, make_plan, read_statistics
-from aerie.attention.triton.tiles import Tile, TileKey, TileTable, load_tiles, padded, tile_key
+from aerie.attention.triton.tiles import Tile, TileKey, TileTable, padded, tile_key
 from aerie.chips import record_of
 from aerie.errors import UsageError
 
@@ -111,14 +110,6 @@ class PreparedAttention:
             found = make_plan(self.rows, reach, geometry, tile)
             self.plans[reach, geometry] = found
         return found
-
-
-_shipped_tiles = cache(load_tiles)
-
-
-def prepare(rows: Rows, reaches: Iterable[Reach]) -> PreparedAttention:
-    """The backend with its defaults: shipped tiles, slots in any order."""
-    return TritonAttention(_shipped_tiles())(rows, reaches)
 
 
 @dataclass(frozen=True, eq=False)

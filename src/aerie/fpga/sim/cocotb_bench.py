@@ -17,14 +17,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
 
-from aerie.fpga.rtl.registers import (
-    CONTROL,
-    COUNTERS,
-    DONE,
-    FIRST_ARGUMENT,
-    FIRST_COUNTER,
-    STATUS,
-)
+from aerie.fpga.rtl.registers import CONTROL, COUNTERS, DONE, FIRST_ARGUMENT, FIRST_COUNTER, STATUS
 
 MOST_POLLS = 2_000_000
 

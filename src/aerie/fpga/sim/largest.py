@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from aerie.fpga.sim.vectors import Inputs, Rng, descending
+from aerie.fpga.sim.vectors import Inputs, Rng, descending, state_call
 
 
 def largest_layer(rng: Rng, batch: int) -> Inputs:
@@ -22,22 +22,8 @@ def largest_layer(rng: Rng, batch: int) -> Inputs:
 
 def largest_state(rng: Rng, batch: int) -> Inputs:
     """128 kept scores meet 64 new ones."""
-    count, n = 300, 64
-    names = ("cumu_tokens", "cumu_deltas", "prev_indexs", "next_indexs", "side_indexs")
-    return {
-        **{name: np.zeros((batch, count + n), np.int64) for name in names},
-        "cumu_scores": np.zeros((batch, count + n), np.float32),
-        "sort_scores": descending(rng.random((batch, 128))).astype(np.float32),
-        "curr_layer_scores": np.zeros((batch, n), np.float32),
-        "topk_tokens": np.tile(np.arange(n), (batch, 1)),
-        "sort_layer_scores": descending(rng.random((batch, n))).astype(np.float32),
-        "sort_layer_indices": np.tile(np.arange(n), (batch, 1)),
-        "frontier_indexs": np.tile(np.arange(8), (batch, 1)),
-        "input_tree_mask": np.zeros((batch, 8, 8), np.bool_),
-        "cumu_count": count,
-        "verify_num": 128,
-        "fed_count": 0,
-    }
+    kept, new = (descending(rng.random((batch, size))).astype(np.float32) for size in (128, 64))
+    return state_call(kept, new, 8, 300)
 
 
 def largest_work(rng: Rng, batch: int) -> Inputs:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from aerie.fpga.blocks import Block
-from aerie.fpga.build_verilator import BuiltCard, build_card
+from aerie.fpga.build_verilator import BuiltCard, Pauses, build_card
 from aerie.fpga.cycles import COUNTS, Counts, CycleModel, fitted
 from aerie.fpga.rtl.registers import COUNTERS
 from aerie.fpga.rtl.top import TreeTop
@@ -24,7 +24,6 @@ from aerie.fpga.sim.calls import (
 )
 from aerie.fpga.sim.images import CallImage
 from aerie.fpga.sim.largest import LARGEST
-from aerie.fpga.sim.pysim import Pauses
 from aerie.fpga.sim.round_image import round_image
 from aerie.fpga.trace import TraceRecipe
 from aerie.fpga.tree_round import TreeRound
@@ -85,32 +84,24 @@ class BlockStudy:
     models: dict[str, CycleModel]
 
 
-@dataclass(frozen=True)
-class SimStudy:
-    """How much is run."""
-
-    vectors: int = 20_000
-    dumps: Path = Path("tests/data/dumps")
-    seed: int = 1
-
-
-def study_block(block: Block, study: SimStudy, rounds: Iterable[TreeRound]) -> BlockStudy:
+def study_block(
+    block: Block, dumps: Path, n_vectors: int, rounds: Iterable[TreeRound]
+) -> BlockStudy:
     """Dumps, cases and live rounds without and with back-pressure; half of the vectors each."""
     card = build_card(block.make(), block.name, block.prefixes)
     tallies = []
     sources: dict[str, list[SimCall]] = {}
     if block.kernel:
         sources = {
-            "dump": list(dump_calls(block, study.dumps)),
+            "dump": list(dump_calls(block, dumps)),
             "case": list(case_calls(block)),
             "live": round_calls(block, rounds),
         }
-    half = study.vectors // 2
     models = {}
     for memory, pauses in (("free", FREE), ("paused", PAUSED)):
         for source, calls in sources.items():
             tallies.append(_run(card, block, (source, memory), calls, pauses)[0])
-        drawn = random_calls(block, half, study.seed + len(tallies))
+        drawn = random_calls(block, n_vectors // 2, 1 + len(tallies))
         tally, counts, cycles = _run(card, block, ("random", memory), drawn, pauses)
         tallies.append(tally)
         models[memory] = fitted(counts, cycles)

@@ -50,20 +50,26 @@ def states(rng: Rng) -> Inputs:
     """K2: what its merge reads; the rest is as small as the card allows."""
     width, top_k = (int(n) for n in rng.integers(1, 9, 2))
     n, verify = width * top_k, int(rng.integers(1, 129))
-    count = int(rng.integers(max(width, 1), 300))
-    nodes, fed, batch = count + n, top_k, _batch(rng)
+    count, batch = int(rng.integers(max(width, 1), 300)), _batch(rng)
+    kept, new = (descending(probabilities(rng, (batch, size))) for size in (verify, n))
+    return state_call(kept, new, width, count)
+
+
+def state_call(kept: Array, new: Array, width: int, count: int) -> Inputs:
+    """K2 where running scores [B, M] meet those of a layer [B, n], behind so many nodes."""
+    (batch, verify), n = kept.shape, new.shape[1]
     names = ("cumu_tokens", "cumu_deltas", "prev_indexs", "next_indexs", "side_indexs")
-    store = {name: np.zeros((batch, nodes), np.int64) for name in names}
+    places = np.tile(np.arange(n), (batch, 1))
     return {
-        **store,
-        "cumu_scores": np.zeros((batch, nodes), np.float32),
-        "sort_scores": descending(probabilities(rng, (batch, verify))),
+        **{name: np.zeros((batch, count + n), np.int64) for name in names},
+        "cumu_scores": np.zeros((batch, count + n), np.float32),
+        "sort_scores": kept,
         "curr_layer_scores": np.zeros((batch, n), np.float32),
-        "topk_tokens": np.tile(np.arange(n), (batch, 1)),
-        "sort_layer_scores": descending(probabilities(rng, (batch, n))),
-        "sort_layer_indices": np.tile(np.arange(n), (batch, 1)),
-        "frontier_indexs": np.tile(np.arange(width), (batch, 1)),
-        "input_tree_mask": np.zeros((batch, width, fed), np.bool_),
+        "topk_tokens": places,
+        "sort_layer_scores": new,
+        "sort_layer_indices": places.copy(),
+        "frontier_indexs": places[:, :width].copy(),
+        "input_tree_mask": np.zeros((batch, width, n // width), np.bool_),
         "cumu_count": count,
         "verify_num": verify,
         "fed_count": 0,

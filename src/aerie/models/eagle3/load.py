@@ -45,10 +45,7 @@ from aerie.models.weights import Checkpoint, open_checkpoint
 
 
 def load_head(
-    directory: Path,
-    target: Decoder,
-    prepare_attention: PrepareAttention,
-    options: HeadOptions,
+    directory: Path, target: Decoder, prepare_attention: PrepareAttention, options: HeadOptions
 ) -> Eagle3Head:
     """Read config and weights of a head's directory, for one target.
 

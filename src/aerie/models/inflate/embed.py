@@ -171,9 +171,17 @@ def inflate_to_directory(
     details = ExportDetails(target.max_positions, TARGET_FOLDER, target.architecture)
     _write_json(folders[0] / "config.json", target_config(pair, target, options.dtype))
     _write_json(folders[1] / "config.json", head_config(head, details))
-    meter, makers = _Meter(advance, sum(sizes)), _makers(plan, pair, options)
+    n_begun = 0
+
+    def make(maker: TensorMaker, tensor: PlannedTensor) -> Tensor:
+        nonlocal n_begun
+        n_begun += tensor.n_bytes
+        advance(n_begun, sum(sizes))
+        return maker.make(tensor.name, tensor.dtype)
+
+    makers = _makers(plan, pair, options)
     for folder, planned, maker in zip(folders, tensors, makers, strict=True):
-        write_shards(folder, planned, partial(meter.make, maker))
+        write_shards(folder, planned, partial(make, maker))
     record = {
         **describe(pair, geometry, plan),
         "target_bytes": sizes[0],
@@ -227,21 +235,6 @@ def _build(
     chosen = HeadOptions(dense=dense or options.load.dense, is_fused=options.load.is_fused)
     head = build_head(values[1], loaders[1], target, prepare_head or prepare_attention, chosen)
     return LargePair(target, head)
-
-
-class _Meter:
-    """Counts the bytes of tensors as they are made."""
-
-    def __init__(self, advance: Advance, total: int) -> None:
-        self.advance = advance
-        self.total = total
-        self.done = 0
-
-    def make(self, maker: TensorMaker, tensor: PlannedTensor) -> Tensor:
-        """The tensor; its bytes are reported as begun."""
-        self.done += tensor.n_bytes
-        self.advance(self.done, self.total)
-        return maker.make(tensor.name, tensor.dtype)
 
 
 def _make_folders(folders: Sequence[Path], n_bytes: int) -> None:

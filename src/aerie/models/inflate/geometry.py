@@ -42,7 +42,7 @@ GEOMETRIES = {
         draft_vocab_size=32000,
         target=_EIGHT_BILLION,
         draft=_EIGHT_BILLION,
-    ),
+    )
 }
 
 _BLOCK = ("num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size")

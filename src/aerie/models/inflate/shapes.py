@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -58,19 +58,20 @@ def large_head(pair: SmallPair, plan: InflationPlan, large: ProductionGeometry) 
     head = pair.head
     geometry = replace(
         head.geometry,
-        hidden_size=large.hidden_size,
         target_hidden_size=large.hidden_size,
-        n_heads=large.draft.n_heads,
-        n_kv_heads=large.draft.n_kv_heads,
-        head_dim=large.draft.head_dim,
-        mlp_width=large.draft.mlp_width,
-        vocab_size=large.vocab_size,
         draft_vocab_size=large.draft_vocab_size,
         norm_eps=plan.head.eps,
+        **asdict(large.draft),
+        **_widths(large),
     )
     convention = replace(head.convention, boundaries=plan.boundaries)
     storage = replace(head.storage, has_own_head=True)
     return HeadSummary(SPECULATORS, geometry, convention, storage, ())
+
+
+def _widths(large: ProductionGeometry) -> dict[str, Any]:
+    """What a target and its head share."""
+    return {"hidden_size": large.hidden_size, "vocab_size": large.vocab_size}
 
 
 def random_target(large: ProductionGeometry) -> Geometry:
@@ -104,16 +105,12 @@ def random_head(large: ProductionGeometry) -> HeadSummary:
     """A plain one-layer head of that geometry, for the control."""
     taps = large.tap_boundaries or usual_boundaries(large.n_layers)
     geometry = HeadGeometry(
-        hidden_size=large.hidden_size,
         target_hidden_size=large.hidden_size,
         n_captures=len(taps),
         n_layers=1,
-        n_heads=large.draft.n_heads,
-        n_kv_heads=large.draft.n_kv_heads,
-        head_dim=large.draft.head_dim,
-        mlp_width=large.draft.mlp_width,
-        vocab_size=large.vocab_size,
         draft_vocab_size=large.draft_vocab_size,
+        **asdict(large.draft),
+        **_widths(large),
         rope=RopeSettings("default", 500_000.0),
         norm_eps=1e-5,
     )

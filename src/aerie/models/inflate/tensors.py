@@ -56,23 +56,52 @@ class MadeLoader(Loader):
 
 
 @dataclass(frozen=True, eq=False)
-class InflatedTarget:
-    """Makes the target's tensors."""
+class _Inflated:
+    """What target and head have alike: embeddings, LM heads and final norms."""
 
     plan: InflationPlan
     pair: SmallPair
     canvas: Canvas
 
+    def embedding(self, block: BlockPlan, name: str, small: Tensor, dtype: torch.dtype) -> Tensor:
+        """Token embeddings; every row begins with the constant in its dimension."""
+        spread = float(small.float().square().mean().sqrt()) * 3**0.5
+        layer = LinearMap(self.plan.vocabulary, block.hidden, noise=spread)
+        out = paint_table(self.canvas, name, layer, small, dtype)
+        if self.plan.constant_dim is not None:
+            out[:, self.plan.constant_dim] = self.plan.constant
+        return out
+
+    def output(
+        self, rows: Axis, block: BlockPlan, name: str, small: Tensor, dtype: torch.dtype
+    ) -> Tensor:
+        """An LM head: live rows do not see the constant, dead rows see it and fall below them."""
+        layer = LinearMap(rows, block.hidden, noise=dead_row_noise(len(block.hidden.live)))
+        out = paint_table(self.canvas, name, layer, small, dtype)
+        if self.plan.constant_dim is not None:
+            out[rows.dead.to(self.canvas.device), self.plan.constant_dim] = block.dead_weight
+        return out
+
+    def final_norm(self, block: BlockPlan, small: Tensor, dtype: torch.dtype) -> Tensor:
+        """The norm that lets the constant through."""
+        out = paint_norm(self.canvas, block, small, dtype)
+        if self.plan.constant_dim is not None:
+            out[self.plan.constant_dim] = 1.0
+        return out
+
+
+class InflatedTarget(_Inflated):
+    """Makes the target's tensors."""
+
     def make(self, name: str, dtype: torch.dtype) -> Tensor:
         """One tensor by its name in a checkpoint."""
         plan, small = self.plan, self.pair.tensors
         if name == blueprint.EMBEDDING:
-            return _paint_embedding(self.canvas, plan, plan.target, (name, small[name]), dtype)
+            return self.embedding(plan.target, name, small[name], dtype)
         if name == f"{blueprint.HEAD}.weight":
-            rows = plan.vocabulary
-            return _paint_output(self.canvas, plan, (rows, plan.target), (name, small[name]), dtype)
+            return self.output(plan.vocabulary, plan.target, name, small[name], dtype)
         if name == blueprint.FINAL_NORM:
-            return _final_norm(self.canvas, plan, plan.target, small[name], dtype)
+            return self.final_norm(plan.target, small[name], dtype)
         layer_idx, inner, part = _parts(name)
         source = plan.layers[layer_idx]
         own = None if source is None else _tensors_below(small, blueprint.layer_prefix(source))
@@ -80,13 +109,8 @@ class InflatedTarget:
         return painter.paint(name, inner, part, own, dtype)
 
 
-@dataclass(frozen=True, eq=False)
-class InflatedHead:
+class InflatedHead(_Inflated):
     """Makes the head's tensors, by normal name."""
-
-    plan: InflationPlan
-    pair: SmallPair
-    canvas: Canvas
 
     def make(self, name: str, dtype: torch.dtype) -> Tensor:
         """One tensor by its normal name."""
@@ -94,14 +118,13 @@ class InflatedHead:
         if name in (names.DRAFT_TO_TARGET, names.TARGET_TO_DRAFT):
             return self._map(name)
         if name == names.EMBEDDING:
-            return _paint_embedding(self.canvas, plan, plan.head, (name, small[name]), dtype)
+            return self.embedding(plan.head, name, small[name], dtype)
         if name == f"{names.HEAD}.weight":
             # A head that shares the target's LM head gets its rows: the large one has fewer ids.
             own = small.get(name, self.pair.tensors[f"{blueprint.HEAD}.weight"])
-            rows = plan.drafts
-            return _paint_output(self.canvas, plan, (rows, plan.head), (name, own), dtype)
+            return self.output(plan.drafts, plan.head, name, own, dtype)
         if name == names.FINAL_NORM:
-            return _final_norm(self.canvas, plan, plan.head, small[name], dtype)
+            return self.final_norm(plan.head, small[name], dtype)
         if name == f"{names.FC}.weight":
             return self._fc(small[name], dtype)
         if name == f"{names.FC}.bias":
@@ -168,48 +191,6 @@ class LayerPainter:
             "mlp.up_proj": LinearMap(plan.neurons, plan.hidden, noise=inward),
             "mlp.down_proj": LinearMap(plan.hidden, plan.neurons),
         }[inner]
-
-
-def _paint_embedding(
-    canvas: Canvas,
-    plan: InflationPlan,
-    block: BlockPlan,
-    named: tuple[str, Tensor],
-    dtype: torch.dtype,
-) -> Tensor:
-    """Token embeddings; every row begins with the constant in its dimension."""
-    name, small = named
-    spread = float(small.float().square().mean().sqrt()) * 3**0.5
-    layer = LinearMap(plan.vocabulary, block.hidden, noise=spread)
-    out = paint_table(canvas, name, layer, small, dtype)
-    if plan.constant_dim is not None:
-        out[:, plan.constant_dim] = plan.constant
-    return out
-
-
-def _paint_output(
-    canvas: Canvas,
-    plan: InflationPlan,
-    place: tuple[Axis, BlockPlan],
-    named: tuple[str, Tensor],
-    dtype: torch.dtype,
-) -> Tensor:
-    """An LM head: live rows do not see the constant, dead rows see it and fall below them."""
-    (rows, block), (name, small) = place, named
-    noise = dead_row_noise(len(block.hidden.live))
-    out = paint_table(canvas, name, LinearMap(rows, block.hidden, noise=noise), small, dtype)
-    if plan.constant_dim is not None:
-        out[rows.dead.to(canvas.device), plan.constant_dim] = block.dead_weight
-    return out
-
-
-def _final_norm(
-    canvas: Canvas, plan: InflationPlan, block: BlockPlan, small: Tensor, dtype: torch.dtype
-) -> Tensor:
-    out = paint_norm(canvas, block, small, dtype)
-    if plan.constant_dim is not None:
-        out[plan.constant_dim] = 1.0
-    return out
 
 
 def _parts(name: str) -> tuple[int, str, str]:

@@ -1,14 +1,14 @@
-"""Runs a card in Amaranth's own simulator, with a memory that may pause; pure Python, for tests."""
+"""Runs a card in Amaranth's own simulator, with a memory that may pause; pure Python."""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from amaranth.sim import Simulator
 
+from aerie.fpga.build_verilator import Pauses
 from aerie.fpga.rtl.card import CardEngine
 from aerie.fpga.rtl.registers import (
     CONTROL,
@@ -18,16 +18,6 @@ from aerie.fpga.rtl.registers import (
     FIRST_COUNTER,
     STATUS,
 )
-
-
-@dataclass
-class Pauses:
-    """How often each channel of the memory is not ready; the same seed pauses the same way."""
-
-    read: float = 0.0
-    write: float = 0.0
-    latency: int = 4
-    seed: int = 0
 
 
 class AxiMemory:
