@@ -47,7 +47,7 @@ MOST_NAMES: dict[str, int] = {
     "models": 455,
     "parallel": 25,
     "parity": 114,
-    "perf": 70,
+    "perf": 72,
     "requests": 21,
     "server": 269,
     "speculation": 83,

@@ -7,12 +7,13 @@ at their ports, port by port, on every parity case. Only then may a design be ju
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from aerie.kernels.binding import bind
 from aerie.kernels.card import Card, Port
 from aerie.kernels.hls.meters import PortBytes
-from aerie.perf.rules import RULES, Rule
-
-Rules = Mapping[str, Mapping[str, Rule]]
+from aerie.perf.counts import COUNTS
+from aerie.perf.rules import RULES
 
 ITEM_BYTES: Mapping[str, int] = {
     "float32": 4,
@@ -28,12 +29,27 @@ ITEM_BYTES: Mapping[str, int] = {
 DETAIL, DETAIL_BYTES = "detail", 8
 
 
-def moved(
-    card: Card, names: Mapping[str, int], given: frozenset[str], rules: Rules = RULES
+def ledger(
+    card: Card,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    on_chip: Mapping[str, Any] | None = None,
 ) -> dict[str, PortBytes]:
+    """Bytes of one call by port; `outputs` are what the call returned, status words included.
+
+    `on_chip` are arrays that decide the traffic and cross no port, for a top that keeps them.
+    """
+    given = {name: value for name, value in inputs.items() if value is not None}
+    names = bind(card, given)
+    counted = COUNTS.get(card.name)
+    if counted is not None:
+        names = {**names, **counted({**given, **(on_chip or {})}, outputs)}
+    return moved(card, names, frozenset(given))
+
+
+def moved(card: Card, names: Mapping[str, int], given: frozenset[str]) -> dict[str, PortBytes]:
     """Bytes by port for known sizes and counts; `given` says which optional arrays are there."""
-    own = rules.get(card.name, {})
-    found = {port.name: _of_port(card, port, names, given, own) for port in card.ports}
+    found = {port.name: _of_port(card, port, names, given) for port in card.ports}
     if card.refusals:
         found[DETAIL] = PortBytes(0, DETAIL_BYTES * names["B"])
     return found
@@ -44,13 +60,11 @@ def item_bytes(port: Port, names: Mapping[str, int]) -> int:
     return names["E"] if len(port.dtypes) > 1 else ITEM_BYTES[port.dtypes[0]]
 
 
-def _of_port(
-    card: Card, port: Port, names: Mapping[str, int], given: frozenset[str], own: Mapping[str, Rule]
-) -> PortBytes:
+def _of_port(card: Card, port: Port, names: Mapping[str, int], given: frozenset[str]) -> PortBytes:
     if port.kind != "out" and port.name not in given:
         return PortBytes()
     size = item_bytes(port, names)
-    rule = own.get(port.name)
+    rule = RULES.get(card.name, {}).get(port.name)
     if rule is not None:
         return PortBytes(size * rule.read(names), size * rule.written(names))
     if port.kind == "inout":

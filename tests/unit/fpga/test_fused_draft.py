@@ -23,8 +23,8 @@ from aerie.fpga.draft_weights import DraftWeights, Sketch, made_up_weights, sket
 from aerie.fpga.quantise import Quantised, pack, quantise, tiled, unpack
 from aerie.fpga.tree_round import Serving
 from aerie.kernels.hls.meters import CountedKernel, counted_kernel
+from aerie.perf.ledger import ledger
 from aerie.perf.point import Sizes
-from tests.unit.perf.counts import ledger
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ (apt-get install g++)")
 

@@ -18,8 +18,8 @@ from aerie.kernels.hls.fused_cards import FUSED_CARDS
 from aerie.kernels.hls.meters import CountedCall, CountedKernel
 from aerie.kernels.registry import load
 from aerie.kernels.status import Status
+from aerie.perf.ledger import ledger
 from tests.unit.fpga.rounds import Recipe, make_round
-from tests.unit.perf.counts import ledger
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ (apt-get install g++)")
 

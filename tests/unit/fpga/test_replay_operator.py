@@ -26,7 +26,7 @@ def test_every_row_of_the_page_is_a_command() -> None:
 def test_every_line_of_a_log_is_a_command_of_the_page_that_ended_well() -> None:
     page = PAGE.read_text("utf-8")
     for name, is_gpu in (("cpu", False), ("gpu", True)):
-        log = ROOT / "reports/raw" / f"operator_replay_{name}.log"
+        log = ROOT / "reports" / f"operator_replay_{name}.log"
         lines = log.read_text("utf-8").splitlines() if log.is_file() else []
         every = commands_of(page, is_gpu)
         commands = [line.rsplit("\t", 1)[1] for line in lines]
@@ -66,9 +66,9 @@ def test_a_checkout_without_git_is_copied_and_must_name_its_commit(tmp_path: Pat
     assert refused.returncode and "COMMIT=" in refused.stderr
     subprocess.run(command, cwd=bare, env={**nameless, "COMMIT": "f" * 40}, check=True)
     told = hashlib.sha256(f"{'f' * 40} out\n".encode()).hexdigest()[:16]
-    log = (bare / "reports/raw" / "operator_replay_gpu.log").read_text("utf-8")
+    log = (bare / "reports" / "operator_replay_gpu.log").read_text("utf-8")
     assert log.startswith("ok\t") and f"sha256:{told}\tcommit ffffffffff\t" in log
     part = [*command, "--stages", "&& echo more"]
     subprocess.run(part, cwd=bare, env={**nameless, "COMMIT": "f" * 40}, check=True)
-    log = (bare / "reports/raw" / "operator_replay_gpu.log").read_text("utf-8")
+    log = (bare / "reports" / "operator_replay_gpu.log").read_text("utf-8")
     assert told not in log and "stages && echo more only\techo $COMMIT" in log

@@ -14,8 +14,7 @@ from aerie.kernels.cases import Case, cases_for
 from aerie.kernels.hls.meters import CountedKernel, PortBytes, counted_kernel
 from aerie.kernels.hls.table import PORTED
 from aerie.kernels.registry import load
-from aerie.perf.ledger import total
-from tests.unit.perf.counts import ledger
+from aerie.perf.ledger import ledger, total
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ (apt-get install g++)")
 

@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aerie.kernels.binding import bind
-from aerie.kernels.card import Card
-from aerie.kernels.hls.meters import PortBytes
 from aerie.kernels.status import Status
-from aerie.perf.ledger import moved
-from tests.unit.perf.port_rules import ALL_RULES
 
 Array = NDArray[Any]
 Values = Mapping[str, Array]
@@ -254,21 +249,3 @@ COUNTS: Mapping[str, Callable[[Values, Values], Counts]] = {
     "fused_growth": _fused_growth,
     "fused_verdict": _fused_verdict,
 }
-
-
-def ledger(
-    card: Card,
-    inputs: Mapping[str, Any],
-    outputs: Mapping[str, Any],
-    on_chip: Mapping[str, Any] | None = None,
-) -> dict[str, PortBytes]:
-    """Bytes of one call by port; `outputs` are what the call returned, status words included.
-
-    `on_chip` are arrays that decide the traffic and cross no port, for a top that keeps them.
-    """
-    given = {name: value for name, value in inputs.items() if value is not None}
-    names = bind(card, given)
-    counted = COUNTS.get(card.name)
-    if counted is not None:
-        names = {**names, **counted({**given, **(on_chip or {})}, outputs)}
-    return moved(card, names, frozenset(given), ALL_RULES)
