@@ -13,9 +13,9 @@ import torch
 
 from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start
 from aerie.bench.round.speed import Clocked, in_blocks
+from aerie.bench.round.texts import write_texts
 from aerie.bench.turns import in_turns, timed
 from aerie.config import GraphConfig, SpeculationConfig
-from aerie.engine.engine import EngineCore
 from aerie.models.inflate.embed import LargePair
 from aerie.requests.params import SamplingParams
 
@@ -92,16 +92,10 @@ def _reads(sides: Sides, length: int) -> dict[str, Any]:
     ways = {}
     for name, (setup, pair) in sides.items():
         core = setup.core(pair, SHAPES["plain"], Room(1, length + 16))
-        (prompt,) = read_prompts(1, length, pair.target.geometry.vocab_size)
-        ways[name] = timed(partial(_read, core, prompt), setup.device)
+        prompts = read_prompts(1, length, pair.target.geometry.vocab_size)
+        ways[name] = timed(partial(write_texts, core, prompts, 1, 0.0), setup.device)
     found = in_turns(ways, N_READS)
     return _told({name: [1e3 * seconds for seconds in own] for name, own in found.items()})
-
-
-def _read(core: EngineCore, prompt: Sequence[int]) -> None:
-    core.submit(prompt, SamplingParams(max_tokens=1, ignore_eos=True))
-    while not core.is_idle:
-        core.step()
 
 
 def _told(ms: Mapping[str, Sequence[float]]) -> dict[str, Any]:
