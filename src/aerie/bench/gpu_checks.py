@@ -10,6 +10,7 @@ from aerie.bench.contract import PLAIN
 from aerie.bench.experiment import Experiment
 from aerie.bench.lane import captured
 from aerie.bench.round.setup import Room
+from aerie.bench.round.texts import write_texts
 from aerie.by_context import ByContext
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import State
@@ -37,11 +38,7 @@ def check_tail(session: Experiment) -> dict[str, Any]:
     for policy in _fixed(session):
         speculation = session.contract.policies[policy].speculation()
         core = session.setup.core(session.pair, speculation, room)
-        params = SamplingParams(max_tokens=10 * BEFORE_END, ignore_eos=True)
-        ids = [core.submit(prompt, params) for prompt in prompts]
-        while not core.is_idle:
-            core.step()
-        texts[policy] = [core.forget(i).output for i in ids]
+        texts[policy] = write_texts(core, prompts, 10 * BEFORE_END, 0.0)
     lengths = sorted({len(text) for own in texts.values() for text in own})
     equal = {policy: own == texts[PLAIN] for policy, own in texts.items() if policy != PLAIN}
     is_exact = lengths == [BEFORE_END]

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aerie.bench.bed import Bed
+from aerie.bench.round.texts import write_texts
 from aerie.costs.table import CostTable, Prices
 from aerie.kernels.registry import Kernels
-from aerie.requests.params import SamplingParams
 from aerie.speculation.policy import FixedTree, Gain, Growth, Lesson, Situation, TreeShape, Widths
 from aerie.speculation.preview import Preview
 from aerie.speculation.tree import DraftTree
@@ -166,14 +166,10 @@ def record(
     """Decode one token a round and keep every tree on the way."""
     policy = Recording(shape)
     bed.use(policy)
-    params = SamplingParams(max_tokens=n_tokens, temperature=0.0, ignore_eos=True)
     texts = []
     for prompt in prompts:
         policy.trees.clear()
-        request_id = bed.core.submit(prompt, params)
-        while not bed.core.is_idle:
-            bed.core.step()
-        output = bed.core.forget(request_id).output
+        (output,) = write_texts(bed.core, [prompt], n_tokens, 0.0)
         trees = [batch[0] for batch in policy.trees if batch]
         texts.append(Text(tuple(output), tuple(trees[-len(output) :])))
     return texts
