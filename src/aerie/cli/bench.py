@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,12 +14,6 @@ from aerie.cli.output import console, finish, integers, progress_console
 if TYPE_CHECKING:
     from aerie.bench.round.setup import RoundSetup
 
-Json = Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")]
-Reports = Annotated[Path, out_folder(help="Folder of the reports.")]
-Geometry = Annotated[str, typer.Option(help="Inflate to this; none: as shipped.")]
-Dtype = Annotated[str, typer.Option(help="bfloat16 or float32.")]
-Device = Annotated[str, typer.Option(help="cuda, or cpu for a rehearsal.")]
-Backend = Annotated[str, typer.Option(help="Kernel backend.")]
 app = typer.Typer(help="Measure, with the ceiling beside every number.", no_args_is_help=True)
 
 
@@ -36,7 +29,7 @@ def kernels(
     verify: Annotated[str, typer.Option(help="Rows per request, comma separated.")] = "8,32,64",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     repeats: Annotated[int, count(3, "Timed calls per point.")] = 15,
-    as_json: Json = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:
     """Time every tree kernel: median, bytes, achieved bandwidth, ratio to the copy ceiling.
 
@@ -82,7 +75,7 @@ def engine(
     threads: Annotated[int, count(1, "CPU threads.")] = 1,
     out: Annotated[Path | None, out_folder(help="Folder for CSV, PNG and JSON.")] = None,
     name: Annotated[str, typer.Option(help="Name of those files.")] = "engine_bench_cpu",
-    as_json: Json = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:
     """Compare the planner with plain decoding, chains, dynamic trees, CAST and the oracle.
 
@@ -114,11 +107,13 @@ def engine(
 @app.command("round")
 def round_(
     stage: Annotated[str, typer.Option(help="Stages, comma separated.")] = "speed",
-    out: Reports = Path("reports"),
-    geometry: Geometry = "llama-3.1-8b",
-    dtype: Dtype = "bfloat16",
-    device: Device = "cuda",
-    backend: Backend = "triton",
+    out: Annotated[Path, out_folder(help="Folder of the reports.")] = Path("reports"),
+    geometry: Annotated[str, typer.Option(help="Inflate to this; none: as shipped.")] = (
+        "llama-3.1-8b"
+    ),
+    dtype: Annotated[str, typer.Option(help="bfloat16 or float32.")] = "bfloat16",
+    device: Annotated[str, typer.Option(help="cuda, or cpu for a rehearsal.")] = "cuda",
+    backend: Annotated[str, typer.Option(help="Kernel backend.")] = "triton",
     context: Annotated[int, count(16, "Prompt tokens; 64 times in stress.")] = 1024,
     draft_products: Annotated[
         str, typer.Option(help="How the draft head multiplies: dense, fp8 or auto.")
@@ -128,7 +123,7 @@ def round_(
     costs: Annotated[
         str | None, typer.Option(help="Table of aerie tune costs; default: a shipped one.")
     ] = None,
-    as_json: Json = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:
     """Time captured rounds of the inflated pair, and check that their tokens are plain ones.
 
@@ -137,23 +132,16 @@ def round_(
     (tokens against plain decoding); stress. The last line of output is JSON.
     """
     from aerie.bench.round.stages import STAGES, RoundBench
+    from aerie.errors import UnknownNameError
 
-    stages = known_names("stage", stage, STAGES)
+    stages = stage.split(",")
+    for name in stages:
+        if name not in STAGES:
+            raise UnknownNameError("stage", name, STAGES)
     setup = round_setup(device, dtype, geometry, backend, costs, draft_products)
     bench = RoundBench(setup, out, context, rounds, prompts)
     records = {name: bench.run(name) for name in stages}
     finish({"ok": all(r["ok"] for r in records.values()), **records}, as_json=True)
-
-
-def known_names(kind: str, names: str, known: Collection[str]) -> list[str]:
-    """Names with commas between them, each of which is known."""
-    from aerie.errors import UnknownNameError
-
-    found = names.split(",")
-    for name in found:
-        if name not in known:
-            raise UnknownNameError(kind, name, known)
-    return found
 
 
 def round_setup(
@@ -198,8 +186,8 @@ def gpu(
     gates: Annotated[Path, typer.Option(help="Folder of the gates' TOML files.")] = Path(
         "evidence/gates"
     ),
-    out: Reports = Path("reports"),
-    as_json: Json = False,
+    out: Annotated[Path, out_folder(help="Folder of the reports.")] = Path("reports"),
+    as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:
     """Run a contract: plain decoding, fixed trees and the planner in turns on one engine.
 
@@ -229,7 +217,7 @@ def serve(
     tokens: Annotated[int, count(8, "New tokens a request.")] = 128,
     wait: Annotated[float, amount(0, "Seconds until it must be ready.")] = 0.0,
     out: Annotated[Path | None, out_folder(help="Folder of the reports.")] = None,
-    as_json: Json = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:
     """Say what HTTP costs: the same completions over a server and straight from an engine.
 

@@ -7,17 +7,8 @@ from typing import Annotated
 
 import typer
 
-from aerie.cli.bench import (
-    Backend,
-    Device,
-    Dtype,
-    Geometry,
-    Json,
-    Reports,
-    known_names,
-    round_setup,
-)
-from aerie.cli.checks import count
+from aerie.cli.bench import round_setup
+from aerie.cli.checks import count, out_folder
 from aerie.cli.output import finish, integers
 
 
@@ -28,13 +19,15 @@ def profile(
     context: Annotated[str, typer.Option(help="Prompt tokens of each point.")] = "32768,16384",
     batch: Annotated[str, typer.Option(help="Requests of each point.")] = "1,4",
     policy: Annotated[str, typer.Option(help="plain, chain3, chain5, tree3 or tree5.")] = "tree3",
-    out: Reports = Path("reports"),
-    geometry: Geometry = "llama-3.1-8b",
-    dtype: Dtype = "bfloat16",
-    device: Device = "cuda",
-    backend: Backend = "triton",
+    out: Annotated[Path, out_folder(help="Folder of the reports.")] = Path("reports"),
+    geometry: Annotated[str, typer.Option(help="Inflate to this; none: as shipped.")] = (
+        "llama-3.1-8b"
+    ),
+    dtype: Annotated[str, typer.Option(help="bfloat16 or float32.")] = "bfloat16",
+    device: Annotated[str, typer.Option(help="cuda, or cpu for a rehearsal.")] = "cuda",
+    backend: Annotated[str, typer.Option(help="Kernel backend.")] = "triton",
     rounds: Annotated[int, count(2, "Timed rounds of a point.")] = 64,
-    as_json: Json = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Only the closing JSON line.")] = False,
 ) -> None:
     """Say where a round's time and bytes go, what each lever is worth, and how it serves.
 
@@ -47,7 +40,10 @@ def profile(
     from aerie.bench.profile.stages import STAGES, run_stage
     from aerie.errors import UnknownNameError
 
-    stages = known_names("stage", stage, STAGES)
+    stages = stage.split(",")
+    for name in stages:
+        if name not in STAGES:
+            raise UnknownNameError("stage", name, STAGES)
     if policy not in POLICIES:
         raise UnknownNameError("policy", policy, POLICIES)
     lengths, sizes = integers(context, "--context"), integers(batch, "--batch")
