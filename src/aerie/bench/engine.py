@@ -80,27 +80,21 @@ class Terms:
         """The same as an experiment's."""
         longest, most = max(self.contexts), max(self.batches)
         own = SHORT + 2 * self.tokens + 512  # positions that a request shares with no other
-        scenarios = [
-            Scenario(
-                f"batch {batch}",
-                (batch,),
-                self.contexts,
-                tuple(POLICIES),
-                max(self.tokens // batch, self.least),
-                groups=self.repeats,
-            )
-            for batch in self.batches
-        ]
+        kv_tokens = 4 * longest + most * own + 128 * SHORT
+        names, least = tuple(POLICIES), self.least
+        scenarios = tuple(
+            Scenario(f"batch {n}", (n,), self.contexts, names, max(self.tokens // n, least),
+                     groups=self.repeats)
+            for n in self.batches
+        )  # fmt: skip
         return Contract(
             "engine",
             ModelTerms("built-in", "none", "float32", "cpu", "numpy", "direct"),
             DecodeTerms(),
-            MemoryTerms(
-                4 * longest + most * own + 128 * SHORT, most, CHUNKS["cpu"][0], longest + own
-            ),
+            MemoryTerms(kv_tokens, most, CHUNKS["cpu"][0], longest + own),
             MeasureTerms(self.repeats),
             POLICIES,
-            tuple(scenarios),
+            scenarios,
         )
 
 
