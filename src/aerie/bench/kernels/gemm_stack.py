@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from aerie.bench.turns import device_seconds, recorded
+from aerie.bench.turns import device_seconds
 
 if TYPE_CHECKING:
     from aerie.chips import DeviceRecord
@@ -129,8 +129,7 @@ def median_seconds(
         for plan, x, weight in products:
             multiply(plan, gate(x, x), weight, scratch)
 
-    graphs = [recorded(partial(walk, products)) for products in walks]
-    spans = device_seconds([graph.replay for graph in graphs], replays)
+    spans = device_seconds([partial(walk, products) for products in walks], replays)
     return [statistics.median(own) for own in spans]
 
 
