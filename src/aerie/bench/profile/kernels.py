@@ -124,13 +124,36 @@ def direct_ranges(session: Session, point: Point, policy: str) -> dict[str, floa
 
 def write_profile(out: Path, found: Sequence[Profiled], origin: Origin, gbps: float) -> None:
     """Every file of the stage; `gbps` is the measured copy."""
-    origin.write_csv(out / TIMES, [row for entry in found for row in kernel_rows(entry)])
-    origin.write_csv(out / BYTES, [row for entry in found for row in byte_rows(entry)])
-    ranges = [
-        ("{context}x{batch}".format_map(entry.place), entry.place["policy"], name, f"{us:.1f}")
-        for entry in found
-        for name, us in entry.figures["ranges_us_direct"].items()
-    ]
+    kernels: list[Row] = []
+    moved: list[Row] = []
+    ranges: list[Sequence[str]] = []
+    for entry in found:
+        place, per_round = entry.place, entry.tokens_per_round
+        rows, n_bytes = entry.trace.rows("phase", "part", "kernel"), total_bytes(entry.traffic)
+        total = sum(row["us_per_round"] for row in rows) or 1.0
+        for row in rows:
+            us = row["us_per_round"]
+            shares = {"us_per_token": round(us / per_round, 3), "share": round(us / total, 5)}
+            kernels.append({**place, **row, **shares, "kind": "measured"})
+        for traffic in entry.traffic:
+            moved.append(
+                {
+                    **place,
+                    "phase": traffic.phase,
+                    "part": traffic.part,
+                    "what": traffic.what,
+                    "bytes_per_round": round(traffic.n_bytes),
+                    "bytes_per_token": round(traffic.n_bytes / per_round),
+                    "share": round(traffic.n_bytes / n_bytes, 5),
+                    "tokens_per_round": round(per_round, 3),
+                    "kind": "modelled",
+                }
+            )
+        where = "{context}x{batch}".format_map(place), place["policy"]
+        direct = entry.figures["ranges_us_direct"]
+        ranges += [(*where, name, f"{us:.1f}") for name, us in direct.items()]
+    origin.write_csv(out / TIMES, kernels)
+    origin.write_csv(out / BYTES, moved)
     made = page(
         "hotspots",
         points=[hotspot_section(entry, gbps) for entry in found],
@@ -138,40 +161,6 @@ def write_profile(out: Path, found: Sequence[Profiled], origin: Origin, gbps: fl
         origin=origin.lines(),
     )
     (out / HOTSPOTS).write_text(made, encoding="utf-8")
-
-
-def kernel_rows(entry: Profiled) -> list[Row]:
-    """One row per kernel and phase, slowest first."""
-    rows = entry.trace.rows("phase", "part", "kernel")
-    total = sum(row["us_per_round"] for row in rows) or 1.0
-    return [
-        {
-            **entry.place,
-            **row,
-            "us_per_token": round(row["us_per_round"] / entry.tokens_per_round, 3),
-            "share": round(row["us_per_round"] / total, 5),
-            "kind": "measured",
-        }
-        for row in rows
-    ]
-
-
-def byte_rows(entry: Profiled) -> list[Row]:
-    """One row per phase, part and kind of bytes, most first."""
-    return [
-        {
-            **entry.place,
-            "phase": traffic.phase,
-            "part": traffic.part,
-            "what": traffic.what,
-            "bytes_per_round": round(traffic.n_bytes),
-            "bytes_per_token": round(traffic.n_bytes / entry.tokens_per_round),
-            "share": round(traffic.n_bytes / total_bytes(entry.traffic), 5),
-            "tokens_per_round": round(entry.tokens_per_round, 3),
-            "kind": "modelled",
-        }
-        for traffic in entry.traffic
-    ]
 
 
 def hotspots(entry: Profiled) -> tuple[list[Row], float]:
