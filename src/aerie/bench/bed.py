@@ -14,14 +14,7 @@ from aerie.bench.contract import Contract, PolicyTerms
 from aerie.bench.lane import Lanes, shape_config
 from aerie.bench.round.setup import Room, RoundSetup, abandon, tokenizer_of_pair
 from aerie.bench.round.speed import run_without_waiting
-from aerie.config import (
-    LIMITS,
-    MAX_VERIFY,
-    GraphConfig,
-    PlannerConfig,
-    SpeculationConfig,
-    require,
-)
+from aerie.config import LIMITS, MAX_VERIFY, GraphConfig, PlannerConfig, SpeculationConfig, require
 from aerie.engine.captured import Captured
 from aerie.engine.launch import Launcher
 from aerie.engine.sampler import EVERYTHING, GREEDY

@@ -92,10 +92,7 @@ class PolicyTerms:
         if self.method == "plain":
             return SpeculationConfig(method="none", policy="fixed")
         return SpeculationConfig(
-            policy=self.method,
-            top_k=self.node_top_k,
-            depth=self.tree_depth,
-            nodes=self.verify_num,
+            policy=self.method, top_k=self.node_top_k, depth=self.tree_depth, nodes=self.verify_num
         )
 
 
@@ -184,7 +181,7 @@ def _names(place: Place) -> tuple[str, str, str]:
     return place.scenario.name, size, f"{place.scenario.name}:{size}"
 
 
-_SLICES: dict[str, type[Any]] = {
+SLICES: dict[str, type[Any]] = {
     "model": ModelTerms,
     "decode": DecodeTerms,
     "memory": MemoryTerms,
@@ -209,7 +206,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def parse_contract(values: Mapping[str, Any]) -> Contract:
     """A contract from parsed TOML."""
-    own = {name: strict(kind, _tuples(values.get(name, {}))) for name, kind in _SLICES.items()}
+    own = {name: strict(kind, _tuples(values.get(name, {}))) for name, kind in SLICES.items()}
     policies, scenarios = values.get("policies", {}), values.get("scenarios", ())
     own["policies"] = {name: strict(PolicyTerms, terms) for name, terms in policies.items()}
     own["scenarios"] = tuple(strict(Scenario, _tuples(terms)) for terms in scenarios)

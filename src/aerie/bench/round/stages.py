@@ -40,10 +40,7 @@ SPEED_FLOORS: Floors = {
     "round_tax": (operator.le, 1.6),
     "bookkeeping_share": (operator.le, 0.08),
 }
-EXACT_FLOORS: Floors = {
-    "kept_decoding": (operator.ge, 0.9),
-    "kept_prompts": (operator.ge, 0.7),
-}
+EXACT_FLOORS: Floors = {"kept_decoding": (operator.ge, 0.9), "kept_prompts": (operator.ge, 0.7)}
 
 
 def named_table(path: str | None) -> str | None:
