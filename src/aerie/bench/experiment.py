@@ -97,12 +97,10 @@ class Experiment:
         self._warm_up(place, prompts[: place.batch])
         rows: list[Row] = []
         for turn in range(first_turn, first_turn + turns):
-            group = turn % scenario.groups
-            own = prompts[group * place.batch : (group + 1) * place.batch]
-            made = [
-                self._run(place, policy, own, {**shared, "turn": turn})
-                for policy in rotated(scenario.policies, turn)
-            ]
+            first = turn % scenario.groups * place.batch
+            own, columns = prompts[first : first + place.batch], {**shared, "turn": turn}
+            order = rotated(scenario.policies, turn)
+            made = [self._run(place, policy, own, columns) for policy in order]
             if self.raw is not None:
                 append_rows(self.raw, made)
             rows += made
