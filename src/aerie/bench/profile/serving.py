@@ -194,7 +194,7 @@ def mixed(session: Session, plan: Plan, policy: str) -> tuple[list[Row], Row]:
     n_tokens = sum(own.n_tokens for own in coming)
     summary = {
         "policy": policy,
-        "requests": len(coming),
+        "requests": sum(own.n_tokens > 0 for own in coming),
         "tokens": n_tokens,
         "seconds": round(seconds, 3),
         "tokens_per_second": round(n_tokens / seconds, 1),
