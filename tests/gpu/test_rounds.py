@@ -11,7 +11,6 @@ import pytest
 
 from aerie.bench.lane import Lanes, captured, shape_config
 from aerie.bench.rivals import Cast
-from aerie.bench.round.options import OutsideGraphs
 from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start
 from aerie.bench.round.speed import run_without_waiting, step_to_room
 from aerie.bench.round.texts import POLICIES, lossless_room
@@ -23,6 +22,7 @@ from aerie.models.inflate.embed import LargePair
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import Request
 from aerie.speculation.policy import TreeShape
+from tests.unit.bench.outside import OutsideGraphs
 
 # To watch for waits is a prototype of torch's, and it says so once.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronization debug mode")]

@@ -36,7 +36,7 @@ MOST_NAMES: dict[str, int] = {
     BESIDE: 61,
     "assemble": 94,
     "attention": 158,
-    "bench": 804,
+    "bench": 756,
     "cli": 239,
     "config": 27,
     "costs": 14,

@@ -14,14 +14,7 @@ from aerie.bench.contract import Contract, PolicyTerms
 from aerie.bench.lane import Lanes, shape_config
 from aerie.bench.round.setup import Room, RoundSetup, abandon, tokenizer_of_pair
 from aerie.bench.round.speed import run_without_waiting
-from aerie.config import (
-    LIMITS,
-    MAX_VERIFY,
-    GraphConfig,
-    PlannerConfig,
-    SpeculationConfig,
-    require,
-)
+from aerie.config import LIMITS, MAX_VERIFY, GraphConfig, PlannerConfig, SpeculationConfig, require
 from aerie.engine.captured import Captured
 from aerie.engine.launch import Launcher
 from aerie.engine.sampler import EVERYTHING, GREEDY
@@ -29,7 +22,7 @@ from aerie.models.inflate.embed import LargePair
 from aerie.requests.events import TokenEvent
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import State, Statistics
-from aerie.speculation.policy import Policy
+from aerie.speculation.policy import Policy, TreeShape
 from aerie.text.heldout import Piece, read_documents, steady_first
 
 RULE = (
@@ -59,10 +52,10 @@ class PromptBook:
 
     def choose(self, context: int, n_prompts: int) -> list[Piece]:
         """The beginnings of so many documents, no two of one, the shortest ones first."""
-        found = []
-        for document in read_documents(context, n_prompts):
-            found.append(Piece(document.name, tuple(self.encode(document.text)[:context])))
-        return found
+        return [
+            Piece(document.name, tuple(self.encode(document.text)[:context]))
+            for document in read_documents(context, n_prompts)
+        ]
 
 
 @dataclass
@@ -88,21 +81,13 @@ class Bed:
     def __init__(self, contract: Contract, setup: RoundSetup, pair: LargePair) -> None:
         memory, limits = contract.memory, LIMITS["planner"]
         deepest = MAX_VERIFY // limits.top_k  # rivals may be deeper than the planner
-        largest = SpeculationConfig(
-            policy="fixed", top_k=limits.top_k, depth=deepest, nodes=limits.nodes
-        )
+        largest = shape_config(TreeShape(limits.top_k, deepest, limits.nodes))
         self.contract = contract
         self.pair = pair
         graphs = GraphConfig(slots=memory.slots, record_every=0)
-        room = Room(
-            memory.max_batch,
-            memory.longest,
-            memory.prefill_chunk,
-            margin=0,
-            graphs=graphs,
-            prefix_reuse=True,
-            kv_tokens=memory.kv_tokens,
-        )
+        sizes = (memory.max_batch, memory.longest, memory.prefill_chunk)
+        kv_tokens = memory.kv_tokens
+        room = Room(*sizes, margin=0, graphs=graphs, prefix_reuse=True, kv_tokens=kv_tokens)
         self.core = setup.core(pair, largest, room)
         self.config, self.limits = self.core.config, self.core.limits
         self._lanes = Lanes(self.core)

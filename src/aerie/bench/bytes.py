@@ -7,13 +7,15 @@ Attention's partial results and index lists are left out: under one percent at t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aerie.config import SpeculationConfig
 from aerie.models.decoder import Decoder
 from aerie.models.eagle3.head import Eagle3Head
+from aerie.models.eagle3.values import HeadGeometry
 from aerie.models.eight_bits import EightBitLinear
+from aerie.models.geometry import AttentionGeometry
 from aerie.models.inflate.embed import LargePair
 
 FLOAT = 4  # bytes of a logit: they are float32 whatever the run's dtype
@@ -31,23 +33,6 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Block:
-    """Sizes of one layer."""
-
-    n_in: int  # a draft head's first layer reads an embedding beside a feature
-    hidden: int
-    query: int  # width of all queries
-    key: int  # width of all keys, and of all values
-    mlp: int
-
-    @property
-    def weights(self) -> int:
-        """Elements of its products."""
-        attention = self.n_in * (self.query + 2 * self.key) + self.query * self.hidden
-        return attention + 3 * self.hidden * self.mlp
-
-
-@dataclass(frozen=True)
 class Pass:
     """One forward: rows in all, requests, and the positions each of them looks back at."""
 
@@ -57,6 +42,14 @@ class Pass:
     seen: int
     element: int  # bytes
     weight: int  # bytes of one of its elements
+
+    def product(self, rows: int, n_weights: int, moved: int, what: str) -> list[Traffic]:
+        """Products of some rows: their weights, and the elements that go in and come out."""
+        flops = 2.0 * rows * n_weights
+        return [
+            Traffic(self.phase, "linear", "weights", n_weights * self.weight, flops),
+            Traffic(self.phase, "linear", what, moved * self.element),
+        ]
 
 
 @dataclass(frozen=True)
@@ -81,10 +74,9 @@ def round_traffic(pair: LargePair, speculation: SpeculationConfig, load: Load) -
     # A draft takes in a whole path for every request, used or not, then feeds each level.
     extend = Pass("draft", load.batch * (limits.depth + 1), load.batch, seen, element, weight)
     level = Pass("draft", load.batch * limits.top_k, load.batch, seen, element, weight)
-    found += _mixing(head, extend)
-    found += head_traffic(head, extend, load.batch)
+    found += _mixing(head, extend) + _head_traffic(head, extend, load.batch)
     for _ in range(limits.depth - 1):
-        found += head_traffic(head, level, level.rows)
+        found += _head_traffic(head, level, level.rows)
     return merged(found)
 
 
@@ -93,57 +85,49 @@ def target_traffic(
 ) -> list[Traffic]:
     """One forward of the target over all rows, logits of every row."""
     geometry, element = target.geometry, target.embedding.element_size()
-    shape, hidden = geometry.attention, geometry.hidden_size
-    query, key = shape.n_heads * shape.head_dim, shape.n_kv_heads * shape.head_dim
-    blocks = [Block(hidden, hidden, query, key, geometry.mlp_width)] * geometry.n_layers
-    own = Pass(phase, rows, requests, seen, element, element)
-    return merged(_forward(blocks, own, geometry.vocab_size, rows))
+    own, hidden = Pass(phase, rows, requests, seen, element, element), geometry.hidden_size
+    layer = _layer(own, geometry.attention, hidden, hidden, geometry.mlp_width)
+    return merged(layer * geometry.n_layers + _logits(own, geometry.vocab_size, hidden, rows))
 
 
-def head_traffic(head: Eagle3Head, own: Pass, n_asked: int) -> list[Traffic]:
+def _head_traffic(head: Eagle3Head, own: Pass, n_asked: int) -> list[Traffic]:
     """One forward of the draft head, logits of the rows that were asked for."""
     size = head.summary.geometry
-    widths = [2 * size.hidden_size] + [size.hidden_size] * (size.n_layers - 1)
-    query, key = size.n_heads * size.head_dim, size.n_kv_heads * size.head_dim
-    blocks = [Block(n_in, size.hidden_size, query, key, size.mlp_width) for n_in in widths]
-    return _forward(blocks, own, size.draft_vocab_size, n_asked)
+    hidden = size.hidden_size
+    # Its first layer reads an embedding beside a feature.
+    layers = _layer(own, size, 2 * hidden, hidden, size.mlp_width)
+    layers += _layer(own, size, hidden, hidden, size.mlp_width) * (size.n_layers - 1)
+    return layers + _logits(own, size.draft_vocab_size, hidden, n_asked)
 
 
-def _forward(blocks: Sequence[Block], own: Pass, vocabulary: int, n_asked: int) -> list[Traffic]:
-    layers = [traffic for block in blocks for traffic in _layer(block, own)]
-    return [*layers, *_logits(own, vocabulary, blocks[-1].hidden, n_asked)]
-
-
-def _layer(block: Block, own: Pass) -> list[Traffic]:
+def _layer(
+    own: Pass, heads: AttentionGeometry | HeadGeometry, n_in: int, hidden: int, mlp: int
+) -> list[Traffic]:
     phase, rows, size = own.phase, own.rows, own.element
-    wide = block.query + 2 * block.key
+    query, key = heads.n_heads * heads.head_dim, heads.n_kv_heads * heads.head_dim
+    wide = query + 2 * key
+    weights = n_in * wide + query * hidden + 3 * hidden * mlp
     # Into and out of the four products: normed rows, q k v, attended, o, gate and up, gated, down.
-    linear = block.n_in + wide + block.query + block.hidden
-    linear += block.hidden + 2 * block.mlp + block.mlp + block.hidden
-    per_position = 2 * block.key * size
-    read, scores = own.requests * own.seen * per_position, 4.0 * rows * own.seen * block.query
+    moved = rows * (n_in + wide + query + hidden + hidden + 2 * mlp + mlp + hidden)
+    per_position = 2 * key * size
+    read, scores = own.requests * own.seen * per_position, 4.0 * rows * own.seen * query
     return [
-        Traffic(phase, "linear", "weights", block.weights * own.weight, 2.0 * rows * block.weights),
-        Traffic(phase, "linear", "activations", rows * linear * size),
+        *own.product(rows, weights, moved, "activations"),
         Traffic(phase, "attention", "kv", read, scores),
-        Traffic(phase, "attention", "activations", 2 * rows * block.query * size),
+        Traffic(phase, "attention", "activations", 2 * rows * query * size),
         Traffic(phase, "rotary and KV write", "kv", rows * per_position),
-        Traffic(phase, "rotary and KV write", "activations", rows * (wide + block.query) * size),
+        Traffic(phase, "rotary and KV write", "activations", rows * (wide + query) * size),
         # Two norms: the stream and what is added are read, the sum and its norm written.
-        Traffic(phase, "norm", "activations", 2 * rows * 4 * block.hidden * size),
-        Traffic(phase, "activation", "activations", rows * 3 * block.mlp * size),
+        Traffic(phase, "norm", "activations", 2 * rows * 4 * hidden * size),
+        Traffic(phase, "activation", "activations", rows * 3 * mlp * size),
     ]
 
 
 def _logits(own: Pass, vocabulary: int, hidden: int, n_rows: int) -> list[Traffic]:
     """The LM head: its weight, and logits written in the run's dtype, widened and read."""
-    weights = vocabulary * hidden
     written = n_rows * vocabulary
-    return [
-        Traffic(own.phase, "linear", "weights", weights * own.weight, 2.0 * n_rows * weights),
-        Traffic(own.phase, "linear", "logits", written * own.element),
-        Traffic(own.phase, "sampling", "logits", written * (own.element + 2 * FLOAT)),
-    ]
+    read = Traffic(own.phase, "sampling", "logits", written * (own.element + 2 * FLOAT))
+    return [*own.product(n_rows, vocabulary * hidden, written, "logits"), read]
 
 
 def _mixing(head: Eagle3Head, own: Pass) -> list[Traffic]:
@@ -151,13 +135,8 @@ def _mixing(head: Eagle3Head, own: Pass) -> list[Traffic]:
     size = head.summary.geometry
     if head.mixer.fc is None:
         return []
-    n_in = size.n_captures * size.target_hidden_size
-    weights = n_in * size.hidden_size
-    moved = own.rows * (n_in + size.hidden_size) * own.element
-    return [
-        Traffic(own.phase, "linear", "weights", weights * own.weight, 2.0 * own.rows * weights),
-        Traffic(own.phase, "linear", "activations", moved),
-    ]
+    n_in, n_out = size.n_captures * size.target_hidden_size, size.hidden_size
+    return own.product(own.rows, n_in * n_out, own.rows * (n_in + n_out), "activations")
 
 
 def merged(found: Iterable[Traffic]) -> list[Traffic]:

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from aerie.api import Completion, Engine, Prompt
-from aerie.attention.rows import Bounds, causal_rows
 from aerie.bench.provenance import provenance
 from aerie.bench.turns import in_turns
 from aerie.config import SpeculationConfig
 from aerie.kernels.noise import gumbel
 from aerie.models.decoder import Decoder
+from aerie.models.probe_text import whole_texts
 from aerie.requests.params import SamplingParams
 
 # Below this temperature a request is greedy, as in `sample_target_tokens`.
@@ -150,9 +150,6 @@ def _decided_by(target: Decoder, tokens: list[int], params: SamplingParams) -> T
 def logits_after(target: Decoder, tokens: list[int]) -> Tensor:
     """What the target says after a text, from a fresh prefill. [vocab] f32"""
     device, n = target.embedding.device, len(tokens)
-    ends = torch.tensor([0, n], dtype=torch.int32, device=device)
-    slots = torch.arange(1, n + 1, dtype=torch.int32, device=device)
-    ids = torch.tensor(tokens, device=device)
-    rows = causal_rows(ids, ends, ends, slots, Bounds(n, n))
+    rows = whole_texts((torch.tensor(tokens, device=device),))
     last = torch.tensor([n - 1], device=device)
     return target.forward(rows, target.allocate_pool(n + 1), last).logits[0]

@@ -6,7 +6,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +92,7 @@ class PolicyTerms:
         if self.method == "plain":
             return SpeculationConfig(method="none", policy="fixed")
         return SpeculationConfig(
-            policy=self.method,
-            top_k=self.node_top_k,
-            depth=self.tree_depth,
-            nodes=self.verify_num,
+            policy=self.method, top_k=self.node_top_k, depth=self.tree_depth, nodes=self.verify_num
         )
 
 
@@ -149,7 +146,7 @@ class Contract:
     memory: MemoryTerms
     measure: MeasureTerms
     policies: Mapping[str, PolicyTerms]
-    scenarios: tuple[Scenario, ...] = field(default_factory=tuple)
+    scenarios: tuple[Scenario, ...]
 
     @property
     def digest(self) -> str:
@@ -184,7 +181,7 @@ def _names(place: Place) -> tuple[str, str, str]:
     return place.scenario.name, size, f"{place.scenario.name}:{size}"
 
 
-_SLICES: dict[str, type[Any]] = {
+SLICES: dict[str, type[Any]] = {
     "model": ModelTerms,
     "decode": DecodeTerms,
     "memory": MemoryTerms,
@@ -209,20 +206,16 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def parse_contract(values: Mapping[str, Any]) -> Contract:
     """A contract from parsed TOML."""
-    known = {entry.name for entry in fields(Contract)}
-    for name in values:
-        if name not in known:
-            raise UnknownNameError("key of the contract", name, known)
-    for name in ("name", "model", "memory", "policies", "scenarios"):
-        require(name in values, f"the contract has no {name!r}")
-    policies = {name: strict(PolicyTerms, own) for name, own in values["policies"].items()}
-    scenarios = tuple(strict(Scenario, _tuples(own)) for own in values["scenarios"])
-    for scenario in scenarios:
+    own = {name: strict(kind, _tuples(values.get(name, {}))) for name, kind in SLICES.items()}
+    policies, scenarios = values.get("policies", {}), values.get("scenarios", ())
+    own["policies"] = {name: strict(PolicyTerms, terms) for name, terms in policies.items()}
+    own["scenarios"] = tuple(strict(Scenario, _tuples(terms)) for terms in scenarios)
+    found: Contract = strict(Contract, {**values, **own})
+    for scenario in found.scenarios:
         for policy in scenario.policies:
             if policy not in policies:
                 raise UnknownNameError(f"policy of scenario {scenario.name}", policy, policies)
-    slices = {name: strict(kind, _tuples(values.get(name, {}))) for name, kind in _SLICES.items()}
-    return Contract(name=values["name"], policies=policies, scenarios=scenarios, **slices)
+    return found
 
 
 def strict(kind: type[Any], values: Mapping[str, Any]) -> Any:

@@ -32,7 +32,7 @@ from aerie.bench.plots import draw_engine
 from aerie.bench.record import Interval, shown, write_csv, write_json
 from aerie.bench.rivals import best_choice, record
 from aerie.bench.rows import Row
-from aerie.bench.summary import against, best_fixed, pairs, point
+from aerie.bench.summary import acceptance, against, best_fixed, pairs, point
 from aerie.bench.transformers_rival import against_transformers
 from aerie.bench.watched import WatchedBed
 from aerie.by_context import ByContext
@@ -80,27 +80,21 @@ class Terms:
         """The same as an experiment's."""
         longest, most = max(self.contexts), max(self.batches)
         own = SHORT + 2 * self.tokens + 512  # positions that a request shares with no other
-        scenarios = [
-            Scenario(
-                f"batch {batch}",
-                (batch,),
-                self.contexts,
-                tuple(POLICIES),
-                max(self.tokens // batch, self.least),
-                groups=self.repeats,
-            )
-            for batch in self.batches
-        ]
+        kv_tokens = 4 * longest + most * own + 128 * SHORT
+        names, least = tuple(POLICIES), self.least
+        scenarios = tuple(
+            Scenario(f"batch {n}", (n,), self.contexts, names, max(self.tokens // n, least),
+                     groups=self.repeats)
+            for n in self.batches
+        )  # fmt: skip
         return Contract(
             "engine",
             ModelTerms("built-in", "none", "float32", "cpu", "numpy", "direct"),
             DecodeTerms(),
-            MemoryTerms(
-                4 * longest + most * own + 128 * SHORT, most, CHUNKS["cpu"][0], longest + own
-            ),
+            MemoryTerms(kv_tokens, most, CHUNKS["cpu"][0], longest + own),
             MeasureTerms(self.repeats),
             POLICIES,
-            tuple(scenarios),
+            scenarios,
         )
 
 
@@ -152,14 +146,10 @@ def choose_prompts(
     if context <= SHORT:
         return lambda batch, repeat: read_tokens(encode, context, batch, offset=repeat * batch)
     documents = read_tokens(encode, context, DOCUMENTS)
-
-    def cuts(batch: int, repeat: int) -> list[list[int]]:
-        return [
-            documents[index % DOCUMENTS][: context - CUT * (index // DOCUMENTS)]
-            for index in range(batch)
-        ]
-
-    return cuts
+    return lambda batch, repeat: [
+        documents[index % DOCUMENTS][: context - CUT * (index // DOCUMENTS)]
+        for index in range(batch)
+    ]
 
 
 @dataclass(frozen=True)
@@ -172,18 +162,16 @@ class Found:
 
     def table(self) -> Table:
         """Speed of every policy, one row a place; the planner's share of the best beside it."""
-        speeds = {
-            (own["batch"], own["context"], own["policy"]): f"{own['ratio_to_plain']:.2f}"
-            for own in self.record["points"]
+        places: dict[tuple[int, int], dict[str, Any]] = {
+            (own["batch"], own["context"]): dict(own) for own in self.record["planner"]
         }
-        places = [
-            {**place, **{n: speeds[place["batch"], place["context"], n] for n in POLICIES}}
-            for place in self.record["planner"]
-        ]
-        columns = {name: f"{{{name}}}" for name in ("batch", "context", *POLICIES)}
+        for own in self.record["points"]:
+            places[own["batch"], own["context"]][own["policy"]] = own["ratio_to_plain"]
+        columns = {"batch": "{batch}", "context": "{context}"}
+        columns |= {name: f"{{{name}:.2f}}" for name in POLICIES}
         columns |= {"of best fixed": "{to_best_fixed[median]:.2f} {best_fixed}"}
         columns |= {"regret": "{regret:.1%}"}
-        return shown(columns, places, "tokens per second over plain decoding, medians")
+        return shown(columns, places.values(), "tokens per second over plain decoding, medians")
 
     def write(self, folder: Path, name: str) -> None:
         """Raw rows, result, cost table and picture."""
@@ -208,13 +196,13 @@ def run_session(terms: Terms, planner: PlannerConfig, with_transformers: bool, n
     rows: list[Row] = []
     points: list[dict[str, Any]] = []
     places: list[dict[str, Any]] = []
+    failures: list[str] = []
     for place in sorted(contract.places(), key=lambda place: (place.context, place.batch)):
         made = own.run_place(place)
         rows += made
         points += [{**point(made, n), "acceptance_by_context": own.by_context(n)} for n in POLICIES]
         places.append(_planned(own, bed, place, made))
-    lengths = [own["mean_acceptance_length"] for own in points if own["policy"] == PLANNER]
-    failures = [text for own in zip(places, lengths, strict=True) for text in _failures(*own)]
+        failures += _failures(places[-1], acceptance([r for r in made if r.policy == PLANNER]))
     if rival is not None and rival.high < 1.0:
         failures.append(f"plain decoding is {rival.median:.3f} of transformers")
     record = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -78,22 +79,14 @@ class Experiment:
 
     def is_finished(self, place: Place) -> bool:
         """Whether the file has all turns of this point, of one session and the same sources."""
-        own = [
-            (row.session, row.policy, row.turn)
-            for row in (read_rows(self.raw) if self.raw else ())
-            if row.place == place.key
-            and row.contract == self.contract.digest
-            and row.source_sha256 == self.facts["source_sha256"]
-        ]
-        wanted = {
-            (policy, turn)
-            for policy in place.scenario.policies
-            for turn in range(self.contract.turns(place.scenario))
-        }
-        return any(
-            wanted <= {(policy, turn) for at, policy, turn in own if at == session}
-            for session in {session for session, _, _ in own}
-        )
+        same = place.key, self.contract.digest, self.facts["source_sha256"]
+        turns: dict[str, set[tuple[str, int]]] = {}  # by session
+        for row in read_rows(self.raw) if self.raw else ():
+            if (row.place, row.contract, row.source_sha256) == same:
+                turns.setdefault(row.session, set()).add((row.policy, row.turn))
+        n_turns = self.contract.turns(place.scenario)
+        wanted = set(itertools.product(place.scenario.policies, range(n_turns)))
+        return any(wanted <= own for own in turns.values())
 
     def run_place(self, place: Place, first_turn: int = 0) -> list[Row]:
         """Ceiling, prompts, one turn to warm up, then the turns that count."""
@@ -104,12 +97,10 @@ class Experiment:
         self._warm_up(place, prompts[: place.batch])
         rows: list[Row] = []
         for turn in range(first_turn, first_turn + turns):
-            group = turn % scenario.groups
-            own = prompts[group * place.batch : (group + 1) * place.batch]
-            made = [
-                self._run(place, policy, own, {**shared, "turn": turn})
-                for policy in rotated(scenario.policies, turn)
-            ]
+            first = turn % scenario.groups * place.batch
+            own, columns = prompts[first : first + place.batch], {**shared, "turn": turn}
+            order = rotated(scenario.policies, turn)
+            made = [self._run(place, policy, own, columns) for policy in order]
             if self.raw is not None:
                 append_rows(self.raw, made)
             rows += made

@@ -10,27 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from aerie.bench.bed import RULE
-from aerie.bench.contract import COV_LIMIT, LEAST_SHARE, Contract, read_contract
+from aerie.bench.contract import COV_LIMIT, LEAST_SHARE, SLICES, Contract, read_contract
 from aerie.bench.experiment import Experiment, Note
 from aerie.bench.gates.gate import Verdict, read_gates
 from aerie.bench.gates.run import require_passes, run_suite
 from aerie.bench.gpu_checks import CHECKS
 from aerie.bench.provenance import device_label, installed
 from aerie.bench.provenance_machine import compilers, under_load
-from aerie.bench.record import (
-    Interval,
-    Origin,
-    formatted,
-    page,
-    table,
-    write_json,
-)
+from aerie.bench.record import Interval, Origin, formatted, page, table, write_json
 from aerie.bench.rows import Row, read_rows
 from aerie.bench.summary import LEAST_PAIRS, summarise
 from aerie.errors import UnknownNameError
 
 MATRIX, SUITES = "matrix", ("micro", "full")
 WHAT = (*SUITES, *CHECKS, MATRIX)
+RAW = "{}_baseline_raw.csv.xz"  # of a device
 PACKAGES = ("torch", "triton", "numpy", "safetensors", "tokenizers", "jinja2", "typer", "rich",
             "matplotlib", "transformers")  # fmt: skip
 POINT = {
@@ -89,7 +83,7 @@ def open_session(asked: Asked, note: Note) -> Experiment:
     origin = Origin.of({"contract": contract.digest}, device)
     if device.startswith("cuda"):
         write_contract(asked.out, contract, str(asked.contract), origin)
-    raw = raw_path(asked.out, str(origin.facts["device"]))
+    raw = asked.out / RAW.format(device_label(str(origin.facts["device"])))
     return Experiment(contract, raw, asked.kernel_sha256, note)
 
 
@@ -151,14 +145,9 @@ def closing(
     }
 
 
-def raw_path(out: Path, device: str) -> Path:
-    """Where raw rows of a device are."""
-    return out / f"{device_label(device)}_baseline_raw.csv.xz"
-
-
 def write_summary(out: Path, device: str) -> dict[str, Any]:
     """Summary of all rows measured on a device, as JSON and as a page."""
-    rows = read_rows(raw_path(out, device))
+    rows = read_rows(out / RAW.format(device_label(device)))
     if not rows:
         return {"points": [], "min_planner_ratio": None}
     found, stem = summary_of(rows), f"{device_label(device)}_baseline_summary"
@@ -220,12 +209,10 @@ def write_contract(out: Path, contract: Contract, source: str, origin: Origin) -
 
 def contract_page(contract: Contract, source: str) -> str:
     """The contract as a page, with the command that replays it."""
-    slices = {"model": contract.model, "decode": contract.decode}
-    slices |= {"memory": contract.memory, "measure": contract.measure}
     terms = [
         (name, key, json.dumps(value))
-        for name, part in slices.items()
-        for key, value in asdict(part).items()  # type: ignore[call-overload]
+        for name in SLICES
+        for key, value in asdict(getattr(contract, name)).items()
     ]
     numbers = ("node_top_k", "tree_depth", "verify_num")
     policies = [
@@ -235,8 +222,8 @@ def contract_page(contract: Contract, source: str) -> str:
     header = ("scenario", "batch", "context", "policies", "new tokens", "turns",
               "groups of prompts")  # fmt: skip
     scenarios = [
-        (s.name, *map(_list, (s.batches, s.contexts, s.policies)), s.new_tokens, contract.turns(s),
-         s.groups)
+        (s.name, *(", ".join(map(str, own)) for own in (s.batches, s.contexts, s.policies)),
+         s.new_tokens, contract.turns(s), s.groups)
         for s in contract.scenarios
     ]  # fmt: skip
     return page(
@@ -248,7 +235,3 @@ def contract_page(contract: Contract, source: str) -> str:
         policies=table(("policy", "method", *numbers), policies),
         scenarios=table(header, scenarios),
     )
-
-
-def _list(values: Sequence[Any]) -> str:
-    return ", ".join(str(value) for value in values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from aerie.bench.contract import PLAIN
 from aerie.bench.experiment import Experiment
 from aerie.bench.lane import captured
 from aerie.bench.round.setup import Room
+from aerie.bench.round.texts import write_texts
 from aerie.by_context import ByContext
 from aerie.requests.params import SamplingParams
 from aerie.requests.request import State
@@ -37,11 +39,7 @@ def check_tail(session: Experiment) -> dict[str, Any]:
     for policy in _fixed(session):
         speculation = session.contract.policies[policy].speculation()
         core = session.setup.core(session.pair, speculation, room)
-        params = SamplingParams(max_tokens=10 * BEFORE_END, ignore_eos=True)
-        ids = [core.submit(prompt, params) for prompt in prompts]
-        while not core.is_idle:
-            core.step()
-        texts[policy] = [core.forget(i).output for i in ids]
+        texts[policy] = write_texts(core, prompts, 10 * BEFORE_END, 0.0)
     lengths = sorted({len(text) for own in texts.values() for text in own})
     equal = {policy: own == texts[PLAIN] for policy, own in texts.items() if policy != PLAIN}
     is_exact = lengths == [BEFORE_END]
@@ -71,25 +69,23 @@ def check_slots(session: Experiment) -> dict[str, Any]:
     while not core.is_idle:
         keys.clear()
         core.step()
-        decoding = [r for r in core.running if r.state is State.DECODING]
-        drafts = [key for key in keys if key[0] == "draft"]
-        if decoding and drafts:
+        lengths = [r.seq_len for r in core.running if r.state is State.DECODING]
+        last = {key[0]: key for key in keys}  # of every kind of graph
+        if lengths and "draft" in last:
             # The step that ends a request starts no round; the next one has the others alone.
-            rows.append(_round_row(len(rows), decoding, keys, drafts[-1]))
+            _, bucket, widths, *_ = last["draft"]
+            rows.append(
+                {
+                    "round": len(rows),
+                    "active": len(lengths),
+                    "slots": bucket.seats,
+                    "verify_rows": last["verify"][1].rows,
+                    "draft_rows": bucket.seats * sum(widths),
+                    "attention_tokens": sum(lengths),
+                }
+            )
     graphs.watch = lambda key: None
     return {"policy": policy, "rounds": rows, **proportion(rows)}
-
-
-def _round_row(index: int, decoding: list[Any], keys: list[Any], draft: Any) -> dict[str, Any]:
-    verified = next(key for key in reversed(keys) if key[0] == "verify")
-    return {
-        "round": index,
-        "active": len(decoding),
-        "slots": draft[1].seats,
-        "verify_rows": verified[1].rows,
-        "draft_rows": draft[1].seats * sum(draft[2]),
-        "attention_tokens": sum(request.seq_len for request in decoding),
-    }
 
 
 def proportion(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -103,19 +99,13 @@ def proportion(rows: list[dict[str, Any]]) -> dict[str, Any]:
         for before, row in itertools.pairwise(rows)
         if before["active"] == row["slots"] > row["active"]
     ]
-    each: dict[int, list[dict[str, Any]]] = {}
-    for row in rows:
-        if row["round"] not in late:
-            each.setdefault(row["active"], []).append(row)
-    per = {
-        active: {
-            "draft_rows_each": max(row["draft_rows"] for row in own) / active,
-            "attention_tokens_each": round(
-                sum(row["attention_tokens"] for row in own) / len(own) / active, 1
-            ),
-        }
-        for active, own in sorted(each.items(), reverse=True)
-    }
+    settled = [row for row in rows if row["round"] not in late]
+    per = {}
+    for n in sorted({row["active"] for row in settled}, reverse=True):
+        own = [row for row in settled if row["active"] == n]
+        n_tokens = statistics.fmean(row["attention_tokens"] for row in own)
+        n_rows = max(row["draft_rows"] for row in own)
+        per[n] = {"draft_rows_each": n_rows / n, "attention_tokens_each": round(n_tokens / n, 1)}
     rows_each = {own["draft_rows_each"] for own in per.values()}
     tokens_each = [own["attention_tokens_each"] for own in per.values()]
     is_level = max(tokens_each) <= 1.35 * min(tokens_each)  # texts grow while others end

@@ -39,15 +39,12 @@ def ratios(rows: Iterable[Row], value: Callable[[Row], float] = speed) -> list[R
 
     Several turns of a group count as their median.
     """
-    turns: dict[tuple[str, str], dict[tuple[str, int], list[float]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    turns: dict[tuple[str, str, str, int], list[float]] = defaultdict(list)
     for row in rows:
-        turns[row["point"], row["lane"]][row["run"], row["group"]].append(value(row))
-    groups = {
-        place: {group: statistics.median(own) for group, own in found.items()}
-        for place, found in turns.items()
-    }
+        turns[row["point"], row["lane"], row["run"], row["group"]].append(value(row))
+    groups: dict[tuple[str, str], dict[tuple[str, int], float]] = defaultdict(dict)
+    for (point, lane, run, number), own_turns in turns.items():
+        groups[point, lane][run, number] = statistics.median(own_turns)
     found = []
     for (point, lane), own in groups.items():
         for (other_point, base), theirs in groups.items():

@@ -18,48 +18,31 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aerie.bench.bed import Bed
+from aerie.bench.round.texts import write_texts
 from aerie.costs.table import CostTable, Prices
 from aerie.kernels.registry import Kernels
-from aerie.requests.params import SamplingParams
-from aerie.speculation.policy import FixedTree, Gain, Growth, Lesson, Situation, TreeShape, Widths
+from aerie.speculation.policy import FixedTree, Gain, Growth, Situation, TreeShape, Widths
 from aerie.speculation.preview import Preview
 from aerie.speculation.tree import DraftTree
 
 WIDTHS = (1, 2, 4, 8)
 MOST_NODES = 64
+DEPTH_PAYS, WIDTH_PAYS, ROW_PAYS = 4.0, 3.0, 2.5  # tokens per plain step, each by what it adds
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """Tokens per plain step that a part of the tree must bring."""
-
-    depth: float = 4.0
-    width: float = 3.0
-    verify: float = 2.5
-
-
-class Cast:
+class Cast(FixedTree):
     """Thresholds on gain over cost; it always drafts at least one layer."""
 
-    learns = False
     reason = "policy cast drafts at least one layer in every round"
     widths: Widths | None = None  # asked after every layer
-    shapes: tuple[Widths | None, ...] = ()
+    shapes: tuple[Widths | None, ...] = ()  # nothing is recorded
     preview: Preview | None = None
-    previews: tuple[Preview, ...] = ()
 
-    def __init__(
-        self, shape: TreeShape, costs: CostTable, thresholds: Thresholds | None = None
-    ) -> None:
-        self.shape = shape
+    def __init__(self, shape: TreeShape, costs: CostTable) -> None:
+        super().__init__(shape)
         self._costs = costs
-        self._thresholds = thresholds or Thresholds()
         self._batch = 0
         self._prices: Prices | None = None
-
-    def most_rows(self, n_seats: int) -> int:
-        """Every tree as large as it may be."""
-        return n_seats * self.shape.verify
 
     def open(self, situation: Situation) -> Growth | None:
         """Look the costs up."""
@@ -79,18 +62,10 @@ class Cast:
             return 0
         gained = self._batch * np.asarray(torch.as_tensor(gain()).cpu(), dtype=np.float64)
         steps = self._prices.draft / self._prices.plain
-        values = gained - self._thresholds.width * steps
+        values = gained - WIDTH_PAYS * steps
         values[0] = -np.inf
         width = int(values.argmax())
-        return width if gained[width] >= self._thresholds.depth * steps[width] else 0
-
-    def settle(self, growth: Growth, known: Sequence[Widths]) -> Growth:
-        """Nothing is recorded."""
-        return growth
-
-    def prepare(self, growth: Growth | None, n_seats: int, is_steady: bool) -> int | None:
-        """The choice needs nothing."""
-        return None
+        return width if gained[width] >= DEPTH_PAYS * steps[width] else 0
 
     def select(
         self, kernels: Kernels, tree: DraftTree, selected_out: Tensor, count_out: Tensor
@@ -104,13 +79,10 @@ class Cast:
         steps = self._prices.verify[rows] / self._prices.plain
         kernels["choose_best_nodes"](
             cumu_scores=tree.scores,
-            verify_num=1 + int((mass - self._thresholds.verify * steps).argmax()),
+            verify_num=1 + int((mass - ROW_PAYS * steps).argmax()),
             selected=selected_out,
             n_chosen=count_out,
         )
-
-    def learn(self, lesson: Lesson, growth: Growth | None) -> None:
-        """The thresholds are fixed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,14 +138,10 @@ def record(
     """Decode one token a round and keep every tree on the way."""
     policy = Recording(shape)
     bed.use(policy)
-    params = SamplingParams(max_tokens=n_tokens, temperature=0.0, ignore_eos=True)
     texts = []
     for prompt in prompts:
         policy.trees.clear()
-        request_id = bed.core.submit(prompt, params)
-        while not bed.core.is_idle:
-            bed.core.step()
-        output = bed.core.forget(request_id).output
+        (output,) = write_texts(bed.core, [prompt], n_tokens, 0.0)
         trees = [batch[0] for batch in policy.trees if batch]
         texts.append(Text(tuple(output), tuple(trees[-len(output) :])))
     return texts

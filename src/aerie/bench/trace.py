@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,11 +62,6 @@ class KernelSpan:
     start: float
     end: float
 
-    @property
-    def us(self) -> float:
-        """How long it ran."""
-        return self.end - self.start
-
 
 @dataclass(frozen=True)
 class Trace:
@@ -86,7 +81,7 @@ class Trace:
     @property
     def busy_us(self) -> float:
         """Time in which at least one kernel ran."""
-        return covered((entry.start, entry.end) for entry in self.intervals)
+        return self.n_rounds * sum(us for _, us in self.by().values())
 
     @property
     def busy_share(self) -> float:
@@ -124,7 +119,7 @@ class Trace:
         """Of a round: kernels, their time by part of the model, and the host's calls."""
         spent: dict[str, float] = defaultdict(float)
         for entry in self.intervals:
-            spent[entry.part] += entry.us
+            spent[entry.part] += entry.end - entry.start
         busy, n_rounds = sum(spent.values()), self.n_rounds
         reads = [entry for entry in self.intervals if "DtoH" in entry.kernel]
         return {
@@ -151,15 +146,6 @@ def part_of(name: str) -> str:
     lowered = name.lower()
     parts = (part for part, pieces in PARTS.items() if any(p in lowered for p in pieces))
     return next(parts, BOOKKEEPING)
-
-
-def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Length of the union of spans."""
-    total, reached = 0.0, float("-inf")
-    for start, end in sorted(spans):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
 
 
 def trace_rounds(core: EngineCore, n_rounds: int) -> Trace:

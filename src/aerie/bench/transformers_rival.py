@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from aerie.api import Engine, find_pair
 from aerie.bench.record import Interval, interval
-from aerie.bench.turns import timed
+from aerie.bench.turns import in_turns, timed
 from aerie.errors import UsageError
 from aerie.requests.params import SamplingParams
 
@@ -41,16 +40,13 @@ def against_transformers(
     generate = load_rival()
     plain = Engine.load(device="cpu", speculation={"method": "none"}, cache={"prefix_reuse": False})
     params = SamplingParams(max_tokens=n_new, temperature=0.0, ignore_eos=True)
-    ratios = []
-    for repeat, prompt in enumerate(prompts):
-        note(f"transformers, repeat {repeat + 1}")
-        calls: dict[str, Callable[[], object]] = {
-            "ours": partial(plain.generate, [prompt], params),
-            "theirs": partial(generate, prompt, n_new),
-        }
-        order = list(calls) if repeat % 2 == 0 else list(reversed(calls))
-        seconds = {name: timed(calls[name])() for name in order}
-        ratios.append(seconds["theirs"] / seconds["ours"])
-    found = interval(ratios)
+    given = {name: iter(prompts) for name in ("ours", "theirs")}
+    ways: dict[str, Callable[[], float]] = {
+        "ours": lambda: timed(lambda: plain.generate([next(given["ours"])], params))(),
+        "theirs": lambda: timed(lambda: generate(next(given["theirs"]), n_new))(),
+    }
+    note(f"transformers, {len(prompts)} prompts")
+    seconds = in_turns(ways, len(prompts), 0)
+    found = interval([b / a for a, b in zip(seconds["ours"], seconds["theirs"], strict=True)])
     note(f"plain decoding / transformers: {found.median:.3f}")
     return found

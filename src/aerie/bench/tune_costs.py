@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from aerie.api import find_pair
 from aerie.assemble.choices import context_of
@@ -17,47 +18,36 @@ from aerie.models.decoder import Decoder
 from aerie.tune.costs import measure_costs
 from aerie.tune.grid import FULL, Progress
 
-Keep = Callable[[CostTable], None]
 
+def tune(
+    asked: EngineConfig,
+    geometry: str | None,
+    sizes: Mapping[str, Any],
+    progress: Progress,
+    keep: Callable[[CostTable], None],
+) -> CostTable:
+    """Run real rounds of forced shapes at every point of a grid; `keep` what is measured so far.
 
-@dataclass(frozen=True)
-class Asked:
-    """What is measured, and where."""
-
-    config: EngineConfig  # everything chosen
-    geometry: str | None  # of the inflated built-in pair
-    batches: tuple[int, ...] | None  # None, here and below: those of the engine's grid
-    contexts: tuple[int, ...] | None
-    most_rows: int | None
-    repeats: int
-
-
-def tune(asked: Asked, progress: Progress, keep: Keep) -> CostTable:
-    """Run real rounds of forced shapes at every point of a grid; `keep` what is measured so far."""
-    full, named = FULL[asked.config.engine], asked.config.model
-    target_dir, draft_dir = find_pair(named.model, named.draft)
+    `geometry` is of the inflated built-in pair; `sizes` are those of the grid that were asked for.
+    """
+    target_dir, draft_dir = find_pair(asked.model.model, asked.model.draft)
     require(draft_dir is not None, "costs are those of a pair: give its head with --draft")
     # An inflated pair is dense, as the built-in one is: the same numerics are chosen for it.
-    model = with_numerics(named, target_dir)
-    config = replace(asked.config, model=model)
+    model = with_numerics(asked.model, target_dir)
+    config, full = replace(asked, model=model), FULL[asked.engine]
     is_captured = config.engine == "graphs"
-    require(is_captured or asked.geometry is None, "--geometry is for engine graphs")
-    target, head = load_pair(config, asked.geometry, progress)
+    require(is_captured or geometry is None, "--geometry is for engine graphs")
+    target, head = load_pair(config, geometry, progress)
     assert head is not None, "it was asked for"
     record = {
         "kind": "measured",
         "model": model.model or "built-in",
-        "geometry": asked.geometry or "as loaded",
+        "geometry": geometry or "as loaded",
         **provenance(model.device),
         **describe_costs(config, describe_pair(target, head)),
     }
-    grid = replace(
-        full,
-        batches=asked.batches or full.batches,
-        contexts=asked.contexts or _within(full.contexts, config, target),
-        most_rows=asked.most_rows or full.most_rows,
-        repeats=asked.repeats,
-    )
+    contexts = _within(full.contexts, config, target)
+    grid = replace(full, **{"contexts": contexts, **sizes})
     core = measured_core(config, target, head, grid)
     return measure_costs(core, grid, record, progress, keep)
 

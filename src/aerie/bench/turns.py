@@ -68,15 +68,16 @@ def recorded(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
 
 
 def device_seconds(calls: Sequence[Callable[[], object]], n_turns: int) -> list[list[float]]:
-    """Seconds of each call by the device's own clock, in turns behind one that warms up.
+    """Seconds of each call as a graph by the device's own clock, in turns behind one that warms up.
 
     What is launched next is in line before a call has ended: the host is not waited for.
     """
+    graphs = [recorded(call) for call in calls]
     n_calls = len(calls)
     marks = [torch.cuda.Event(enable_timing=True) for _ in range((n_turns + 1) * n_calls + 1)]
     marks[0].record()
     for place, mark in enumerate(marks[1:]):
-        calls[place % n_calls]()
+        graphs[place % n_calls].replay()
         mark.record()
     marks[-1].synchronize()
     spans = [before.elapsed_time(after) / 1e3 for before, after in pairwise(marks)]

@@ -50,20 +50,20 @@ def costs(
     graphs the rounds are recorded and replayed, and timed where the device runs them.
     """
     from aerie.assemble.costs import identity_of, keep_costs
-    from aerie.bench.tune_costs import Asked, tune
+    from aerie.bench.tune_costs import tune
 
     refuse("tune costs", options.memory, options.drafts)
-    asked = Asked(
-        options.config(),
-        geometry,
-        tuple(integers(batch, "--batch")) if batch else None,
-        tuple(integers(context, "--context")) if context else None,
-        most_rows,
-        repeats,
-    )
+    asked = {
+        "batches": tuple(integers(batch, "--batch")) if batch else None,
+        "contexts": tuple(integers(context, "--context")) if context else None,
+        "most_rows": most_rows,
+        "repeats": repeats,
+    }
+    sizes = {name: value for name, value in asked.items() if value is not None}
+    config = options.config()
     options.set_threads()
     with shown(every_line) as progress:
-        table = tune(asked, progress, lambda found: found.save(out))
+        table = tune(config, geometry, sizes, progress, lambda found: found.save(out))
     table.save(out)
     if keep:
         keep_costs(table, identity_of(table))

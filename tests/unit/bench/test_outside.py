@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from aerie.bench.round.options import LIMITS, OptionBench, OutsideGraphs
+from aerie.bench.round.options import LIMITS, compared
 from aerie.bench.round.setup import Room, RoundSetup, read_prompts, start
 from aerie.bench.round.speed import Clocked
 from aerie.config import GraphConfig, SpeculationConfig
+from tests.unit.bench.outside import OutsideGraphs
 
 SETUP = RoundSetup("cpu", "float32", None, "pytorch")
 CHAIN = SpeculationConfig(top_k=1, depth=3, nodes=4)
@@ -31,7 +32,7 @@ def test_only_what_no_graph_runs_is_counted() -> None:
         core.memory.table.max()
         torch.empty(3)
         core.memory.table[:1].clone()
-    assert counted.summary(1) == {"operations": {"max": 1.0, "clone": 1.0}, "copies": {}}
+    assert counted.kernels == {"max": 1, "clone": 1} and not counted.copies
     assert graphs.run.__self__ is graphs  # watched no longer
 
 
@@ -44,7 +45,7 @@ def test_ratios_are_of_turns_that_ran_one_after_the_other() -> None:
         "sampled logprobs": [[11.0], [21.0]],
     }
     times = {name: [Clocked(core, wall) for wall in turns] for name, turns in walls.items()}
-    found = OptionBench(core, [], 4, times).summary()["ratios"]
+    found = compared(times)["ratios"]
     assert found["sampled / greedy"] == {"median": 1.075, "turns": [1.1, 1.05], "limit": 1.06}
     assert found["logprobs / greedy"]["turns"] == [1.2, 1.1]
     assert found["sampled logprobs / sampled"]["median"] == 1.0

@@ -17,7 +17,7 @@ from aerie.bench.profile.stages import run_stage
 from aerie.bench.profile.tuning import check_tiles
 from aerie.bench.ranges import NAMES, with_ranges
 from aerie.bench.round.setup import RoundSetup
-from aerie.bench.trace import OUTSIDE, covered, read_trace, trace_rounds
+from aerie.bench.trace import OUTSIDE, KernelSpan, Trace, read_trace, trace_rounds
 from aerie.config import GraphConfig
 from aerie.models.inflate.embed import LargePair
 
@@ -67,8 +67,12 @@ def test_kernels_belong_to_the_graph_that_launched_them() -> None:
 
 
 def test_union_of_spans() -> None:
-    assert covered([]) == 0
-    assert covered([(0, 2), (1, 3), (5, 6), (5, 5.5)]) == 4
+    def busy(*spans: tuple[float, float]) -> float:
+        kernels = tuple(KernelSpan("verify", "linear", "k", *span) for span in spans)
+        return Trace(1, kernels, {}, {}).busy_us
+
+    assert busy() == 0
+    assert busy((0, 2), (1, 3), (5, 6), (5, 5.5)) == 4
 
 
 def test_plain_bytes_are_those_of_the_step_and_its_activations(pair: LargePair) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aerie.attention.contract import LayerAttention, Reach
 from aerie.attention.rows import Bounds, Rows, causal_rows, tree_rows
-from aerie.bench.turns import Spread, device_seconds, recorded
+from aerie.bench.turns import Spread, device_seconds
 from aerie.kernels.cases.trees import lay_out
 
 if TYPE_CHECKING:
@@ -151,14 +151,34 @@ def measure(
     The floor is the time its keys and values take at the speed of a copy, `bandwidth` bytes a
     second.
     """
-    return [_timing(point, backend, make_work(point, storage), bandwidth) for point in points]
+    found = []
+    for point in points:
+        work, missed = make_work(point, storage), backend.misses.total()
+        spread = Spread.of(seconds_per_layer(work, backend))
+        floor_us = 1e6 * point.kv_bytes / bandwidth
+        prepared = backend(work.rows, [Reach()])
+        prepared(work.queries, work.keys[0], work.values[0], LayerAttention(1.0, Reach()))
+        found.append(
+            {
+                "rows": point.rows,
+                "columns": point.columns,
+                "batch": point.batch,
+                **spread.columns(),
+                "floor_us": round(floor_us, 2),
+                "ratio": round(spread.median / floor_us, 3),
+                "tflops": round(point.operations / spread.median / 1e6, 1),
+                "tile": label(next(iter(prepared.plans.values())).tile),
+                "is_tuned": backend.misses.total() == missed,
+            }
+        )
+    return found
 
 
 def seconds_per_layer(
     work: Work, backend: TritonAttention, n_samples: int = SAMPLES
 ) -> list[float]:
     """Of each replay of all layers in one graph, as a forward runs them."""
-    (spans,) = device_seconds([recorded(lambda: _forward(work, backend)).replay], n_samples)
+    (spans,) = device_seconds([lambda: _forward(work, backend)], n_samples)
     return [seconds / work.keys.shape[0] for seconds in spans]
 
 
@@ -175,21 +195,3 @@ def label(tile: Tile) -> str:
     shape = f"{tile.block_m}x{tile.block_n}w{tile.n_warps}s{tile.n_stages}p{tile.per_processor}"
     early = "e" if tile.is_overlapped else ""
     return f"{shape}c{tile.masked_cost}l{tile.least_blocks}{early}{heads}"
-
-
-def _timing(point: Point, backend: TritonAttention, work: Work, bandwidth: float) -> dict[str, Any]:
-    missed = backend.misses.total()
-    spread, floor_us = Spread.of(seconds_per_layer(work, backend)), 1e6 * point.kv_bytes / bandwidth
-    prepared = backend(work.rows, [Reach()])
-    prepared(work.queries, work.keys[0], work.values[0], LayerAttention(1.0, Reach()))
-    return {
-        "rows": point.rows,
-        "columns": point.columns,
-        "batch": point.batch,
-        **spread.columns(),
-        "floor_us": round(floor_us, 2),
-        "ratio": round(spread.median / floor_us, 3),
-        "tflops": round(point.operations / spread.median / 1e6, 1),
-        "tile": label(next(iter(prepared.plans.values())).tile),
-        "is_tuned": backend.misses.total() == missed,
-    }

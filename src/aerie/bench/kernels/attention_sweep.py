@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Iterable
@@ -48,24 +49,12 @@ EARLY = (Tile(128, 64, 8, 5, 1, is_overlapped=True), Tile(128, 64, 8, 7, 1, is_o
 SPLIT_HEADS = (Tile(64, 64, 4, 5, 2, heads=2),)
 # Tried on the fastest of a point's candidates: the same code, other splits.
 REFINEMENTS: tuple[dict[str, Any], ...] = (
-    {"masked_cost": 1},
-    {"masked_cost": 4},
-    {"least_blocks": 4},
-    {"least_blocks": 8},
-)
+    {"masked_cost": 1}, {"masked_cost": 4}, {"least_blocks": 4}, {"least_blocks": 8},
+)  # fmt: skip
 # float32 runs on no matrix unit: for checks of exactness, so only the tile's size is chosen.
 EXACT = ((16, 32, 4, 1), (16, 64, 4, 1), (32, 32, 4, 1))
 COLUMNS = (1024, 8192, 16384, 32768)
 BATCHES = (1, 4)
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """Tiles worth trying for one bucket of queries; `rows` are what its points are timed with."""
-
-    rows: int
-    tiles: tuple[Tile, ...]
-    is_tree: bool = True
 
 
 @dataclass(frozen=True)
@@ -84,28 +73,27 @@ def _each(tiles: Iterable[tuple[int, int, int, int]], per_processor: Iterable[in
 
 LARGE = (*_each(ONE_A_PROCESSOR, (1,)), *_each(TWO_A_PROCESSOR, (2,)))
 
-TREES = (
-    Candidates(1, (*_each(SMALL, (1, 2, 3)), Tile(16, 128, 4, 5, 1, is_overlapped=True))),
-    Candidates(16, (*_each(MIDDLE, (1, 2, 3)), *SPLIT_HEADS)),
-    Candidates(64, (*LARGE, *EARLY)),
-    Candidates(128, (*LARGE, *EARLY)),
+# Tiles worth trying for one bucket of queries: rows of its points, tiles, and whether of trees.
+GROUPS: tuple[tuple[int, tuple[Tile, ...], bool], ...] = (
+    (1, (*_each(SMALL, (1, 2, 3)), Tile(16, 128, 4, 5, 1, is_overlapped=True)), True),
+    (16, (*_each(MIDDLE, (1, 2, 3)), *SPLIT_HEADS), True),
+    (64, (*LARGE, *EARLY), True),
+    (128, (*LARGE, *EARLY), True),
+    (2048, tuple(replace(tile, per_processor=0) for tile in LARGE), False),
 )
-PROMPTS = Candidates(2048, tuple(replace(tile, per_processor=0) for tile in LARGE), is_tree=False)
 
 
 def sweep_points(heads: Heads, dtype: torch.dtype) -> Plan:
     """Every bucket of one geometry with its candidates and the shipped tile, the longest first."""
-    shipped = load_tiles()
-    found = []
-    for columns in sorted(COLUMNS, reverse=True):
-        for batch in BATCHES:
-            for group in (*TREES, PROMPTS):
-                rows = group.rows if group.is_tree else min(columns, group.rows // batch)
-                point = Point(rows, columns, batch, heads, dtype, group.is_tree)
-                # A sweep that did not time it could not say whether it is still good.
-                own = shipped.choose(key_of(point))
-                tiles = (*group.tiles, own.tile) if own.is_tuned else group.tiles
-                found.append((point, tuple(dict.fromkeys(tiles))))
+    shipped, found = load_tiles(), []
+    sizes = itertools.product(sorted(COLUMNS, reverse=True), BATCHES, GROUPS)
+    for columns, batch, (most, tiles, is_tree) in sizes:
+        rows = most if is_tree else min(columns, most // batch)
+        point = Point(rows, columns, batch, heads, dtype, is_tree)
+        # A sweep that did not time it could not say whether it is still good.
+        own = shipped.choose(key_of(point))
+        tried = (*tiles, own.tile) if own.is_tuned else tiles
+        found.append((point, tuple(dict.fromkeys(tried))))
     return found
 
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,10 +22,17 @@ import torch
 from torch import Tensor
 
 from aerie.bench.ceilings import copy_bandwidth
-from aerie.bench.kernels.gemm_stack import SHAPES, Shape, Timed, Tuned, plans_for, refine_all
+from aerie.bench.kernels.gemm_stack import (
+    SHAPES,
+    Shape,
+    Tuned,
+    median_seconds,
+    multiply,
+    plans_for,
+    refine_all,
+)
 from aerie.bench.provenance import provenance
 from aerie.bench.record import read_json
-from aerie.bench.turns import device_seconds, recorded
 from aerie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,24 +76,9 @@ class Tuner:
         self, plans: Sequence[Plan], x: Tensor, weights: Sequence[Tensor], replays: int
     ) -> dict[Plan, float]:
         """Microseconds of a gate and its product by each plan, in turns."""
-        graphs = [recorded(partial(self._walk, plan, x, weights)) for plan in plans]
-        spans = device_seconds([graph.replay for graph in graphs], replays)
-        medians = (1e6 * statistics.median(own) / len(weights) for own in spans)
-        return dict(zip(plans, medians, strict=True))
-
-    def _walk(self, plan: Plan, x: Tensor, weights: Sequence[Tensor]) -> None:
-        from aerie.kernels.triton_gpu.fused import gate
-
-        for weight in weights:
-            self.run(plan, gate(x, x), weight)
-
-    def run(self, plan: Plan, x: Tensor, weight: Tensor) -> Tensor:
-        """One product."""
-        from aerie.kernels.triton_gpu.gemm import product
-
-        if plan.kind == "cublas":
-            return torch.nn.functional.linear(x, weight)
-        return product(x, weight, None, plan, self.scratch)
+        walks = [[(plan, x, weight) for weight in weights] for plan in plans]
+        seconds = median_seconds(walks, self.scratch, replays)
+        return {plan: 1e6 * s / len(weights) for plan, s in zip(plans, seconds, strict=True)}
 
 
 def tune_shape(tuner: Tuner, shape: Shape, rows: int) -> Tuned:
@@ -104,10 +94,10 @@ def tune_shape(tuner: Tuner, shape: Shape, rows: int) -> Tuned:
     final = tuner.times([CUBLAS, *finalists], x, weights, FINAL_REPLAYS)
     expected = x.float() @ weights[0].float().T
     # Relative distances; NaN never passes a limit.
-    error = {
-        plan: float((tuner.run(plan, x, weights[0]).float() - expected).norm() / expected.norm())
-        for plan in final
-    }
+    error = {}
+    for plan in final:
+        found = multiply(plan, x, weights[0], tuner.scratch).float()
+        error[plan] = float((found - expected).norm() / expected.norm())
     right = [plan for plan in finalists if error[plan] <= MOST_ERROR]
     best = min([CUBLAS, *right], key=lambda plan: final[plan])
     return Tuned(
@@ -119,7 +109,7 @@ def tune_shape(tuner: Tuner, shape: Shape, rows: int) -> Tuned:
         error[CUBLAS],
         round(shape.bytes / final[best] / 1e3, 1),
         len(plans),
-        tuple(Timed(plan, round(us, 3)) for plan, us in final.items() if plan != best),
+        tuple((plan, round(us, 3)) for plan, us in final.items() if plan != best),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from aerie.bench.turns import device_seconds, recorded
+from aerie.bench.turns import device_seconds
 
 if TYPE_CHECKING:
     from aerie.chips import DeviceRecord
@@ -52,14 +52,6 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Timed:
-    """A plan and its time."""
-
-    plan: Plan
-    us: float
-
-
-@dataclass(frozen=True)
 class Tuned:
     """The chosen plan of one shape, with what it was measured against."""
 
@@ -71,12 +63,11 @@ class Tuned:
     cublas_error: float
     gbps: float
     tried: int
-    others: tuple[Timed, ...] = ()  # those that were nearly as fast by themselves
+    others: tuple[tuple[Plan, float], ...] = ()  # nearly as fast by themselves: with their times
 
-    def by(self, other: Timed) -> Tuned:
+    def by(self, plan: Plan, us: float) -> Tuned:
         """The same shape by one of the others."""
-        gbps = round(self.gbps * self.us / other.us, 1)
-        return replace(self, plan=other.plan, us=other.us, gbps=gbps)
+        return replace(self, plan=plan, us=us, gbps=round(self.gbps * self.us / us, 1))
 
 
 # An 8B decoder of 32 layers (hidden 4096, FFN 14336, vocabulary 128,256) and its EAGLE-3 head.
@@ -116,6 +107,32 @@ def _fills(n_tiles: int, splits: int, processors: int) -> bool:
     return n_programs >= _LEAST_PROGRAMS and (splits == 1 or n_programs <= _MOST_SPLIT_PROGRAMS)
 
 
+def multiply(plan: Plan, x: Tensor, weight: Tensor, scratch: Any) -> Tensor:
+    """One product."""
+    from aerie.kernels.triton_gpu.gemm import product
+
+    if plan.kind == "cublas":
+        return torch.nn.functional.linear(x, weight)
+    return product(x, weight, None, plan, scratch)
+
+
+def median_seconds(
+    walks: Sequence[Sequence[tuple[Plan, Tensor, Tensor]]], scratch: Any, replays: int
+) -> list[float]:
+    """Of each walk over products of rows and weights, replayed in turns.
+
+    Before each product stands a gate, as small kernels of a layer do.
+    """
+    from aerie.kernels.triton_gpu.fused import gate
+
+    def walk(products: Sequence[tuple[Plan, Tensor, Tensor]]) -> None:
+        for plan, x, weight in products:
+            multiply(plan, gate(x, x), weight, scratch)
+
+    spans = device_seconds([partial(walk, products) for products in walks], replays)
+    return [statistics.median(own) for own in spans]
+
+
 @dataclass(frozen=True)
 class StackTime:
     """Milliseconds of all products of one forward, and the share of copy bandwidth."""
@@ -130,50 +147,34 @@ class StackTime:
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """Weights of a forward in the order of its layers, far larger than the cache."""
+    """Random weights of a forward in the order of its layers, far larger than the cache."""
 
     order: Sequence[Shape]
     weights: Sequence[Tensor]
     scratch: Any
 
-    @property
-    def bytes(self) -> int:
-        """Of all weights."""
-        return sum(shape.bytes for shape in self.order)
+    @classmethod
+    def of(cls, shapes: Sequence[Shape]) -> Stack:
+        """Every layer of a forward."""
+        from aerie.kernels.triton_gpu.gemm import gemm_scratch
 
-    def times(self, choices: Sequence[Mapping[str, Plan]], rows: int, replays: int) -> list[float]:
-        """Median milliseconds of each choice, replayed in turn."""
+        n_layers = max((shape.per_forward for shape in shapes), default=0)
+        order = [s for layer in range(n_layers) for s in shapes if layer < s.per_forward]
+        empty = partial(torch.empty, dtype=torch.bfloat16, device="cuda")
+        weights = [empty(s.n_out, s.n_in).normal_(std=0.02) for s in order]
+        return cls(order, weights, gemm_scratch("cuda"))
+
+    def times(self, choices: Sequence[Mapping[str, Tuned]], rows: int, replays: int) -> list[float]:
+        """Median milliseconds of each choice of plans by the names of shapes."""
         inputs = {s.n_in: torch.randn(rows, s.n_in, device="cuda").bfloat16() for s in self.order}
-        graphs = [recorded(partial(self._run, plans, inputs)) for plans in choices]
-        spans = device_seconds([graph.replay for graph in graphs], replays)
-        return [1e3 * statistics.median(own) for own in spans]
-
-    def _run(self, plans: Mapping[str, Plan], inputs: Mapping[int, Tensor]) -> None:
-        """All products by their shapes' plans, before each a gate, as small kernels of a layer."""
-        from torch.nn import functional
-
-        from aerie.kernels.triton_gpu.fused import gate
-        from aerie.kernels.triton_gpu.gemm import product
-
-        for shape, weight in zip(self.order, self.weights, strict=True):
-            x, plan = gate(inputs[shape.n_in], inputs[shape.n_in]), plans[shape.name]
-            if plan.kind == "cublas":
-                functional.linear(x, weight)
-            else:
-                product(x, weight, None, plan, self.scratch)
-
-
-def make_stack(shapes: Sequence[Shape]) -> Stack:
-    """Random weights of every layer of a forward."""
-    from aerie.kernels.triton_gpu.gemm import gemm_scratch
-
-    n_layers = max((shape.per_forward for shape in shapes), default=0)
-    order = [shape for layer in range(n_layers) for shape in shapes if layer < shape.per_forward]
-    weights = [
-        torch.empty(s.n_out, s.n_in, dtype=torch.bfloat16, device="cuda").normal_(std=0.02)
-        for s in order
-    ]
-    return Stack(order, weights, gemm_scratch("cuda"))
+        walks = [
+            [
+                (chosen[s.name].plan, inputs[s.n_in], weight)
+                for s, weight in zip(self.order, self.weights, strict=True)
+            ]
+            for chosen in choices
+        ]
+        return [1e3 * seconds for seconds in median_seconds(walks, self.scratch, replays)]
 
 
 def refine(stack: Stack, tuned: Sequence[Tuned], copy_gbps: float) -> tuple[list[Tuned], StackTime]:
@@ -181,24 +182,18 @@ def refine(stack: Stack, tuned: Sequence[Tuned], copy_gbps: float) -> tuple[list
     from aerie.kernels.triton_gpu.gemm_plan import CUBLAS
 
     names = {(shape.n_out, shape.n_in): shape.name for shape in stack.order}
-    entries = {names[t.key.n_out, t.key.n_in]: t for t in tuned}
-    chosen, rows = dict(entries), tuned[0].key.rows
-    for name, entry in entries.items():
-        tried = [entry, *(entry.by(timed) for timed in entry.others)]
-        choices = [plans_of({**chosen, name: other}) for other in tried]
-        spans = stack.times(choices, rows, QUICK_REPLAYS)
+    chosen, rows = {names[t.key.n_out, t.key.n_in]: t for t in tuned}, tuned[0].key.rows
+    for name, entry in list(chosen.items()):
+        tried = [entry, *(entry.by(*other) for other in entry.others)]
+        spans = stack.times([{**chosen, name: other} for other in tried], rows, QUICK_REPLAYS)
         best = min(range(len(tried)), key=lambda index: spans[index])
         if spans[best] < spans[0] * (1 - LEAST_GAIN):
             chosen[name] = tried[best]
-    library = dict.fromkeys(chosen, CUBLAS)
-    times = stack.times([library, plans_of(chosen)], rows, REPLAYS)
-    shares = [stack.bytes / ms / 1e6 / copy_gbps for ms in times]
-    return list(chosen.values()), StackTime(rows, stack.bytes, *times, *shares)
-
-
-def plans_of(entries: Mapping[str, Tuned]) -> dict[str, Plan]:
-    """Plans by name."""
-    return {name: entry.plan for name, entry in entries.items()}
+    library = {name: replace(entry, plan=CUBLAS) for name, entry in chosen.items()}
+    times = stack.times([library, chosen], rows, REPLAYS)
+    n_bytes = sum(shape.bytes for shape in stack.order)
+    shares = [n_bytes / ms / 1e6 / copy_gbps for ms in times]
+    return list(chosen.values()), StackTime(rows, n_bytes, *times, *shares)
 
 
 def refine_all(
@@ -206,18 +201,15 @@ def refine_all(
 ) -> tuple[list[Tuned], list[StackTime]]:
     """Every number of rows at which the whole stack was tuned; the rest stays as it is."""
     of_stack = {(shape.n_out, shape.n_in) for shape in shapes if shape.per_forward}
-    groups: dict[int, list[Tuned]] = {}
-    for entry in tuned:
-        if (entry.key.n_out, entry.key.n_in) in of_stack:
-            groups.setdefault(entry.key.rows, []).append(entry)
     found, times = {entry.key: entry for entry in tuned}, []
-    stack = make_stack([shape for shape in shapes if shape.per_forward])
-    for rows, group in groups.items():
-        if len(group) < len(of_stack):
+    stack = Stack.of(shapes)
+    for rows in dict.fromkeys(entry.key.rows for entry in tuned):
+        own = [t for t in tuned if t.key.rows == rows and (t.key.n_out, t.key.n_in) in of_stack]
+        if not own or len(own) < len(of_stack):
             continue
-        chosen, time = refine(stack, group, copy_gbps)
+        chosen, time = refine(stack, own, copy_gbps)
         times.append(time)
-        changed = [new for old, new in zip(group, chosen, strict=True) if new.plan != old.plan]
+        changed = [new for old, new in zip(own, chosen, strict=True) if new.plan != old.plan]
         found |= {entry.key: entry for entry in changed}
         say(
             f"stack x{rows:<4} cublas {time.cublas_ms:.3f} ms ({time.cublas_share:.3f} of copy)"

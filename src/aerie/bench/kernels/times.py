@@ -17,7 +17,7 @@ from aerie.bench.ceilings import copy_bandwidth
 from aerie.bench.kernels.workload import Shape, workload
 from aerie.bench.provenance import provenance
 from aerie.bench.record import shown
-from aerie.bench.turns import Spread, device_seconds, recorded, timed
+from aerie.bench.turns import Spread, device_seconds, timed
 from aerie.kernels import load
 from aerie.kernels.arrays import on_device
 from aerie.kernels.binding import bind
@@ -136,7 +136,7 @@ def graph_us(call: Callable[[], object]) -> Spread:
         for _ in range(CALLS):
             call()
 
-    (spans,) = device_seconds([recorded(repeated).replay], REPLAYS)
+    (spans,) = device_seconds([repeated], REPLAYS)
     return Spread.of([seconds / CALLS for seconds in spans])
 
 

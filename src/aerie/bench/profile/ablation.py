@@ -18,7 +18,7 @@ from aerie.bench.record import formatted, interval, page
 from aerie.bench.round.setup import PAGE, RoundSetup
 from aerie.bench.round.speed import LEAD_IN, Clocked, n_tokens_of
 from aerie.bench.turns import in_turns
-from aerie.config import GraphConfig, SpeculationConfig
+from aerie.config import GraphConfig
 from aerie.engine.engine import EngineCore
 from aerie.models.draft_vocabulary import head_ids, slice_head
 from aerie.models.inflate.embed import LargePair
@@ -118,97 +118,70 @@ def vocabularies(session: Session) -> dict[str, Callable[[], LargePair]]:
     return found
 
 
-@dataclass
+@dataclass(frozen=True)
 class Turn:
     """One stretch of rounds of one engine."""
 
     seconds: float
-    n_tokens: int
-    n_rounds: int
-    n_bytes: float  # modelled
-
-    @property
-    def rate(self) -> float:
-        """Tokens a second."""
-        return self.n_tokens / self.seconds
+    tokens: int
+    rounds: int
+    bytes: float  # modelled
 
 
-@dataclass
+@dataclass(eq=False)
 class Contender:
     """A variant's engine and its turns so far."""
 
-    variant: Variant
-    shape: SpeculationConfig
-    point: Point
+    place: dict[str, Any]  # what rows name it by
     core: EngineCore
+    bytes: Callable[[int], float]  # modelled, of a round with so many live requests
     turns: list[Turn] = field(default_factory=list)
 
     def rounds(self, n_rounds: int) -> Turn:
         """Rounds one after the other, the first ones not timed."""
         clocked = Clocked(self.core)
         clocked.block(n_rounds)
-        n_bytes = n_rounds * self.bytes(self.point.batch)
+        n_bytes = n_rounds * self.bytes(self.place["batch"])
         return Turn(sum(clocked.wall) / 1e3, clocked.emitted, n_rounds, n_bytes)
 
-    def to_the_end(self, ends: Sequence[int]) -> Turn:
+    def to_the_end(self, point: Point, ends: Sequence[int]) -> Turn:
         """Requests that end one after the other, from their first round to the last one's end."""
-        ids = self.point.open(self.core, ends)
-        turn, begin = Turn(0.0, 0, 0, 0.0), time.perf_counter()
+        ids = point.open(self.core, ends)
+        n_tokens, live, begin = 0, list[int](), time.perf_counter()
         while not self.core.is_idle:
-            n_live = sum(self.core.request(i).ended is None for i in ids)
-            turn.n_tokens += n_tokens_of(self.core.step())
-            turn.n_rounds += 1
-            turn.n_bytes += self.bytes(n_live)
-        turn.seconds = time.perf_counter() - begin
+            live.append(sum(self.core.request(i).ended is None for i in ids))
+            n_tokens += n_tokens_of(self.core.step())
+        seconds = time.perf_counter() - begin
         for request_id in ids:
             self.core.forget(request_id)
-        return turn
-
-    def bytes(self, n_live: int) -> float:
-        """Modelled bytes of a round in the bucket it runs in."""
-        load = self.point.load(self.shape, self.variant.graphs, n_live)
-        return total_bytes(round_traffic(self.variant.pair, self.shape, load))
-
-    @property
-    def place(self) -> dict[str, Any]:
-        """What rows name it by."""
-        return {
-            **vars(self.point),
-            "lever": self.variant.lever,
-            "setting": self.variant.setting,
-        }
+        return Turn(seconds, n_tokens, len(live), sum(map(self.bytes, live)))
 
     def summary(self, base: Contender) -> dict[str, Any]:
         """JSON values; ratios are of turns that ran one after the other."""
-        rates = [turn.rate for turn in self.turns]
-        n_tokens = sum(turn.n_tokens for turn in self.turns)
-        n_rounds = sum(turn.n_rounds for turn in self.turns)
-        ratios = [own / turn.rate for own, turn in zip(rates, base.turns, strict=True)]
-        round_ms = 1e3 * statistics.median(turn.seconds / turn.n_rounds for turn in self.turns)
+        rates, others = ([t.tokens / t.seconds for t in own.turns] for own in (self, base))
+        n_tokens = sum(turn.tokens for turn in self.turns)
+        n_rounds = sum(turn.rounds for turn in self.turns)
+        ratio = interval([own / other for own, other in zip(rates, others, strict=True)])
+        round_ms = 1e3 * statistics.median(turn.seconds / turn.rounds for turn in self.turns)
         return {
             **self.place,
             "tokens_per_second": round(statistics.median(rates), 1),
             "round_ms": round(round_ms, 4),
             "tokens_per_round": round(n_tokens / n_rounds, 3),
-            "effective_bytes_per_token": round(sum(t.n_bytes for t in self.turns) / n_tokens),
-            "ratio_to_all_on": [round(value, 4) for value in vars(interval(ratios)).values()],
+            "effective_bytes_per_token": round(sum(t.bytes for t in self.turns) / n_tokens),
+            "ratio_to_all_on": [round(value, 4) for value in vars(ratio).values()],
             "kind": KIND,
         }
 
     def rows(self, policy: str) -> list[dict[str, Any]]:
         """A row for each turn."""
+        rounded = [
+            {**vars(turn), "seconds": round(turn.seconds, 6), "bytes": round(turn.bytes)}
+            for turn in self.turns
+        ]
         return [
-            {
-                **self.place,
-                "policy": policy,
-                "turn": number,
-                "seconds": round(turn.seconds, 6),
-                "tokens": turn.n_tokens,
-                "rounds": turn.n_rounds,
-                "bytes": round(turn.n_bytes),
-                "kind": KIND,
-            }
-            for number, turn in enumerate(self.turns)
+            {**self.place, "policy": policy, "turn": number, **own, "kind": KIND}
+            for number, own in enumerate(rounded)
         ]
 
 
@@ -248,7 +221,7 @@ def _levers(session: Session, point: Point, plan: Plan) -> list[Contender]:
     """Engines side by side in turns of some rounds each; the first is all on."""
     depth = POLICIES[session.policy].limits.depth
     n_new = (depth + 1) * ((plan.turns + 1) * (LEAD_IN + plan.rounds) + SPARE_ROUNDS)
-    found = _contenders(session, point, variants(session), n_new)
+    found = [_contender(session, point, one, n_new) for one in variants(session)]
     for contender in found:
         point.open(contender.core, [n_new] * point.batch)
     return _run(found, plan, lambda contender: contender.rounds(plan.rounds))
@@ -264,19 +237,20 @@ def _compaction(session: Session, point: Point, plan: Plan) -> list[Contender]:
         Variant("compaction", "finished slots inert", setup, pair, kept),
     )
     ends = [plan.first_end * (1 + number % 4) for number in range(point.batch)]
-    found = _contenders(session, point, pairing, max(ends))
-    return _run(found, plan, lambda contender: contender.to_the_end(ends))
+    found = [_contender(session, point, one, max(ends)) for one in pairing]
+    return _run(found, plan, lambda contender: contender.to_the_end(point, ends))
 
 
-def _contenders(
-    session: Session, point: Point, own: Sequence[Variant], n_new: int
-) -> list[Contender]:
-    """An engine for each, with room for the point."""
-    shape, found = POLICIES[session.policy], []
-    for one in own:
-        core = one.setup.core(one.pair, shape, room_at(point, n_new, one.graphs))
-        found.append(Contender(one, shape, point, core))
-    return found
+def _contender(session: Session, point: Point, own: Variant, n_new: int) -> Contender:
+    """An engine with room for the point."""
+    shape = POLICIES[session.policy]
+
+    def n_bytes(n_live: int) -> float:  # in the bucket that it runs in
+        return total_bytes(round_traffic(own.pair, shape, point.load(shape, own.graphs, n_live)))
+
+    core = own.setup.core(own.pair, shape, room_at(point, n_new, own.graphs))
+    place = {**vars(point), "lever": own.lever, "setting": own.setting}
+    return Contender(place, core, n_bytes)
 
 
 def _run(found: list[Contender], plan: Plan, play: Callable[[Contender], Turn]) -> list[Contender]:

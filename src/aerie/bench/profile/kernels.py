@@ -10,7 +10,7 @@ from typing import Any
 
 from aerie.bench.bytes import Traffic, round_traffic, total_bytes
 from aerie.bench.profile.session import POLICIES, WARM_ROUNDS, Point, Session, release, room_at
-from aerie.bench.provenance import Spent, spend
+from aerie.bench.provenance import spend
 from aerie.bench.ranges import with_ranges
 from aerie.bench.record import Origin, formatted, page, table
 from aerie.bench.round.speed import Clocked, n_tokens_of, step_to_room
@@ -39,70 +39,11 @@ BUSY_FLOOR = 0.95
 class Profiled:
     """One policy at one point."""
 
-    point: Point
-    policy: str
-    wall: list[float]  # milliseconds of every round
-    emitted: int
-    idle_us: float | None  # of a round, between one graph's end and the next one's start
+    place: dict[str, Any]  # what rows name it by
+    figures: dict[str, Any]  # JSON values
     trace: Trace
     traffic: list[Traffic]
-    spent: Spent
-    ranges_us: dict[str, float]  # of a round called function by function
-
-    @property
-    def ms(self) -> float:
-        """Median of a round."""
-        return statistics.median(self.wall)
-
-    @property
-    def tokens_per_round(self) -> float:
-        """Of all requests together."""
-        return self.emitted / len(self.wall)
-
-    @property
-    def busy_share(self) -> float:
-        """The kernels' busy time, from the trace, in rounds that were timed without a profiler."""
-        return self.trace.busy_us / self.trace.n_rounds / (1e3 * statistics.fmean(self.wall))
-
-    @property
-    def n_bytes(self) -> float:
-        """All bytes of a round."""
-        return total_bytes(self.traffic)
-
-    @property
-    def bytes_per_token(self) -> float:
-        """The same over the tokens that it emitted."""
-        return self.n_bytes / self.tokens_per_round
-
-    @property
-    def place(self) -> dict[str, Any]:
-        """What rows name it by."""
-        return {**vars(self.point), "policy": self.policy}
-
-    def summary(self, gbps: float) -> dict[str, Any]:
-        """JSON values; `gbps` is the measured copy."""
-        floor = self.n_bytes / gbps / 1e6
-        return {
-            **self.place,
-            "round_ms": round(self.ms, 4),
-            "floor_ms": round(floor, 4),
-            "share_of_copy": round(floor / self.ms, 4),
-            "tokens_per_round": round(self.tokens_per_round, 3),
-            "tokens_per_second": round(1e3 * self.tokens_per_round / self.ms, 1),
-            "bytes_per_round": round(self.n_bytes),
-            "effective_bytes_per_token": round(self.bytes_per_token),
-            "round_mean_ms": round(statistics.fmean(self.wall), 4),
-            "busy_share": round(self.busy_share, 4),
-            "busy_share_traced": round(self.trace.busy_share, 4),
-            "idle_between_graphs_us": self.idle_us,
-            "traced_rounds": self.trace.n_rounds,
-            "joules_per_token": self.spent.joules_per_token,
-            "watts": self.spent.watts,
-            "energy_seconds": round(self.spent.seconds, 3),
-            "energy_tokens": self.spent.n_tokens,
-            "ranges_us_direct": self.ranges_us,
-            "kind": {"times": "measured", "bytes": "modelled"},
-        }
+    tokens_per_round: float  # of all requests together
 
 
 def run_kernels(session: Session) -> dict[str, Any]:
@@ -111,16 +52,16 @@ def run_kernels(session: Session) -> dict[str, Any]:
     for point in session.points:
         for policy in dict.fromkeys(("plain", session.policy)):
             found.append(profile_point(session, point, policy))
-            print(found[-1].summary(ceilings.copy_gbps), flush=True)
+            print(found[-1].figures, flush=True)
             release()
         write_profile(session.out, found, session.origin("kernels"), ceilings.copy_gbps)
     covered = [hotspots(entry)[1] for entry in found]
-    busy = min(entry.busy_share for entry in found)
+    busy = min(entry.figures["busy_share"] for entry in found)
     return {
         "ceilings": asdict(ceilings),
-        "points": [entry.summary(ceilings.copy_gbps) for entry in found],
+        "points": [entry.figures for entry in found],
         "hotspots_cover": [round(share, 4) for share in covered],
-        "least_busy_share": round(busy, 4),
+        "least_busy_share": busy,
         "floors": {"hotspots": COVERED, "busy": BUSY_FLOOR},
         # Launch by launch, a CPU says nothing about a device that waits for its host.
         "ok": min(covered) >= COVERED and (session.is_rehearsal or busy >= BUSY_FLOOR),
@@ -128,7 +69,7 @@ def run_kernels(session: Session) -> dict[str, Any]:
 
 
 def profile_point(session: Session, point: Point, policy: str) -> Profiled:
-    """Time, trace and weigh a policy."""
+    """Time, trace and weigh a policy; nothing of its engine stays: its memory is the next one's."""
     shape, sizes = POLICIES[policy], session.sizes
     core = session.setup.core(session.pair, shape, room_at(point, sizes.new_tokens))
     point.open(core, [sizes.new_tokens] * point.batch)
@@ -140,10 +81,33 @@ def profile_point(session: Session, point: Point, policy: str) -> Profiled:
     trace = trace_rounds(core, sizes.traced)
     spent = spend(session.meter, sizes.energy_seconds, lambda: n_tokens_of(core.step()))
     traffic = round_traffic(session.pair, shape, point.load(shape, GraphConfig(), point.batch))
-    ranges = direct_ranges(session, point, policy) if shape.method != "none" else {}
-    # Nothing of the engine stays: its memory is the next one's.
-    timed = (clocked.wall, clocked.emitted, clocked.idle_us())
-    return Profiled(point, policy, *timed, trace, traffic, spent, ranges)
+    ms, mean_ms = statistics.median(clocked.wall), statistics.fmean(clocked.wall)
+    n_bytes, per_round = total_bytes(traffic), clocked.emitted / len(clocked.wall)
+    floor = n_bytes / session.ceilings.copy_gbps / 1e6
+    place = {**vars(point), "policy": policy}
+    figures = {
+        **place,
+        "round_ms": round(ms, 4),
+        "floor_ms": round(floor, 4),
+        "share_of_copy": round(floor / ms, 4),
+        "tokens_per_round": round(per_round, 3),
+        "tokens_per_second": round(1e3 * per_round / ms, 1),
+        "bytes_per_round": round(n_bytes),
+        "effective_bytes_per_token": round(n_bytes / per_round),
+        "round_mean_ms": round(mean_ms, 4),
+        # The kernels' busy time, from the trace, in rounds that were timed without a profiler.
+        "busy_share": round(trace.busy_us / trace.n_rounds / (1e3 * mean_ms), 4),
+        "busy_share_traced": round(trace.busy_share, 4),
+        "idle_between_graphs_us": clocked.idle_us(),
+        "traced_rounds": trace.n_rounds,
+        "joules_per_token": spent.joules_per_token,
+        "watts": spent.watts,
+        "energy_seconds": round(spent.seconds, 3),
+        "energy_tokens": spent.n_tokens,
+        "ranges_us_direct": direct_ranges(session, point, policy) if policy != "plain" else {},
+        "kind": {"times": "measured", "bytes": "modelled"},
+    }
+    return Profiled(place, figures, trace, traffic, per_round)
 
 
 def direct_ranges(session: Session, point: Point, policy: str) -> dict[str, float]:
@@ -160,13 +124,36 @@ def direct_ranges(session: Session, point: Point, policy: str) -> dict[str, floa
 
 def write_profile(out: Path, found: Sequence[Profiled], origin: Origin, gbps: float) -> None:
     """Every file of the stage; `gbps` is the measured copy."""
-    origin.write_csv(out / TIMES, [row for entry in found for row in kernel_rows(entry)])
-    origin.write_csv(out / BYTES, [row for entry in found for row in byte_rows(entry)])
-    ranges = [
-        (entry.point.name, entry.policy, name, f"{us:.1f}")
-        for entry in found
-        for name, us in entry.ranges_us.items()
-    ]
+    kernels: list[Row] = []
+    moved: list[Row] = []
+    ranges: list[Sequence[str]] = []
+    for entry in found:
+        place, per_round = entry.place, entry.tokens_per_round
+        rows, n_bytes = entry.trace.rows("phase", "part", "kernel"), total_bytes(entry.traffic)
+        total = sum(row["us_per_round"] for row in rows) or 1.0
+        for row in rows:
+            us = row["us_per_round"]
+            shares = {"us_per_token": round(us / per_round, 3), "share": round(us / total, 5)}
+            kernels.append({**place, **row, **shares, "kind": "measured"})
+        for traffic in entry.traffic:
+            moved.append(
+                {
+                    **place,
+                    "phase": traffic.phase,
+                    "part": traffic.part,
+                    "what": traffic.what,
+                    "bytes_per_round": round(traffic.n_bytes),
+                    "bytes_per_token": round(traffic.n_bytes / per_round),
+                    "share": round(traffic.n_bytes / n_bytes, 5),
+                    "tokens_per_round": round(per_round, 3),
+                    "kind": "modelled",
+                }
+            )
+        where = "{context}x{batch}".format_map(place), place["policy"]
+        direct = entry.figures["ranges_us_direct"]
+        ranges += [(*where, name, f"{us:.1f}") for name, us in direct.items()]
+    origin.write_csv(out / TIMES, kernels)
+    origin.write_csv(out / BYTES, moved)
     made = page(
         "hotspots",
         points=[hotspot_section(entry, gbps) for entry in found],
@@ -174,40 +161,6 @@ def write_profile(out: Path, found: Sequence[Profiled], origin: Origin, gbps: fl
         origin=origin.lines(),
     )
     (out / HOTSPOTS).write_text(made, encoding="utf-8")
-
-
-def kernel_rows(entry: Profiled) -> list[Row]:
-    """One row per kernel and phase, slowest first."""
-    rows = entry.trace.rows("phase", "part", "kernel")
-    total = sum(row["us_per_round"] for row in rows) or 1.0
-    return [
-        {
-            **entry.place,
-            **row,
-            "us_per_token": round(row["us_per_round"] / entry.tokens_per_round, 3),
-            "share": round(row["us_per_round"] / total, 5),
-            "kind": "measured",
-        }
-        for row in rows
-    ]
-
-
-def byte_rows(entry: Profiled) -> list[Row]:
-    """One row per phase, part and kind of bytes, most first."""
-    return [
-        {
-            **entry.place,
-            "phase": traffic.phase,
-            "part": traffic.part,
-            "what": traffic.what,
-            "bytes_per_round": round(traffic.n_bytes),
-            "bytes_per_token": round(traffic.n_bytes / entry.tokens_per_round),
-            "share": round(traffic.n_bytes / entry.n_bytes, 5),
-            "tokens_per_round": round(entry.tokens_per_round, 3),
-            "kind": "modelled",
-        }
-        for traffic in entry.traffic
-    ]
 
 
 def hotspots(entry: Profiled) -> tuple[list[Row], float]:
@@ -239,11 +192,10 @@ def hotspot_section(entry: Profiled, gbps: float) -> str:
     kernels = list(trace.by("phase", "kernel").items())[:5]
     return page(
         "hotspot",
-        entry=entry,
-        floor=entry.n_bytes / gbps / 1e6,
+        entry.figures,
         copy=gbps,
         busy_us=trace.busy_us / trace.n_rounds,
-        gigabytes=entry.bytes_per_token / 1e9,
+        gigabytes=entry.figures["effective_bytes_per_token"] / 1e9,
         share=share,
         floor_share=COVERED,
         ranks=formatted(RANKS, rows),

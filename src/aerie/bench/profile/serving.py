@@ -65,25 +65,18 @@ class Plan:
 REHEARSAL = Plan((48, 96), 2, (32, 64), 5, 0.02, 12, 4, 32)
 
 
-@dataclass(frozen=True)
-class Arrival:
-    """A request and when it comes, in seconds from the start."""
+@dataclass
+class Request:
+    """A request, when it comes, and when its tokens came: (seconds from the start, how many)."""
 
     at: float
     prompt: list[int]
-
-
-@dataclass
-class Stamps:
-    """When a request's tokens came: (seconds from the start, how many)."""
-
-    arrival: Arrival
     emissions: list[tuple[float, int]] = field(default_factory=list)
 
     @property
     def ttft_ms(self) -> float:
         """From its arrival to its first token."""
-        return 1e3 * (self.emissions[0][0] - self.arrival.at)
+        return 1e3 * (self.emissions[0][0] - self.at)
 
     @property
     def gaps_ms(self) -> list[float]:
@@ -116,13 +109,9 @@ def run_serving(session: Session) -> dict[str, Any]:
         met.append(summary)
         release()
         write_serving(session, first, arrived, met)
-    return {
-        "plan": vars(plan),
-        "ttft": _first(first),
-        "mixed": met,
-        "kind": "measured",
-        "ok": all(entry["requests"] == plan.n_requests for entry in met),
-    }
+    is_whole = all(entry["requests"] == plan.n_requests for entry in met)
+    found = {"plan": vars(plan), "ttft": _first(first), "mixed": met}
+    return {**found, "kind": "measured", "ok": is_whole}
 
 
 def write_serving(
@@ -151,23 +140,16 @@ def first_tokens(session: Session, plan: Plan, policy: str) -> list[Row]:
         compute = prompt_flops(target, context) / ceilings.matmul_tflops / 1e9
         n_chunks = -(-context // room.chunk)
         weights = n_chunks * weight_bytes(target) / ceilings.copy_gbps / 1e6
+        bounds = {"ceiling_ms": max(compute, weights), "compute_ms": compute, "weights_ms": weights}
         # Also where the chunks are the same again: the first prompt of 32K took seconds longer.
-        drive(core, [Arrival(0.0, prompt[:context])], 2)
+        drive(core, [Request(0.0, prompt[:context])], 2)
         for run in range(plan.repeats):
-            (stamps,), _ = drive(core, [Arrival(0.0, prompt[:context])], 2)
-            rows.append(
-                {
-                    "scenario": "ttft",
-                    "policy": policy,
-                    "run": run,
-                    "context": context,
-                    "ttft_ms": round(stamps.ttft_ms, 3),
-                    "ceiling_ms": round(max(compute, weights), 3),
-                    "compute_ms": round(compute, 3),
-                    "weights_ms": round(weights, 3),
-                    "kind": "measured",
-                }
-            )
+            own = Request(0.0, prompt[:context])
+            drive(core, [own], 2)
+            place = {"scenario": "ttft", "policy": policy, "run": run, "context": context}
+            times = {"ttft_ms": own.ttft_ms, **bounds}
+            rounded = {name: round(ms, 3) for name, ms in times.items()}
+            rows.append({**place, **rounded, "kind": "measured"})
     print(_first(rows), flush=True)
     return rows
 
@@ -184,13 +166,13 @@ def _first(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def arrivals(plan: Plan, vocabulary: int, mean_gap: float) -> list[Arrival]:
+def arrivals(plan: Plan, vocabulary: int, mean_gap: float) -> list[Request]:
     """The same requests at the same times for every policy."""
     texts = read_prompts(len(plan.prompts), max(plan.prompts), vocabulary)
     chance, at, found = random.Random(8), 0.0, []
     for number in range(plan.n_requests):
         length = plan.prompts[number % len(plan.prompts)]
-        found.append(Arrival(at, texts[number % len(texts)][:length]))
+        found.append(Request(at, texts[number % len(texts)][:length]))
         at += chance.expovariate(1 / mean_gap)
     return found
 
@@ -208,17 +190,17 @@ def mixed(session: Session, plan: Plan, policy: str) -> tuple[list[Row], Row]:
     drive(core, arrivals(plan, vocabulary, plan.mean_gap / HURRY), plan.new_tokens)
     coming, captured = arrivals(plan, vocabulary, plan.mean_gap), counts.captures
     driving = partial(drive, core, coming, plan.new_tokens)
-    (stamps, seconds), joules = metered(session.meter, driving)
-    n_tokens = sum(own.n_tokens for own in stamps)
+    seconds, joules = metered(session.meter, driving)
+    n_tokens = sum(own.n_tokens for own in coming)
     summary = {
         "policy": policy,
-        "requests": len(stamps),
+        "requests": sum(own.n_tokens > 0 for own in coming),
         "tokens": n_tokens,
         "seconds": round(seconds, 3),
         "tokens_per_second": round(n_tokens / seconds, 1),
-        "ttft_ms": percentiles([own.ttft_ms for own in stamps]),
-        "itl_ms": percentiles([ms for own in stamps for ms in own.itl_ms]),
-        "gap_ms": percentiles([ms for own in stamps for ms in own.gaps_ms]),
+        "ttft_ms": percentiles([own.ttft_ms for own in coming]),
+        "itl_ms": percentiles([ms for own in coming for ms in own.itl_ms]),
+        "gap_ms": percentiles([ms for own in coming for ms in own.gaps_ms]),
         "joules_per_token": None if joules is None else round(joules / n_tokens, 4),
         "watts": None if joules is None else round(joules / seconds, 1),
         "graphs_captured_meanwhile": counts.captures - captured,
@@ -229,31 +211,27 @@ def mixed(session: Session, plan: Plan, policy: str) -> tuple[list[Row], Row]:
             "scenario": "mixed",
             "policy": policy,
             "run": number,
-            "context": len(own.arrival.prompt),
-            "arrival_s": round(own.arrival.at, 4),
+            "context": len(own.prompt),
+            "arrival_s": round(own.at, 4),
             "ttft_ms": round(own.ttft_ms, 3),
             "tokens": own.n_tokens,
             "itl_p50_ms": round(statistics.median(own.itl_ms), 3),
             "kind": "measured",
         }
-        for number, own in enumerate(stamps)
+        for number, own in enumerate(coming)
     ]
     return rows, summary
 
 
-def drive(
-    core: EngineCore, coming: Sequence[Arrival], new_tokens: int
-) -> tuple[list[Stamps], float]:
-    """Submit what is due, step, and note when tokens came; until every request has ended."""
-    waiting = list(coming)
-    stamps: dict[int, Stamps] = {}
+def drive(core: EngineCore, coming: Sequence[Request], new_tokens: int) -> float:
+    """Submit what is due, step, and note when tokens came; the seconds until all have ended."""
+    waiting, running = list(coming), dict[int, Request]()
     begin = time.perf_counter()
     while waiting or not core.is_idle:
         now = time.perf_counter() - begin
         while waiting and waiting[0].at <= now:
-            arrival = waiting.pop(0)
-            params = SamplingParams(new_tokens, ignore_eos=True)
-            stamps[core.submit(arrival.prompt, params)] = Stamps(arrival)
+            due = waiting.pop(0)
+            running[core.submit(due.prompt, SamplingParams(new_tokens, ignore_eos=True))] = due
         if core.is_idle:
             time.sleep(max(0.0, waiting[0].at - now))
             continue
@@ -261,8 +239,8 @@ def drive(
         now = time.perf_counter() - begin
         for event in events:
             if isinstance(event, TokenEvent):
-                stamps[event.request_id].emissions.append((now, len(event.tokens)))
+                running[event.request_id].emissions.append((now, len(event.tokens)))
     seconds = time.perf_counter() - begin
-    for request_id in stamps:
+    for request_id in running:
         core.forget(request_id)
-    return list(stamps.values()), seconds
+    return seconds

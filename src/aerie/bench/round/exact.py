@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,9 +12,9 @@ import torch
 
 from aerie.bench.round.setup import Room, RoundSetup, abandon, read_prompts, start
 from aerie.bench.round.speed import Clocked, in_blocks
+from aerie.bench.round.texts import write_texts
 from aerie.bench.turns import in_turns, timed
 from aerie.config import GraphConfig, SpeculationConfig
-from aerie.engine.engine import EngineCore
 from aerie.models.inflate.embed import LargePair
 from aerie.requests.params import SamplingParams
 
@@ -33,34 +32,24 @@ FAST, EXACT = NUMERICS = ("fast", "exact")
 Sides = Mapping[str, tuple[RoundSetup, LargePair]]  # by numerics
 
 
-@dataclass(frozen=True)
-class Point:
-    """So many requests of one length, decoding in some shapes of rounds."""
-
-    batch: int
-    context: int
-    shapes: tuple[str, ...] = ("plain", "chain 7")
-
-
+# Requests, tokens of each, and the shapes of their rounds.
 POINTS = (
-    Point(1, 1024, tuple(SHAPES)),
-    Point(8, 1024),
-    Point(32, 1024),
-    Point(1, 32000),
+    (1, 1024, tuple(SHAPES)),
+    (8, 1024, ("plain", "chain 7")),
+    (32, 1024, ("plain", "chain 7")),
+    (1, 32000, ("plain", "chain 7")),
 )
 
 
-def compare_numerics(
-    sides: Sides, points: Sequence[Point] = POINTS, prompts: Sequence[int] = PROMPTS
-) -> dict[str, Any]:
+def compare_numerics(sides: Sides) -> dict[str, Any]:
     """Median times of both, and how much of fast numerics' speed the exact ones keep."""
     rounds: list[dict[str, Any]] = [
-        {"batch": point.batch, "context": point.context, "shape": shape}
-        | _rounds(sides, point, SHAPES[shape])
-        for point in points
-        for shape in point.shapes
+        {"batch": batch, "context": context, "shape": shape}
+        | _rounds(sides, batch, context, SHAPES[shape])
+        for batch, context, shapes in POINTS
+        for shape in shapes
     ]
-    reads: list[dict[str, Any]] = [{"tokens": n} | _reads(sides, n) for n in prompts]
+    reads: list[dict[str, Any]] = [{"tokens": n} | _reads(sides, n) for n in PROMPTS]
     return {
         "rounds": rounds,
         "prompts": reads,
@@ -69,15 +58,15 @@ def compare_numerics(
     }
 
 
-def _rounds(sides: Sides, point: Point, shape: SpeculationConfig) -> dict[str, Any]:
+def _rounds(sides: Sides, batch: int, context: int, shape: SpeculationConfig) -> dict[str, Any]:
     """Rounds of one shape, a block of each numerics after the other."""
     most = MOST_EMITTED * (N_TURNS + 1) * (N_ROUNDS + 4)
     clocked, ids = {}, {}
-    rows = (point.batch, point.batch * shape.limits.nodes)
-    graphs = GraphConfig(slots=(point.batch,), rows=tuple(sorted({*rows})))
+    rows = tuple(sorted({batch, batch * shape.limits.nodes}))
+    room = Room(batch, context + most, graphs=GraphConfig(slots=(batch,), rows=rows))
     for name, (setup, pair) in sides.items():
-        core = setup.core(pair, shape, Room(point.batch, point.context + most, graphs=graphs))
-        prompts = read_prompts(point.batch, point.context, pair.target.geometry.vocab_size)
+        core = setup.core(pair, shape, room)
+        prompts = read_prompts(batch, context, pair.target.geometry.vocab_size)
         ids[name] = start(core, prompts, most)
         clocked[name] = Clocked(core)
     in_blocks(clocked, N_ROUNDS, N_TURNS)
@@ -92,16 +81,10 @@ def _reads(sides: Sides, length: int) -> dict[str, Any]:
     ways = {}
     for name, (setup, pair) in sides.items():
         core = setup.core(pair, SHAPES["plain"], Room(1, length + 16))
-        (prompt,) = read_prompts(1, length, pair.target.geometry.vocab_size)
-        ways[name] = timed(partial(_read, core, prompt), setup.device)
+        prompts = read_prompts(1, length, pair.target.geometry.vocab_size)
+        ways[name] = timed(partial(write_texts, core, prompts, 1, 0.0), setup.device)
     found = in_turns(ways, N_READS)
     return _told({name: [1e3 * seconds for seconds in own] for name, own in found.items()})
-
-
-def _read(core: EngineCore, prompt: Sequence[int]) -> None:
-    core.submit(prompt, SamplingParams(max_tokens=1, ignore_eos=True))
-    while not core.is_idle:
-        core.step()
 
 
 def _told(ms: Mapping[str, Sequence[float]]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from aerie.attention.contract import PrepareAttention
-from aerie.attention.rows import Bounds, Rows, causal_rows
+from aerie.attention.rows import Bounds, causal_rows
 from aerie.bench.turns import in_turns, recorded, timed
 from aerie.models.decoder import Decoder
 from aerie.models.inflate.embed import InflateOptions, LargePair, inflate_to_device, random_model
@@ -106,25 +106,23 @@ class InflationCheck:
 
     def control(self) -> list[dict[str, Any]]:
         """Time of a pass of the inflated target over that of a random one, interleaved."""
-        dtype = self.settings.fast_dtype
-        targets = (
-            self.inflate(dtype).target,
-            random_model(self.geometry, self.prepare, self._options(dtype)).target,
-        )
-        return [self._timed(n_rows, targets) for n_rows in TIMED_ROWS]
-
-    def _timed(self, n_rows: int, targets: Sequence[Decoder]) -> dict[str, Any]:
-        passes = (_pass(target, n_rows, self.settings) for target in targets)
-        ways = dict(zip(("inflated", "random"), passes, strict=True))
-        timing = {name: timed(call, self.settings.device) for name, call in ways.items()}
-        spans = in_turns(timing, N_TIMED, N_WARM)
-        inflated, random = (statistics.median(spans[name]) for name in ways)
-        return {
-            "rows": n_rows,
-            "inflated_ms": round(inflated * 1e3, 4),
-            "random_ms": round(random * 1e3, 4),
-            "ratio": round(inflated / random, 4),
+        dtype, device = self.settings.fast_dtype, self.settings.device
+        targets = {
+            "inflated": self.inflate(dtype).target,
+            "random": random_model(self.geometry, self.prepare, self._options(dtype)).target,
         }
+        found = []
+        for n_rows in TIMED_ROWS:
+            ways = {
+                name: timed(_pass(target, n_rows, self.settings), device)
+                for name, target in targets.items()
+            }
+            spans = in_turns(ways, N_TIMED, N_WARM)
+            ms = {f"{name}_ms": 1e3 * statistics.median(own) for name, own in spans.items()}
+            ratio = ms["inflated_ms"] / ms["random_ms"]
+            rounded = {name: round(own, 4) for name, own in ms.items()}
+            found.append({"rows": n_rows, **rounded, "ratio": round(ratio, 4)})
+        return found
 
     def _options(self, dtype: torch.dtype) -> InflateOptions:
         return InflateOptions(LoadOptions(dtype=dtype, device=self.settings.device))
@@ -154,7 +152,9 @@ def _pass(target: Decoder, n_rows: int, settings: CheckSettings) -> Callable[[],
     device = torch.device(settings.device)
     n_columns = settings.prefix + n_rows
     slots = torch.arange(1, n_columns + 1, dtype=torch.int32, device=device)
-    rows = _timed_rows(n_rows, slots, device)
+    qo, kv = (torch.tensor([0, n], dtype=torch.int32, device=device) for n in (n_rows, n_columns))
+    tokens = torch.arange(n_rows, device=device)
+    rows = causal_rows(tokens, qo, kv, slots, Bounds(n_rows, n_columns))
     pool = target.allocate_pool(n_columns + 1)
     every = torch.arange(n_rows, device=device)
 
@@ -162,9 +162,3 @@ def _pass(target: Decoder, n_rows: int, settings: CheckSettings) -> Callable[[],
         target.forward(rows, pool, every)
 
     return recorded(forward).replay if device.type == "cuda" else forward
-
-
-def _timed_rows(n_rows: int, slots: Tensor, device: torch.device) -> Rows:
-    indptr = [torch.tensor([0, n], dtype=torch.int32, device=device) for n in (n_rows, len(slots))]
-    tokens = torch.arange(n_rows, device=device)
-    return causal_rows(tokens, indptr[0], indptr[1], slots, Bounds(n_rows, len(slots)))

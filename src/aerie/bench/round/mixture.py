@@ -18,7 +18,7 @@ from torch import Tensor
 from aerie.attention.contract import PrepareAttention
 from aerie.models import routing
 from aerie.models.blueprint import expected_tensors
-from aerie.models.decoder import Decoder, DecoderLayer
+from aerie.models.decoder import Decoder
 from aerie.models.feed_forward import Experts
 from aerie.models.fields import Fields
 from aerie.models.geometry import MXFP4_BLOCK, Geometry, parse_geometry
@@ -169,15 +169,13 @@ def with_forced_routing(target: Decoder, most_rows: int) -> tuple[Decoder, Force
     assert experts is not None, "a mixture"
     shape, device = (most_rows, experts.n_experts), target.embedding.device
     tables = tuple(torch.zeros(shape, device=device) for _ in target.layers)
-    layers = tuple(_forced(*own) for own in zip(target.layers, tables, strict=True))
-    return replace(target, layers=layers), ForcedRouting(tables, experts.n_active)
-
-
-def _forced(layer: DecoderLayer, table: Tensor) -> DecoderLayer:
-    own = layer.feed_forward
-    assert isinstance(own, Experts), "a mixture"
-    router = ForcedRouter(own.router, table)
-    return replace(layer, feed_forward=replace(own, router=router))
+    layers = []
+    for layer, table in zip(target.layers, tables, strict=True):
+        own = layer.feed_forward
+        assert isinstance(own, Experts), "a mixture"
+        forced = replace(own, router=ForcedRouter(own.router, table))
+        layers.append(replace(layer, feed_forward=forced))
+    return replace(target, layers=tuple(layers)), ForcedRouting(tables, experts.n_active)
 
 
 def expert_bytes(geometry: Geometry, element_bytes: int) -> int:

@@ -7,15 +7,9 @@ a fixed tree: every one verifies as many rows, whatever was accepted.
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
-
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from aerie.assemble.choices import CHUNKS
 from aerie.bench.lane import captured
@@ -29,9 +23,6 @@ from aerie.engine.sampler import EVERYTHING, GREEDY
 from aerie.models.inflate.embed import LargePair
 from aerie.requests.params import SamplingParams
 
-# Operations that move bytes between host and device, or make a tensor, and launch no kernel there.
-MAKING = ("empty", "empty_like", "empty_strided", "new_empty", "lift_fresh", "detach", "detach_")
-COPYING = ("copy_", "_to_copy")
 TREE = SpeculationConfig(top_k=4, depth=3, nodes=8)
 SAMPLED = {
     "temperature": 0.8,
@@ -58,65 +49,8 @@ N_TURNS = 4  # timed; one before them warms up
 COUNTED = 8  # rounds in which waits and launches are counted
 # No request comes or goes; a long prompt is read chunk by chunk; a short one is read and seated.
 WINDOWS = ("steady", "reading", "joining")
+WATCHED = ("greedy", "sampled")  # options whose rounds are counted
 LONG = (COUNTED + 2) * CHUNKS["cuda"][1]  # tokens of the long one
-
-
-class OutsideGraphs(TorchDispatchMode):
-    """Counts, while it is entered, what touches an engine's device between two graphs.
-
-    On a GPU only what runs there counts. A rehearsal on a CPU counts the host's own arrays as well.
-    Triton's launches are no operations of torch: those the profiler counts.
-    """
-
-    def __init__(self, core: EngineCore) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.kernels: Counter[str] = Counter()
-        self.copies: Counter[str] = Counter()
-        self._graphs: Any = core.launcher.graphs
-        self._device = core.memory.table.device.type
-        self._is_inside = False
-
-    def __enter__(self) -> OutsideGraphs:
-        run = self._graphs.run
-
-        def inside(key: Any, call: Callable[[], Any]) -> Any:
-            self._is_inside = True
-            try:
-                return run(key, call)
-            finally:
-                self._is_inside = False
-
-        self._graphs.run = inside
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        del self._graphs.run  # the method shows again
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """The operation, counted."""
-        out = func(*args, **(kwargs or {}))
-        if not self._is_inside and not func.is_view:
-            self._count(func, [*tree_leaves((args, kwargs)), *tree_leaves(out)])
-        return out
-
-    def _count(self, func: Any, values: list[Any]) -> None:
-        name = func.overloadpacket.__name__
-        devices = {value.device.type for value in values if isinstance(value, torch.Tensor)}
-        if self._device not in devices or name in MAKING:
-            return
-        is_copy = name in COPYING and (len(devices) > 1 or self._device == "cpu")
-        (self.copies if is_copy else self.kernels)[name] += 1
-
-    def summary(self, n_rounds: int) -> dict[str, Any]:
-        """By name, of a round."""
-        return {
-            kind: {name: round(count / n_rounds, 3) for name, count in own.most_common()}
-            for kind, own in (("operations", self.kernels), ("copies", self.copies))
-        }
 
 
 def new_tokens(n_rounds: int) -> int:
@@ -124,84 +58,112 @@ def new_tokens(n_rounds: int) -> int:
     return (TREE.limits.depth + 1) * (n_rounds + 16 * COUNTED + 1024)
 
 
-@dataclass(eq=False)
-class OptionBench:
-    """One engine at one batch size."""
-
-    core: EngineCore
-    prompts: list[list[int]]
-    n_rounds: int  # of a turn
-    times: dict[str, list[Clocked]] = field(default_factory=dict)
-
-    def measure(self) -> None:
-        """Every set of options in turns."""
-        self.times = in_turns({name: partial(self._turn, name) for name in OPTIONS}, N_TURNS)
-
-    def _turn(self, name: str) -> Clocked:
-        ids = start(self.core, self.prompts, new_tokens(self.n_rounds), **OPTIONS[name])
-        clocked = Clocked(self.core)
-        clocked.block(self.n_rounds)
-        abandon(self.core, ids)
-        return clocked
-
-    def summary(self) -> dict[str, Any]:
-        """Medians, the ratios turn by turn, and their medians."""
-        walls = {
-            name: [statistics.median(turn.wall) for turn in turns]
-            for name, turns in self.times.items()
+def measure_options(
+    setup: RoundSetup, pair: LargePair, context: int, n_rounds: int
+) -> dict[str, Any]:
+    """Rounds of every batch size with every set of options; JSON values."""
+    is_gpu = setup.device.startswith("cuda")
+    vocabulary = pair.target.geometry.vocab_size
+    batches = {}
+    for batch in BATCHES[is_gpu]:
+        prompts = read_prompts(batch, context, vocabulary)
+        core = _engine(setup, pair, batch, context, n_rounds)
+        ways = {name: partial(_turn, core, prompts, n_rounds, name) for name in OPTIONS}
+        batches[str(batch)] = {
+            **compared(in_turns(ways, N_TURNS)),
+            "counts": launch_counts(core),
+            **{name: _waits_and_launches(core, prompts, n_rounds, name) for name in WATCHED},
         }
-        ratios = {
-            pair: [own / other for own, other in zip(*(walls[name] for name in pair), strict=True)]
-            for pair in LIMITS
-        }
-        return {
-            "rounds": self.n_rounds * N_TURNS,
-            "options": {
-                name: {
-                    "ms": round(statistics.median(walls[name]), 4),
-                    "turns_ms": [round(ms, 4) for ms in walls[name]],
-                    "device_ms": turns[-1].phases(),
-                }
-                for name, turns in self.times.items()
-            },
-            "ratios": {
-                f"{own} / {other}": {
-                    "median": round(statistics.median(ratios[own, other]), 4),
-                    "turns": [round(ratio, 4) for ratio in ratios[own, other]],
-                    "limit": limit,
-                }
-                for (own, other), limit in LIMITS.items()
-            },
-        }
+    met = {
+        f"{name}, batch {batch}": ratio["median"] <= ratio["limit"]
+        for batch, own in batches.items()
+        for name, ratio in own["ratios"].items()
+    }
+    windows = [own[n][kind] for own in batches.values() for n in WATCHED for kind in WINDOWS]
+    is_quiet = all(
+        own["waits_beside_the_read"] is None and not own["profile"]["launches_outside_graphs"]
+        for own in windows
+    )
+    # A CPU calls every function: its times say nothing about graphs.
+    is_ok = not is_gpu or (all(met.values()) and is_quiet)
+    found = {"vocabulary": vocabulary, "context": context, "batches": batches, "met": met}
+    return {**found, "quiet": is_quiet, "ok": is_ok}
 
-    def waits_and_launches(self, name: str) -> dict[str, Any]:
-        """Of rounds without arrivals and ends, and of rounds that read a prompt and seat it."""
-        *seated, _ = self.prompts
-        ids = start(self.core, seated, new_tokens(self.n_rounds), **OPTIONS[name])
-        found = {}
-        for kind in WINDOWS:
-            self._window(name, kind, _stepped)  # so that all graphs exist
-            found[kind] = {what: self._window(name, kind, own) for what, own in COUNTERS.items()}
-        assert all(self.core.request(i).ended is None for i in ids), "a counted request ended"
-        abandon(self.core, ids)
-        return found
 
-    def _window(self, name: str, kind: str, count: Callable[[EngineCore, int], Any]) -> Any:
-        """Count in some rounds; see `WINDOWS` for what comes meanwhile."""
-        core, short = self.core, self.prompts[-1]
+def _engine(
+    setup: RoundSetup, pair: LargePair, batch: int, context: int, n_rounds: int
+) -> EngineCore:
+    longest = max(context, LONG) + new_tokens(n_rounds)
+    core = setup.core(pair, TREE, Room(batch, longest, graphs=GraphConfig(record_every=0)))
+    for options in (GREEDY, EVERYTHING):
+        captured(core).record(batch, context, options)
+    return core
+
+
+def _turn(core: EngineCore, prompts: Sequence[list[int]], n_rounds: int, name: str) -> Clocked:
+    ids = start(core, prompts, new_tokens(n_rounds), **OPTIONS[name])
+    clocked = Clocked(core)
+    clocked.block(n_rounds)
+    abandon(core, ids)
+    return clocked
+
+
+def compared(times: Mapping[str, Sequence[Clocked]]) -> dict[str, Any]:
+    """Medians of every set of options, the ratios turn by turn, and their medians."""
+    walls = {name: [statistics.median(own.wall) for own in turns] for name, turns in times.items()}
+    options = {
+        name: {
+            "ms": round(statistics.median(walls[name]), 4),
+            "turns_ms": [round(ms, 4) for ms in walls[name]],
+            "device_ms": turns[-1].phases(),
+        }
+        for name, turns in times.items()
+    }
+    ratios = {}
+    for (own, other), limit in LIMITS.items():
+        turns = [a / b for a, b in zip(walls[own], walls[other], strict=True)]
+        ratios[f"{own} / {other}"] = {
+            "median": round(statistics.median(turns), 4),
+            "turns": [round(ratio, 4) for ratio in turns],
+            "limit": limit,
+        }
+    n_rounds = sum(len(own.wall) for own in times["greedy"])
+    return {"rounds": n_rounds, "options": options, "ratios": ratios}
+
+
+def _waits_and_launches(
+    core: EngineCore, prompts: Sequence[list[int]], n_rounds: int, name: str
+) -> dict[str, Any]:
+    """Of rounds without arrivals and ends, and of rounds that read a prompt and seat it."""
+    *seated, short = prompts
+    params = SamplingParams(new_tokens(n_rounds), ignore_eos=True, **OPTIONS[name])
+    ids = start(core, seated, params.max_tokens, **OPTIONS[name])
+    # What comes, and in how many steps it is admitted, which takes pages.
+    long = (short * (1 + LONG // len(short)))[:LONG]
+    coming: dict[str, tuple[list[list[int]], int]] = {
+        "steady": ([], 0),
+        "reading": ([long], 1),
+        "joining": ([short], 0),
+    }
+
+    def window(kind: str, count: Callable[[EngineCore, int], Any]) -> Any:
+        own, n_steps = coming[kind]
         step_to_room(core, (TREE.limits.depth + 1) * (COUNTED + 4))
-        params = SamplingParams(new_tokens(self.n_rounds), ignore_eos=True, **OPTIONS[name])
-        long = (short * (1 + LONG // len(short)))[:LONG]
-        ids = [
-            core.submit(p, params) for p in {"reading": [long], "joining": [short]}.get(kind, [])
-        ]
-        if kind == "reading":
-            core.step()  # it is admitted, which takes pages
+        newcomers = [core.submit(prompt, params) for prompt in own]
+        _stepped(core, n_steps)
         found = count(core, COUNTED)
-        for request_id in ids:
+        for request_id in newcomers:
             core.discard(request_id)
         core.step()
         return found
+
+    found = {}
+    for kind in WINDOWS:
+        window(kind, _stepped)  # so that all graphs exist
+        found[kind] = {what: window(kind, count) for what, count in COUNTERS.items()}
+    assert all(core.request(i).ended is None for i in ids), "a counted request ended"
+    abandon(core, ids)
+    return found
 
 
 def _stepped(core: EngineCore, n_rounds: int) -> None:
@@ -209,60 +171,7 @@ def _stepped(core: EngineCore, n_rounds: int) -> None:
         core.step()
 
 
-def _outside(core: EngineCore, n_rounds: int) -> dict[str, Any]:
-    before = launch_counts(core)
-    with OutsideGraphs(core) as counted:
-        _stepped(core, n_rounds)
-    recorded = launch_counts(core)["captures"] - before["captures"]
-    return {**counted.summary(n_rounds), "recorded_meanwhile": recorded}
-
-
 COUNTERS: dict[str, Callable[[EngineCore, int], Any]] = {
     "waits_beside_the_read": run_without_waiting,
-    "outside_graphs": _outside,
     "profile": lambda core, n_rounds: trace_rounds(core, n_rounds).summary(),
 }
-
-
-def measure_options(
-    setup: RoundSetup, pair: LargePair, context: int, n_rounds: int
-) -> dict[str, Any]:
-    """Rounds of every batch size with every set of options; JSON values."""
-    is_gpu = setup.device.startswith("cuda")
-    found: dict[str, Any] = {"vocabulary": pair.target.geometry.vocab_size, "context": context}
-    batches = {}
-    for batch in BATCHES[is_gpu]:
-        prompts = read_prompts(batch, context, pair.target.geometry.vocab_size)
-        bench = OptionBench(_engine(setup, pair, batch, context, n_rounds), prompts, n_rounds)
-        bench.measure()
-        batches[str(batch)] = {
-            **bench.summary(),
-            "counts": launch_counts(bench.core),
-            **{name: bench.waits_and_launches(name) for name in ("greedy", "sampled")},
-        }
-    met = {
-        f"{name}, batch {batch}": ratio["median"] <= ratio["limit"]
-        for batch, own in batches.items()
-        for name, ratio in own["ratios"].items()
-    }
-    quiet = [
-        own[name][kind]["waits_beside_the_read"] is None
-        and own[name][kind]["profile"]["launches_outside_graphs"] == 0
-        for own in batches.values()
-        for name in ("greedy", "sampled")
-        for kind in WINDOWS
-    ]
-    # A CPU calls every function: its times say nothing about graphs.
-    is_ok = not is_gpu or (all(met.values()) and all(quiet))
-    return {**found, "batches": batches, "met": met, "quiet": all(quiet), "ok": is_ok}
-
-
-def _engine(
-    setup: RoundSetup, pair: LargePair, batch: int, context: int, n_rounds: int
-) -> EngineCore:
-    longest = max(context, LONG) + new_tokens(n_rounds)
-    room = Room(batch, longest, graphs=GraphConfig(record_every=0))
-    core = setup.core(pair, TREE, room)
-    for options in (GREEDY, EVERYTHING):
-        captured(core).record(batch, context, options)
-    return core

@@ -78,16 +78,10 @@ class RoundSetup:
             target = load_target(target_dir, self.model, PAGE)
             return LargePair(target, load_draft(draft_dir, target, self.model, PAGE))
         numerics, draft = find_numerics(self.model, PAGE), head_numerics(self.model, PAGE)
-        own = find_geometry(self.geometry)
+        own, kind = find_geometry(self.geometry), getattr(torch, self.dtype)
         geometry = replace(own, draft_vocab_size=draft_vocabulary or own.draft_vocab_size)
-        options = LoadOptions(
-            getattr(torch, self.dtype),
-            self.device,
-            numerics.dense,
-            numerics.is_fused,
-            numerics.ops,
-            packed=numerics.packed,
-        )
+        chosen = (numerics.dense, numerics.is_fused, numerics.ops)
+        options = LoadOptions(kind, self.device, *chosen, packed=numerics.packed)
         made = InflateOptions(
             options, head_dense=draft.dense, head_attention=draft.prepare_attention
         )
@@ -119,13 +113,8 @@ def load_pair(
     own, page = config.model, config.cache.page_size
     if geometry is not None:
         require(own.model is None, "--geometry inflates the built-in pair: leave --model out")
-        setup = RoundSetup(
-            own.device,
-            own.dtype,
-            geometry,
-            draft_products=own.draft_products,
-            numerics=own.numerics,
-        )
+        setup = RoundSetup(own.device, own.dtype, geometry)
+        setup = replace(setup, draft_products=own.draft_products, numerics=own.numerics)
         pair = setup.load()
         return pair.target, pair.head
     target_dir, draft_dir = find_pair(own.model, own.draft)

@@ -29,6 +29,8 @@ from aerie.models.inflate.embed import LargePair
 
 PROFILED = 8  # rounds
 PROMPT_TOKENS = 64
+# Each is a method of the bench.
+STAGES = ("speed", "options", "lossless", "sampled", "sizes", "near_ties", "exact", "stress")
 # Two policies may part in bf16 where the target's first choices lie this close, in steps of bf16.
 NEAR_ULPS, FAR_ULPS = 2.0, 4.0
 # What a round must reach on the machine the figures are for.
@@ -38,10 +40,7 @@ SPEED_FLOORS: Floors = {
     "round_tax": (operator.le, 1.6),
     "bookkeeping_share": (operator.le, 0.08),
 }
-EXACT_FLOORS: Floors = {
-    "kept_decoding": (operator.ge, 0.9),
-    "kept_prompts": (operator.ge, 0.7),
-}
+EXACT_FLOORS: Floors = {"kept_decoding": (operator.ge, 0.9), "kept_prompts": (operator.ge, 0.7)}
 
 
 def named_table(path: str | None) -> str | None:
@@ -73,7 +72,7 @@ class RoundBench:
 
     def run(self, stage: str) -> dict[str, Any]:
         """Run one stage, write its files, return its JSON."""
-        found = STAGES[stage](self)
+        found: dict[str, Any] = getattr(self, stage)()
         record = {
             "stage": stage,
             **found,
@@ -180,15 +179,3 @@ class RoundBench:
     def stress(self) -> dict[str, Any]:
         """Long contexts with a batch that shrinks and grows."""
         return stress(self.setup, self.pair(), self.context * 64, n_requests=6, seconds=45)
-
-
-STAGES: dict[str, Callable[[RoundBench], dict[str, Any]]] = {
-    "speed": RoundBench.speed,
-    "options": RoundBench.options,
-    "lossless": RoundBench.lossless,
-    "sampled": RoundBench.sampled,
-    "sizes": RoundBench.sizes,
-    "near_ties": RoundBench.near_ties,
-    "exact": RoundBench.exact,
-    "stress": RoundBench.stress,
-}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from aerie.bench.comparison import logits_after, n_shared
@@ -25,20 +25,6 @@ BATCH = 32
 BF16_BITS = 8  # of the significand, the hidden one included
 CHAIN = SpeculationConfig(top_k=1, depth=7, nodes=8)
 SPELLS = {"chain 7": True, "plain": False}
-
-
-@dataclass(frozen=True)
-class Divergence:
-    """The first token two outputs of one prompt do not share, and how close the choice was."""
-
-    policy: str
-    prompt: int
-    index: int
-    plain: int
-    other: int
-    gap: float  # between the two choices' logits, by the reference
-    gap_ulps: float  # in steps of bf16 at the larger of the two
-    own_gap: float  # the same by a fresh prefill in the run's own dtype, rounded as that rounds
 
 
 def write_texts(
@@ -73,21 +59,25 @@ def compare_policies(
     would round the gap itself by a step or two.
     """
     room = lossless_room(min(len(prompts), BATCH), len(prompts[0]) + n_new)
-    texts = {}
-    for name, policy in POLICIES.items():
-        core = setup.core(pair, policy, room)
-        texts[name] = write_texts(core, prompts, n_new, temperature)
+    texts = {
+        name: write_texts(setup.core(pair, policy, room), prompts, n_new, temperature)
+        for name, policy in POLICIES.items()
+    }
+    targets = (reference, pair.target)
     found: dict[str, Any] = {}
-    for name in POLICIES:
-        if name != "plain":
-            targets = (reference, pair.target)
-            parted = _divergences(name, targets, prompts, texts["plain"], texts[name])
-            found[name] = {
-                "texts": len(prompts),
-                "identical": len(prompts) - len(parted),
-                "tokens": len(prompts) * n_new,
-                "divergences": [asdict(entry) for entry in parted],
-            }
+    for name in [name for name in POLICIES if name != "plain"]:
+        written = zip(prompts, texts["plain"], texts[name], strict=True)
+        parted = [
+            {"policy": name, "prompt": number, **_divergence(targets, *own)}
+            for number, own in enumerate(written)
+            if own[1] != own[2]
+        ]
+        found[name] = {
+            "texts": len(prompts),
+            "identical": len(prompts) - len(parted),
+            "tokens": len(prompts) * n_new,
+            "divergences": parted,
+        }
     return found
 
 
@@ -97,25 +87,23 @@ def lossless_room(batch: int, context: int) -> Room:
     return Room(batch, context, graphs=GraphConfig(slots=(batch,), rows=rows))
 
 
-def _divergences(
-    policy: str,
-    targets: tuple[Decoder, Decoder],
-    prompts: Sequence[Sequence[int]],
-    plain: list[list[int]],
-    other: list[list[int]],
-) -> list[Divergence]:
-    found = []
-    for number, (prompt, own, text) in enumerate(zip(prompts, plain, other, strict=True)):
-        if own == text:
-            continue
-        index = n_shared(own, text)
-        choices = own[index], text[index]
-        pairs = [logits_after(t, [*prompt, *own[:index]])[[*choices]] for t in targets]
-        gap, own_gap = (float((pair[0] - pair[1]).abs()) for pair in pairs)
-        step = 2.0 ** (math.floor(math.log2(float(pairs[0].abs().max()))) + 1 - BF16_BITS)
-        ulps = round(gap / step, 3)
-        found.append(Divergence(policy, number, index, *choices, gap, ulps, own_gap))
-    return found
+def _divergence(
+    targets: tuple[Decoder, Decoder], prompt: Sequence[int], plain: list[int], other: list[int]
+) -> dict[str, Any]:
+    """The first token two outputs of one prompt do not share, and how close the choice was."""
+    index = n_shared(plain, other)
+    choices = [plain[index], other[index]]
+    pairs = [logits_after(target, [*prompt, *plain[:index]])[choices] for target in targets]
+    gap, own_gap = (float((pair[0] - pair[1]).abs()) for pair in pairs)
+    step = 2.0 ** (math.floor(math.log2(float(pairs[0].abs().max()))) + 1 - BF16_BITS)
+    return {
+        "index": index,
+        "plain": choices[0],
+        "other": choices[1],
+        "gap": gap,  # between the two choices' logits, by the reference
+        "gap_ulps": round(gap / step, 3),  # in steps of bf16 at the larger of the two
+        "own_gap": own_gap,  # by a fresh prefill in the run's own dtype, rounded as that rounds
+    }
 
 
 @dataclass(frozen=True)
