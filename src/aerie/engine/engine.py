@@ -92,7 +92,7 @@ class EngineCore:
         request = self._requests[request_id]
         if n_tokens:
             del request.tokens[-n_tokens:]
-            del request.scored[len(request.output) :]
+            del request.scored[request.n_output :]
         if request.state is State.FINISHED:
             request.ended = FinishEvent(request_id, "stop")
             return request.ended
@@ -146,6 +146,11 @@ class EngineCore:
     def waiting(self) -> list[Request]:
         """Requests that hold no memory yet, or gave it back."""
         return list(self._scheduler.waiting)
+
+    @property
+    def n_waiting(self) -> int:
+        """How many those are."""
+        return len(self._scheduler.waiting)
 
     @property
     def is_idle(self) -> bool:
@@ -240,7 +245,7 @@ class EngineCore:
         left = [r for r in self._requests.values() if r.ended is None]
         self._scheduler.restart(left)
         for request in left:
-            del request.scored[len(request.output) :]
+            del request.scored[request.n_output :]
             self._tell(request)
 
     def _end(self, error: Exception) -> None:
@@ -266,8 +271,7 @@ def _until_stop(tokens: tuple[int, ...], request: Request) -> tuple[int, ...]:
     """Tokens up to the first stop id: the device knows as many of those as K7 can hold."""
     if len(request.job.stop_ids) <= MAX_STOPS:
         return tokens
-    n_output = len(request.tokens) - len(request.job.prompt)
     for index, token in enumerate(tokens, 1):
-        if token in request.job.stop_ids and n_output + index > request.params.floor:
+        if token in request.job.stop_ids and request.n_output + index > request.params.floor:
             return tokens[:index]
     return tokens
