@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from aerie.costs.table import CostTable, Sample, Surface
 from aerie.speculation.offer import Offers
-from aerie.speculation.planner import MOST_PRICES, Planner, Round
+from aerie.speculation.planner import _MOST_PRICES, Planner, Round
 from aerie.speculation.policy import FixedTree, Growth, Lesson, Situation, TreeShape
 from aerie.speculation.running import FIRST_SPELL, PROBE_ROUNDS, Spell, go_on
 from aerie.speculation.tree import DraftTree
@@ -275,5 +275,5 @@ def test_prices_of_hours_are_not_kept() -> None:
     planner, asked = looking(table()), [Situation(1 + n % 8, 512.0 * (n // 8)) for n in range(600)]
     for situation in asked:
         planner.prices(situation)
-    assert len(planner._prices) <= MOST_PRICES
+    assert len(planner._prices) <= _MOST_PRICES
     assert planner.prices(asked[0]) is planner.prices(asked[0])
