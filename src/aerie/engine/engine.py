@@ -20,7 +20,7 @@ from aerie.requests.admission import Room, check_request
 from aerie.requests.events import Event, FinishEvent, TokenEvent
 from aerie.requests.params import MAX_STOPS, SamplingParams
 from aerie.requests.request import Job, Request, State
-from aerie.text.grammar import Compiled
+from aerie.text.matcher import Compiled
 
 
 class EngineCore:

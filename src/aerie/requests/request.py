@@ -9,7 +9,7 @@ from aerie.by_context import ByContext
 from aerie.near_ties import NearTies
 from aerie.requests.events import FinishEvent
 from aerie.requests.params import SamplingParams
-from aerie.text.grammar import Compiled
+from aerie.text.matcher import Compiled
 
 
 class State(Enum):
