@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,26 @@ from numpy.typing import NDArray
 
 # What ends a text that goes on in a grammar no more: it is what was asked for, not a fault.
 STOPPED = "the grammar stopped"
-_RENEWAL_SECONDS = 0.05  # to compile again between two rounds: as long as one mask may take
+# A lexer is replaced if that takes no longer, between two rounds, than one mask may take, and if it
+# lasted for so many masks: one that is spent at once would be again.
+_RENEWAL_SECONDS, _LEAST_MASKS = 0.05, 256
+
+
+@dataclass(eq=False)
+class _Lexer:
+    """What all matchers of a grammar share, whose states add up."""
+
+    pristine: Any  # an LLMatcher that has seen nothing
+    n_masks: int = 0  # made with it
 
 
 class Matcher:
     """Follows one text, with steps back. `error` says why it cannot go on, once it cannot."""
 
-    def __init__(self, pristine: Any, end_ids: frozenset[int]) -> None:
+    def __init__(self, lexer: _Lexer, end_ids: frozenset[int]) -> None:
         self.error: str | None = None
-        self._inner = pristine.deep_copy()
+        self._lexer = lexer
+        self._inner = lexer.pristine.deep_copy()
         self._end_ids = end_ids
         self._n_ends = 0  # taken in after the end, which llguidance does not count
 
@@ -59,6 +71,7 @@ class Matcher:
         mask = bits_out[row]
         if mask.dtype != np.int32 or not mask.flags.c_contiguous:
             raise ValueError("a mask is written as adjacent words of 32 bits")
+        self._lexer.n_masks += 1
         # The library's own way in, `fill_next_token_bitmask`, takes 5 µs around it.
         self._inner.unsafe_compute_mask_ptr(mask.__array_interface__["data"][0], mask.nbytes)
         if self._inner.is_error():
@@ -69,27 +82,27 @@ class Matcher:
 class Compiled:
     """A grammar of one tokenizer.
 
-    All its matchers share a lexer, whose states add up: one text may ask for so many, and hours of
-    texts ask for more. A lexer that has none left refuses every text.
+    One text may ask for so many states of a lexer, and hours of texts ask for more: a lexer that
+    has none left refuses every text.
     """
 
     def __init__(self, build: Callable[[], Any], end_ids: frozenset[int]) -> None:
         began = time.perf_counter()
         self._build = build
-        self._pristine = build()  # an LLMatcher that has seen nothing
+        self._lexer = _Lexer(build())
         self._is_quick = time.perf_counter() - began < _RENEWAL_SECONDS
         self._end_ids = end_ids
 
     def matcher(self, tokens: Sequence[int] = ()) -> Matcher:
         """Follows a text that has these tokens so far."""
-        found = Matcher(self._pristine, self._end_ids)
+        found = Matcher(self._lexer, self._end_ids)
         found.advance(tokens)
         return found
 
     def renewed(self, tokens: Sequence[int]) -> Matcher:
-        """The same with a lexer that has seen no other text, for all matchers from here on."""
-        if self._is_quick:
-            self._pristine = self._build()
+        """The same where a lexer is spent: with another one, for all matchers from here on."""
+        if self._is_quick and self._lexer.n_masks >= _LEAST_MASKS:
+            self._lexer = _Lexer(self._build())
         return self.matcher(tokens)
 
 

@@ -120,7 +120,7 @@ class Walker:
         return self._matcher.step(token)
 
     def _begin_at(self, path: Path) -> None:
-        """Follow the text, and a path, from the beginning, with a lexer that has seen no other."""
+        """Follow the text, and a path, from the beginning: this lexer may be spent."""
         self._matcher = self._grammar.renewed([*self._text, *path])
         self._path, self._asked = list(path), -1
 

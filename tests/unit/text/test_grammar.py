@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from aerie.errors import UsageError
 from aerie.models.hub import find_pair
 from aerie.text import grammar as grammar_module
+from aerie.text import matcher as matcher_module
 from aerie.text.grammar import (
     MOST_CHARACTERS,
     MOST_DEPTH,
@@ -27,7 +28,7 @@ from aerie.text.grammar import (
     JsonSchema,
     Regex,
 )
-from aerie.text.matcher import Compiled, Matcher
+from aerie.text.matcher import STOPPED, Compiled, Matcher
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
 from aerie.text.walker import Walker
 
@@ -256,6 +257,7 @@ def test_texts_do_not_use_up_the_lexer_of_their_grammar(
 ) -> None:
     """Matchers share a lexer, whose states add up: from one text on all were refused."""
     monkeypatch.setattr(grammar_module, "MOST_STATES", 400)
+    monkeypatch.setattr(matcher_module, "_LEAST_MASKS", 20)
     regex, rng = Regex("[a-d]*[ab][a-d]{14}x"), random.Random(3)
     compiled, letters = Grammars(tokenizer, PADDED).compiled(regex), spelt(tokenizer, "abcd")
     out = np.zeros((1, PADDED // 32), dtype=np.int32)
@@ -273,17 +275,17 @@ def test_texts_do_not_use_up_the_lexer_of_their_grammar(
         assert allowed_by(out[0]) == allowed(fresh)
 
 
-def test_a_look_that_no_lexer_can_follow_leaves_nothing(tokenizer: Tokenizer) -> None:
+def test_a_lexer_that_is_spent_at_once_is_not_replaced(tokenizer: Tokenizer) -> None:
+    """It would be again, and each time takes seconds: its texts are errors, soon."""
     a, b = spelt(tokenizer, "ab")
     compiled = Grammars(tokenizer, PADDED).compiled(Regex("(a{1000}){1000}|b"))
-    for looks in ([(a,), (b,)], [(a,), (b,), ()], [(a, a), (a,)]):
+    lexer, out = compiled._lexer, np.zeros((2, PADDED // 32), dtype=np.int32)
+    for _ in range(3):
         walker = Walker(compiled, (), 0, tokenizer.eos_ids)
-        out = np.zeros((len(looks), PADDED // 32), dtype=np.int32)
-        walker.fill(looks, out)
-        walker.advance([b])
-        walker.fill([()], out)
-        assert walker.error is None
-        assert allowed_by(out[0]) == set(tokenizer.eos_ids)
+        walker.fill([(a,), (b,)], out)
+        walker.advance([a])
+    assert walker.error is not None and walker.error.startswith(STOPPED)
+    assert compiled._lexer is lexer
 
 
 @pytest.mark.parametrize("nothing", [Regex(r"[^\s\S]"), JsonSchema({"$ref": "#"})])
