@@ -201,6 +201,7 @@ class Engine:
             for tokens in encoded:
                 for sample in range(asked.n):
                     self._submit(tokens, asked, sample, ids)
+                    tokens = self.core.request(ids[-1]).job.prompt  # which need no more checks
             for request_id in ids:  # one after the other: those that are over are not asked again
                 while not self._texts.by_id[request_id].is_over:
                     self.step()

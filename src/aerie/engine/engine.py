@@ -15,8 +15,8 @@ from aerie.engine.scheduler import Plan, Scheduler
 from aerie.errors import EngineFailedError, PerfModeError, UsageError
 from aerie.kv.memory import Memory
 from aerie.near_ties import NearTies, cell_of
+from aerie.requests.admission import Asked, Room, check_request
 from aerie.requests.admission import Limits as Limits
-from aerie.requests.admission import Room, check_request
 from aerie.requests.events import Event, FinishEvent, TokenEvent
 from aerie.requests.params import MAX_STOPS, SamplingParams
 from aerie.requests.request import Job, Request, State
@@ -48,6 +48,7 @@ class EngineCore:
         self._room = Room(memory.ledger, scratch)
         chunks = config.graphs.chunks if config.engine == "graphs" else ()
         self._scheduler = Scheduler(config.scheduler, memory, scratch, chunks)
+        self._asked: Asked | None = None  # the last one, of which there may be more samples
         self._requests: dict[int, Request] = {}
         self._events: list[Event] = []  # decided, and not told yet
 
@@ -64,7 +65,10 @@ class EngineCore:
         """
         self.require_life()
         require((grammar is None) == (params.grammar is None), "a grammar must be compiled first")
-        asked = check_request(prompt, params, self.config, self.limits, self._room)
+        asked = None if self._asked is None else self._asked.another(prompt, params)
+        if asked is None:
+            asked = check_request(prompt, params, self.config, self.limits, self._room)
+        self._asked = asked
         job = Job(
             request_id=self.next_id,
             prompt=asked.tokens,

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from aerie import Engine, SamplingParams
+from aerie.config.values import read_number
+from aerie.engine import engine as engine_module
+from aerie.requests import params as params_module
+from aerie.requests.admission import Limits, check_request
 from aerie.requests.request import Request
 from aerie.server.engine_loop import EngineLoop, Loaded
+from aerie.server.fields import CompletionRequest
 from aerie.server.samples import Ask, Batch, Submit
+from aerie.server.service import _asks
 from aerie.text.chat import compile_chat_template
 
 NO_TEMPLATE = compile_chat_template({}, {}, "a test")
@@ -178,3 +186,47 @@ def test_a_text_that_waits_for_memory_is_looked_up_once(loop: EngineLoop) -> Non
     core.memory.ledger.give(free)
     loop._step()
     assert waits.state.value == "reading"
+
+
+def test_samples_of_a_prompt_are_checked_once(
+    loop: EngineLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_checked = 0
+
+    def counted(*given: Any) -> Any:
+        nonlocal n_checked
+        n_checked += 1
+        return check_request(*given)
+
+    monkeypatch.setattr(engine_module, "check_request", counted)
+    engine, drawn = loop._engine, SamplingParams(max_tokens=2, n=6, temperature=1.0)
+    found = engine.generate([[5, 6], [5, 6, 7]], drawn)
+    assert n_checked == 2
+    assert len({completion.seed for completion in found}) == 12, "each sample draws its own"
+    # What comes over the line has one prompt and one set of parameters for all samples.
+    prompt = (5, 6, 7)
+    asks = tuple(Ask(prompt, LONG, index) for index in range(5))
+    loop._submit(Submit(1, pickle.loads(pickle.dumps(asks)), False))
+    assert n_checked == 3
+    jobs = [seat.request.job for seat in loop._seats.values()]
+    assert [(job.prompt, job.seed, job.sample_index) for job in jobs] == [
+        (prompt, 1, index) for index in range(5)
+    ]
+
+
+def test_parameters_of_many_prompts_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_read = 0
+
+    def counted(name: str, value: Any) -> float:
+        nonlocal n_read
+        n_read += "logit_bias" in name
+        return read_number(name, value)
+
+    monkeypatch.setattr(params_module, "read_number", counted)
+    bias = {str(token): 1.5 for token in range(100)}
+    asked = CompletionRequest.model_validate({"prompt": [[5, 6]] * 20, "logit_bias": bias})
+    facts: Any = SimpleNamespace(limits=Limits(50, 4096, (0,)), n_slots=1000)
+    asks = _asks(facts, asked, [[5] * n for n in range(1, 21)], 40)
+    assert n_read == 100
+    assert [ask.params.max_tokens for ask in asks] == [40] * 10 + list(range(39, 29, -1))
+    assert all(ask.params.logit_bias == dict.fromkeys(range(100), 1.5) for ask in asks)
