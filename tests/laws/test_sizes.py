@@ -56,8 +56,8 @@ BUDGETS = {
     # What there was when these were set: checkpoints of every dialect, and a pair put into another
     # geometry; the server; the command line; training; texts; dumps and comparisons; assembly.
     ("models",): 8_276,
-    # 5,059, and 3 for who waits, known without asking all.
-    ("server",): 5_062,
+    # 5,059, and 6 for who waits, known without asking all.
+    ("server",): 5_065,
     ("train",): 4_504,
     ("cli",): 4_276,
     # 2,551, and 41 for pieces of held-out documents, those that do not loop first; and 8 for errors
