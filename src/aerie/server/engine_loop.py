@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -116,7 +116,8 @@ class EngineLoop:
         self._engine = loaded.engine
         self._line = line
         self._seats: dict[int, Seat] = {}  # by engine id
-        self._queue: deque[Seat] = deque()  # those that the engine had not begun with, in order
+        # Those that the engine had not begun with, in order; any of them may leave.
+        self._queue: OrderedDict[int, Seat] = OrderedDict()
         self._groups: dict[int, set[int]] = {}  # engine ids of what is not over, by group
         self._compiling = Compiling(loaded.engine.grammars)
         self._items: list[tuple[int, Item]] = []
@@ -170,8 +171,9 @@ class EngineLoop:
         updates = engine.step()
         if engine.failure is not None:
             raise EngineFailedError(engine.failure)
-        while self._queue and not self._queue[0].is_waiting:  # first come, first served
-            self._queue.popleft().started = began
+        while self._queue and not next(iter(self._queue.values())).is_waiting:
+            _, seat = self._queue.popitem(last=False)  # first come, first served
+            seat.started = began
         self._show()
         for update in updates:
             own = self._seats.get(update.request_id)
@@ -222,7 +224,7 @@ class EngineLoop:
                 ids.add(request_id)
                 request = engine.core.request(request_id)
                 self._seats[request_id] = seat = Seat(group, index, request, now)
-                self._queue.append(seat)
+                self._queue[request_id] = seat
         except EngineFailedError:
             raise
         except Exception as error:  # it belongs to this request, which ends alone
@@ -235,6 +237,7 @@ class EngineLoop:
         self._compiling.drop(key)
         for request_id in self._groups.pop(key, ()):
             del self._seats[request_id]
+            self._queue.pop(request_id, None)
             self._engine.abandon(request_id)
 
     def _hand_out(self) -> None:

@@ -141,9 +141,11 @@ def test_a_step_does_not_look_through_those_that_wait(loop: EngineLoop) -> None:
     assert (numbers.n_running, numbers.n_waiting) == (2, 37)
     started = [seat.started is not None for seat in loop._seats.values()]
     assert started == [True] * 2 + [False] * 37
+    loop._abandon(20)  # from the middle
+    assert len(loop._queue) == 36
     for key in range(40):
         loop._abandon(key)
-    assert not scheduler.waiting
+    assert not scheduler.waiting and not loop._queue
 
 
 def test_a_call_does_not_ask_again_what_has_ended(engine: Engine) -> None:
