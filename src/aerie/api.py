@@ -201,9 +201,11 @@ class Engine:
             for tokens in encoded:
                 for sample in range(asked.n):
                     self._submit(tokens, asked, sample, ids)
-            while not all(self._texts.by_id[request_id].is_over for request_id in ids):
-                self.step()
-                self._let_in()
+                    tokens = self.core.request(ids[-1]).job.prompt  # which need no more checks
+            for request_id in ids:  # one after the other: those that are over are not asked again
+                while not self._texts.by_id[request_id].is_over:
+                    self.step()
+                    self._let_in()
             completions = [self.collect(request_id) for request_id in ids]
         finally:
             for request_id in ids:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import warnings
@@ -83,6 +84,9 @@ def _aerie(version: Version = False) -> None:
 def main() -> None:
     """Run the command line; an expected error is one clear line and exit status 2."""
     warnings.showwarning = _warn
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # of ASCII, or of a code page of Windows
+            stream.reconfigure(errors="backslashreplace")
     try:
         status = app(standalone_mode=False)
     except Exception as error:

@@ -15,12 +15,12 @@ from aerie.engine.scheduler import Plan, Scheduler
 from aerie.errors import EngineFailedError, PerfModeError, UsageError
 from aerie.kv.memory import Memory
 from aerie.near_ties import NearTies, cell_of
+from aerie.requests.admission import Asked, Room, check_request
 from aerie.requests.admission import Limits as Limits
-from aerie.requests.admission import Room, check_request
 from aerie.requests.events import Event, FinishEvent, TokenEvent
 from aerie.requests.params import MAX_STOPS, SamplingParams
 from aerie.requests.request import Job, Request, State
-from aerie.text.grammar import Compiled
+from aerie.text.matcher import Compiled
 
 
 class EngineCore:
@@ -48,6 +48,7 @@ class EngineCore:
         self._room = Room(memory.ledger, scratch)
         chunks = config.graphs.chunks if config.engine == "graphs" else ()
         self._scheduler = Scheduler(config.scheduler, memory, scratch, chunks)
+        self._asked: Asked | None = None  # the last one, of which there may be more samples
         self._requests: dict[int, Request] = {}
         self._events: list[Event] = []  # decided, and not told yet
 
@@ -64,7 +65,10 @@ class EngineCore:
         """
         self.require_life()
         require((grammar is None) == (params.grammar is None), "a grammar must be compiled first")
-        asked = check_request(prompt, params, self.config, self.limits, self._room)
+        asked = None if self._asked is None else self._asked.another(prompt, params)
+        if asked is None:
+            asked = check_request(prompt, params, self.config, self.limits, self._room)
+        self._asked = asked
         job = Job(
             request_id=self.next_id,
             prompt=asked.tokens,
@@ -92,7 +96,7 @@ class EngineCore:
         request = self._requests[request_id]
         if n_tokens:
             del request.tokens[-n_tokens:]
-            del request.scored[len(request.output) :]
+            del request.scored[request.n_output :]
         if request.state is State.FINISHED:
             request.ended = FinishEvent(request_id, "stop")
             return request.ended
@@ -146,6 +150,11 @@ class EngineCore:
     def waiting(self) -> list[Request]:
         """Requests that hold no memory yet, or gave it back."""
         return list(self._scheduler.waiting)
+
+    @property
+    def n_waiting(self) -> int:
+        """How many those are."""
+        return len(self._scheduler.waiting)
 
     @property
     def is_idle(self) -> bool:
@@ -240,7 +249,7 @@ class EngineCore:
         left = [r for r in self._requests.values() if r.ended is None]
         self._scheduler.restart(left)
         for request in left:
-            del request.scored[len(request.output) :]
+            del request.scored[request.n_output :]
             self._tell(request)
 
     def _end(self, error: Exception) -> None:
@@ -266,8 +275,7 @@ def _until_stop(tokens: tuple[int, ...], request: Request) -> tuple[int, ...]:
     """Tokens up to the first stop id: the device knows as many of those as K7 can hold."""
     if len(request.job.stop_ids) <= MAX_STOPS:
         return tokens
-    n_output = len(request.tokens) - len(request.job.prompt)
     for index, token in enumerate(tokens, 1):
-        if token in request.job.stop_ids and n_output + index > request.params.floor:
+        if token in request.job.stop_ids and request.n_output + index > request.params.floor:
             return tokens[:index]
     return tokens

@@ -80,7 +80,8 @@ class Scheduler:
 
     def end(self, request: Request) -> None:
         """Release a request's memory; its slot is gone with the next plan."""
-        if request in self.waiting:
+        # Most that end do not wait: a queue is long where it is longest looked through.
+        if request.state is State.WAITING and request in self.waiting:
             self.waiting.remove(request)
         self._memory.release(request)
         request.state = State.FINISHED

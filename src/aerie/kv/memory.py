@@ -42,21 +42,31 @@ class Memory:
         self.ledger = Ledger(config.n_pages, config.page_size)
         self._prefixes = PrefixCache(self.ledger) if config.prefix_reuse else None
         self._rows = list(range(self._n_requests - 1, -1, -1))
+        # Who did not fit, and what pages free, idle and indexed so far must reach until it may: a
+        # long text is not looked up in every round that it waits.
+        self._refused: tuple[Request | None, int] = None, 0
 
     def start(self, request: Request, n_positions: int) -> bool:
         """Give a request a table row and the pages that already hold its text.
 
         False and unchanged if no row is free or so many positions do not fit now.
         """
+        n_known = self._prefixes.n_inserted if self._prefixes else 0
+        available, (refused, wanted) = self.ledger.n_free + self.ledger.n_idle, self._refused
+        if not self._rows or (request is refused and available + n_known < wanted):
+            return False
         nodes = []
         # A request that wants every token of its prompt scored must compute them all.
         if self._prefixes and not request.wants_scores:
             nodes = self._prefixes.find(request.tokens)
         found = [node.page for node in nodes]
-        # Pages found idle cannot be given up for the others as well.
-        n_idle = self.ledger.n_idle - sum(self.ledger.is_idle(page) for page in found)
         needed = self.ledger.pages_for(n_positions) - len(found)
-        if not self._rows or needed > self.ledger.n_free + n_idle:
+        if needed > available:
+            # A page that is indexed from here on may be one that it need not take.
+            self._refused = request, needed + n_known
+            return False
+        # Pages found idle cannot be given up for the others as well.
+        if needed > available - sum(self.ledger.is_idle(page) for page in found):
             return False
         self.ledger.share(found)
         request.held.row = self._rows.pop()

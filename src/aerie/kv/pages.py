@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
 from aerie.errors import AerieError
@@ -26,7 +26,9 @@ class Ledger:
         self._free = list(range(n_pages - 1, 0, -1))
         self._holders: Counter[int] = Counter()
         self._kept: set[int] = set()
-        self._idle: dict[int, None] = {}  # in the order in which they became idle
+        # In the order in which they became idle. Where thousands were taken from its front, a plain
+        # dict looks at the gaps they left before it finds the first.
+        self._idle: OrderedDict[int, None] = OrderedDict()
 
     def scatter(self) -> None:
         """Hand free pages out with gaps, as after hours of use: what costs are measured on."""

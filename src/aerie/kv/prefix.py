@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from aerie.kv.pages import Ledger
 from aerie.requests.request import Holding
@@ -39,7 +38,7 @@ class PrefixCache:
         self._ledger = ledger
         self._nodes: dict[Key, Node] = {}
         self._keys: dict[int, Key] = {}  # by page
-        self._ids = count(ROOT + 1)
+        self.n_inserted = 0  # nodes so far
 
     def find(self, tokens: Sequence[int]) -> list[Node]:
         """Pages that already hold the beginning of a text, in order.
@@ -69,7 +68,8 @@ class PrefixCache:
             key = self._key(held.last_node, tokens, index * size)
             node = self._nodes.get(key)
             if node is None:
-                node = Node(next(self._ids), held.pages[index])
+                self.n_inserted += 1
+                node = Node(ROOT + self.n_inserted, held.pages[index])
                 self._nodes[key], self._keys[node.page] = node, key
                 self._ledger.keep(node.page)
             held.last_node = node.node_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from aerie.config import EngineConfig
@@ -32,6 +32,11 @@ class Asked:
     length_limit: int  # most tokens, prompt included
     stop_ids: tuple[int, ...]
 
+    def another(self, prompt: Any, params: SamplingParams) -> Asked | None:
+        """One more sample of this, if these are its very prompt and parameters."""
+        is_same = prompt is self.tokens and params is self.params
+        return replace(self, seed=_seed(params)) if is_same else None
+
 
 def _read_prompt(prompt: Any) -> tuple[int, ...]:
     """Token ids in any container; bytes and booleans are refused, for they look like ids."""
@@ -40,6 +45,10 @@ def _read_prompt(prompt: Any) -> tuple[int, ...]:
     # One call for a whole array: reading a tensor id by id takes a second for a long one.
     listed = prompt.tolist() if hasattr(prompt, "tolist") else prompt
     return read_integers("the prompt", listed)
+
+
+def _seed(params: SamplingParams) -> int:
+    return secrets.randbits(63) if params.seed is None else params.seed
 
 
 def check_request(
@@ -74,7 +83,7 @@ def check_request(
     return Asked(
         tokens=tokens,
         params=params,
-        seed=secrets.randbits(63) if params.seed is None else params.seed,
+        seed=_seed(params),
         length_limit=length_limit,
         stop_ids=tuple(dict.fromkeys(stops)),
     )

@@ -92,15 +92,21 @@ class SamplingParams:
         return asked != neutral
 
 
-def _read_bias(name: str, value: Any) -> dict[int, float]:
+class _Bias(dict[int, float]):
+    """A bias that was read: parameters of many prompts are copies of each other."""
+
+
+def _read_bias(name: str, value: Any) -> _Bias:
     """Token id to bias; -inf forbids a token, every other bias must be a float32."""
+    if isinstance(value, _Bias):
+        return value
     if not isinstance(value, Mapping):
         raise UsageError(f"{name} is {value!r:.60}, must map token ids to numbers")
     found = {read_integer(f"a key of {name}", k): read_number(name, v) for k, v in value.items()}
     for token, bias in found.items():
         is_possible = bias == -math.inf or abs(bias) <= FLOAT32
         require(is_possible, f"{name} of token {token} is {bias}, beyond float32 or not a number")
-    return found
+    return _Bias(found)
 
 
 def _read_grammar(name: str, value: Any) -> Constraint:

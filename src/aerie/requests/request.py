@@ -9,7 +9,7 @@ from aerie.by_context import ByContext
 from aerie.near_ties import NearTies
 from aerie.requests.events import FinishEvent
 from aerie.requests.params import SamplingParams
-from aerie.text.grammar import Compiled
+from aerie.text.matcher import Compiled
 
 
 class State(Enum):
@@ -139,6 +139,11 @@ class Request:
         return self.tokens[len(self.job.prompt) :]
 
     @property
+    def n_output(self) -> int:
+        """How many those are; to copy them for that takes the longer the longer a text is."""
+        return len(self.tokens) - len(self.job.prompt)
+
+    @property
     def n_unread(self) -> int:
         """Tokens still to be prefilled: all but the last, which is the root of the first tree."""
         return len(self.tokens) - 1 - self.seq_len
@@ -152,8 +157,7 @@ class Request:
     @property
     def end_reason(self) -> str | None:
         """Why the text so far is complete, or None."""
-        n_output = len(self.tokens) - len(self.job.prompt)
-        if n_output > self.params.floor and self.tokens[-1] in self.job.stop_ids:
+        if self.n_output > self.params.floor and self.tokens[-1] in self.job.stop_ids:
             return "stop"
         is_unread = self.params.is_scoring and self.n_unread > 0
         return "length" if len(self.tokens) >= self.job.length_limit and not is_unread else None

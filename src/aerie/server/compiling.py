@@ -5,7 +5,8 @@ from __future__ import annotations
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from aerie.server.samples import Submit
-from aerie.text.grammar import Compiled, Grammars
+from aerie.text.grammar import Grammars
+from aerie.text.matcher import Compiled
 
 LOOK_SECONDS = 0.02  # at the line, while nothing else is to be done
 

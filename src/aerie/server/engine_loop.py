@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -115,6 +116,8 @@ class EngineLoop:
         self._engine = loaded.engine
         self._line = line
         self._seats: dict[int, Seat] = {}  # by engine id
+        # Those that the engine had not begun with, in order; any of them may leave.
+        self._queue: OrderedDict[int, Seat] = OrderedDict()
         self._groups: dict[int, set[int]] = {}  # engine ids of what is not over, by group
         self._compiling = Compiling(loaded.engine.grammars)
         self._items: list[tuple[int, Item]] = []
@@ -168,9 +171,9 @@ class EngineLoop:
         updates = engine.step()
         if engine.failure is not None:
             raise EngineFailedError(engine.failure)
-        for seat in self._seats.values():
-            if seat.started is None and not seat.is_waiting:
-                seat.started = began
+        while self._queue and not next(iter(self._queue.values())).is_waiting:
+            _, seat = self._queue.popitem(last=False)  # first come, first served
+            seat.started = began
         self._show()
         for update in updates:
             own = self._seats.get(update.request_id)
@@ -189,7 +192,7 @@ class EngineLoop:
 
     def _tell(self, seat: Seat, update: Update) -> None:
         key, index, request = seat.group.key, seat.index, seat.request
-        n_all, n_new = len(request.output), len(update.token_ids)
+        n_all, n_new = request.n_output, len(update.token_ids)
         scored = tuple(request.scored[n_all - n_new : n_all])
         is_first = n_new == n_all
         if is_first and not seat.is_prompt_told:
@@ -220,7 +223,8 @@ class EngineLoop:
                 request_id = engine.submit(ask.prompt, ask.params, ask.sample_index)
                 ids.add(request_id)
                 request = engine.core.request(request_id)
-                self._seats[request_id] = Seat(group, index, request, now)
+                self._seats[request_id] = seat = Seat(group, index, request, now)
+                self._queue[request_id] = seat
         except EngineFailedError:
             raise
         except Exception as error:  # it belongs to this request, which ends alone
@@ -233,6 +237,7 @@ class EngineLoop:
         self._compiling.drop(key)
         for request_id in self._groups.pop(key, ()):
             del self._seats[request_id]
+            self._queue.pop(request_id, None)
             self._engine.abandon(request_id)
 
     def _hand_out(self) -> None:
@@ -245,10 +250,9 @@ class EngineLoop:
 
     def _count(self) -> Numbers:
         core = self._engine.core
-        n_waiting = sum(seat.is_waiting for seat in self._seats.values())
         return Numbers(
-            n_running=len(self._seats) - n_waiting,
-            n_waiting=n_waiting,
+            n_running=len(self._seats) - core.n_waiting,
+            n_waiting=core.n_waiting,
             n_free_pages=core.memory.ledger.n_free + core.memory.ledger.n_idle,
             n_graphs=core.launcher.graphs.counts.captures,
             # Why the last round drafted, or did not.

@@ -22,10 +22,11 @@ from aerie.server.problems import ApiError, ClientLeft, of_failure
 from aerie.server.samples import End, Group, Piece, Round, prompt_tokens
 from aerie.server.sglang import SglangAnswer
 from aerie.server.worker import Worker
+from aerie.text.matcher import STOPPED
 
 Result = TypeVar("Result")
-# Status words of a sample that failed by what was asked for, not by what computed it.
-ASKED_FOR = ("BAD_PARAMETER", "ALL_MASKED")
+# Words of a sample that failed by what was asked for, not by what computed it.
+ASKED_FOR = ("BAD_PARAMETER", "ALL_MASKED", STOPPED)
 MANY_SCORED = 256  # tokens: twenty alternatives of each take some milliseconds to write
 
 

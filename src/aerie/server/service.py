@@ -180,12 +180,12 @@ def _asks(
     """Every sample of every prompt; none is counted with more than the context can hold."""
     limits, params, n_slots = facts.limits, asked.params(most), facts.n_slots
     found: list[Ask] = []
-    for prompt in prompts:
+    _refuse_unknown("stop_token_ids", params.stop_token_ids, limits.vocabulary)
+    _refuse_unknown("logit_bias", tuple(params.logit_bias), limits.vocabulary)
+    for prompt in map(tuple, prompts):
         if len(prompt) >= limits.context:
             raise too_long(str(len(prompt)), limits.context, param)
-        for name, ids in ((param, prompt), ("stop_token_ids", params.stop_token_ids)):
-            _refuse_unknown(name, ids, limits.vocabulary)
-        _refuse_unknown("logit_bias", tuple(params.logit_bias), limits.vocabulary)
+        _refuse_unknown(param, prompt, limits.vocabulary)
         room = limits.context - len(prompt)
         most = min(params.max_tokens, room)
         own = replace(params, max_tokens=most, min_tokens=min(params.min_tokens, most))

@@ -34,6 +34,7 @@ LOG = logging.getLogger(__name__)
 # An exploring round takes time for half its worth, so it goes deeper and wider by the same rule.
 EXPLORING = 0.5
 CONTEXT_STEP = 256  # costs are looked up once for contexts this close
+_MOST_PRICES = 256  # kept: 32 kB each at batch 64, of many contexts and every batch that is met
 # Widths a captured draft may have, all levels alike: a graph for every depth and width, so few of
 # them. A level of 8 nodes costs a tenth more than one of a single node for one request, and two
 # thirds more for 32 (H200). Without 2, simulated at that table's prices, 8 x 8K was 6 % slower.
@@ -168,6 +169,8 @@ class Planner:
         """The costs of a situation, looked up once."""
         key = (situation.batch, round(situation.context / CONTEXT_STEP))
         if key not in self._prices:
+            if len(self._prices) == _MOST_PRICES:
+                self._prices.clear()
             n_rows = situation.batch * self.shape.verify
             context = key[1] * CONTEXT_STEP
             self._prices[key] = self.costs.prices(key[0], context, n_rows, self.shape.top_k)

@@ -1,7 +1,7 @@
 """Grammars: what a text must be like, compiled for a tokenizer; the one door to llguidance.
 
 A grammar is a value that any caller may make. `Grammars` compiles it, off the caller's thread and
-within limits; a `Matcher` follows one text and says which tokens may come next.
+within limits.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aerie.errors import UsageError
+from aerie.text.matcher import Compiled as Compiled
 from aerie.text.tokenizer import Tokenizer
 
 MOST_CHARACTERS = 256 * 1024  # of a grammar
@@ -92,72 +92,6 @@ class Grammar(Constraint):
         return cls("start: " + " | ".join(quoted))
 
 
-class Matcher:
-    """Follows one text, with steps back. `error` says why it cannot go on, once it cannot."""
-
-    def __init__(self, inner: Any, end_ids: frozenset[int]) -> None:
-        self.error: str | None = None
-        self._inner = inner
-        self._end_ids = end_ids
-        self._n_ends = 0  # taken in after the end, which llguidance does not count
-
-    def advance(self, tokens: Sequence[int]) -> None:
-        """Take in tokens that were decided; what the grammar refuses is an error of its own."""
-        for token in tokens:
-            if self.error is None and not self.step(token):
-                self.error = f"the grammar stopped at token {token}: {self._inner.get_error():.200}"
-
-    def step(self, token: int) -> bool:
-        """Take in one token if it may come next; False changes nothing."""
-        if self._inner.is_stopped():
-            is_end = token in self._end_ids and not self._inner.is_error()
-            self._n_ends += is_end
-            return is_end
-        n_taken: int = self._inner.try_consume_tokens([token])
-        return n_taken == 1
-
-    def back(self, n_tokens: int) -> None:
-        """Undo so many steps.
-
-        llguidance 1.9 keeps the last mask beyond them, and recognises its place by the lexer's
-        state and the number of lexemes: a text that goes on otherwise may get the mask of what was
-        undone. Asked here, before another step, it keeps the mask of this place instead, which is
-        right for whatever follows.
-        """
-        n_ends = min(n_tokens, self._n_ends)
-        self._n_ends -= n_ends
-        if n_tokens > n_ends:
-            self._inner.rollback(n_tokens - n_ends)
-
-    def fill(self, bits_out: NDArray[np.int32], row: int) -> None:
-        """Write which tokens may come next, a bit each; everything once there is an error.
-
-        End tokens are among them exactly where the text so far is complete.
-        """
-        mask = bits_out[row]
-        if mask.dtype != np.int32 or not mask.flags.c_contiguous:
-            raise ValueError("a mask is written as adjacent words of 32 bits")
-        # The library's own way in, `fill_next_token_bitmask`, takes 5 µs around it.
-        self._inner.unsafe_compute_mask_ptr(mask.__array_interface__["data"][0], mask.nbytes)
-        if self._inner.is_error():
-            self.error = f"the grammar stopped: {self._inner.get_error():.200}"
-            bits_out[row] = -1
-
-
-@dataclass(frozen=True, eq=False)
-class Compiled:
-    """A grammar of one tokenizer."""
-
-    pristine: Any  # an LLMatcher that has seen nothing
-    end_ids: frozenset[int]
-
-    def matcher(self, tokens: Sequence[int] = ()) -> Matcher:
-        """Follows a text that has these tokens so far."""
-        found = Matcher(self.pristine.deep_copy(), self.end_ids)
-        found.advance(tokens)
-        return found
-
-
 class Grammars:
     """Compiles grammars for one tokenizer and keeps the last ones. Threads may share it."""
 
@@ -211,11 +145,20 @@ class Grammars:
         limits = llguidance.LLParserLimits(
             max_lexer_states=MOST_STATES, step_lexer_fuel=MOST_FUEL, verbose_errors=False
         )
-        source = _WRITERS[type(constraint)](constraint.text)
-        found = llguidance.LLMatcher(self._tokens(llguidance), source, log_level=0, limits=limits)
-        if found.is_error():
-            raise UsageError(f"{constraint.kind} cannot be used: {found.get_error():.1000}")
-        return Compiled(found, frozenset(self._tokenizer.eos_ids))
+        source, trie = _WRITERS[type(constraint)](constraint.text), self._tokens(llguidance)
+
+        def build() -> Any:
+            found = llguidance.LLMatcher(trie, source, log_level=0, limits=limits)
+            if found.is_error():
+                raise UsageError(f"{constraint.kind} cannot be used: {found.get_error():.1000}")
+            return found
+
+        compiled = Compiled(build, frozenset(self._tokenizer.eos_ids))
+        first = compiled.matcher()
+        first.fill(np.empty((1, -(-self._vocabulary // 32)), dtype=np.int32), 0)
+        if first.error is not None:
+            raise UsageError(f"{constraint.kind} cannot be used, no text begins so: {first.error}")
+        return compiled
 
     def _tokens(self, llguidance: Any) -> Any:
         """The vocabulary as llguidance wants it: made once, for the first grammar."""

@@ -8,12 +8,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aerie.text.grammar import Compiled
+from aerie.text.matcher import STOPPED, Compiled
 
 ALL = -1  # a word of bits that forbids nothing
-Bits = NDArray[np.int32]  # [rows, words]
+_Bits = NDArray[np.int32]  # [rows, words]
 Path = tuple[int, ...]  # tokens below the last one that was decided
-Found = TypeVar("Found")
+_Found = TypeVar("_Found")
 
 
 class Walker:
@@ -26,9 +26,12 @@ class Walker:
         self._floor = floor  # tokens before which it shall not end
         self._ends = np.array(ends, dtype=np.int64)
         self._width = 0  # words of a mask
-        self._known: dict[Path, Bits] = {}  # masks below the text
+        self._known: dict[Path, _Bits] = {}  # masks below the text
         self._failed: dict[Path, str] = {}  # where a mask was an error, and which
-        self._begin_at(())
+        self._matcher, self._path = grammar.matcher(self._text), list[int]()
+        self._asked = -1  # tokens before the last mask asked for
+        if self._matcher.error is not None:
+            self._begin_at(())
         self.error = self._matcher.error  # why the text cannot go on, once it cannot
 
     def advance(self, tokens: Sequence[int]) -> None:
@@ -39,12 +42,12 @@ class Walker:
         errors = (self._failed.get(given[:n]) for n in range(len(given) + 1))
         self.error = self.error or next(filter(None, errors), None)
         if self.error is None and n_there < len(given):
-            self.error = f"the grammar stopped at token {given[n_there]}"
+            self.error = f"{STOPPED} at token {given[n_there]}"
         self._text += given
         del self._path[: len(given)]
-        self._known, self._failed = below(self._known, given), below(self._failed, given)
+        self._known, self._failed = _below(self._known, given), _below(self._failed, given)
 
-    def fill(self, paths: Sequence[Path], bits_out: Bits) -> None:
+    def fill(self, paths: Sequence[Path], bits_out: _Bits) -> None:
         """The mask after every path; all may come after one that is forbidden, and in more rows."""
         bits_out.fill(ALL)
         self._width = bits_out.shape[1]
@@ -67,7 +70,7 @@ class Walker:
         path, bits = tuple(self._path), np.empty((1, self._width), dtype=np.int32)
         self._matcher.fill(bits, 0)
         if self._matcher.error is not None:
-            # What was looked at before counts against a matcher's limits; a new one has seen none.
+            # What others and looks ahead have seen counts against a lexer's limits.
             self._begin_at(path)
             self._matcher.fill(bits, 0)
         self._asked = len(self._text) + len(path)
@@ -80,7 +83,7 @@ class Walker:
         self._known[path] = self._with_no_end(bits[0]) if self._asked < self._floor else bits[0]
         return True
 
-    def _with_no_end(self, bits: Bits) -> Bits:
+    def _with_no_end(self, bits: _Bits) -> _Bits:
         """A mask without end tokens, unless there is nothing else in it."""
         longer = bits.copy()
         ends = ~np.left_shift(1, self._ends % 32).astype(np.int32)
@@ -98,18 +101,31 @@ class Walker:
         for token in path[n_same:]:
             # See `Matcher.back`.
             is_late = self._asked > len(self._text) + len(self._path)
-            if (is_late and not self._ask()) or not self._matcher.step(token):
+            if (is_late and not self._ask()) or not self._takes(token):
                 break
             self._path.append(token)
         return len(self._path)
 
+    def _takes(self, token: int) -> bool:
+        """Whether a token may come next, which is then taken in."""
+        if self._matcher.step(token):
+            return True
+        path = tuple(self._path)
+        # A lexer that has no states left refuses all tokens, and says why of masks alone.
+        if path not in self._known and not (self._width and self._ask()):
+            return False
+        if not self._known[path][token // 32] >> (token % 32) & 1:
+            return False
+        self._begin_at(path)
+        return self._matcher.step(token)
+
     def _begin_at(self, path: Path) -> None:
-        """Follow the text, and a path, from the beginning."""
-        self._matcher = self._grammar.matcher([*self._text, *path])
-        self._path, self._asked = list(path), -1  # tokens before the last mask asked for
+        """Follow the text, and a path, from the beginning: this lexer may be spent."""
+        self._matcher = self._grammar.renewed([*self._text, *path])
+        self._path, self._asked = list(path), -1
 
 
-def below(found: dict[Path, Found], taken: Path) -> dict[Path, Found]:
+def _below(found: dict[Path, _Found], taken: Path) -> dict[Path, _Found]:
     """What was found behind some tokens, as it is found once they are decided."""
     n = len(taken)
     return {path[n:]: own for path, own in found.items() if path[:n] == taken}

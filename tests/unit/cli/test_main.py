@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from dataclasses import replace
@@ -59,6 +60,15 @@ def test_a_reader_that_leaves_is_no_error(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(main, "app", broken)
     monkeypatch.setattr("os.dup2", lambda *_: None)
     assert run(monkeypatch) == 1
+
+
+def test_what_an_encoding_cannot_show_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model's text may have any character; a pipe may be ASCII, a console a code page."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    monkeypatch.setattr(main, "app", lambda **_: print("é 日 😀", flush=True))
+    assert run(monkeypatch) == 0
+    assert written.getvalue() == rb"\xe9 \u65e5 \U0001f600" + b"\n"
 
 
 def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

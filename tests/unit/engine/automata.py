@@ -52,6 +52,8 @@ class Automaton(Constraint):
         found.advance(tokens)
         return found
 
+    renewed = matcher
+
 
 class AutomatonMatcher:
     """Keeps the whole text, so that nothing can go wrong with steps back."""

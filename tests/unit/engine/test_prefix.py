@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import OrderedDict
 
 import pytest
 
@@ -213,3 +214,18 @@ def test_the_ledger_refuses_what_does_not_add_up() -> None:
         with pytest.raises(LedgerError):
             wrong()
     ledger.audit([pages])
+
+
+def test_the_oldest_idle_page_is_found_at_once() -> None:
+    """A dict looks at the gaps at its front, of all that was given up since it last grew."""
+    ledger = Ledger(100, 2)
+    pages = ledger.take(99) or []
+    for page in pages:
+        ledger.keep(page)
+    ledger.give(pages)
+    assert isinstance(ledger._idle, OrderedDict)
+    found = []
+    while (page := ledger.oldest_idle) is not None:
+        ledger.drop(page)
+        found.append(page)
+    assert found == pages[::-1]

@@ -68,6 +68,7 @@ def test_a_stream_whose_client_left_before_it_began_is_left() -> None:
     [
         ("a sampling parameter is impossible (status BAD_PARAMETER)", 400),
         ("every token of a target row is masked (status ALL_MASKED)", 400),
+        ("the grammar stopped: lexer error: too many states", 400),
         ("a target row holds NaN or +inf (status NOT_FINITE)", 500),
     ],
 )

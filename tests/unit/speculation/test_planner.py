@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from aerie.costs.table import CostTable, Sample, Surface
 from aerie.speculation.offer import Offers
-from aerie.speculation.planner import Planner, Round
+from aerie.speculation.planner import _MOST_PRICES, Planner, Round
 from aerie.speculation.policy import FixedTree, Growth, Lesson, Situation, TreeShape
 from aerie.speculation.running import FIRST_SPELL, PROBE_ROUNDS, Spell, go_on
 from aerie.speculation.tree import DraftTree
@@ -268,3 +268,12 @@ def test_costs_between_and_beyond_the_measured_points(batch: int) -> None:
     assert np.all(np.diff(prices.verify) >= -1e-12)
     assert prices.plain == pytest.approx(10e-3, rel=0.05)
     assert prices.draft[0] == 0.0
+
+
+def test_prices_of_hours_are_not_kept() -> None:
+    """One entry for every context and every size of the batch that was ever met would be many."""
+    planner, asked = looking(table()), [Situation(1 + n % 8, 512.0 * (n // 8)) for n in range(600)]
+    for situation in asked:
+        planner.prices(situation)
+    assert len(planner._prices) <= _MOST_PRICES
+    assert planner.prices(asked[0]) is planner.prices(asked[0])

@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 from aerie.errors import UsageError
 from aerie.models.hub import find_pair
 from aerie.text import grammar as grammar_module
+from aerie.text import matcher as matcher_module
 from aerie.text.grammar import (
     MOST_CHARACTERS,
     MOST_DEPTH,
     MOST_KEPT,
-    Compiled,
     Constraint,
     Grammar,
     Grammars,
     JsonSchema,
-    Matcher,
     Regex,
 )
+from aerie.text.matcher import STOPPED, Compiled, Matcher
 from aerie.text.tokenizer import Tokenizer, load_tokenizer
 from aerie.text.walker import Walker
 
@@ -74,6 +74,11 @@ def allowed(matcher: Matcher) -> set[int]:
 
 def allowed_by(row: NDArray[np.int32]) -> set[int]:
     return set(np.nonzero(np.unpackbits(row.view(np.uint8), bitorder="little"))[0].tolist())
+
+
+def spelt(tokenizer: Tokenizer, letters: str) -> list[int]:
+    """A token for each letter."""
+    return [tokenizer.encode(letter, add_special_tokens=False)[0] for letter in letters]
 
 
 @pytest.mark.parametrize("name", ONES)
@@ -245,6 +250,48 @@ def test_a_lexer_that_grows_too_large_is_an_error_of_its_text(
         matcher.advance([rng.choice(sorted(found))])
     assert matcher.error is not None and "stopped" in matcher.error
     assert found == set(range(PADDED)), "its request ends; the others are sampled"
+
+
+def test_texts_do_not_use_up_the_lexer_of_their_grammar(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Matchers share a lexer, whose states add up: from one text on all were refused."""
+    monkeypatch.setattr(grammar_module, "MOST_STATES", 400)
+    monkeypatch.setattr(matcher_module, "_LEAST_MASKS", 20)
+    regex, rng = Regex("[a-d]*[ab][a-d]{14}x"), random.Random(3)
+    compiled, letters = Grammars(tokenizer, PADDED).compiled(regex), spelt(tokenizer, "abcd")
+    out = np.zeros((1, PADDED // 32), dtype=np.int32)
+    for _ in range(20):
+        text = rng.choices(letters, k=40)
+        # One is preempted half-way, which follows its text anew.
+        for begun, rest in ((0, text), (20, text[20:])):
+            walker = Walker(compiled, text[:begun], 0, tokenizer.eos_ids)
+            for token in rest:
+                walker.fill([()], out)
+                walker.advance([token])
+            assert walker.error is None
+        fresh = Grammars(tokenizer, PADDED).compiled(regex).matcher(text)
+        walker.fill([()], out)
+        assert allowed_by(out[0]) == allowed(fresh)
+
+
+def test_a_lexer_that_is_spent_at_once_is_not_replaced(tokenizer: Tokenizer) -> None:
+    """It would be again, and each time takes seconds: its texts are errors, soon."""
+    a, b = spelt(tokenizer, "ab")
+    compiled = Grammars(tokenizer, PADDED).compiled(Regex("(a{1000}){1000}|b"))
+    lexer, out = compiled._lexer, np.zeros((2, PADDED // 32), dtype=np.int32)
+    for _ in range(3):
+        walker = Walker(compiled, (), 0, tokenizer.eos_ids)
+        walker.fill([(a,), (b,)], out)
+        walker.advance([a])
+    assert walker.error is not None and walker.error.startswith(STOPPED)
+    assert compiled._lexer is lexer
+
+
+@pytest.mark.parametrize("nothing", [Regex(r"[^\s\S]"), JsonSchema({"$ref": "#"})])
+def test_what_no_text_is_like_is_refused(tokenizer: Tokenizer, nothing: Constraint) -> None:
+    with pytest.raises(UsageError, match="no text begins so"):
+        Grammars(tokenizer, PADDED).compiled(nothing)
 
 
 def test_a_model_without_an_end_is_refused(tokenizer: Tokenizer) -> None:
