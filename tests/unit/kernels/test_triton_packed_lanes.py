@@ -34,6 +34,7 @@ needs_triton = pytest.mark.skipif(NO_TRITON is not None, reason=f"triton: {NO_TR
 MODULES: dict[str, Any] = {"multiply_int4": packed, "multiply_fp8": packed_floats}
 BUILDERS: dict[str, Any] = {"multiply_int4": int4_inputs, "multiply_fp8": fp8_inputs}
 FEW = Tile(8, 16, 4, 3)
+CODES = torch.zeros(128, dtype=torch.uint8)
 
 
 def exact_inputs(name: str, sizes: tuple[int, int, int], group: int) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def test_steps_under_way_divide_the_steps_of_a_part() -> None:
     for outputs, warps, steps_each in ((16, 4, 4), (16, 8, 14), (64, 8, 3), (16, 4, 5)):
         tile = Tile(8, outputs, warps, 3)
         for product in (int4, fp8):
-            ahead = packed_lanes.steps_ahead(tile, product, steps_each, x)
+            ahead = packed_lanes.steps_ahead(tile, product, steps_each, x, CODES)
             assert ahead > 0 and steps_each % ahead == 0
 
 
@@ -110,7 +111,7 @@ def test_other_products_go_through_shared_memory(
     tile: Tile, product: Product, dtype: torch.dtype
 ) -> None:
     x = torch.empty(1, product.n_in, dtype=dtype, device="meta")
-    assert packed_lanes.steps_ahead(tile, product, 4, x) == 0
+    assert packed_lanes.steps_ahead(tile, product, 4, x, CODES) == 0
 
 
 def run(assembly: str, word: int) -> list[int]:
@@ -195,3 +196,15 @@ def test_nothing_is_shuffled_on_its_way_to_the_matrix_unit() -> None:
     assert len(found) == 4
     for shared, n_local, n_wide, n_shuffles in found:
         assert shared <= 8 * 16 * 32 * 4 and not n_local and n_wide and not n_shuffles
+
+
+@needs_triton
+@pytest.mark.parametrize("name", MODULES)
+def test_codes_that_begin_anywhere_have_the_same_bits(name: str) -> None:
+    inputs = exact_inputs(name, (3, 16, 1024), 128)
+    n_bytes = inputs["codes"].numel()
+    apart = torch.zeros(n_bytes + 16, dtype=torch.uint8)
+    apart[1 : n_bytes + 1] = inputs["codes"].flatten()
+    moved = inputs | {"codes": apart[1 : n_bytes + 1].view(inputs["codes"].shape)}
+    multiply = getattr(MODULES[name], name)
+    assert torch.equal(multiply(**moved)["y"], multiply(**inputs)["y"])

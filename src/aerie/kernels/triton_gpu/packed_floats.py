@@ -224,12 +224,13 @@ def multiply_fp8(call: EightBits) -> dict[str, Tensor]:
         n_steps = triton.cdiv(n_in, step)
         parts = parts_of(n_steps)
         steps_each = triton.cdiv(n_steps, parts)
+        x, codes, scales = contiguous(call.x, call.codes, call.scales)
         _fp8_kernel[grid_of(tile, n_rows, n_out)](
-            *contiguous(call.x, call.codes, call.scales),
+            x, codes, scales,
             out if call.bias is None else call.bias.contiguous(), out, n_rows, n_out, n_in, n_steps,
             steps_each, pitch=1, STEP=step, EVERY=call.group_size // step,
             IS_FULL=n_out % tile.outputs == 0 and steps_each * parts * step == n_in,
-            AHEAD=steps_ahead(tile, replace(product, step=step), steps_each, call.x),
+            AHEAD=steps_ahead(tile, replace(product, step=step), steps_each, call.x, codes),
             NATIVE=record_of(call.x.device).capability >= KNOWS_FP8,
             IN_ORDER=call.x.element_size() == 2, HAS_BIAS=call.bias is not None,
             **options_of(tile, parts, steps_each * step, call.x),

@@ -20,7 +20,7 @@ from torch import Tensor
 from aerie.kernels.triton_gpu.packed_plan import PARTS, Product, Tile
 
 MOST_ROWS = 16
-STEP_BYTES = 64  # what the four lanes of an output read at once
+PIECE, STEP_BYTES = 16, 64  # what a lane reads at once, and the four lanes of an output
 # Of a lane, for codes on their way: two steps of sixteen outputs by four warps, 16 KB of a program.
 MOST_REGISTERS = 32
 
@@ -175,15 +175,17 @@ def add_scaled(total, part, scale):
     return tl.fma(part, tl.broadcast_to(scale, total.shape), total)
 
 
-def steps_ahead(tile: Tile, product: Product, steps_each: int, x: Tensor) -> int:
+def steps_ahead(tile: Tile, product: Product, steps_each: int, x: Tensor, codes: Tensor) -> int:
     """Steps of a part whose codes are on their way at once, a divisor of them all.
 
-    None where lanes do not read their codes themselves: where rows are many or steps short.
+    None where lanes do not read their codes themselves: where rows are many, steps short, or
+    codes do not begin where sixteen bytes can be read.
     """
     code_bytes = int(product.step * product.code_bytes)
     is_whole = code_bytes % STEP_BYTES == 0 and product.n_in % product.step == 0
     is_few = product.has_parts and tile.is_spread and tile.rows <= MOST_ROWS
-    if not (is_few and is_whole and x.element_size() == 2):
+    is_aligned = codes.data_ptr() % PIECE == 0
+    if not (is_few and is_whole and is_aligned and x.element_size() == 2):
         return 0
     registers = tile.outputs // 8 * (PARTS // tile.warps) * code_bytes // 16
     most = max(1, MOST_REGISTERS // registers)
