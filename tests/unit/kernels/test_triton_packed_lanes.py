@@ -68,12 +68,12 @@ def test_few_rows_have_the_bits_of_the_definition(
 ) -> None:
     inputs = exact_inputs(name, sizes, group)
     module, taken = MODULES[name], []
-    original = module.steps_ahead
+    original = module.lane_tile
     monkeypatch.setattr(
-        module, "steps_ahead", lambda *given: taken.append(original(*given)) or taken[-1]
+        module, "lane_tile", lambda *given: taken.append(original(*given)) or taken[-1]
     )
     y = getattr(module, name)(**inputs)["y"]
-    assert taken[0] > 0
+    assert taken[0][1] > 0
     assert torch.equal(y, getattr(products, name)(**inputs)["y"])
 
 
@@ -93,7 +93,7 @@ def test_steps_under_way_divide_the_steps_of_a_part() -> None:
     for outputs, warps, steps_each in ((16, 4, 4), (16, 8, 14), (64, 8, 3), (16, 4, 5)):
         tile = Tile(8, outputs, warps, 3)
         for product in (int4, fp8):
-            ahead = packed_lanes.steps_ahead(tile, product, steps_each, x, CODES)
+            ahead = packed_lanes.lane_tile(tile, product, steps_each, x, CODES)[1]
             assert ahead > 0 and steps_each % ahead == 0
 
 
@@ -111,7 +111,7 @@ def test_other_products_go_through_shared_memory(
     tile: Tile, product: Product, dtype: torch.dtype
 ) -> None:
     x = torch.empty(1, product.n_in, dtype=dtype, device="meta")
-    assert packed_lanes.steps_ahead(tile, product, 4, x, CODES) == 0
+    assert packed_lanes.lane_tile(tile, product, 4, x, CODES) == (tile, 0)
 
 
 def run(assembly: str, word: int) -> list[int]:

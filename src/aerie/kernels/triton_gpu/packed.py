@@ -30,11 +30,11 @@ from aerie.kernels.triton_gpu.packed_lanes import (
     lane_load,
     lane_rows,
     lane_rows_at,
+    lane_tile,
     lane_words,
     lane_words_at,
     no_steps,
     rows_in_order,
-    steps_ahead,
 )
 from aerie.kernels.triton_gpu.packed_plan import Product, parts_of, tile_for
 from aerie.kernels.triton_gpu.packed_walk import (
@@ -276,13 +276,13 @@ def multiply_int4(call: FourBits) -> dict[str, Tensor]:
         n_steps, parts = n_in // step, parts_of(n_in // step)
         steps_each = triton.cdiv(n_steps, parts)
         x, codes, scales, zeros = contiguous(call.x, call.codes, call.scales, call.zeros)
+        tile, ahead = lane_tile(tile, product, steps_each, x, codes)
         _int4_kernel[grid_of(tile, n_rows, n_out)](
             x, codes, scales, zeros,
             out if call.bias is None else call.bias.contiguous(), out, n_rows, n_out, n_in, n_steps,
-            steps_each, pitch=1, STEP=step, EVERY=call.group_size // step,
+            steps_each, pitch=1, AHEAD=ahead, STEP=step, EVERY=call.group_size // step,
             IS_FULL=n_out % tile.outputs == 0 and steps_each * parts == n_steps,
             # Where kernels are interpreted there are no instructions to write.
-            AHEAD=steps_ahead(tile, product, steps_each, call.x, codes),
             IN_BITS=call.x.element_size() == 2 and not triton.knobs.runtime.interpret,
             IN_ORDER=call.x.element_size() == 2, HAS_BIAS=call.bias is not None,
             **options_of(tile, parts, steps_each * step // 2, call.x),

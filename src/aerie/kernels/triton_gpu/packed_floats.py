@@ -31,11 +31,11 @@ from aerie.kernels.triton_gpu.packed_lanes import (
     lane_load,
     lane_rows,
     lane_rows_at,
+    lane_tile,
     lane_words,
     lane_words_at,
     no_steps,
     rows_in_order,
-    steps_ahead,
 )
 from aerie.kernels.triton_gpu.packed_plan import Product, parts_of, tile_for
 from aerie.kernels.triton_gpu.packed_walk import (
@@ -225,12 +225,12 @@ def multiply_fp8(call: EightBits) -> dict[str, Tensor]:
         parts = parts_of(n_steps)
         steps_each = triton.cdiv(n_steps, parts)
         x, codes, scales = contiguous(call.x, call.codes, call.scales)
+        tile, ahead = lane_tile(tile, replace(product, step=step), steps_each, x, codes)
         _fp8_kernel[grid_of(tile, n_rows, n_out)](
             x, codes, scales,
             out if call.bias is None else call.bias.contiguous(), out, n_rows, n_out, n_in, n_steps,
-            steps_each, pitch=1, STEP=step, EVERY=call.group_size // step,
+            steps_each, pitch=1, AHEAD=ahead, STEP=step, EVERY=call.group_size // step,
             IS_FULL=n_out % tile.outputs == 0 and steps_each * parts * step == n_in,
-            AHEAD=steps_ahead(tile, replace(product, step=step), steps_each, call.x, codes),
             NATIVE=record_of(call.x.device).capability >= KNOWS_FP8,
             IN_ORDER=call.x.element_size() == 2, HAS_BIAS=call.bias is not None,
             **options_of(tile, parts, steps_each * step, call.x),

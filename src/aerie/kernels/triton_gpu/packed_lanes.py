@@ -13,13 +13,16 @@ Tiles of many rows, which go through shared memory, bring their operands into th
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from aerie.kernels.triton_gpu.packed_plan import PARTS, Product, Tile
 
-MOST_ROWS = 16
+# Of a program; one of more outputs would have a processor's registers to itself.
+MOST_ROWS, MOST_OUTPUTS = 16, 32
 PIECE, STEP_BYTES = 16, 64  # what a lane reads at once, and the four lanes of an output
 # Of a lane, for codes on their way: two steps of sixteen outputs by four warps, 16 KB of a program.
 MOST_REGISTERS = 32
@@ -175,18 +178,21 @@ def add_scaled(total, part, scale):
     return tl.fma(part, tl.broadcast_to(scale, total.shape), total)
 
 
-def steps_ahead(tile: Tile, product: Product, steps_each: int, x: Tensor, codes: Tensor) -> int:
-    """Steps of a part whose codes are on their way at once, a divisor of them all.
+def lane_tile(
+    tile: Tile, product: Product, steps_each: int, x: Tensor, codes: Tensor
+) -> tuple[Tile, int]:
+    """A tile for lanes that read their codes, and of how many steps at once: a divisor of a part's.
 
-    None where lanes do not read their codes themselves: where rows are many, steps short, or
-    codes do not begin where sixteen bytes can be read.
+    The tile as it is, and none, where they do not: where rows are many, steps short, or codes do
+    not begin where sixteen bytes can be read.
     """
     code_bytes = int(product.step * product.code_bytes)
     is_whole = code_bytes % STEP_BYTES == 0 and product.n_in % product.step == 0
     is_few = product.has_parts and tile.is_spread and tile.rows <= MOST_ROWS
     is_aligned = codes.data_ptr() % PIECE == 0
     if not (is_few and is_whole and is_aligned and x.element_size() == 2):
-        return 0
+        return tile, 0
+    tile = replace(tile, outputs=min(tile.outputs, MOST_OUTPUTS))
     registers = tile.outputs // 8 * (PARTS // tile.warps) * code_bytes // 16
     most = max(1, MOST_REGISTERS // registers)
-    return max(n for n in range(1, most + 1) if steps_each % n == 0)
+    return tile, max(n for n in range(1, most + 1) if steps_each % n == 0)
