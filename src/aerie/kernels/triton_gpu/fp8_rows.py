@@ -20,9 +20,8 @@ from aerie.kernels.call import takes_call
 from aerie.kernels.cards.products import MOST_EXPONENT, EightBitRows
 from aerie.kernels.triton_gpu.launch import block, contiguous
 from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
-from aerie.kernels.triton_gpu.packed_floats import KNOWS_FP8
+from aerie.kernels.triton_gpu.packed_floats import KNOWS_FP8, widened
 from aerie.kernels.triton_gpu.packed_walk import AHEAD_EACH, AHEAD_LINES, ask_ahead, store_rows
-from aerie.kernels.triton_gpu.unpack_floats import widened
 
 MOST_AT_ONCE = 16384  # entries of a row that one program holds
 WIDENED_INPUTS = 64  # of a step

@@ -19,23 +19,6 @@ from aerie.kernels.call import takes_call
 from aerie.kernels.cards.products import FourBits, step_of
 from aerie.kernels.triton_gpu.launch import contiguous
 from aerie.kernels.triton_gpu.overlap import take_turn
-from aerie.kernels.triton_gpu.packed_lanes import (
-    add_scaled,
-    codes_in_order,
-    lane_codes,
-    lane_columns,
-    lane_group,
-    lane_groups_at,
-    lane_last,
-    lane_load,
-    lane_rows,
-    lane_rows_at,
-    lane_tile,
-    lane_words,
-    lane_words_at,
-    no_steps,
-    rows_in_order,
-)
 from aerie.kernels.triton_gpu.packed_plan import Product, parts_of, tile_for
 from aerie.kernels.triton_gpu.packed_walk import (
     ask_ahead,
@@ -48,7 +31,6 @@ from aerie.kernels.triton_gpu.packed_walk import (
     steps_of,
     store_rows,
 )
-from aerie.kernels.triton_gpu.packed_words import less_zero
 
 LEAST_STEP = 32  # a half of it is the shortest inner axis of a matrix instruction
 
@@ -97,8 +79,7 @@ def _less_zero(both, zero, like, IN_BITS: tl.constexpr):
 def _walk(
     x, codes, scales, zeros, row, column, first, n_rows, n_out, n_in, n_steps, steps_each, n_ahead,
     STEP: tl.constexpr, EVERY: tl.constexpr, SPREAD: tl.constexpr, IS_FULL: tl.constexpr,
-    IN_BITS: tl.constexpr, IN_ORDER: tl.constexpr, PRECISION: tl.constexpr, OVERLAP: tl.constexpr,
-    LINES: tl.constexpr,
+    IN_BITS: tl.constexpr, PRECISION: tl.constexpr, OVERLAP: tl.constexpr, LINES: tl.constexpr,
 ):  # fmt: skip
     """The sums of steps from `first` on, [outputs, rows]; of every part, where they are spread."""
     HALF: tl.constexpr = STEP // 2
@@ -133,9 +114,6 @@ def _walk(
         own = tl.load(x_at + step * STEP, mask=is_here, other=0.0)
         other = tl.load(x_at + step * STEP + HALF, mask=is_here, other=0.0)
         low, high = _less_zero(both, tl.expand_dims(zero.to(tl.int16), -1), own, IN_BITS)
-        if IN_ORDER:
-            low, high = codes_in_order(low), codes_in_order(high)
-            own, other = rows_in_order(own), rows_in_order(other)
         part = tl.dot(low, own, input_precision=PRECISION)
         part = tl.dot(high, other, part, input_precision=PRECISION)
         # Fused where it is written: two compilations must not round differently.
@@ -143,110 +121,21 @@ def _walk(
     return total
 
 
-@triton.jit
-def _add_step(
-    total, held, scale, zero, x_at, step, n_steps,
-    STEP: tl.constexpr, IS_FULL: tl.constexpr, IN_BITS: tl.constexpr,
-):  # fmt: skip
-    """The total and what the words of one step of every part add to it."""
-    HALF: tl.constexpr = STEP // 2
-    BM: tl.constexpr = 8 * total.shape[3]
-    if IS_FULL:
-        own, other = tl.load(x_at), tl.load(x_at + HALF)
-    else:
-        is_step = (step < n_steps)[None, None, None, :, None, None, None]
-        own = tl.load(x_at, mask=is_step, other=0.0)
-        other = tl.load(x_at + HALF, mask=is_step, other=0.0)
-    low, high = less_zero(lane_words(held), zero, own, IN_BITS)
-    part = tl.dot(lane_codes(low, HALF), lane_rows(own, BM, HALF))
-    part = tl.dot(lane_codes(high, HALF), lane_rows(other, BM, HALF), part)
-    return add_scaled(total, part, scale)
-
-
-@triton.jit
-def _walk_lanes(
-    x, codes, scales, zeros, n_rows, n_out, n_in, n_steps, steps_each, pitch,
-    BM: tl.constexpr, BN: tl.constexpr, STEP: tl.constexpr, EVERY: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr, IS_FULL: tl.constexpr, IN_BITS: tl.constexpr,
-    OVERLAP: tl.constexpr,
-):  # fmt: skip
-    """The sums of all parts [8, outputs, rows], of codes that go to no other lane."""
-    WORDS: tl.constexpr = STEP // 8
-    column, first = lane_columns(BN), tl.arange(0, PARTS) * steps_each
-    words_at = lane_words_at(codes, column, n_in // 32, first, WORDS)
-    scales_at, zeros_at = lane_groups_at(scales, pitch, BN), lane_groups_at(zeros, pitch, BN)
-    x_at = lane_rows_at(x, n_rows, n_in, first * STEP, BM, STEP // 2)
-    last = lane_last(column, first, n_steps, steps_each, n_out, IS_FULL)
-    held, scale, zero = no_steps(), no_steps(), no_steps()
-    for ahead in tl.static_range(AHEAD):  # weights, which need not wait for a turn
-        held += (lane_load(words_at + ahead * WORDS, ahead, last, 0, IS_FULL),)
-        scale += (lane_group(scales_at, first, ahead, n_out, last, 0, EVERY, IS_FULL),)
-        zero += (lane_group(zeros_at, first, ahead, n_out, last, 0, EVERY, IS_FULL),)
-    take_turn(OVERLAP)
-    total = tl.zeros([PARTS, BN // 8, 8, BM // 8, 4, 2], tl.float32)
-    for begin in tl.range(0, steps_each, AHEAD, num_stages=1):
-        next_held, next_scale, next_zero = no_steps(), no_steps(), no_steps()
-        for ahead in tl.static_range(AHEAD):
-            step = begin + ahead
-            total = _add_step(
-                total, held[ahead], scale[ahead], zero[ahead], x_at + ahead * STEP, first + step,
-                n_steps, STEP, IS_FULL, IN_BITS,
-            )  # fmt: skip
-            # Into the registers of what was multiplied; beyond the last step they stay as they are.
-            step += AHEAD
-            words_next = words_at + (AHEAD + ahead) * WORDS
-            next_held += (lane_load(words_next, step, last, held[ahead], False),)
-            next_scale += (
-                lane_group(scales_at, first, step, n_out, last, scale[ahead], EVERY, False),
-            )
-            next_zero += (
-                lane_group(zeros_at, first, step, n_out, last, zero[ahead], EVERY, False),
-            )
-        held, scale, zero = next_held, next_scale, next_zero
-        words_at += AHEAD * WORDS
-        x_at += AHEAD * STEP
-    return tl.reshape(total, (PARTS, BN, BM))
-
-
-@triton.jit(do_not_specialize=("n_rows", "n_steps", "steps_each", "n_ahead", "pitch"))
+@triton.jit(do_not_specialize=("n_rows", "n_steps", "steps_each", "n_ahead"))
 def _int4_kernel(
-    x, codes, scales, zeros, bias, out, n_rows, n_out, n_in, n_steps, steps_each, n_ahead, pitch,
+    x, codes, scales, zeros, bias, out, n_rows, n_out, n_in, n_steps, steps_each, n_ahead,
     BM: tl.constexpr, BN: tl.constexpr, STEP: tl.constexpr, EVERY: tl.constexpr,
-    PARTS: tl.constexpr, SPREAD: tl.constexpr, AHEAD: tl.constexpr, IS_FULL: tl.constexpr,
-    IN_BITS: tl.constexpr, IN_ORDER: tl.constexpr, HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
-    OVERLAP: tl.constexpr, LINES: tl.constexpr,
+    PARTS: tl.constexpr, SPREAD: tl.constexpr, IS_FULL: tl.constexpr, IN_BITS: tl.constexpr,
+    HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr, OVERLAP: tl.constexpr, LINES: tl.constexpr,
 ):  # fmt: skip
     """The weight's rows stand in the long axis of the matrix instruction, as in `gemm.py`."""
     row = tl.program_id(0) * BM + tl.arange(0, BM)
     column = tl.program_id(1) * BN + tl.arange(0, BN)
-    if AHEAD:
-        sums = _walk_lanes(
-                x,
-                codes,
-                scales,
-                zeros,
-                n_rows,
-                n_out,
-                n_in,
-                n_steps,
-                steps_each,
-                pitch,
-                BM,
-                BN,
-                STEP,
-                EVERY,
-                PARTS,
-                AHEAD,
-                IS_FULL,
-                IN_BITS,
-                OVERLAP,
-        )  # fmt: skip
-        total = in_order(sums)
-    elif SPREAD:
+    if SPREAD:
         sums = _walk(
             x, codes, scales, zeros, row, column, tl.arange(0, PARTS) * steps_each, n_rows, n_out,
             n_in, n_steps, steps_each, n_ahead,
-            STEP, EVERY, SPREAD, IS_FULL, IN_BITS, IN_ORDER, PRECISION, OVERLAP, LINES,
+            STEP, EVERY, SPREAD, IS_FULL, IN_BITS, PRECISION, OVERLAP, LINES,
         )  # fmt: skip
         total = in_order(sums)
     else:
@@ -255,7 +144,7 @@ def _int4_kernel(
             total += _walk(
                 x, codes, scales, zeros, row, column, part * steps_each, n_rows, n_out, n_in,
                 n_steps, steps_each, n_ahead,
-                STEP, EVERY, SPREAD, IS_FULL, IN_BITS, IN_ORDER, PRECISION, OVERLAP, LINES,
+                STEP, EVERY, SPREAD, IS_FULL, IN_BITS, PRECISION, OVERLAP, LINES,
             )  # fmt: skip
     store_rows(total, out, bias, row, column, n_rows, n_out, HAS_BIAS)
 
@@ -271,20 +160,17 @@ def multiply_int4(call: FourBits) -> dict[str, Tensor]:
     (n_rows, n_in), n_out, step = call.x.shape, call.codes.shape[0], step_of(call.group_size)
     out = call.x.new_empty((n_rows, n_out))
     if n_rows:
-        product = Product("multiply_int4", n_out, n_in, step)
-        tile = tile_for(product, call.x)
+        tile = tile_for(Product("multiply_int4", n_out, n_in, step), call.x)
         n_steps, parts = n_in // step, parts_of(n_in // step)
         steps_each = triton.cdiv(n_steps, parts)
-        x, codes, scales, zeros = contiguous(call.x, call.codes, call.scales, call.zeros)
-        tile, ahead = lane_tile(tile, product, steps_each, x, codes)
         _int4_kernel[grid_of(tile, n_rows, n_out)](
-            x, codes, scales, zeros,
+            *contiguous(call.x, call.codes, call.scales, call.zeros),
             out if call.bias is None else call.bias.contiguous(), out, n_rows, n_out, n_in, n_steps,
-            steps_each, pitch=1, AHEAD=ahead, STEP=step, EVERY=call.group_size // step,
+            steps_each, STEP=step, EVERY=call.group_size // step,
             IS_FULL=n_out % tile.outputs == 0 and steps_each * parts == n_steps,
             # Where kernels are interpreted there are no instructions to write.
             IN_BITS=call.x.element_size() == 2 and not triton.knobs.runtime.interpret,
-            IN_ORDER=call.x.element_size() == 2, HAS_BIAS=call.bias is not None,
+            HAS_BIAS=call.bias is not None,
             **options_of(tile, parts, steps_each * step // 2, call.x),
         )  # fmt: skip
     return {"y": out}

@@ -59,7 +59,7 @@ class Tile:
     rows: int
     outputs: int
     warps: int
-    stages: int  # of what goes through shared memory: not of few rows (`packed_lanes.py`)
+    stages: int
     is_spread: bool = True  # parts of the inner axis side by side; else one after the other
 
     def shared_bytes(self, product: Product, element_bytes: int) -> int:

@@ -20,9 +20,8 @@ from aerie.kernels.call import takes_call
 from aerie.kernels.cards.products import UnpackedEightBits, UnpackedFourBits, step_of
 from aerie.kernels.triton_gpu.launch import packed, row_stride
 from aerie.kernels.triton_gpu.overlap import overlapped, take_turn
-from aerie.kernels.triton_gpu.packed_floats import KNOWS_FP8
+from aerie.kernels.triton_gpu.packed_floats import KNOWS_FP8, widened
 from aerie.kernels.triton_gpu.packed_walk import multiplies
-from aerie.kernels.triton_gpu.unpack_floats import widened
 
 OUTPUTS = 16  # of a program
 BYTES = 256  # codes of each that it reads at once
