@@ -231,7 +231,7 @@ def _masks_of_the_row_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _masks_of_texts_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walker_module, "below", lambda found, taken: found)
+    monkeypatch.setattr(walker_module, "_below", lambda found, taken: found)
 
 
 def _masks_of_another_seat(monkeypatch: pytest.MonkeyPatch) -> None:
