@@ -36,11 +36,8 @@ class Shape:
     hidden: int
 
 
-# By kernel: the options with which its family of cases makes a round's inputs.
-
-
 def _tree_sizes(s: Shape) -> dict[str, Inputs]:
-    """Of what grows, chooses, verifies and walks trees."""
+    """By kernel: options of its family of cases. Of what grows, chooses, verifies, walks trees."""
     batch, verify, vocab, n_rows = s.batch, s.verify, s.vocabulary, s.batch * s.verify
     plan = Plan(batch, TOP_K, (1, *[WIDTH] * LEVELS))  # the drafts of all requests
     features = (s.hidden, "float16")
